@@ -1,0 +1,152 @@
+// Package apikey is the format of tokens, the secret strings that clients send.
+//
+// A token is `ptg_live_` or `ptg_test_`, 32 random base62 characters (190 bits), and 6 base62 characters that write the
+// CRC-32 of everything before them. The checksum tells a mistyped token from an unknown one without a look-up; it is no
+// secret. Only a token's SHA-256 is ever stored: with 190 bits of entropy there is nothing to guess, so neither salt nor
+// a slow hash would add anything.
+//
+// All functions are pure and safe for concurrent use.
+package apikey
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// Environment tells live keys from test keys. A gateway serves one of them and refuses the other's keys.
+type Environment uint8
+
+// The environments. The zero value is none.
+const (
+	Live Environment = iota + 1
+	Test
+)
+
+// ParseEnvironment reads "live" or "test".
+func ParseEnvironment(text string) (Environment, error) {
+	switch text {
+	case "live":
+		return Live, nil
+	case "test":
+		return Test, nil
+	}
+	return 0, fmt.Errorf("%q is not an environment: use live or test", text)
+}
+
+func (e Environment) String() string {
+	switch e {
+	case Live:
+		return "live"
+	case Test:
+		return "test"
+	}
+	return "none"
+}
+
+const (
+	livePrefix  = "ptg_live_"
+	testPrefix  = "ptg_test_"
+	prefixLen   = len(livePrefix)
+	randomLen   = 32
+	checksumLen = 6
+	bodyLen     = prefixLen + randomLen
+
+	// TokenLen is the length of every token in bytes.
+	TokenLen = bodyLen + checksumLen
+
+	// HintLen is how many of a token's last characters its record shows.
+	HintLen = 4
+)
+
+// Why Parse refuses a token. The texts are for the client.
+var (
+	ErrPrefix   = errors.New("a key begins with ptg_live_ or ptg_test_")
+	ErrLength   = errors.New("a key has 47 characters")
+	ErrAlphabet = errors.New("a key has only letters and digits after its prefix")
+	ErrChecksum = errors.New("checksum does not match: the key is mistyped or cut off")
+)
+
+const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// Mint draws a new token for env; its only error is random's. The token is a secret: show it once and keep its Sum.
+func Mint(env Environment, random io.Reader) (string, error) {
+	token := make([]byte, 0, TokenLen)
+	switch env {
+	case Live:
+		token = append(token, livePrefix...)
+	case Test:
+		token = append(token, testPrefix...)
+	default:
+		panic("bug: minting a key for no environment")
+	}
+	var draw [64]byte
+	for len(token) < bodyLen {
+		if _, err := io.ReadFull(random, draw[:]); err != nil {
+			return "", fmt.Errorf("apikey: draw random bytes: %w", err)
+		}
+		for _, b := range draw {
+			// Six bits at a time, the two values past the alphabet drawn again: a modulus would favour some characters.
+			if b &= 63; int(b) < len(alphabet) && len(token) < bodyLen {
+				token = append(token, alphabet[b])
+			}
+		}
+	}
+	return string(appendChecksum(token, token)), nil
+}
+
+// Parse checks a token's form and checksum and says whose environment it is for. It allocates nothing. A nil error does
+// not mean that the key exists.
+func Parse(token []byte) (Environment, error) {
+	if len(token) < prefixLen {
+		return 0, ErrPrefix
+	}
+	var env Environment
+	switch string(token[:prefixLen]) {
+	case livePrefix:
+		env = Live
+	case testPrefix:
+		env = Test
+	default:
+		return 0, ErrPrefix
+	}
+	for _, c := range token[prefixLen:] {
+		if !isBase62(c) {
+			return 0, ErrAlphabet
+		}
+	}
+	if len(token) != TokenLen {
+		return 0, ErrLength
+	}
+	var want [checksumLen]byte
+	if string(appendChecksum(want[:0], token[:bodyLen])) != string(token[bodyLen:]) {
+		return 0, ErrChecksum
+	}
+	return env, nil
+}
+
+func isBase62(c byte) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}
+
+// appendChecksum appends CRC-32 (IEEE) of body in six base62 digits, the most significant first: 62^6 > 2^32.
+func appendChecksum(dst, body []byte) []byte {
+	sum := crc32.ChecksumIEEE(body)
+	var digits [checksumLen]byte
+	for i := checksumLen - 1; i >= 0; i-- {
+		digits[i] = alphabet[sum%62]
+		sum /= 62
+	}
+	return append(dst, digits[:]...)
+}
+
+// Hash is the SHA-256 of a token: all that is ever stored of it.
+type Hash [sha256.Size]byte
+
+// Sum returns the token's hash.
+func Sum(token []byte) Hash { return sha256.Sum256(token) }
+
+// Hint returns the end of a minted token, by which an operator recognises it.
+func Hint(token string) string { return token[len(token)-HintLen:] }

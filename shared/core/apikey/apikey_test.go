@@ -1,0 +1,141 @@
+package apikey_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"petgate/shared/core/apikey"
+)
+
+func mint(t testing.TB, env apikey.Environment) string {
+	t.Helper()
+	token, err := apikey.Mint(env, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestMintedTokensParse(t *testing.T) {
+	for _, env := range []apikey.Environment{apikey.Live, apikey.Test} {
+		seen := map[string]bool{}
+		for range 1000 {
+			token := mint(t, env)
+			if got, err := apikey.Parse([]byte(token)); err != nil || got != env {
+				t.Fatalf("Parse(%q) = %v, %v", token, got, err)
+			}
+			if seen[token] {
+				t.Fatalf("minted %q twice", token)
+			}
+			seen[token] = true
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	token := mint(t, apikey.Live)
+	flipped := []byte(token)
+	if flipped[20]++; flipped[20] == 'z'+1 || flipped[20] == 'Z'+1 || flipped[20] == '9'+1 {
+		flipped[20] = '0'
+	}
+	for _, c := range []struct {
+		name, token string
+		want        error
+	}{
+		{"good", token, nil},
+		{"empty", "", apikey.ErrPrefix},
+		{"another vendor's", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", apikey.ErrPrefix},
+		{"prefix in capitals", strings.Replace(token, "ptg", "PTG", 1), apikey.ErrPrefix},
+		{"cut off", token[:len(token)-1], apikey.ErrLength},
+		{"with a character too many", token + "0", apikey.ErrLength},
+		{"with a stray dot", token[:46] + ".", apikey.ErrAlphabet},
+		{"with a NUL", token[:20] + "\x00" + token[21:], apikey.ErrAlphabet},
+		{"one character wrong", string(flipped), apikey.ErrChecksum},
+		{"of the other environment", strings.Replace(token, "live", "test", 1), apikey.ErrChecksum},
+	} {
+		if _, err := apikey.Parse([]byte(c.token)); !errors.Is(err, c.want) {
+			t.Errorf("%s: Parse(%q) = %v, want %v", c.name, c.token, err, c.want)
+		}
+	}
+}
+
+// CRC-32 finds every error of up to 32 adjacent bits, so every single mistyped character and every swap of neighbours.
+func TestChecksumFindsTypingErrors(t *testing.T) {
+	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	rapid.Check(t, func(t *rapid.T) {
+		token := []byte(mintDrawn(t))
+		at := rapid.IntRange(9, apikey.TokenLen-2).Draw(t, "at")
+		if rapid.Bool().Draw(t, "swap") {
+			token[at], token[at+1] = token[at+1], token[at]
+			if token[at] == token[at+1] {
+				return
+			}
+		} else {
+			c := alphabet[rapid.IntRange(0, 61).Draw(t, "c")]
+			if token[at] == c {
+				return
+			}
+			token[at] = c
+		}
+		if _, err := apikey.Parse(token); !errors.Is(err, apikey.ErrChecksum) {
+			t.Fatalf("Parse(%q) = %v, want %v", token, err, apikey.ErrChecksum)
+		}
+	})
+}
+
+func mintDrawn(t *rapid.T) string {
+	token, err := apikey.Mint(apikey.Live, drawn{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+type drawn struct{ t *rapid.T }
+
+func (d drawn) Read(p []byte) (int, error) {
+	return copy(p, rapid.SliceOfN(rapid.Byte(), len(p), len(p)).Draw(d.t, "random")), nil
+}
+
+func TestMintSaysWhenRandomnessFails(t *testing.T) {
+	if token, err := apikey.Mint(apikey.Live, strings.NewReader("short")); err == nil {
+		t.Errorf("Mint = %q, want an error", token)
+	}
+}
+
+func TestParseAllocatesNothing(t *testing.T) {
+	token := []byte(mint(t, apikey.Live))
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := apikey.Parse(token); err != nil {
+			t.Fatal(err)
+		}
+		apikey.Sum(token)
+	}); n != 0 {
+		t.Errorf("Parse and Sum allocate %v times", n)
+	}
+}
+
+func TestScopes(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  apikey.Scopes
+		bad   bool
+	}{
+		{nil, 0, false},
+		{[]string{"pets:read"}, apikey.PetsRead, false},
+		{[]string{"pets:write", "pets:read", "pets:read"}, apikey.AllScopes, false},
+		{[]string{"pets"}, 0, true},
+	} {
+		got, err := apikey.ParseScopes(c.names)
+		if got != c.want || (err != nil) != c.bad {
+			t.Errorf("ParseScopes(%q) = %v, %v", c.names, got, err)
+		}
+	}
+	if got := apikey.AllScopes.String(); got != "pets:read pets:write" {
+		t.Errorf("AllScopes = %q", got)
+	}
+}

@@ -1,0 +1,55 @@
+package apikey
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Scopes is a set of permissions that a key carries.
+type Scopes uint8
+
+// The scopes.
+const (
+	PetsRead Scopes = 1 << iota
+	PetsWrite
+
+	// AllScopes is what a key gets when none is named.
+	AllScopes = PetsRead | PetsWrite
+)
+
+var scopeNames = []struct {
+	scope Scopes
+	name  string
+}{{PetsRead, "pets:read"}, {PetsWrite, "pets:write"}}
+
+// ParseScopes reads scope names; none at all is the empty set.
+func ParseScopes(names []string) (Scopes, error) {
+	var set Scopes
+next:
+	for _, name := range names {
+		for _, s := range scopeNames {
+			if s.name == name {
+				set |= s.scope
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("%q is not a scope: use %s", name, strings.Join(AllScopes.Names(), " or "))
+	}
+	return set, nil
+}
+
+// Has reports whether s includes all of want.
+func (s Scopes) Has(want Scopes) bool { return s&want == want }
+
+// Names lists the scopes of s in their fixed order.
+func (s Scopes) Names() []string {
+	names := make([]string, 0, len(scopeNames))
+	for _, n := range scopeNames {
+		if s.Has(n.scope) {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+func (s Scopes) String() string { return strings.Join(s.Names(), " ") }

@@ -1,0 +1,53 @@
+package id_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"petgate/shared/core/id"
+)
+
+func TestTextRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOfN(rapid.Byte(), 10, 10).Draw(t, "raw")
+		tenant, err := id.NewTenant(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := id.NewKey(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := id.ParseTenant(tenant.String()); err != nil || back != tenant {
+			t.Fatalf("ParseTenant(%q) = %v, %v", tenant, back, err)
+		}
+		if back, err := id.ParseKey(key.String()); err != nil || back != key {
+			t.Fatalf("ParseKey(%q) = %v, %v", key, back, err)
+		}
+	})
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, text := range []string{
+		"", "key_", "ten_0123456789abcdef", "key_0123456789abcde", "key_0123456789abcdefg",
+		"key_0123456789abcdeu", "key_0123456789abcdeF", "KEY_0123456789abcdef", " key_0123456789abcdef",
+	} {
+		if key, err := id.ParseKey(text); err == nil {
+			t.Errorf("ParseKey(%q) = %v, want an error", text, key)
+		}
+	}
+}
+
+func TestAppendToAllocatesNothing(t *testing.T) {
+	var key id.Key
+	dst := make([]byte, 0, 64)
+	if n := testing.AllocsPerRun(100, func() { dst = key.AppendTo(dst[:0]) }); n != 0 {
+		t.Errorf("AppendTo allocates %v times", n)
+	}
+	if got, want := string(dst), id.KeyPrefix+strings.Repeat("0", 16); got != want {
+		t.Errorf("AppendTo = %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,28 @@
+package zz
+
+import (
+	_ "github.com/alecthomas/kong"
+	_ "github.com/anishathalye/porcupine"
+	_ "github.com/fasthttp/router"
+	_ "github.com/getkin/kin-openapi/openapi3"
+	_ "github.com/getkin/kin-openapi/openapi3filter"
+	_ "github.com/go-redis/redis_rate/v10"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/jmoiron/sqlx"
+	_ "github.com/lib/pq"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/prometheus/client_golang/prometheus/promauto"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/prometheus/client_golang/prometheus/testutil"
+	_ "github.com/prometheus/common/expfmt"
+	_ "github.com/redis/go-redis/v9"
+	_ "github.com/sony/gobreaker/v2"
+	_ "github.com/valyala/fasthttp"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/term"
+	_ "golang.org/x/time/rate"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "modernc.org/sqlite"
+	_ "pgregory.net/rapid"
+)
