@@ -1,0 +1,147 @@
+#!/bin/sh
+# Makes sure that the tests have what they need, then runs the command given to it, if any:
+#
+#	deploy/services.sh                        check, and install what is missing
+#	deploy/services.sh go test -race ./...    the same, then the tests
+#
+# Needed: Go as new as go.mod says, a C compiler (for -race), Postgres and Redis. The servers come from
+# TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo -n`), from brew, or from a
+# Docker engine; the first that works. Nothing is ever asked, no system service is started, and where everything is
+# there already this takes no noticeable time. The tests start private servers themselves (shared/testkit).
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+
+say() { echo "services: $*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+fail() {
+	say "$1"
+	shift
+	for line in "$@"; do echo "    $line" >&2; done
+	exit 1
+}
+
+# go_is_new reports whether the go command serves go.mod's language version. With GOTOOLCHAIN=auto an older command
+# fetches the right one, and `go env GOVERSION` names that one.
+go_is_new() {
+	want=$(sed -n 's/^go //p' "$root/go.mod")
+	have go || fail "Go $want or newer is needed and there is none. Install it from https://go.dev/dl/, for example:" \
+		"curl -fsSL https://go.dev/dl/go$want.linux-amd64.tar.gz | tar -C \$HOME -xz && export PATH=\$HOME/go/bin:\$PATH"
+	got=$(cd "$root" && go env GOVERSION | sed 's/^go//; s/[ -].*//')
+	[ "$(printf '%s\n%s\n' "$want" "$got" | sort -V | head -n 1)" = "$want" ] ||
+		fail "Go $want or newer is needed; this is $got. Install it from https://go.dev/dl/, or paste:" \
+			"go env -w GOTOOLCHAIN=auto"
+}
+
+has_compiler() { have "$(go env CC)"; }
+
+# The directories besides PATH are those that shared/testkit looks into as well.
+has_postgres() {
+	[ -n "${TEST_DATABASE_URL:-}" ] && return
+	{ have initdb && have postgres; } && return
+	for dir in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do
+		[ -x "$dir/initdb" ] && [ -x "$dir/postgres" ] && return
+	done
+	return 1
+}
+
+has_redis() { [ -n "${TEST_REDIS_URL:-}" ] || have redis-server; }
+
+# missing prints the Debian packages of what is not there yet.
+missing() {
+	has_compiler || echo gcc libc6-dev
+	has_postgres || echo postgresql
+	has_redis || echo redis-server
+}
+
+# as_root runs its arguments as root without ever asking for a password.
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+quietly() {
+	log=$(mktemp)
+	if "$@" >"$log" 2>&1; then
+		rm -f "$log"
+	else
+		tail -n 15 "$log" >&2
+		rm -f "$log"
+		return 1
+	fi
+}
+
+# apt_install keeps the packages' own services from starting: they would take ports 5432 and 6379 and stay behind.
+apt_install() {
+	policy=/usr/sbin/policy-rc.d
+	quietly as_root apt-get update || say "apt-get update failed; trying with the lists at hand"
+	set -- sh -c '[ -e "$0" ] || { trap "rm -f $0" EXIT; printf "#!/bin/sh\nexit 101\n" >"$0"; chmod 755 "$0"; }
+		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"' "$policy" "$@"
+	quietly as_root "$@" || say "apt-get install failed"
+}
+
+brew_install() {
+	has_postgres || quietly brew install postgresql@17 || say "brew install postgresql@17 failed"
+	has_redis || quietly brew install redis || say "brew install redis failed"
+}
+
+# docker_run starts a container that ends with this script: docker_run NAME PORT ARGUMENTS… . It leaves the address in
+# $address.
+docker_run() {
+	name=$1-$$ port=$2
+	shift 2
+	containers="$containers $name"
+	quietly docker run --detach --rm --name "$name" --publish "127.0.0.1::$port" "$@" || return 1
+	address=$(docker port "$name" "$port/tcp" | head -n 1)
+}
+
+docker_servers() {
+	containers=
+	trap 'docker rm --force --volumes $containers >/dev/null 2>&1' EXIT
+	trap 'exit 130' INT TERM
+	if ! has_postgres; then
+		docker_run petgate-test-postgres 5432 --env POSTGRES_HOST_AUTH_METHOD=trust postgres:17-alpine \
+			-c fsync=off -c max_connections=400 || return 1
+		tries=0
+		until docker exec "$name" pg_isready -h 127.0.0.1 -q; do
+			tries=$((tries + 1))
+			[ "$tries" -lt 60 ] || return 1
+			sleep 1
+		done
+		export TEST_DATABASE_URL="postgres://postgres@$address/postgres?sslmode=disable"
+	fi
+	if ! has_redis; then
+		docker_run petgate-test-redis 6379 redis:7-alpine || return 1
+		export TEST_REDIS_URL="redis://$address"
+	fi
+}
+
+go_is_new
+packages=$(missing)
+
+if [ -n "$packages" ] && have apt-get && { [ "$(id -u)" -eq 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }; then
+	say "installing $(echo $packages) with apt"
+	apt_install $packages
+fi
+if [ -n "$(missing)" ] && have brew; then
+	say "installing what is missing with brew"
+	brew_install
+fi
+if { ! has_postgres || ! has_redis; } && have docker && docker version >/dev/null 2>&1; then
+	say "using the Docker engine for the servers"
+	docker_servers || say "the Docker engine could not start the servers"
+fi
+
+packages=$(missing)
+if [ -n "$packages" ]; then
+	if have brew; then
+		fail "still missing: $(echo $packages). Paste:" "xcode-select --install; brew install postgresql@17 redis"
+	elif have apt-get; then
+		fail "missing: $(echo $packages), and neither root, sudo without a password nor a Docker engine to get it. Paste:" \
+			"sudo apt-get update && sudo apt-get install -y --no-install-recommends $(echo $packages)"
+	fi
+	fail "missing (Debian's names): $(echo $packages). Install them with your package manager, or set" \
+		"export TEST_DATABASE_URL=postgres://user:password@host/postgres TEST_REDIS_URL=redis://host:6379"
+fi
+
+[ $# -eq 0 ] || { cd "$root" && "$@"; }
