@@ -1,0 +1,135 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/lib/pq"
+)
+
+const (
+	// A lost connection shows no sign of itself until something is sent over it.
+	listenPing = 10 * time.Second
+
+	// Longer than a ping takes, so that only a dead connection is ever silent for so long.
+	listenSilence = listenPing + 5*time.Second
+
+	reconnectMin = 50 * time.Millisecond
+	reconnectMax = time.Second
+
+	dataVersionPoll = 200 * time.Millisecond
+)
+
+// Listener wakes whoever reads C when the database may have changed. It is a hint: wake-ups are merged, some come for nothing,
+// and those of a time without connection are made up for by one when it is back.
+type Listener struct {
+	C <-chan struct{} // is never closed
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// Listen returns at once and connects in the background, again and again until Close. PostgreSQL: it wakes on NOTIFY channel,
+// on a connection of its own. SQLite, which has no channels: on any commit by another connection, seen within 200 ms.
+func (d *DB) Listen(channel string) *Listener {
+	ctx, stop := context.WithCancel(context.Background())
+	wake := make(chan struct{}, 1)
+	l := &Listener{C: wake, stop: stop, done: make(chan struct{})}
+	notify := func() {
+		select {
+		case wake <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	go func() {
+		defer close(l.done)
+		if d.dialect == SQLite {
+			d.pollDataVersion(ctx, notify)
+		} else {
+			d.listenPostgres(ctx, channel, notify)
+		}
+	}()
+	return l
+}
+
+// Close ends the connection and waits until nothing of the listener runs any more, at most about a second.
+func (l *Listener) Close() {
+	l.stop()
+	<-l.done
+}
+
+func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) {
+	// The dialer's context closes the connection when ctx ends, which frees whatever waits for the server: Close alone would wait too.
+	p := pq.NewDialListener(&dialer{ctx: ctx, silence: listenSilence}, d.dsn, reconnectMin, reconnectMax, nil)
+	background := make(chan struct{})
+	go func() {
+		defer close(background)
+		// Not in the loop below: a ping waits for its answer, which may be queued behind notifications that the loop has to take.
+		tick := time.NewTicker(listenPing)
+		defer tick.Stop()
+		listening := false
+		for {
+			if listening {
+				_ = p.Ping() // its failure closes the connection, and the listener connects again
+			} else if listening = p.Listen(channel) == nil; listening { // blocks until connected; a standby refuses it
+				notify() // what was changed before may have been missed
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				_ = p.Close()
+				return
+			}
+		}
+	}()
+	closing := ctx.Done()
+	for {
+		select {
+		case _, open := <-p.Notify: // nil after a reconnection: wakes too
+			if !open {
+				<-background
+				return
+			}
+			notify()
+		case <-closing:
+			closing = nil
+			_ = p.Close() // ends a Listen that still waits for its first connection
+		}
+	}
+}
+
+func (d *DB) pollDataVersion(ctx context.Context, notify func()) {
+	tick := time.NewTicker(dataVersionPoll)
+	defer tick.Stop()
+	var conn *sql.Conn // the version is relative to a connection
+	var last int64
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	for {
+		var version int64
+		var err error
+		if conn == nil {
+			conn, err = d.Conn(ctx)
+		}
+		if err == nil {
+			err = conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&version)
+		}
+		switch {
+		case err == nil && version != last:
+			last = version
+			notify()
+		case err != nil && conn != nil:
+			conn.Close()
+			conn, last = nil, 0
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+// Migrations are one owner's tables, as goose files.
+type Migrations struct {
+	FS    fs.FS  // holds migrations/postgres and migrations/sqlite, or just migrations where one text serves both
+	Table string // goose's version table of this owner: two owners in one database need two
+}
+
+// Migrate brings the owner's tables up to date. Programs that start together wait for one another.
+func (d *DB) Migrate(ctx context.Context, m Migrations) error {
+	if err := d.migrate(ctx, m); err != nil {
+		return fmt.Errorf("database: migrate %s: %w", m.Table, err)
+	}
+	return nil
+}
+
+func (d *DB) migrate(ctx context.Context, m Migrations) error {
+	if d.dialect == SQLite {
+		unlock, err := d.lockFile(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		return d.up(ctx, m, d.DB.DB)
+	}
+	pool, err := d.patient()
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return d.up(ctx, m, pool, goose.WithSessionLocker(advisoryLock(m.Table)))
+}
+
+func (d *DB) up(ctx context.Context, m Migrations, pool *sql.DB, options ...goose.ProviderOption) error {
+	p, err := d.provider(m, pool, options...)
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOption) (*goose.Provider, error) {
+	dir := "migrations/" + d.dialect.String()
+	if _, err := fs.Stat(m.FS, dir); err != nil {
+		dir = "migrations"
+	}
+	files, err := fs.Sub(m.FS, dir)
+	if err != nil {
+		return nil, err
+	}
+	dialect := goose.DialectPostgres
+	if d.dialect == SQLite {
+		dialect = goose.DialectSQLite3
+	}
+	return goose.NewProvider(dialect, pool, files, append(options,
+		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))...)
+}
+
+// Whether a table exists. $1: its name.
+var tableExists = map[Dialect]string{
+	Postgres: `SELECT to_regclass($1) IS NOT NULL`,
+	SQLite:   `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1)`,
+}
+
+// Schema returns the version of the owner's tables and the one that this program was built for; 0 is an empty database. It
+// changes nothing.
+func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
+	p, err := d.provider(m, d.DB.DB)
+	if err != nil {
+		return 0, 0, fmt.Errorf("database: schema of %s: %w", m.Table, err)
+	}
+	for _, source := range p.ListSources() {
+		want = max(want, source.Version)
+	}
+	var exists bool
+	if err = d.QueryRowContext(ctx, tableExists[d.dialect], m.Table).Scan(&exists); err == nil && exists {
+		err = d.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+m.Table).Scan(&have)
+	}
+	if err != nil {
+		return 0, want, fmt.Errorf("database: schema of %s: %w", m.Table, err)
+	}
+	return have, want, nil
+}
+
+// advisoryLock is a PostgreSQL session lock under a key made from its text. Goose's own asks again every second.
+type advisoryLock string
+
+var _ lock.SessionLocker = advisoryLock("")
+
+func (a advisoryLock) key() int64 {
+	h := fnv.New64a()
+	h.Write([]byte("petgate migrate " + a))
+	return int64(h.Sum64())
+}
+
+func (a advisoryLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock($1)`, a.key())
+	return err
+}
+
+func (a advisoryLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock($1)`, a.key())
+	return err
+}

@@ -1,0 +1,159 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+)
+
+const (
+	statementTimeout = 5 * time.Second
+	connectTimeout   = 3 * time.Second
+
+	// A transaction that its client forgot would hold the writers' lock for ever.
+	idleInTransactionTimeout = 10 * time.Second
+
+	// How much longer than its statement timeout a server may be silent: it would have said by then that it gave up.
+	silenceMargin = time.Second
+)
+
+func openPostgres(rawURL string) (*DB, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		// Not err: it quotes the piece that did not parse, which may be half a password.
+		return nil, fmt.Errorf("database: %w: percent-encode special characters in the user name and password", ErrURL)
+	}
+	q := u.Query()
+	for name, value := range map[string]string{
+		"connect_timeout":                     strconv.Itoa(int(connectTimeout.Seconds())),
+		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
+		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
+		"fallback_application_name":           "petgate",
+	} {
+		if !q.Has(name) {
+			q.Set(name, value)
+		}
+	}
+	limit, err := strconv.ParseUint(q.Get("statement_timeout"), 10, 31)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w: statement_timeout is a number of milliseconds", ErrURL)
+	}
+	var silence time.Duration
+	if limit > 0 {
+		silence = time.Duration(limit)*time.Millisecond + silenceMargin
+	}
+	u.RawQuery = q.Encode()
+	d := &DB{dialect: Postgres, dsn: u.String()}
+	config, err := pq.NewConfig(d.dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w: lib/pq refuses a parameter of %s", ErrURL, Redact(rawURL))
+	}
+	pool, err := postgresPool(config, silence)
+	if err != nil {
+		return nil, err
+	}
+	pool.SetMaxOpenConns(connectionsMax)
+	pool.SetMaxIdleConns(connectionsMax)
+	pool.SetConnMaxLifetime(connectionLifetime)
+	d.DB = sqlx.NewDb(pool, "postgres")
+	return d, nil
+}
+
+func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
+	c, err := pq.NewConnectorConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w: lib/pq refuses it", ErrURL)
+	}
+	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
+	return sql.OpenDB(connector{c}), nil
+}
+
+// patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may take long.
+func (d *DB) patient() (*sql.DB, error) {
+	config, err := pq.NewConfig(d.dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w", ErrURL)
+	}
+	config.Runtime["statement_timeout"] = "0"
+	config.Runtime["idle_in_transaction_session_timeout"] = "0"
+	return postgresPool(config, 0)
+}
+
+// connector marks the errors of connecting.
+type connector struct{ driver.Connector }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, &connectError{err}
+	}
+	return conn, nil
+}
+
+// dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is frozen
+// or a network that swallows everything.
+type dialer struct {
+	ctx     context.Context // ends when no further connection is wanted, and ends those being made
+	silence time.Duration   // 0 = for ever
+}
+
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return d.DialContext(ctx, network, address)
+}
+
+func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	conn := &impatientConn{Conn: c, silence: d.silence}
+	conn.forget = context.AfterFunc(d.ctx, func() { c.Close() })
+	return conn, nil
+}
+
+// impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's context.
+type impatientConn struct {
+	net.Conn
+	silence time.Duration
+	forget  func() bool
+}
+
+func (c *impatientConn) Read(p []byte) (int, error) {
+	if c.silence > 0 {
+		if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *impatientConn) Write(p []byte) (int, error) {
+	if c.silence > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *impatientConn) Close() error {
+	c.forget()
+	return c.Conn.Close()
+}

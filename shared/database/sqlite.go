@@ -1,0 +1,105 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+)
+
+const (
+	// SQLite runs one writer at a time; further connections of one process only queue up at its lock.
+	sqliteConnectionsMax = 8
+
+	fileLockRetry = 10 * time.Millisecond
+)
+
+func openSQLite(path string, create bool) (*DB, error) {
+	if path == "" || path == ":memory:" {
+		return nil, fmt.Errorf("database: %w: name a file, as in sqlite:var/petgate.db", ErrURL)
+	}
+	path = filepath.Clean(path)
+	d := &DB{dialect: SQLite, file: path}
+	// Write-ahead logging lets readers go on beside the writer. A transaction takes the write lock when it begins: one that
+	// reads first and writes later would fail "busy" at once if another wrote in between, whatever the timeout.
+	d.dsn = "file:" + (&url.URL{Path: path}).EscapedPath() +
+		"?mode=rw&_busy_timeout=5000&_journal_mode=WAL&_foreign_keys=1&_txlock=immediate"
+	c, err := sqlite.NewConnector(d.dsn)
+	if err != nil {
+		return nil, fmt.Errorf("database: %w: %w", ErrURL, err)
+	}
+	pool := sql.OpenDB(connector{c})
+	pool.SetMaxOpenConns(sqliteConnectionsMax)
+	pool.SetMaxIdleConns(sqliteConnectionsMax)
+	// The driver's name only chooses sqlx's placeholders: $1, which SQLite takes too.
+	d.DB = sqlx.NewDb(pool, "postgres")
+
+	if create {
+		err = d.createFile()
+	} else if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoFile
+	}
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("database: open sqlite:%s: %w", path, err)
+	}
+	return d, nil
+}
+
+// createFile makes an empty database. Its first connection turns on write-ahead logging, which fails "busy" at once, without
+// waiting, when two do it together: hence the lock.
+func (d *DB) createFile() error {
+	if err := os.MkdirAll(filepath.Dir(d.file), 0o755); err != nil {
+		return err
+	}
+	unlock, err := d.lockFile(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f, err := os.OpenFile(d.file, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return d.Ping()
+}
+
+// lockFile keeps other processes, and other goroutines, from creating or migrating databases in the same directory until
+// unlock. Not a lock on the file itself: SQLite has its own there, and closing any descriptor of the file drops them.
+func (d *DB) lockFile(ctx context.Context) (unlock func(), err error) {
+	dir, err := os.Open(filepath.Dir(d.file))
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { dir.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			dir.Close()
+			return nil, fmt.Errorf("lock %s: %w", filepath.Dir(d.file), err)
+		}
+		select {
+		case <-time.After(fileLockRetry):
+		case <-ctx.Done():
+			dir.Close()
+			return nil, fmt.Errorf("lock %s: %w", filepath.Dir(d.file), ctx.Err())
+		}
+	}
+}
