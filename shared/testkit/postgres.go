@@ -1,0 +1,203 @@
+package testkit
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // testkit talks to its own servers, before there is a database to open with shared/database
+)
+
+// Where systems put Postgres outside PATH; deploy/services.sh looks there as well.
+var postgresDirs = []string{
+	"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
+	"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin",
+}
+
+// Nothing has to survive the machine's end, so nothing is synced; commits are written, so they do survive a Kill.
+var postgresArgs = []string{
+	"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+	"-c", "fsync=off", "-c", "full_page_writes=off",
+	"-c", "max_connections=400", "-c", "shared_buffers=64MB", "-c", "max_wal_size=256MB",
+	"-c", "autovacuum=off", "-c", "log_min_messages=warning",
+}
+
+var sharedPostgres lazy
+
+// Postgres returns the URL of a fresh, empty database. It is dropped when the test ends.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	admin := os.Getenv("TEST_DATABASE_URL")
+	if admin == "" {
+		admin = sharedPostgres.get(t, openPostgres).URL
+	}
+	name := fresh("petgate_test_")
+	if err := execute(admin, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		t.Fatalf("testkit: create a database at %s: %v", where("TEST_DATABASE_URL"), err)
+	}
+	t.Cleanup(func() {
+		if err := execute(admin, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Logf("testkit: drop %s: %v", name, err)
+		}
+	})
+	u, err := url.Parse(admin)
+	if err != nil {
+		t.Fatalf("testkit: %s is not a URL", where("TEST_DATABASE_URL"))
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// where names a server without showing a password.
+func where(variable string) string {
+	if os.Getenv(variable) != "" {
+		return variable
+	}
+	return "the tests' own server"
+}
+
+// StartPostgres returns a server of the test's own, to be stopped, killed and paused.
+func StartPostgres(t testing.TB) *Server {
+	t.Helper()
+	s, err := openPostgres()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.remove)
+	return s
+}
+
+func openPostgres() (*Server, error) {
+	initdb, ok := findBinary("initdb", postgresDirs...)
+	if !ok {
+		return nil, missing("Postgres (initdb)")
+	}
+	// The server lies beside the real initdb, of which PATH may hold but a link.
+	initdb, err := filepath.EvalSymlinks(initdb)
+	if err != nil {
+		return nil, fmt.Errorf("testkit: %w", err)
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	template, err := postgresTemplate(initdb, owner)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(owner)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "data")
+	if err := run(owner, "cp", "-R", template, data); err != nil {
+		return nil, err
+	}
+	return openOnFreePort(dir, func(port int) *Server {
+		addr := loopback(port)
+		args := []string{filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-p", strconv.Itoa(port)}
+		return &Server{
+			URL:  "postgres://postgres@" + addr + "/postgres?sslmode=disable",
+			Addr: addr,
+			spec: spec{
+				name: "Postgres", dir: dir, args: append(args, postgresArgs...), owner: owner,
+				stop: syscall.SIGQUIT, // at once, and it still gives its shared memory back
+				ping: func(s *Server) error { return execute(s.URL, "SELECT 1") },
+			},
+		}
+	})
+}
+
+// openOnFreePort starts a server, on another port should somebody have taken the first one meanwhile.
+func openOnFreePort(dir string, make func(port int) *Server) (s *Server, err error) {
+	for range 5 {
+		var port int
+		if port, err = freePort(); err != nil {
+			break
+		}
+		s = make(port)
+		if err = s.attempt(time.Now().Add(startWithin)); err == nil {
+			return s, nil
+		}
+	}
+	_ = os.RemoveAll(dir)
+	return nil, err
+}
+
+// postgresTemplate returns a data directory to copy: initdb takes half a second of CPU, a copy a tenth of that. All test
+// processes of a user share it, under a lock.
+func postgresTemplate(initdb string, owner *syscall.Credential) (string, error) {
+	info, err := os.Stat(initdb)
+	if err != nil {
+		return "", fmt.Errorf("testkit: %w", err)
+	}
+	args := []string{
+		"-N", "-A", "trust", "-E", "UTF8", "--locale=C", "--wal-segsize=1", "-U", "postgres",
+	}
+	sum := sha256.Sum256(fmt.Append(nil, initdb, info.ModTime(), info.Size(), args))
+	cache := filepath.Join(baseDir(), "petgate-testkit-"+strconv.Itoa(os.Getuid()))
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", fmt.Errorf("testkit: cache: %w", err)
+	}
+	if owner != nil {
+		if err := os.Chown(cache, int(owner.Uid), int(owner.Gid)); err != nil {
+			return "", fmt.Errorf("testkit: cache: %w", err)
+		}
+	}
+	template := filepath.Join(cache, "postgres-"+hex.EncodeToString(sum[:6]))
+
+	lock, err := os.OpenFile(template+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", fmt.Errorf("testkit: cache: %w", err)
+	}
+	defer lock.Close() // and with it the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("testkit: lock the cache: %w", err)
+	}
+	if _, err := os.Stat(template); err == nil {
+		return template, nil
+	}
+	unfinished := template + ".new"
+	if err := os.RemoveAll(unfinished); err != nil {
+		return "", fmt.Errorf("testkit: cache: %w", err)
+	}
+	if err := run(owner, initdb, append(args, "-D", unfinished)...); err != nil {
+		return "", err
+	}
+	if err := os.Rename(unfinished, template); err != nil {
+		return "", fmt.Errorf("testkit: cache: %w", err)
+	}
+	return template, nil
+}
+
+func run(owner *syscall.Credential, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = baseDir()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testkit: %s: %w\n%s", filepath.Base(name), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// execute runs one statement on a connection of its own.
+func execute(databaseURL, statement string) error {
+	db, err := sql.Open("postgres", databaseURL)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(context.Background(), statement)
+	return err
+}

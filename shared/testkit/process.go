@@ -1,0 +1,186 @@
+package testkit
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stopWithin bounds how long Stop waits: longer than any drain that a test asks for.
+const stopWithin = 60 * time.Second
+
+var builds struct {
+	sync.Mutex
+	dir  string
+	life watch // removes dir after the test process
+	done map[string]string
+}
+
+// Build returns the path of a package's binary, built once per test process without the race detector. With PETGATE_BIN
+// set, a binary of the package's name in that directory is used instead: `make e2e` sets it to what it built.
+func Build(t testing.TB, pkg string) string {
+	t.Helper()
+	name := path.Base(pkg)
+	if given := filepath.Join(os.Getenv("PETGATE_BIN"), name); os.Getenv("PETGATE_BIN") != "" {
+		if _, err := os.Stat(given); err == nil {
+			return given
+		}
+	}
+	builds.Lock()
+	defer builds.Unlock()
+	if built := builds.done[pkg]; built != "" {
+		return built
+	}
+	if builds.dir == "" {
+		dir, err := makeDir(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		life, err := watchDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		builds.dir, builds.life, builds.done = dir, life, make(map[string]string)
+	}
+	out := filepath.Join(builds.dir, name)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("testkit: build %s: %v\n%s", pkg, err, text)
+	}
+	builds.done[pkg] = out
+	return out
+}
+
+// Process is a program under test. It is killed when the test ends, if it has not ended before.
+type Process struct {
+	Stdout, Stderr *Output
+
+	cmd  *exec.Cmd
+	life watch
+	done chan struct{} // closed once code is set
+	code int
+}
+
+// Start runs a program with the given environment, to which only PATH, HOME and TMPDIR of the test's own are added: a
+// setting in the developer's shell must not reach it. It runs in the test's directory.
+func Start(t testing.TB, path string, env []string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Stdout: &Output{}, Stderr: &Output{}, cmd: exec.Command(path, args...), done: make(chan struct{})}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			p.cmd.Env = append(p.cmd.Env, name+"="+value)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.Stdout, p.Stderr
+	p.cmd.WaitDelay = time.Second // its children may hold the pipes open
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("testkit: start %s: %v", path, err)
+	}
+	life, err := watchProcess(p.cmd.Process.Pid, syscall.SIGKILL, "")
+	if err != nil {
+		_ = p.cmd.Process.Kill()
+		t.Fatal(err)
+	}
+	p.life = life
+	go p.wait()
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s, exit code %d, standard error:\n%s", filepath.Base(path), p.code, p.Stderr.tail())
+		}
+	})
+	return p
+}
+
+func (p *Process) wait() {
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		p.code = exit.ExitCode()
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+		p.code = -1
+	}
+	p.life.release()
+	close(p.done)
+}
+
+// Signal sends a signal; one to a process that has ended is lost.
+func (p *Process) Signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
+
+// Stop sends SIGTERM, waits for the end and returns the exit code, -1 for a process that did not end within a minute and
+// had to be killed.
+func (p *Process) Stop() int {
+	p.Signal(syscall.SIGTERM)
+	code, ended := p.Wait(stopWithin)
+	if !ended {
+		p.Kill()
+		return -1
+	}
+	return code
+}
+
+// Kill ends the process at once and waits until it is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// Wait waits for the end and returns the exit code, -1 after a signal; false if it still runs then.
+func (p *Process) Wait(within time.Duration) (code int, ended bool) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return p.code, true
+	case <-timer.C:
+		return 0, false
+	}
+}
+
+// ExitCode returns the exit code of a process that has ended, and fails the test if it does not end within a minute.
+func (p *Process) ExitCode(t testing.TB) int {
+	t.Helper()
+	code, ended := p.Wait(stopWithin)
+	if !ended {
+		t.Fatalf("testkit: %s has not ended after %v", filepath.Base(p.cmd.Path), stopWithin)
+	}
+	return code
+}
+
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Output is what a process has written so far. It is safe for concurrent use.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends to the output.
+func (o *Output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(text)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *Output) tail() string {
+	text := o.String()
+	return text[max(0, len(text)-4000):]
+}

@@ -1,0 +1,207 @@
+package testkit
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy is a TCP proxy that breaks on command. Tests put it between a program and its database, Redis or upstream.
+type Proxy struct {
+	Addr string // host:port, the same for the proxy's whole life
+
+	target string // host:port or unix:/path
+
+	mu        sync.Mutex
+	listener  net.Listener // nil after Kill
+	conns     map[*net.TCPConn]net.Conn
+	latency   time.Duration
+	blackHole bool
+	changed   chan struct{} // closed and replaced when blackHole ends
+	accepted  int
+}
+
+// NewProxy returns a healthy proxy to target, host:port or unix:/path. It ends with the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	p := &Proxy{
+		Addr: loopback(FreePort(t)), target: target,
+		conns: make(map[*net.TCPConn]net.Conn), changed: make(chan struct{}),
+	}
+	if err := p.listen(); err != nil {
+		t.Fatalf("testkit: proxy: %v", err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.endBlackHole() // lets go what waits in it
+	})
+	return p
+}
+
+func (p *Proxy) listen() error {
+	ln, err := net.Listen("tcp", p.Addr)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.listener = ln
+	p.mu.Unlock()
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(conn.(*net.TCPConn))
+		}
+	}()
+	return nil
+}
+
+func (p *Proxy) serve(client *net.TCPConn) {
+	defer client.Close()
+	network, addr := "tcp", p.target
+	if path, ok := strings.CutPrefix(p.target, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	server, err := net.DialTimeout(network, addr, 5*time.Second)
+	if err != nil {
+		_ = client.SetLinger(0)
+		return
+	}
+	defer server.Close()
+
+	p.mu.Lock()
+	if p.listener == nil {
+		p.mu.Unlock()
+		return
+	}
+	p.conns[client] = server
+	p.accepted++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, client)
+		p.mu.Unlock()
+	}()
+
+	var both sync.WaitGroup
+	both.Go(func() { p.copy(server, client) })
+	both.Go(func() { p.copy(client, server) })
+	both.Wait()
+}
+
+// copy passes bytes on until one side ends, then ends the other.
+func (p *Proxy) copy(dst, src net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := src.Read(buffer)
+		if n > 0 {
+			p.hold()
+			if _, writeErr := dst.Write(buffer[:n]); writeErr != nil {
+				err = writeErr
+			}
+		}
+		if err != nil {
+			if half, ok := dst.(interface{ CloseWrite() error }); ok && err == io.EOF {
+				_ = half.CloseWrite()
+				return
+			}
+			_ = dst.Close()
+			_ = src.Close()
+			return
+		}
+	}
+}
+
+// hold delays a piece of data by the latency, and keeps it for as long as a black hole lasts.
+func (p *Proxy) hold() {
+	p.mu.Lock()
+	latency := p.latency
+	p.mu.Unlock()
+	if latency > 0 {
+		time.Sleep(latency)
+	}
+	for {
+		p.mu.Lock()
+		held, changed := p.blackHole, p.changed
+		p.mu.Unlock()
+		if !held {
+			return
+		}
+		<-changed
+	}
+}
+
+// Kill resets all connections and refuses new ones.
+func (p *Proxy) Kill() {
+	p.mu.Lock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	p.mu.Unlock()
+	p.Reset()
+}
+
+// BlackHole keeps connections open and accepts new ones, but passes nothing on in either direction until Restore.
+func (p *Proxy) BlackHole() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.blackHole = true
+}
+
+// Latency delays every piece of data in each direction by d; 0 ends that.
+func (p *Proxy) Latency(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = d
+}
+
+// Reset ends all present connections with a RST; new ones are served.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for client, server := range p.conns {
+		_ = client.SetLinger(0)
+		_ = client.Close()
+		if tcp, ok := server.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		_ = server.Close()
+	}
+}
+
+// Restore makes the proxy healthy again. What a black hole held back is passed on.
+func (p *Proxy) Restore(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	p.latency = 0
+	p.endBlackHole()
+	down := p.listener == nil
+	p.mu.Unlock()
+	if down {
+		if err := p.listen(); err != nil {
+			t.Fatalf("testkit: restore the proxy: %v", err)
+		}
+	}
+}
+
+// endBlackHole wants mu held.
+func (p *Proxy) endBlackHole() {
+	p.blackHole = false
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Accepted returns how many connections were passed on so far.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}

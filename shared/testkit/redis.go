@@ -1,0 +1,135 @@
+package testkit
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var sharedRedis lazy
+
+// Redis returns the URL of a server and a key prefix that no other test uses. The server is shared: a test that flushes,
+// configures or stops one asks StartRedis for its own.
+func Redis(t testing.TB) (url, prefix string) {
+	t.Helper()
+	url = os.Getenv("TEST_REDIS_URL")
+	if url == "" {
+		url = sharedRedis.get(t, func() (*Server, error) { return openRedis() }).URL
+	}
+	return url, fresh("test") + ":"
+}
+
+// StartRedis returns a server of the test's own. Arguments are redis-server's, such as "--appendonly", "yes": without
+// that one it forgets everything when it ends.
+func StartRedis(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := openRedis(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.remove)
+	return s
+}
+
+func openRedis(args ...string) (*Server, error) {
+	binary, ok := findBinary("redis-server")
+	if !ok {
+		return nil, missing("Redis (redis-server)")
+	}
+	dir, err := makeDir(nil)
+	if err != nil {
+		return nil, err
+	}
+	return openOnFreePort(dir, func(port int) *Server {
+		addr := loopback(port)
+		line := []string{
+			binary, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+			"--save", "", "--appendonly", "no", "--daemonize", "no",
+		}
+		return &Server{
+			URL:  "redis://" + addr,
+			Addr: addr,
+			spec: spec{
+				name: "Redis", dir: dir, args: append(line, args...), stop: syscall.SIGKILL,
+				ping: pingRedis,
+			},
+		}
+	})
+}
+
+// Not go-redis: it logs and repeats every refused connection of a server that is still starting.
+func pingRedis(s *Server) error {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && answer != "+PONG\r\n" {
+		err = fmt.Errorf("it answers %q", answer)
+	}
+	return err
+}
+
+var background = context.Background()
+
+// command runs f with a client of its own, which fails fast.
+func command(addr string, f func(*redis.Client) error) error {
+	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: time.Second})
+	defer c.Close()
+	return f(c)
+}
+
+// RedisCluster returns the URLs of a cluster of that many masters, which share the slots evenly. It ends with the test.
+func RedisCluster(t testing.TB, nodes int) []string {
+	t.Helper()
+	const slots = 16384
+	servers := make([]*Server, nodes)
+	urls := make([]string, nodes)
+	for i := range servers {
+		servers[i] = StartRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+		urls[i] = servers[i].URL
+		host, port, _ := strings.Cut(servers[0].Addr, ":")
+		err := command(servers[i].Addr, func(c *redis.Client) error {
+			// Distinct epochs before the nodes meet, or they would have to settle on some first.
+			if err := c.Do(background, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+				return err
+			}
+			if err := c.ClusterAddSlotsRange(background, i*slots/nodes, (i+1)*slots/nodes-1).Err(); err != nil {
+				return err
+			}
+			return c.ClusterMeet(background, host, port).Err()
+		})
+		if err != nil {
+			t.Fatalf("testkit: cluster node %d: %v", i, err)
+		}
+	}
+	Eventually(t, startWithin, "every node of the Redis Cluster knows all slots", func() bool {
+		for _, s := range servers {
+			var info string
+			err := command(s.Addr, func(c *redis.Client) (err error) {
+				info, err = c.ClusterInfo(background).Result()
+				return err
+			})
+			if err != nil || !strings.Contains(info, "cluster_state:ok") ||
+				!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", nodes)) {
+				return false
+			}
+		}
+		return true
+	})
+	return urls
+}

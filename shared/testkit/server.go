@@ -1,0 +1,247 @@
+package testkit
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startWithin bounds a server's start on a machine that is busy with other tests.
+const startWithin = 30 * time.Second
+
+// Server is a private Postgres or Redis with its own data directory and port, both kept while it is down.
+type Server struct {
+	URL  string // of the server; for Postgres of its database "postgres"
+	Addr string // host:port
+
+	spec spec
+	cmd  *exec.Cmd // nil while down
+	life watch
+}
+
+// spec is how one kind of server runs.
+type spec struct {
+	name  string
+	dir   string
+	args  []string // program and arguments
+	owner *syscall.Credential
+	stop  syscall.Signal // ends it without delay and without leaving anything behind
+	ping  func(*Server) error
+}
+
+// start runs the server and waits until it answers. A Postgres that follows a killed one may have to wait for the last
+// of its processes to go, hence the attempts.
+func (s *Server) start() error {
+	deadline := time.Now().Add(startWithin)
+	for {
+		err := s.attempt(deadline)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (s *Server) attempt(deadline time.Time) error {
+	logPath := filepath.Join(s.spec.dir, "server.log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("testkit: log of %s: %w", s.spec.name, err)
+	}
+	defer log.Close()
+
+	cmd := exec.Command(s.spec.args[0], s.spec.args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.spec.dir, log, log
+	// A group of its own: a Ctrl-C in the terminal is for the tests, which then end their servers.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.spec.owner, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("testkit: start %s: %w", s.spec.name, err)
+	}
+	life, err := watchProcess(cmd.Process.Pid, s.spec.stop, s.spec.dir)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return err
+	}
+
+	var pingErr error
+	ended := false
+	answers := poll(time.Until(deadline), func() bool {
+		// Not cmd.Wait in a goroutine: it would look like a leak to the tests of whoever shares this server.
+		pid, waitErr := syscall.Wait4(cmd.Process.Pid, nil, syscall.WNOHANG, nil)
+		ended = pid != 0 || waitErr != nil
+		pingErr = s.spec.ping(s)
+		return ended || pingErr == nil
+	})
+	if answers && !ended {
+		s.cmd, s.life = cmd, life
+		return nil
+	}
+	if !ended {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	life.release()
+	text, _ := os.ReadFile(logPath)
+	return fmt.Errorf("testkit: %s did not start: %w\n%s", s.spec.name, pingErr, text[max(0, len(text)-2000):])
+}
+
+// end signals the running server, waits until it is gone, and keeps its data.
+func (s *Server) end(signal syscall.Signal) {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(signal)
+	_ = s.cmd.Process.Signal(syscall.SIGCONT) // a paused process would never see the first one
+	_ = s.cmd.Wait()
+	s.life.release()
+	s.cmd = nil
+}
+
+// Stop shuts the server down in order; Start brings it back with its data.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	s.end(syscall.SIGINT) // for Postgres: without waiting for clients
+}
+
+// Kill ends the server as a power cut would: only what it had written is there after Start.
+func (s *Server) Kill(t testing.TB) {
+	t.Helper()
+	s.end(syscall.SIGKILL)
+}
+
+// Start brings a stopped or killed server back on the same port with the same data.
+func (s *Server) Start(t testing.TB) {
+	t.Helper()
+	if s.cmd != nil {
+		t.Fatalf("testkit: %s runs already", s.spec.name)
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Pause freezes the server: its connections stay open, new ones are accepted by the kernel, and nothing is answered.
+func (s *Server) Pause(t testing.TB) {
+	t.Helper()
+	s.signalAll(t, syscall.SIGSTOP)
+}
+
+// Resume ends a Pause.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	s.signalAll(t, syscall.SIGCONT)
+}
+
+// signalAll reaches a Postgres with all its back ends, each of which leads a process group of its own.
+func (s *Server) signalAll(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	if s.cmd == nil {
+		t.Fatalf("testkit: %s is down", s.spec.name)
+	}
+	pid := s.cmd.Process.Pid
+	for _, p := range append(children(pid), pid) {
+		if err := syscall.Kill(p, signal); err != nil && p == pid {
+			t.Fatalf("testkit: signal %s: %v", s.spec.name, err)
+		}
+	}
+}
+
+func children(pid int) []int {
+	out, _ := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	var found []int
+	for line := range slices.Values(splitLines(out)) {
+		var child, parent int
+		if _, err := fmt.Sscan(line, &child, &parent); err == nil && parent == pid {
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+func (s *Server) remove() {
+	s.end(s.spec.stop)
+	_ = os.RemoveAll(s.spec.dir)
+}
+
+// lazy is a server that all tests of the process share. It is never stopped: its watcher does that.
+type lazy struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+func (l *lazy) get(t testing.TB, open func() (*Server, error)) *Server {
+	t.Helper()
+	l.once.Do(func() { l.server, l.err = open() })
+	if l.err != nil {
+		t.Fatal(l.err)
+	}
+	return l.server
+}
+
+// baseDir returns where data directories live: the same for all test processes of a user, and open to the user that
+// servers run as when root runs the tests.
+func baseDir() string {
+	if os.Getuid() == 0 {
+		return "/tmp"
+	}
+	return os.TempDir()
+}
+
+// makeDir returns a new directory that the owner of a server may write to.
+func makeDir(owner *syscall.Credential) (string, error) {
+	dir, err := os.MkdirTemp(baseDir(), "petgate-test-")
+	if err == nil && owner != nil {
+		err = os.Chown(dir, int(owner.Uid), int(owner.Gid))
+	}
+	if err != nil {
+		return "", fmt.Errorf("testkit: data directory: %w", err)
+	}
+	return dir, nil
+}
+
+// unprivileged returns the user that Postgres runs as when root runs the tests, nil otherwise: it refuses root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if uidErr == nil && gidErr == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, fmt.Errorf("testkit: Postgres refuses to run as root and there is no user postgres or nobody")
+}
+
+// findBinary looks in PATH and then in the patterns' directories, the highest version first.
+func findBinary(name string, patterns ...string) (string, bool) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, true
+	}
+	for _, pattern := range patterns {
+		dirs, _ := filepath.Glob(pattern)
+		slices.SortFunc(dirs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		for _, dir := range slices.Backward(dirs) {
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+				return path, true
+			}
+		}
+	}
+	return "", false
+}
