@@ -82,7 +82,7 @@ func open(rawURL string, create bool) (*DB, error) {
 	case "sqlite":
 		return openSQLite(path, create)
 	}
-	return nil, fmt.Errorf("database: %w: it begins with postgres:// or sqlite:", ErrURL)
+	return nil, fmt.Errorf("database: %w: begin it with postgres:// or with sqlite: and a path", ErrURL)
 }
 
 // Dialect says which database this is.

@@ -1,0 +1,93 @@
+// Package api is the public interface as one document, and what the programs take from it: the operations, and the body of
+// every error.
+//
+// The document describes every status and header that the system sends; tests hold the running system to it.
+package api
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"petgate/shared/core/apikey"
+)
+
+//go:embed openapi.yaml
+var document []byte
+
+// Document returns the OpenAPI document as YAML. It is shared: change a copy.
+func Document() []byte { return document }
+
+// Operation is one operation of the document.
+type Operation struct {
+	ID           string        // operationId
+	Method       string        // in capitals
+	Path         string        // template, as in /v1/pets/{petId}
+	Scope        apikey.Scopes // what a key must be allowed
+	DeprecatedAt time.Time     // zero = not deprecated
+	SunsetAt     time.Time     // from this instant on it is gone; zero = never
+	Successor    string        // path of what replaces it; empty = nothing
+	Stability    string        // experimental or beta; empty = stable
+}
+
+// Operations reads the document's operations, ordered by path and method.
+func Operations() ([]Operation, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(document)
+	if err != nil {
+		return nil, fmt.Errorf("api: load the document: %w", err)
+	}
+	return operations(doc)
+}
+
+func operations(doc *openapi3.T) ([]Operation, error) {
+	var all []Operation
+	for path, item := range doc.Paths.Map() {
+		for method, described := range item.Operations() {
+			o := Operation{ID: described.OperationID, Method: method, Path: path}
+			if err := o.extend(described.Extensions); err != nil {
+				return nil, fmt.Errorf("api: %s: %w", o.ID, err)
+			}
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b Operation) int {
+		return slices.Compare([]string{a.Path, a.Method}, []string{b.Path, b.Method})
+	})
+	return all, nil
+}
+
+// extend reads the x-… members of an operation.
+func (o *Operation) extend(extensions map[string]any) (err error) {
+	for name, value := range extensions {
+		text, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("%s is not a string", name)
+		}
+		switch name {
+		case "x-scope":
+			o.Scope, err = apikey.ParseScopes([]string{text})
+		case "x-deprecated-at":
+			o.DeprecatedAt, err = time.Parse(time.RFC3339, text)
+		case "x-sunset":
+			o.SunsetAt, err = time.Parse(time.RFC3339, text)
+		case "x-successor":
+			o.Successor = text
+		case "x-stability":
+			if o.Stability = text; text != "experimental" && text != "beta" {
+				err = fmt.Errorf("%q is neither experimental nor beta", text)
+			}
+		default:
+			err = fmt.Errorf("no such extension")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if o.Scope == 0 {
+		return fmt.Errorf("x-scope is missing: an operation without one would be open to every key")
+	}
+	return nil
+}

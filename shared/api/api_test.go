@@ -1,0 +1,165 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/valyala/fasthttp"
+	"pgregory.net/rapid"
+
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+)
+
+func load(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDocumentIsValid(t *testing.T) {
+	doc := load(t)
+	if err := doc.Validate(t.Context(), openapi3.EnableSchemaFormatValidation()); err != nil {
+		t.Error(err)
+	}
+	if doc.Info.Version != "1.0.0" {
+		t.Errorf("the version is %s", doc.Info.Version)
+	}
+}
+
+// Every answer carries the rate-limit headers and a request ID, every 429 and 503 a Retry-After, every error an Error.
+func TestDocumentKeepsItsPromises(t *testing.T) {
+	doc := load(t)
+	wantSchema := doc.Components.Schemas["Error"].Value
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				want := []string{"X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit", "RateLimit-Policy"}
+				switch status {
+				case "401":
+					want = append(want, "WWW-Authenticate")
+				case "405":
+					want = append(want, "Allow")
+				case "429", "503":
+					want = append(want, "Retry-After")
+				}
+				for _, name := range want {
+					if h := response.Value.Headers[name]; h == nil || !h.Value.Required {
+						t.Errorf("%s %s: %s does not promise %s", method, path, status, name)
+					}
+				}
+				schema := response.Value.Content.Get("application/json").Schema.Value
+				if isError := schema == wantSchema; isError != (status >= "400") {
+					t.Errorf("%s %s: %s: the body is an Error: %t", method, path, status, isError)
+				}
+			}
+		}
+	}
+}
+
+func TestOperations(t *testing.T) {
+	got, err := api.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []api.Operation{
+		{ID: "listPets", Method: http.MethodGet, Path: "/v1/pets", Scope: apikey.PetsRead},
+		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: apikey.PetsWrite},
+		{
+			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: apikey.PetsRead,
+			DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestErrorJSON(t *testing.T) {
+	limited := api.Limited{
+		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, StrikesUntilBan: 29,
+	}
+	for _, c := range []struct {
+		in   api.Error
+		want string
+	}{
+		{api.Error{Code: "internal", Message: "A fault.", Status: 500}, `{"code":"internal","message":"A fault.","status":500}`},
+		{
+			api.Error{Code: "invalid_request", Message: "\"na\\me\"\x00\n\r\t\x1f\x7f é 日本 😀 \u2028 \xff\xc3", Status: 400},
+			`{"code":"invalid_request","message":"\"na\\me\"\u0000\n\r\t\u001f` + "\x7f é 日本 😀 \u2028 \ufffd\ufffd" + `","status":400}`,
+		},
+		{
+			api.Error{Code: "minute_quota_exceeded", Message: "Wait.", Status: 429, Details: limited},
+			`{"code":"minute_quota_exceeded","message":"Wait.","status":429,"details":{"policy":"minute","plan":"free","limit":60,"used":60,` +
+				`"resetAt":"2026-01-01T00:01:01Z","retryAfter":12,"strikesUntilBan":29}}`,
+		},
+		{
+			api.Error{Code: "key_banned", Message: "Wait.", Status: 429, Details: api.Limited{RetryAfter: 60}},
+			`{"code":"key_banned","message":"Wait.","status":429,"details":{"retryAfter":60}}`,
+		},
+		{api.Error{Code: "c", Message: "m", Status: 429, Details: api.Limited{}}, `{"code":"c","message":"m","status":429,"details":{}}`},
+	} {
+		got := string(c.in.AppendJSON(nil))
+		if got != c.want {
+			t.Errorf("%+v:\n got %s\nwant %s", c.in, got, c.want)
+		}
+		if !json.Valid([]byte(got)) {
+			t.Errorf("not JSON: %s", got)
+		}
+	}
+}
+
+func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "in")
+		encoded := api.AppendString([]byte("x"), in)
+		if !bytes.Equal(encoded, api.AppendString([]byte("x"), []byte(in))) {
+			t.Fatalf("%q: a string and bytes are encoded differently", in)
+		}
+		var out string
+		if err := json.Unmarshal(encoded[1:], &out); err != nil {
+			t.Fatalf("%q became %s: %v", in, encoded, err)
+		}
+		if want := strings.ToValidUTF8(in, ""); !strings.Contains(in, "\ufffd") && strings.ReplaceAll(out, "\ufffd", "") != want {
+			t.Fatalf("%q came back as %q", in, out)
+		}
+	})
+}
+
+func TestErrorAllocatesNothing(t *testing.T) {
+	e := api.Error{Code: "minute_quota_exceeded", Message: "Zu viele Anfragen für \"dich\".", Status: 429, Details: &api.Limited{
+		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, StrikesUntilBan: 29,
+	}}
+	dst := make([]byte, 0, 1024)
+	if n := testing.AllocsPerRun(100, func() { dst = e.AppendJSON(dst[:0]) }); n != 0 {
+		t.Errorf("AppendJSON allocates %v times", n)
+	}
+}
+
+func TestWriteErrorKeepsHeaders(t *testing.T) {
+	var rc fasthttp.RequestCtx
+	rc.Response.Header.Set("Retry-After", "1")
+	rc.Response.SetBodyString("half an answer")
+	api.WriteError(&rc, api.Error{Code: "overloaded", Message: "Wait.", Status: 503})
+	if got, want := string(rc.Response.Body()), `{"code":"overloaded","message":"Wait.","status":503}`; got != want {
+		t.Errorf("the body is %s, want %s", got, want)
+	}
+	if got := rc.Response.StatusCode(); got != 503 {
+		t.Errorf("the status is %d", got)
+	}
+	if got := string(rc.Response.Header.ContentType()); got != "application/json" {
+		t.Errorf("the content type is %s", got)
+	}
+	if got := string(rc.Response.Header.Peek("Retry-After")); got != "1" {
+		t.Errorf("Retry-After is %q", got)
+	}
+}

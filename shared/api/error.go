@@ -1,0 +1,132 @@
+package api
+
+import (
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Error is the body of every error answer.
+type Error struct {
+	Code    string  // for programs; one of the document's
+	Message string  // for people
+	Status  int     // the HTTP status
+	Details Details // nil = none
+}
+
+// Details is the optional part of an Error that programs can use; its JSON is an object.
+type Details interface {
+	AppendJSON(dst []byte) []byte
+}
+
+// Limited are the details of a 429. What is zero is left out.
+type Limited struct {
+	Policy          string // minute, day, or another name of what was exceeded
+	Plan            string
+	Limit           int64
+	Used            int64 // left out without a limit, not when it is zero
+	ResetAt         int64 // Unix milliseconds; rounded up to seconds
+	RetryAfter      int64 // seconds
+	StrikesUntilBan int   // after how many more refusals, at most, the key is banned
+}
+
+// AppendJSON appends l as a JSON object.
+func (l Limited) AppendJSON(dst []byte) []byte {
+	from := len(dst)
+	if l.Policy != "" {
+		dst = AppendString(append(dst, `,"policy":`...), l.Policy)
+	}
+	if l.Plan != "" {
+		dst = AppendString(append(dst, `,"plan":`...), l.Plan)
+	}
+	if l.Limit != 0 {
+		dst = strconv.AppendInt(append(dst, `,"limit":`...), l.Limit, 10)
+		dst = strconv.AppendInt(append(dst, `,"used":`...), l.Used, 10)
+	}
+	if l.ResetAt != 0 {
+		dst = append(dst, `,"resetAt":"`...)
+		dst = time.UnixMilli(l.ResetAt+999).UTC().AppendFormat(dst, "2006-01-02T15:04:05Z")
+		dst = append(dst, '"')
+	}
+	if l.RetryAfter != 0 {
+		dst = strconv.AppendInt(append(dst, `,"retryAfter":`...), l.RetryAfter, 10)
+	}
+	if l.StrikesUntilBan != 0 {
+		dst = strconv.AppendInt(append(dst, `,"strikesUntilBan":`...), int64(l.StrikesUntilBan), 10)
+	}
+	if len(dst) == from {
+		dst = append(dst, ' ')
+	}
+	dst[from] = '{' // instead of the first comma
+	return append(dst, '}')
+}
+
+// AppendJSON appends e as a JSON object. It allocates nothing but what dst lacks.
+func (e Error) AppendJSON(dst []byte) []byte {
+	dst = AppendString(append(dst, `{"code":`...), e.Code)
+	dst = AppendString(append(dst, `,"message":`...), e.Message)
+	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(e.Status), 10)
+	if e.Details != nil {
+		dst = e.Details.AppendJSON(append(dst, `,"details":`...))
+	}
+	return append(dst, '}')
+}
+
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+// WriteError makes e the response of rc: status, Content-Type and body. Headers that are set already stay.
+func WriteError(rc *fasthttp.RequestCtx, e Error) {
+	body := bodies.Get().(*[]byte)
+	*body = e.AppendJSON((*body)[:0])
+	rc.Response.SetStatusCode(e.Status)
+	rc.Response.Header.SetContentType("application/json")
+	rc.Response.SetBody(*body) // copies
+	bodies.Put(body)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// AppendString appends s as a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD.
+func AppendString[S string | []byte](dst []byte, s S) []byte {
+	dst = append(dst, '"')
+	done := 0 // s[:done] is in dst
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		size := 1
+		if c >= utf8.RuneSelf {
+			var r rune
+			r, size = utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+			if r != utf8.RuneError || size != 1 {
+				i += size
+				continue
+			}
+		}
+		dst = append(dst, s[done:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			if c >= utf8.RuneSelf {
+				dst = utf8.AppendRune(dst, utf8.RuneError)
+			} else {
+				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			}
+		}
+		i += size
+		done = i
+	}
+	return append(append(dst, s[done:]...), '"')
+}
