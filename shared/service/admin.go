@@ -1,0 +1,115 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Problem is something that /readyz reports.
+type Problem struct {
+	Name    string `json:"name"`    // one word: what has it, such as "database"
+	Detail  string `json:"detail"`  // what is wrong and what cures it
+	Serving bool   `json:"serving"` // it is reported, but the program can serve all the same
+}
+
+// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and what a program adds. It must not be published:
+// profiles show memory.
+type Admin struct {
+	// Metrics is the program's registry; it has the Go runtime's and the process's figures already.
+	Metrics *prometheus.Registry
+
+	log      *slog.Logger
+	mux      *http.ServeMux
+	server   *http.Server
+	ready    atomic.Pointer[func() []Problem]
+	draining atomic.Bool
+}
+
+// NewAdmin returns an admin port that is alive but not ready: SetReady says when it is.
+func NewAdmin(log *slog.Logger) *Admin {
+	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux()}
+	a.Metrics.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	a.SetReady(func() []Problem { return []Problem{{Name: "start", Detail: "the program is starting"}} })
+	a.server = &http.Server{
+		Handler:           a.mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s unless asked for longer
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		WriteJSON(w, http.StatusOK, map[string]string{"status": "alive", "version": Version()})
+	})
+	a.mux.HandleFunc("GET /readyz", a.serveReady)
+	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})))
+	a.mux.HandleFunc("/debug/pprof/", pprof.Index)
+	a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	a.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	a.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	a.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return a
+}
+
+// Handle adds a handler; the pattern is one of http.ServeMux.
+func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
+
+// SetReady sets what /readyz asks. The function is called for every request, at any time, and must not wait for long.
+func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
+
+// ServeHTTP answers a request of the admin port.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
+	var answer struct {
+		Ready    bool      `json:"ready"`
+		Problems []Problem `json:"problems"`
+	}
+	answer.Problems = append([]Problem{}, (*a.ready.Load())()...)
+	if a.draining.Load() {
+		answer.Problems = append(answer.Problems, Problem{Name: "drain", Detail: "the program is stopping"})
+	}
+	answer.Ready = true
+	for _, p := range answer.Problems {
+		answer.Ready = answer.Ready && p.Serving
+	}
+	status := http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	WriteJSON(w, status, answer)
+}
+
+// drain makes /readyz fail from now on.
+func (a *Admin) drain() { a.draining.Store(true) }
+
+// Start serves ln in the background until Close.
+func (a *Admin) Start(ln net.Listener) {
+	go func() {
+		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("the admin port ended", "error", err.Error())
+		}
+	}()
+}
+
+// Close ends the admin port and its connections.
+func (a *Admin) Close() { _ = a.server.Close() }
+
+// WriteJSON answers with a value that encoding/json can write.
+func WriteJSON(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value) // its error is the client's leaving
+}

@@ -1,0 +1,180 @@
+// Package service is what all programs that serve have in common: settings, the log, the admin port, listening, and a
+// life that begins with a signal handler and ends with a drain.
+//
+// The drain loses no request behind a load balancer. After SIGTERM or SIGINT
+//
+//  1. /readyz fails at once, and everything else goes on for the drain delay, in which the load balancer finds out;
+//  2. answers ask their clients to close for one second more, so that kept-alive connections end between two requests;
+//  3. the listener closes, idle connections end, and requests in flight have the drain limit to complete.
+//
+// A second signal ends the process at once. Exit codes: 0 after a drain, 1 when the program could not start, serve or
+// drain, 2 for bad settings.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+)
+
+// windDown is how long answers carry `Connection: close` before idle connections are closed.
+const windDown = time.Second
+
+// version is stamped by the linker: -X petgate/shared/service.version=…
+var version string
+
+// Version returns the stamped version, else the revision that the go command saw, else "unknown".
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	return "unknown"
+}
+
+// NewLog returns the program's log: one JSON object a line.
+func NewLog(w io.Writer, level slog.Level, program string) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})).With("program", program)
+}
+
+// Run runs a program until it returns and gives its exit code. SIGTERM and SIGINT end ctx; a second one ends the process.
+func Run(log *slog.Logger, program func(ctx context.Context) error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := program(ctx); err != nil {
+		log.Error("stopped", "error", err.Error())
+		return 1
+	}
+	return 0
+}
+
+// Public is a server of the program's own requests, as opposed to those of the admin port.
+type Public interface {
+	Serve(net.Listener) error           // until Shutdown
+	Drain()                             // answers carry `Connection: close` from now on
+	Shutdown(ctx context.Context) error // ends idle connections, waits for requests in flight until ctx ends
+}
+
+// Serving is one running program.
+type Serving struct {
+	Public   Public
+	Listener net.Listener
+	Admin    *Admin // started by the program, so that it is alive before it can serve
+	Settings Settings
+	Log      *slog.Logger
+}
+
+// Run serves until ctx ends, then drains; an error means that it could not serve, or that requests had to be cut off.
+func (s Serving) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.Public.Serve(s.Listener) }()
+	s.Log.Info("serving", "version", Version(), "listen", s.Listener.Addr().String())
+
+	select {
+	case err := <-ended:
+		return errors.Join(errUnasked, err, s.shutdown())
+	case <-ctx.Done():
+	}
+	s.Log.Info("draining", "delay", s.Settings.DrainDelay.String(), "limit", s.Settings.DrainLimit.String())
+	s.Admin.drain()
+	if s.Settings.DrainDelay > 0 {
+		if err := wait(ended, s.Settings.DrainDelay); err != nil {
+			return err
+		}
+		s.Public.Drain()
+		if err := wait(ended, windDown); err != nil {
+			return err
+		}
+	}
+	s.Public.Drain()
+	if err := s.shutdown(); err != nil {
+		return err
+	}
+	s.Log.Info("stopped")
+	return nil
+}
+
+var errUnasked = errors.New("service: the server ended without being asked to")
+
+func wait(ended <-chan error, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case err := <-ended:
+		return errors.Join(errUnasked, err)
+	}
+}
+
+func (s Serving) shutdown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.Settings.DrainLimit)
+	defer cancel()
+	if err := s.Public.Shutdown(ctx); err != nil {
+		return fmt.Errorf("service: requests in flight were cut off: %w", err)
+	}
+	return nil
+}
+
+// socketPathMax is the longest path that fits into a sockaddr_un on every system: macOS has 104 bytes, one of them a NUL.
+const socketPathMax = 103
+
+// Listen opens host:port or unix:/path. setting is the name of the setting that chose the address, for the message when
+// it is taken.
+func Listen(address, setting string) (net.Listener, error) {
+	if path, ok := cutUnix(address); ok {
+		return listenUnix(path, setting)
+	}
+	ln, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		_, port, _ := net.SplitHostPort(address)
+		return nil, fmt.Errorf("%s is in use: stop what listens there (`lsof -i :%s` names it) or choose another with %s",
+			address, port, setting)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s (%s): %w", address, setting, err)
+	}
+	return ln, nil
+}
+
+func cutUnix(address string) (path string, ok bool) {
+	const scheme = "unix:"
+	if len(address) > len(scheme) && address[:len(scheme)] == scheme {
+		return address[len(scheme):], true
+	}
+	return "", false
+}
+
+// listenUnix replaces a socket that nobody answers on, which a killed process leaves behind.
+func listenUnix(path, setting string) (net.Listener, error) {
+	if len(path) > socketPathMax {
+		return nil, fmt.Errorf("the socket path %s has %d bytes and systems allow %d: choose a shorter one with %s",
+			path, len(path), socketPathMax, setting)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("the socket %s is in use: stop what listens there or choose another with %s", path, setting)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on unix:%s (%s): %w", path, setting, err)
+	}
+	return ln, nil
+}

@@ -1,0 +1,206 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/shared/service"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func get(a *service.Admin, path string) (int, string) {
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+func TestAdminPort(t *testing.T) {
+	a := service.NewAdmin(quiet)
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 503, "/metrics": 200, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/": 404,
+	} {
+		if code, body := get(a, path); code != want {
+			t.Errorf("%s: %d, want %d\n%s", path, code, want, body)
+		}
+	}
+	problems := []service.Problem{{Name: "quotas", Detail: "eviction is on", Serving: true}}
+	a.SetReady(func() []service.Problem { return problems })
+	code, body := get(a, "/readyz")
+	var answer struct {
+		Ready    bool
+		Problems []service.Problem
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != 200 || !answer.Ready || len(answer.Problems) != 1 {
+		t.Errorf("with a problem that is no obstacle: %d %s, %v", code, body, err)
+	}
+	problems = append(problems, service.Problem{Name: "schema", Detail: "run keyadmin migrate"})
+	if code, body := get(a, "/readyz"); code != 503 || !strings.Contains(body, "keyadmin migrate") {
+		t.Errorf("with an obstacle: %d %s", code, body)
+	}
+}
+
+// server is a Public that only notes when what happened.
+type server struct {
+	mu     sync.Mutex
+	events []string
+	start  time.Time
+	stop   chan struct{}
+	slow   time.Duration // what is in flight takes this long
+	fail   error
+}
+
+func (s *server) note(event string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, event+" "+time.Since(s.start).String())
+}
+
+func (s *server) Serve(net.Listener) error {
+	if s.fail != nil {
+		return s.fail
+	}
+	<-s.stop
+	return nil
+}
+
+func (s *server) Drain() { s.note("drain") }
+
+func (s *server) Shutdown(ctx context.Context) error {
+	s.note("shutdown")
+	if s.fail == nil {
+		close(s.stop)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(s.slow):
+		return nil
+	}
+}
+
+type listener struct{ net.Listener }
+
+func (listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestDrain(t *testing.T) {
+	f := func(name string, delay, slow time.Duration, wantErr error, want string) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{start: time.Now(), stop: make(chan struct{}), slow: slow}
+			a := service.NewAdmin(quiet)
+			a.SetReady(func() []service.Problem { return nil })
+			ctx, cancel := context.WithCancel(t.Context())
+			result := make(chan error)
+			go func() {
+				result <- service.Serving{
+					Public: s, Listener: listener{}, Admin: a, Log: quiet,
+					Settings: service.Settings{DrainDelay: delay, DrainLimit: 30 * time.Second},
+				}.Run(ctx)
+			}()
+			synctest.Wait()
+			if code, _ := get(a, "/readyz"); code != 200 {
+				t.Errorf("%s: /readyz before: %d", name, code)
+			}
+			cancel()
+			synctest.Wait()
+			if code, _ := get(a, "/readyz"); code != 503 {
+				t.Errorf("%s: /readyz while draining: %d", name, code)
+			}
+			if err := <-result; !errors.Is(err, wantErr) {
+				t.Errorf("%s: Run() = %v, want %v", name, err, wantErr)
+			}
+			if got := strings.Join(s.events, ", "); got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+		})
+	}
+	f("behind a load balancer", 5*time.Second, time.Second, nil, "drain 5s, drain 6s, shutdown 6s")
+	f("alone", 0, time.Second, nil, "drain 0s, shutdown 0s")
+	f("stuck", 0, time.Hour, context.DeadlineExceeded, "drain 0s, shutdown 0s")
+}
+
+func TestServeFails(t *testing.T) {
+	broken := errors.New("broken")
+	err := service.Serving{
+		Public: &server{fail: broken}, Listener: listener{}, Admin: service.NewAdmin(quiet), Log: quiet,
+		Settings: service.Settings{DrainLimit: time.Second},
+	}.Run(t.Context())
+	if !errors.Is(err, broken) {
+		t.Errorf("Run() = %v", err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	if code := service.Run(quiet, func(context.Context) error { return errors.New("no") }); code != 1 {
+		t.Errorf("exit code after an error: %d", code)
+	}
+	code := service.Run(quiet, func(ctx context.Context) error {
+		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	if code != 0 {
+		t.Errorf("exit code after SIGTERM: %d", code)
+	}
+}
+
+func TestListen(t *testing.T) {
+	ln, err := service.Listen("127.0.0.1:0", "--listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if _, err := service.Listen(ln.Addr().String(), "--listen"); err == nil ||
+		!strings.Contains(err.Error(), ln.Addr().String()+" is in use") || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("a busy port: %v", err)
+	}
+	if _, err := service.Listen("nonsense", "--listen"); err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("no address: %v", err)
+	}
+}
+
+func TestListenUnix(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := service.Listen("unix:"+path, "--listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Listen("unix:"+path, "--listen"); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a busy socket: %v", err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) // as after kill -9
+	_ = ln.Close()
+	ln, err = service.Listen("unix:"+path, "--listen")
+	if err != nil {
+		t.Fatalf("a socket left behind: %v", err)
+	}
+	_ = ln.Close()
+	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("too long a path: %v", err)
+	}
+}
+
+func TestLogIsJSON(t *testing.T) {
+	r, w := io.Pipe()
+	go service.NewLog(w, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
+	var line map[string]any
+	if err := json.NewDecoder(r).Decode(&line); err != nil || line["msg"] != "hello\nworld" || line["program"] != "prog" {
+		t.Errorf("%v, %v", line, err)
+	}
+}
