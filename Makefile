@@ -1,0 +1,52 @@
+# Works from any directory (make -C or make -f), without git, and with GOFLAGS empty.
+ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
+IN := cd "$(ROOT)" &&
+
+# What the binaries say of themselves; without git nothing is known.
+export VERSION ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/dev/null || echo dev)
+
+FUZZTIME ?= 30s
+E2E_TIMEOUT ?= 15m
+
+.PHONY: help run build test e2e lint fuzz bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' "$(ROOT)Makefile"
+
+run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090
+	@$(IN) exec go run ./deploy/local
+
+# The images are built by the same line: a test compares it with deploy/docker/Dockerfile.
+build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
+	@mkdir -p "$(ROOT)bin"
+	$(IN) CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
+
+test: ## run the tests with the race detector, against real servers
+	@$(IN) deploy/services.sh go test -race -timeout 5m ./...
+
+# One package at a time: the figures are measured, and packages would disturb one another.
+e2e: build ## run the tests in full size with built binaries, and print a line for each figure
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
+			$$(grep -rl --include="*_test.go" "^//go:build e2e" . | xargs -n 1 dirname | sort -u) | \
+		go run ./deploy/figures'
+
+lint: ## check format, vet, staticcheck, modules and scripts
+	@$(IN) unformatted=$$(go tool gofumpt -l .) && \
+		if [ -n "$$unformatted" ]; then echo "run go tool gofumpt -w on:" $$unformatted >&2; exit 1; fi
+	@$(IN) go vet ./...
+	@$(IN) go vet -tags e2e ./...
+	@$(IN) go tool staticcheck -tags e2e ./...
+	@$(IN) go tool staticcheck ./...
+	@$(IN) go mod verify
+	@$(IN) sh -n deploy/services.sh && bash -n .ci/run
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@$(IN) grep -rno --include="*_test.go" "^func Fuzz[A-Za-z0-9_]*" . | while IFS=: read -r file _ target; do \
+		echo "$${target#func } in $$(dirname "$$file") for $(FUZZTIME)"; \
+		go test -run "^$$" -fuzz "^$${target#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
+	done
+
+bench: build ## measure the product under load, and run the Go benchmarks once
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh bench/run
+	@$(IN) go test -run "^$$" -bench . -benchtime 1x ./...

@@ -1,0 +1,69 @@
+// Command figures reads `go test -json` and prints what a reader of a long run wants: each line that a test prints with
+// "figure: " in it, the output of tests that fail, and go test's own line for each package. It exits 1 if one failed.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	failed, err := filter(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
+
+// event is what cmd/test2json documents.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+}
+
+const mark = "figure: "
+
+// filter copies what is wanted from in to out and says whether anything failed.
+func filter(in io.Reader, out io.Writer) (failed bool, err error) {
+	held := make(map[string][]string) // output by package and test, until the test has passed or failed
+	decoder := json.NewDecoder(in)
+	for {
+		var e event
+		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
+			return failed, nil
+		} else if err != nil {
+			return true, fmt.Errorf("read go test -json: %w", err)
+		}
+		name := e.Package + e.ImportPath + " " + e.Test
+		switch e.Action {
+		case "output", "build-output":
+			if _, figure, ok := strings.Cut(e.Output, mark); ok {
+				fmt.Fprint(out, mark, figure)
+			} else if e.Test == "" && isSummary(e.Output) {
+				fmt.Fprint(out, e.Output)
+			} else {
+				held[name] = append(held[name], e.Output)
+			}
+		case "fail", "build-fail":
+			failed = true
+			fmt.Fprint(out, strings.Join(held[name], ""))
+			delete(held, name)
+		case "pass", "skip":
+			delete(held, name)
+		}
+	}
+}
+
+func isSummary(line string) bool {
+	for _, start := range []string{"ok  \t", "FAIL\t", "---", "panic:"} {
+		if strings.HasPrefix(line, start) {
+			return true
+		}
+	}
+	return false
+}
