@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+type banCommands struct {
+	List banList `cmd:"" help:"List bans that are running."`
+	Add  banAdd  `cmd:"" help:"Ban a key for a while."`
+	Lift banLift `cmd:"" help:"End a ban early."`
+}
+
+// banView is a ban as JSON; its fields are a contract with other people's scripts.
+type banView struct {
+	KeyID     string `json:"keyId"`
+	TenantID  string `json:"tenantId"`
+	ImposedAt string `json:"imposedAt"`
+	Until     string `json:"until"`
+	Reason    string `json:"reason"`
+	By        string `json:"by"` // a gateway's ID, or an operator
+}
+
+func viewBan(b keystore.Ban) banView {
+	return banView{
+		KeyID: b.Key.String(), TenantID: b.Tenant.String(), ImposedAt: instant(b.ImposedAt), Until: instant(b.Until),
+		Reason: b.Reason, By: b.By,
+	}
+}
+
+// ban finds the running ban of a key; the zero value is none.
+func (a *app) ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
+	bans, err := a.store.Bans(ctx)
+	if err != nil {
+		return keystore.Ban{}, err
+	}
+	for _, b := range bans {
+		if b.Key == key && b.Until > a.now() {
+			return b, nil
+		}
+	}
+	return keystore.Ban{}, nil
+}
+
+type banList struct{}
+
+func (banList) Help() string {
+	return `Examples:
+
+    keyadmin ban list`
+}
+
+func (banList) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	bans, err := a.store.Bans(ctx)
+	if err != nil {
+		return err
+	}
+	views := make([]banView, 0, len(bans))
+	t := table{head: []string{"KEY", "UNTIL", "BY", "REASON"}}
+	for _, b := range bans {
+		if b.Until > a.now() {
+			v := viewBan(b)
+			views = append(views, v)
+			t.rows = append(t.rows, []string{v.KeyID, v.Until, v.By, orDash(v.Reason)})
+		}
+	}
+	return a.print(views, t)
+}
+
+type banAdd struct {
+	Key    string `arg:"" help:"The key's ID, key_…"`
+	For    string `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
+	asking
+	waiting
+}
+
+func (banAdd) Help() string {
+	return `The key is answered 429 key_banned until the ban ends. Of two bans the longer one holds.
+
+Examples:
+
+    keyadmin ban add key_0123456789abcdef --for 1h --reason "scraping"`
+}
+
+func (c *banAdd) Run(ctx context.Context, a *app) error {
+	until := a.Clock().Add(a.in.duration("for", c.For, time.Second)).UnixMilli()
+	reason := a.in.name("--reason", c.Reason)
+	wait := c.wait(a)
+	t, k, err := a.openKey(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	if err := a.ask(c.Yes, "Ban key %s of tenant %s until %s?", describe(k), t.Name, instant(until)); err != nil {
+		return err
+	}
+	b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: reason})
+	if err != nil {
+		return err
+	}
+	if a.asJSON() {
+		if err := a.print(viewBan(b), table{}); err != nil {
+			return err
+		}
+	}
+	a.note("%s", either(b.Until == until, fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, instant(until)),
+		fmt.Sprintf("Key %s of tenant %s is banned for longer already, by %s until %s.", describe(k), t.Name, b.By, instant(b.Until))))
+	return a.confirm(ctx, confirmation{change, wait, "may still accept this key"})
+}
+
+type banLift struct {
+	Key string `arg:"" help:"The key's ID, key_…"`
+	waiting
+}
+
+func (banLift) Help() string {
+	return `Examples:
+
+    keyadmin ban lift key_0123456789abcdef`
+}
+
+func (c *banLift) Run(ctx context.Context, a *app) error {
+	wait := c.wait(a)
+	t, k, err := a.openKey(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	ban, err := a.ban(ctx, k.ID)
+	if err != nil {
+		return err
+	}
+	change, err := a.store.LiftBan(ctx, k.ID)
+	if err != nil {
+		return err
+	}
+	if a.asJSON() {
+		if err := a.print(viewKey(k, t.Name, a.now()), table{}); err != nil {
+			return err
+		}
+	}
+	a.note("%s", either(ban.Until != 0, "Lifted the ban of key "+describe(k)+" of tenant "+t.Name+".",
+		"Key "+describe(k)+" of tenant "+t.Name+" is not banned."))
+	return a.confirm(ctx, confirmation{change, wait, "may still refuse this key"})
+}

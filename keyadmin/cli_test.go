@@ -1,0 +1,273 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"petgate/shared/testkit"
+)
+
+// Every command explains itself, with an example, and a terminal makes no difference.
+func TestHelp(t *testing.T) {
+	s := newShell(t, testkit.SQLite(t))
+	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ok("--help")
+	for _, noun := range parser.Model.Children {
+		commands := []string{noun.Name}
+		if len(noun.Children) > 0 {
+			s.ok(noun.Name, "--help")
+			commands = nil
+			for _, verb := range noun.Children {
+				commands = append(commands, noun.Name+" "+verb.Name)
+			}
+		}
+		for _, command := range commands {
+			r := s.want(exitDone, "", append(strings.Fields(command), "--help")...)
+			if !strings.Contains(r.stdout, "Examples:\n\n") || !strings.Contains(r.stdout, "    keyadmin "+command) {
+				t.Errorf("the help of %s has no example:\n%s", command, r.stdout)
+			}
+			s.terminal = true
+			if other := s.want(exitDone, "", append(strings.Fields(command), "--help")...); other != r {
+				t.Errorf("the help of %s differs on a terminal:\n%s", command, other.stdout)
+			}
+			s.terminal = false
+		}
+	}
+	s.golden("help")
+}
+
+// Command lines that make no sense end with 2, name every problem that can be told at once, and never reach the database.
+func TestBadUsage(t *testing.T) {
+	s := newShell(t, "sqlite:/nowhere/at/all.db")
+	const key = "key_0123456789abcdef"
+	for _, c := range []struct{ args, want string }{
+		{"", "expected one of"},
+		{"key", "expected one of"},
+		{"tenants", `did you mean "tenant"?`},
+		{"key remove", `did you mean "revoke"?`},
+		{"key revoke --ye", `did you mean one of "--yes", "-y"?`},
+		{"tenant show", `expected "<tenant>"`},
+		{"tenant show a b", "unexpected argument b"},
+		{"tenant list --output yaml", `"yaml" is not a format`},
+		{"tenant create acme --minute 0", "--minute: 0 is out of range: use 1 to 1000000000"},
+		{"tenant create acme --day=-1", "--day: a day limit of -1 is out of range"},
+		{"tenant create acme --day 1000000001", "--day: a day limit of 1000000001 is out of range"},
+		{"tenant create acme --day 99999999999999999999", "--day: 99999999999999999999 is out of range"},
+		{"tenant create acme --minute 1,000 --day 1.5", `"1.5" is not a whole number`},
+		{"tenant create acme --minute 1,000 --day 1.5 --plan Pro -o xml", "4 problems"},
+		{"tenant create ten_1", "may not begin with ten_"},
+		{"tenant set-quota acme --clear --minute 1", "name no --minute or --day with it"},
+		{"plan create team --day 5", "name both --minute and --day"},
+		{"plan create 2fast", "is not a plan name"},
+		{"key create acme --scope pets", `"pets" is not a scope`},
+		{"key create acme --allow 10.0.0.1/8", "did you mean 10.0.0.0/8?"},
+		{"key create acme --allow fe80::1%eth0", "is not a CIDR block"},
+		{"key create acme --expires 0", `"0" is too short`},
+		{"key create acme --expires 40000d", "out of range"},
+		{"key create acme --wait -o xml", "expected string value"},
+		{"key show " + strings.ToUpper(key), "is not an ID"},
+		{"key show ten_0123456789abcdef", "is not an ID"},
+		{"key rotate " + key + " --grace 1w", `"1w" is not a duration`},
+		{"ban add " + key + " --reason x", "missing flags: --for"},
+		{"usage show acme --by month --since never", "2 problems"},
+		{"audit --since 5", `"5" is not a duration`},
+		{"gateway forget", "expected"},
+		{"key revoke " + key + " --database-url sqlite:x", "unknown flag"},
+	} {
+		if r := s.want(exitUsage, c.want, strings.Fields(c.args)...); r.stdout != "" {
+			t.Errorf("keyadmin %s: bad usage on standard output:\n%s", c.args, r.stdout)
+		}
+	}
+}
+
+// Anybody can read arguments in ps: secrets among them are refused, and not repeated.
+func TestSecretsAreNoArguments(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	token := s.ok("key", "create", "acme")
+	for _, args := range [][]string{
+		{"key", "whoami", token},
+		{"key", "whoami", "  " + strings.ToUpper(token)},
+		{"key", "show", token[:20]},
+		{"usage", "explain", "--token=" + token},
+		{"key", "create", "acme", "--name", "was " + token},
+		{token},
+		{"tenant", "list", "--database-url", "postgres://root:hunter2@db/petgate"},
+		{"tenant", "list", "--database-url=postgres://root:hunter2@db/petgate"},
+	} {
+		r := s.want(exitUsage, "it is not repeated here", args...)
+		if said := strings.ToLower(r.stdout + r.stderr); strings.Contains(said, strings.ToLower(token[9:15])) || strings.Contains(said, "hunter2") {
+			t.Errorf("keyadmin repeats a secret:\n%s%s", r.stdout, r.stderr)
+		}
+	}
+}
+
+func TestDatabaseURL(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good, other, empty := file("good", "sqlite:good.db\n"), file("other", "sqlite:other.db"), file("empty", " \n")
+	for _, c := range []struct {
+		name, flag string
+		env        map[string]string
+		want, fail string
+	}{
+		{name: "default", want: "sqlite:var/petgate.db"},
+		{name: "environment", env: map[string]string{"DATABASE_URL": "sqlite:env.db"}, want: "sqlite:env.db"},
+		{name: "file of the environment", env: map[string]string{"DATABASE_URL_FILE": other}, want: "sqlite:other.db"},
+		{name: "flag", flag: good, env: map[string]string{"DATABASE_URL": "sqlite:env.db", "DATABASE_URL_FILE": other}, want: "sqlite:good.db"},
+		{name: "two", env: map[string]string{"DATABASE_URL": "sqlite:env.db", "DATABASE_URL_FILE": other}, fail: "unset one"},
+		{name: "no file", flag: filepath.Join(dir, "none"), fail: "no such file"},
+		{name: "an empty file", flag: empty, fail: "is empty"},
+	} {
+		a := &app{cli: &cli{DatabaseURLFile: c.flag}, env: c.env}
+		got, err := a.databaseURL()
+		if got != c.want || (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+			t.Errorf("%s: databaseURL = %q, %v; want %q, %q", c.name, got, err, c.want, c.fail)
+		}
+	}
+}
+
+func TestDatabaseErrors(t *testing.T) {
+	for _, c := range []struct {
+		name, url string
+		code      exitCode
+		want      string
+	}{
+		{"missing file", testkit.SQLite(t), exitFailed, "`keyadmin migrate` creates it"},
+		{"another kind", "mysql://root:hunter2@db/petgate", exitUsage, "not a usable database URL"},
+		{"broken", "postgres://root:hunt%er2@db/petgate", exitUsage, "percent-encode"},
+		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it runs"},
+	} {
+		s := newShell(t, c.url)
+		for _, args := range [][]string{{"tenant", "list"}, {"key", "list", "-o", "json"}} {
+			if r := s.want(c.code, c.want, args...); r.stdout != "" || strings.Contains(r.stderr, "hunt") {
+				t.Errorf("%s: standard output %q, standard error %q", c.name, r.stdout, r.stderr)
+			}
+		}
+		if path, ok := strings.CutPrefix(c.url, "sqlite:"); ok {
+			if _, err := os.Stat(path); err == nil {
+				t.Errorf("%s: a command that is not migrate created the file", c.name)
+			}
+		}
+	}
+}
+
+// Commands refuse to work on tables that are not those they were built for.
+func TestSchema(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		db := s.open()
+		if _, err := db.Exec(`UPDATE keystore_schema SET version_id = version_id + 1000`); err != nil {
+			t.Fatal(err)
+		}
+		s.want(exitFailed, "upgrade it", "tenant", "list")
+		s.want(exitFailed, "use a newer keyadmin", "migrate")
+		if _, err := db.Exec(`DROP TABLE keystore_schema`); err != nil {
+			t.Fatal(err)
+		}
+		s.want(exitFailed, "run `keyadmin migrate`", "tenant", "list")
+	})
+}
+
+// At a terminal each destructive verb asks, and only yes is yes. A script is never asked.
+func TestQuestions(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	s.ok("key", "create", "acme")
+	key := keyID(s, "acme")
+	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
+	s.terminal = true
+	for _, args := range [][]string{
+		{"tenant", "suspend", "acme"},
+		{"key", "rotate", key, "--grace", "1h"},
+		{"key", "revoke", key},
+		{"ban", "add", key, "--for", "1h", "--reason", "x"},
+		{"usage", "reset", "acme"},
+		{"gateway", "forget", "gw-1"},
+	} {
+		before := s.events()
+		for _, answer := range []string{"", "\n", "n\n", "no\n", "yesterday\n", "\x04"} {
+			s.stdin = answer
+			r := s.want(exitFailed, "nothing was changed", args...)
+			if !strings.Contains(r.stderr, "[y/N] ") {
+				t.Errorf("keyadmin %s did not ask:\n%s", quoted(args), r.stderr)
+			}
+		}
+		if after := s.events(); after != before {
+			t.Errorf("keyadmin %s, answered no, made %d events", quoted(args), after-before)
+		}
+		s.stdin = "Yes\r\n"
+		if r := s.keyadmin(append(args, "--output", "json")...); r.code == exitFailed || r.code == exitUsage {
+			t.Errorf("keyadmin %s, answered yes: exit %d\n%s", quoted(args), r.code, r.stderr)
+		}
+		if s.events() == before {
+			t.Errorf("keyadmin %s, answered yes, changed nothing", quoted(args))
+		}
+		if args[1] == "revoke" {
+			s.terminal = false
+			s.keyadmin("key", "create", "acme", "--wait", "0")
+			key2 := keyID(s, "acme")
+			if r := s.keyadmin("key", "revoke", key2, "--wait", "0"); strings.Contains(r.stderr, "[y/N]") || r.code != exitUnconfirmed {
+				t.Errorf("a script was asked: exit %d\n%s", r.code, r.stderr)
+			}
+			s.terminal = true
+		}
+	}
+}
+
+// Colour is for terminals that want it.
+func TestColour(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	for _, c := range []struct {
+		terminal bool
+		env      string
+		want     bool
+	}{
+		{true, "", true},
+		{true, "NO_COLOR=", true},
+		{true, "TERM=xterm", true},
+		{true, "NO_COLOR=1", false},
+		{true, "TERM=dumb", false},
+		{false, "TERM=xterm", false},
+	} {
+		s.terminal, s.env = c.terminal, append(s.env[:2:2], c.env)
+		good, bad := s.keyadmin("plan", "list"), s.keyadmin("plan", "list", "-o", "xml")
+		for stream, text := range map[string]string{"output": good.stdout, "error": bad.stderr} {
+			if got := strings.Contains(text, "\x1b["); got != c.want {
+				t.Errorf("terminal %t, %q: colour on standard %s: %t\n%s", c.terminal, c.env, stream, got, text)
+			}
+		}
+		if r := s.keyadmin("plan", "list", "-o", "json"); strings.Contains(r.stdout, "\x1b") {
+			t.Errorf("terminal %t, %q: colour in JSON", c.terminal, c.env)
+		}
+	}
+}
+
+func TestActor(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"SUDO_USER": "anna", "USER": "root"}, "keyadmin:anna"},
+		{map[string]string{"USER": "root"}, "keyadmin:root"},
+		{map[string]string{"LOGNAME": "bert"}, "keyadmin:bert"},
+		{nil, "keyadmin"},
+	} {
+		if got := (&app{env: c.env}).actor(); got != c.want {
+			t.Errorf("actor of %v = %q, want %q", c.env, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// asking is the flag of verbs that end or refuse something.
+type asking struct {
+	Yes bool `short:"y" help:"Do not ask. Where standard input is no terminal, nothing is asked anyway."`
+}
+
+// waiting is the flag of verbs that change what gateways must know.
+type waiting struct {
+	Wait string `default:"5s" placeholder:"AGE" help:"How long to wait for all gateways to apply it: 5s (default), 0 = look once."`
+}
+
+func (w waiting) wait(a *app) time.Duration { return a.in.duration("wait", w.Wait, 0) }
+
+// confirmation is what is waited for.
+type confirmation struct {
+	change  keystore.Change
+	wait    time.Duration
+	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
+}
+
+// either says what was done, or that there was nothing to do. Even then the change is waited for: the command may repeat one
+// that was not confirmed.
+func either(changed bool, done, nothing string) string {
+	if changed {
+		return done
+	}
+	return nothing
+}
+
+// unconfirmedError is a change that was made but that some gateway may not have applied: exit 3.
+type unconfirmedError struct{ text string }
+
+func (e unconfirmedError) Error() string { return e.text }
+
+// registry tells how far each gateway has followed.
+type registry interface {
+	Gateways(ctx context.Context) ([]keystore.Gateway, error)
+}
+
+// How often the gateways' progress is read while waiting: often at first, since one that is well needs a few ms.
+const (
+	pollFirst = 2 * time.Millisecond
+	pollLast  = 50 * time.Millisecond
+)
+
+// confirm waits until every registered gateway has applied a change. The list is read anew each time: a gateway that
+// registers meanwhile counts, for it may have begun to read the database before the change.
+func (a *app) confirm(ctx context.Context, c confirmation) error {
+	// The change is made: an interrupt now only ends the waiting, and must still say who may not know.
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return a.confirmBy(ctx, a.store, c)
+}
+
+func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
+	begin := a.Clock()
+	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
+		// Not ctx: an interrupted look would tell nothing of the laggards. The database's own time limits end it.
+		gateways, err := r.Gateways(context.WithoutCancel(ctx))
+		p := measure(gateways, c.change)
+		waited := a.Clock().Sub(begin)
+		if err == nil && len(p.laggards) == 0 {
+			a.note("%s", p.confirmed(waited))
+			return nil
+		}
+		if waited < c.wait && a.Sleep(ctx, min(pause, c.wait-waited)) == nil {
+			continue
+		}
+		if err != nil {
+			return unconfirmedError{"done, but not confirmed, since the gateways' progress cannot be read: " + plain(err)}
+		}
+		return unconfirmedError{p.unconfirmed(waited, c.laggard)}
+	}
+}
+
+// progress is how far the gateways are with one change.
+type progress struct {
+	all, applied     int
+	fenced, laggards []keystore.Gateway
+}
+
+func measure(gateways []keystore.Gateway, change keystore.Change) progress {
+	p := progress{all: len(gateways)}
+	for _, g := range gateways {
+		switch {
+		case g.Applied >= change:
+			p.applied++
+		case g.Confirms(change):
+			p.fenced = append(p.fenced, g)
+		default:
+			p.laggards = append(p.laggards, g)
+		}
+	}
+	return p
+}
+
+func (p progress) confirmed(waited time.Duration) string {
+	if p.all == 0 {
+		return "no gateway is registered, so none has to confirm"
+	}
+	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
+	for _, g := range p.fenced {
+		text += fmt.Sprintf("\n  %s, last seen %s ago, is fenced: it refuses every call until it has caught up", gatewayName(g), age(g))
+	}
+	return text
+}
+
+func (p progress) unconfirmed(waited time.Duration, laggard string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "done, but confirmed by only %d of %d gateways after %s:", p.applied+len(p.fenced), p.all, span(waited))
+	for _, g := range p.laggards {
+		state := "last seen " + age(g) + " ago"
+		if g.Applied == 0 {
+			state = "still starting"
+		}
+		fmt.Fprintf(&text, "\n  %s, %s, %s", gatewayName(g), state, laggard)
+	}
+	fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", p.laggards[0].ID)
+	return text.String()
+}
+
+// gatewayName is a gateway's ID and host, as an operator looks for it.
+func gatewayName(g keystore.Gateway) string {
+	host, _, err := net.SplitHostPort(g.AdminAddress)
+	if err != nil {
+		host = g.AdminAddress
+	}
+	if host == "" {
+		return printable(g.ID)
+	}
+	return printable(fmt.Sprintf("%s (%s)", g.ID, host))
+}
+
+func age(g keystore.Gateway) string { return span(time.Duration(max(g.Age, 0)) * time.Millisecond) }
+
+// errDeclined is the answer no.
+var errDeclined = errors.New("nothing was changed, as you did not say yes")

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+type usageExplain struct{}
+
+func (usageExplain) Help() string {
+	return `Finds the token's key in the database and asks a registered gateway for the tenant's figures. It consumes nothing.
+A token that would be refused for another reason (unknown, revoked, expired, banned, …) is explained as well.
+
+The exit status is 0 whatever the answer is, and 1 when no gateway answers.
+
+Examples:
+
+    keyadmin usage explain < ci.token`
+}
+
+// explanation is the answer of usage explain; its fields are a contract with other people's scripts.
+type explanation struct {
+	Passes      bool        `json:"passes"`
+	Status      int         `json:"status,omitempty"` // of the refusal
+	Code        string      `json:"code,omitempty"`   // of the refusal
+	Reason      string      `json:"reason,omitempty"`
+	Until       string      `json:"until,omitempty"` // from then on a call would pass, if none comes meanwhile
+	KeyID       string      `json:"keyId,omitempty"`
+	TenantID    string      `json:"tenantId,omitempty"`
+	Tenant      string      `json:"tenant,omitempty"`
+	Plan        string      `json:"plan,omitempty"`
+	Environment string      `json:"environment,omitempty"`
+	Scopes      []string    `json:"scopes,omitempty"`
+	Allow       []string    `json:"allow,omitempty"`
+	Gateway     string      `json:"gateway,omitempty"` // whose figures these are
+	Mode        string      `json:"mode,omitempty"`    // shared, memory or outage: where that gateway counts
+	Minute      *policyView `json:"minute,omitempty"`
+	Day         *policyView `json:"day,omitempty"`
+}
+
+type policyView struct {
+	Limit     int64  `json:"limit"`
+	Used      int64  `json:"used"`
+	Remaining int64  `json:"remaining"`
+	ResetAt   string `json:"resetAt,omitempty"`
+}
+
+// figures are what a gateway's admin port answers to GET /quota/TENANT. Times are in ms; a retryAt of 0 is at once.
+type figures struct {
+	gateway string
+	Plan    string       `json:"plan"`
+	Mode    string       `json:"mode"`
+	Minute  policyAnswer `json:"minute"`
+	Day     policyAnswer `json:"day"`
+}
+
+type policyAnswer struct {
+	Limit     int64 `json:"limit"`
+	Used      int64 `json:"used"`
+	Remaining int64 `json:"remaining"`
+	ResetAt   int64 `json:"resetAt"`
+	RetryAt   int64 `json:"retryAt"`
+}
+
+func (p policyAnswer) view() *policyView {
+	return &policyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: instant(p.ResetAt)}
+}
+
+func (usageExplain) Run(ctx context.Context, a *app) error {
+	token, err := a.token()
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	e, err := a.explain(ctx, token)
+	if err != nil {
+		return err
+	}
+	return a.print(e, e.sheet())
+}
+
+// explain answers in the order in which a gateway refuses: what the token is, what its key may, what its tenant used.
+func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
+	var e explanation
+	if _, err := apikey.Parse(token); err != nil {
+		return e.refuse(http.StatusUnauthorized, "malformed_api_key", err.Error()), nil
+	}
+	k, err := a.store.KeyByToken(ctx, string(token))
+	if errors.Is(err, keystore.ErrNotFound) {
+		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "no key has this token"), nil
+	}
+	if err != nil {
+		return e, err
+	}
+	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	if err != nil {
+		return e, err
+	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return e, err
+	}
+	ban, err := a.ban(ctx, k.ID)
+	if err != nil {
+		return e, err
+	}
+	v := viewKey(k, t.Name, a.now())
+	e = explanation{
+		KeyID: v.ID, TenantID: v.TenantID, Tenant: t.Name, Plan: t.Plan, Environment: v.Environment, Scopes: v.Scopes,
+		Allow: v.Allow,
+	}
+	if refused, ok := e.byRecord(k, t, plan.Effective(plans[t.Plan], t.Override), a.now()); ok {
+		return refused, nil
+	}
+	f, err := a.figures(ctx, t.ID)
+	if err != nil && ban.Until == 0 {
+		return e, err
+	}
+	if err == nil {
+		e = e.byFigures(f)
+	}
+	if ban.Until != 0 {
+		e = e.refuse(http.StatusTooManyRequests, "key_banned", fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
+		e.Until = instantUp(max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt))
+	}
+	return e, nil
+}
+
+func (e explanation) refuse(status int, code, reason string) explanation {
+	e.Passes, e.Status, e.Code, e.Reason = false, status, code, reason
+	return e
+}
+
+// byRecord refuses what the records of key and tenant refuse.
+func (e explanation) byRecord(k keystore.Key, t keystore.Tenant, limits plan.Limits, now int64) (explanation, bool) {
+	switch {
+	case k.RevokedAt != 0:
+		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "revoked at "+instant(k.RevokedAt)), true
+	case k.GraceEndsAt != 0 && k.GraceEndsAt <= now:
+		return e.refuse(http.StatusUnauthorized, "invalid_api_key",
+			fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, instant(k.GraceEndsAt))), true
+	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
+		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "expired at "+instant(k.ExpiresAt)), true
+	case t.Suspended:
+		return e.refuse(http.StatusForbidden, "tenant_suspended", "the tenant is suspended"), true
+	case !limits.IsSet():
+		return e.refuse(http.StatusForbidden, "quota_not_set",
+			"neither plan "+t.Plan+" nor the tenant sets both limits"), true
+	}
+	return e, false
+}
+
+// byFigures says what the quota does with one more call; if both policies refuse it, the one that frees later counts.
+func (e explanation) byFigures(f figures) explanation {
+	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
+	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
+	case retryAt == 0:
+		e.Passes = true
+	case retryAt == f.Day.RetryAt:
+		e = e.refuse(http.StatusTooManyRequests, "day_quota_exceeded", exhausted(f.Day, "of this UTC day"))
+		e.Until = instantUp(retryAt)
+	default:
+		e = e.refuse(http.StatusTooManyRequests, "minute_quota_exceeded", exhausted(f.Minute, "of the last 60 seconds"))
+		e.Until = instantUp(retryAt)
+	}
+	return e
+}
+
+func exhausted(p policyAnswer, of string) string {
+	return fmt.Sprintf("%s of %s requests %s are used", count(p.Used), count(p.Limit), of)
+}
+
+// instantUp is instant, rounded up to the second: before that a call is too early.
+func instantUp(ms int64) string { return instant((ms + 999) / 1000 * 1000) }
+
+func (e explanation) sheet() table {
+	verdict := "passes"
+	if !e.Passes {
+		verdict = fmt.Sprintf("refused: %d %s, %s", e.Status, e.Code, e.Reason)
+		if e.Until != "" {
+			verdict += "; passes from " + e.Until
+		}
+	}
+	t := table{rows: [][]string{{"The next call", verdict}}}
+	if e.KeyID == "" {
+		return t
+	}
+	t.rows = append(t.rows, [][]string{
+		{"Key", e.KeyID},
+		{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan},
+		{"Only at", "gateways of the " + e.Environment + " environment"},
+		{"Only from", anywhere(e.Allow)},
+	}...)
+	for _, p := range []struct {
+		name string
+		view *policyView
+	}{{"Minute", e.Minute}, {"Day", e.Day}} {
+		if p.view != nil {
+			t.rows = append(t.rows, []string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
+				count(p.view.Used), count(p.view.Limit), count(p.view.Remaining))})
+		}
+	}
+	if e.Mode == "shared" {
+		t.rows = append(t.rows, []string{"Counted", "by all gateways together, as " + e.Gateway + " sees it"})
+	} else if e.Mode != "" {
+		t.rows = append(t.rows, []string{"Counted", "by gateway " + e.Gateway + " alone (" + e.Mode + ")"})
+	}
+	return t
+}
+
+const (
+	figuresTimeout  = 2 * time.Second // of one gateway
+	figuresBytesMax = 1 << 16
+)
+
+// figures asks the registered gateways, one after the other, for a tenant's use.
+func (a *app) figures(ctx context.Context, t id.Tenant) (figures, error) {
+	gateways, err := a.store.Gateways(ctx)
+	if err != nil {
+		return figures{}, err
+	}
+	if len(gateways) == 0 {
+		return figures{}, errors.New("no gateway is registered, and only a gateway knows what is used of a quota")
+	}
+	problem := errors.New("no gateway answered, and only a gateway knows what is used of a quota")
+	for _, g := range gateways {
+		f, err := askGateway(ctx, g, t)
+		if err == nil {
+			return f, nil
+		}
+		problem = fmt.Errorf("%w\n  %s: %w", problem, gatewayName(g), err)
+	}
+	return figures{}, problem
+}
+
+func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
+	defer cancel()
+	ask := url.URL{Scheme: "http", Host: reachable(g.AdminAddress), Path: "/quota/" + t.String()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
+	if err != nil {
+		return figures{}, err
+	}
+	// Not http.DefaultClient: admin ports are private, no proxy from the environment can reach them.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return figures{}, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return figures{}, fmt.Errorf("GET %s: %s", ask.String(), response.Status)
+	}
+	f := figures{gateway: g.ID}
+	if err := json.NewDecoder(io.LimitReader(response.Body, figuresBytesMax)).Decode(&f); err != nil {
+		return figures{}, fmt.Errorf("GET %s: %w", ask.String(), err)
+	}
+	return f, nil
+}
+
+// reachable turns the address that a gateway listens on into one to dial: one that listens everywhere is found here.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
+}

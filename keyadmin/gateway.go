@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+type gatewayCommand struct {
+	List   gatewayList   `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
+	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that is gone for good."`
+}
+
+// gatewayView is a gateway as JSON; its fields are a contract with other people's scripts.
+type gatewayView struct {
+	ID           string `json:"id"`
+	AdminAddress string `json:"adminAddress"`
+	State        string `json:"state"`
+	Applied      int64  `json:"applied"` // the last event it has applied
+	Lag          int64  `json:"lag"`     // events it has yet to apply
+	RegisteredAt string `json:"registeredAt"`
+	SeenAt       string `json:"seenAt"`
+	AgeMillis    int64  `json:"ageMillis"` // since seenAt, by the database's clock
+}
+
+func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
+	return gatewayView{
+		ID: g.ID, AdminAddress: g.AdminAddress, State: gatewayState(g, last), Applied: int64(g.Applied),
+		Lag: max(int64(last-g.Applied), 0), RegisteredAt: instant(g.RegisteredAt), SeenAt: instant(g.SeenAt), AgeMillis: g.Age,
+	}
+}
+
+// staleAfter is when a gateway's silence says that something is wrong with it: it reports every second.
+const staleAfter = 3000 // ms
+
+// gatewayState says in one word how a gateway does.
+func gatewayState(g keystore.Gateway, last keystore.Change) string {
+	switch {
+	case g.Fenced():
+		return "fenced"
+	case g.Age > staleAfter:
+		return "silent"
+	case g.Applied == 0 && last > 0:
+		return "starting"
+	case g.Applied < last:
+		return "behind"
+	}
+	return "live"
+}
+
+type gatewayList struct{}
+
+func (gatewayList) Help() string {
+	return `States:
+
+    live      has applied every change
+    behind    is applying the latest changes
+    starting  is loading the database
+    silent    has not been seen for 3 s: stopped, hung or cut off from the database; it may still serve on what it knows
+    fenced    has not been seen for longer than its --directory-max-age: if it runs, it refuses every call
+
+Examples:
+
+    keyadmin gateway list`
+}
+
+func (gatewayList) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	// The events first: a gateway read later can only be further.
+	last, err := a.lastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	gateways, err := a.store.Gateways(ctx)
+	if err != nil {
+		return err
+	}
+	views := make([]gatewayView, 0, len(gateways))
+	t := table{head: []string{"ID", "ADMIN ADDRESS", "STATE", "LAG", "LAST SEEN"}}
+	for _, g := range gateways {
+		v := viewGateway(g, last)
+		views = append(views, v)
+		t.rows = append(t.rows, []string{
+			v.ID, orDash(v.AdminAddress), v.State, count(v.Lag), age(g) + " ago",
+		})
+	}
+	return a.print(views, t)
+}
+
+// lastEvent finds the newest change there is. It looks back further and further, as the log of years may be long.
+func (a *app) lastEvent(ctx context.Context) (keystore.Change, error) {
+	for _, since := range []int64{a.Clock().Add(-time.Hour).UnixMilli(), a.Clock().Add(-30 * day).UnixMilli(), 0} {
+		events, err := a.store.Events(ctx, since)
+		if err != nil {
+			return 0, err
+		}
+		if len(events) > 0 {
+			return events[len(events)-1].ID, nil
+		}
+	}
+	return 0, nil
+}
+
+type gatewayForget struct {
+	ID string `arg:"" help:"The gateway's ID, as gateway list shows it."`
+	asking
+}
+
+func (gatewayForget) Help() string {
+	return `A gateway that was shut down cleanly is forgotten by itself. Forget one only when it is gone for good: from then on
+changes are called confirmed without it, and if it still runs it may accept keys that were revoked. One that still runs
+registers again by itself.
+
+Examples:
+
+    # Its machine has burnt down
+    keyadmin gateway forget gw-2`
+}
+
+func (c *gatewayForget) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	gateways, err := a.store.Gateways(ctx)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, g := range gateways {
+		known = append(known, g.ID)
+		if g.ID == c.ID {
+			return a.forget(ctx, g, c.Yes)
+		}
+	}
+	return fmt.Errorf("there is no gateway %q%s (keyadmin gateway list shows all)", c.ID, didYouMean(c.ID, known))
+}
+
+func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
+	if err := a.ask(yes, "Forget gateway %s, last seen %s ago? If it still runs it may accept revoked keys.",
+		gatewayName(g), age(g)); err != nil {
+		return err
+	}
+	if _, err := a.store.ForgetGateway(ctx, g.ID); err != nil {
+		return err
+	}
+	if a.asJSON() {
+		last, err := a.lastEvent(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.print(viewGateway(g, last), table{}); err != nil {
+			return err
+		}
+	}
+	a.note("Forgot gateway %s.", gatewayName(g))
+	return nil
+}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+func TestMigrate(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		s := newShell(t, testkit.SQLite(t))
+		s.terminal = terminal
+		s.want(exitFailed, "`keyadmin migrate` creates it", "tenant", "list")
+		s.record.Reset() // it named a path that is new every time
+		s.ok("migrate", "-o", "json")
+		s.ok("migrate")
+		s.ok("migrate", "-o", "json")
+		s.golden(map[bool]string{false: "migrate", true: "migrate-terminal"}[terminal])
+	}
+}
+
+func TestTenant(t *testing.T) {
+	eachMode(t, "tenant", func(s *shell) {
+		s.ok("tenant", "list")
+		s.ok("tenant", "list", "-o", "json")
+		acme := s.ok("tenant", "create", "acme")
+		s.ok("tenant", "create", "globex", "--plan", "enterprise")
+		s.ok("tenant", "create", "initech", "--plan", "pro", "--minute", "5", "-o", "json")
+		s.keyadmin("tenant", "create", "acme")
+		s.keyadmin("tenant", "create", "hooli", "--plan", "fee")
+		s.keyadmin("tenant", "create", "ten_hooli")
+		s.ok("tenant", "show", acme)
+		s.ok("tenant", "show", "globex")
+		s.ok("tenant", "show", "initech", "-o", "json")
+		s.keyadmin("tenant", "show", "acne")
+		s.keyadmin("tenant", "show", "glob")
+		s.keyadmin("tenant", "show", acme[:len(acme)-1]+"z")
+		s.keyadmin("tenant", "show", "nobody")
+		s.ok("tenant", "suspend", "acme")
+		s.ok("tenant", "suspend", "acme", "--yes")
+		s.ok("tenant", "show", "acme")
+		s.ok("tenant", "resume", "acme")
+		s.ok("tenant", "resume", "acme", "-o", "json")
+		s.ok("tenant", "set-plan", "acme", "pro")
+		s.ok("tenant", "set-plan", "acme", "pro")
+		s.ok("tenant", "set-plan", "acme", "enterprise")
+		s.keyadmin("tenant", "set-plan", "acme", "bussiness")
+		s.ok("tenant", "set-quota", "globex", "--minute", "5000", "--day", "2000000")
+		s.ok("tenant", "set-quota", "globex", "--minute", "6000", "-o", "json")
+		s.ok("tenant", "set-quota", "globex", "--minute", "6000")
+		s.ok("tenant", "list")
+		s.ok("tenant", "set-quota", "globex", "--clear")
+		s.keyadmin("tenant", "set-quota", "globex", "--clear", "--day", "7")
+		s.keyadmin("tenant", "set-quota", "globex")
+	})
+}
+
+func TestPlan(t *testing.T) {
+	eachMode(t, "plan", func(s *shell) {
+		s.ok("plan", "list")
+		s.ok("plan", "create", "team", "--minute", "120", "--day", "4000")
+		s.ok("plan", "create", "bespoke", "-o", "json")
+		s.keyadmin("plan", "create", "team", "--minute", "1", "--day", "1")
+		s.keyadmin("plan", "create", "half", "--minute", "1")
+		s.ok("plan", "update", "team", "--day", "5000")
+		s.ok("plan", "update", "team", "--day", "5000")
+		s.ok("plan", "update", "team", "--minute", "130", "-o", "json")
+		s.keyadmin("plan", "update", "tema", "--day", "1")
+		s.keyadmin("plan", "update", "team")
+		s.keyadmin("plan", "update", "Team", "--minute", "1000000001", "--day", "1e3")
+		s.ok("plan", "list", "-o", "json")
+	})
+}
+
+// unknownToken is well formed, but of no key.
+func unknownToken(s *shell) string {
+	s.t.Helper()
+	token, err := apikey.Mint(apikey.Live, rand.NewChaCha8([32]byte{1}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return token
+}
+
+// keyID finds the ID of the tenant's newest key.
+func keyID(s *shell, tenant string) string {
+	s.t.Helper()
+	t, err := s.store().Tenant(s.t.Context(), tenant)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	keys, err := s.store().Keys(s.t.Context(), &t.ID)
+	if err != nil || len(keys) == 0 {
+		s.t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	return keys[len(keys)-1].ID.String()
+}
+
+func TestKey(t *testing.T) {
+	eachMode(t, "key", func(s *shell) {
+		s.ok("tenant", "create", "acme")
+		s.ok("tenant", "create", "globex", "--plan", "enterprise")
+		s.ok("key", "list")
+		answer := s.stdin
+		token := s.ok("key", "create", "acme", "--name", "ci")
+		first := keyID(s, "acme")
+		s.ok("key", "create", "acme", "--scope", "pets:read", "--allow", "203.0.113.0/24", "--allow", "2001:db8::1",
+			"--expires", "90d", "--test", "-o", "json")
+		s.ok("key", "create", "globex", "--name", "first", "--expires", "1h")
+		s.keyadmin("key", "create", "acmee")
+		s.keyadmin("key", "create", "acme", "--scope", "pets", "--scope", "cats:read", "--allow", "10.0.0.1/8",
+			"--allow", "here", "--expires=-5d", "--wait", "soon", "--name", " ")
+
+		s.stdin = " \n\t" + token + " \r\nmore"
+		if s.terminal {
+			s.stdin = token + "  "
+		}
+		s.ok("key", "whoami")
+		s.stdin = token[:40]
+		s.keyadmin("key", "whoami")
+		s.stdin = unknownToken(s)
+		s.keyadmin("key", "whoami")
+		s.stdin = "\n \n"
+		s.keyadmin("key", "whoami", "-o", "json")
+		s.stdin = answer
+
+		s.ok("key", "show", first)
+		s.ok("key", "show", first, "-o", "json")
+		s.keyadmin("key", "show", "ci")
+		s.keyadmin("key", "show", "key_0000000000000000")
+
+		s.ok("key", "rotate", first, "--grace", "36h")
+		s.ok("key", "rotate", first)
+		s.ok("key", "rotate", first, "-o", "json")
+		s.ok("key", "show", first)
+		second := keyID(s, "acme")
+		s.ok("key", "rotate", second, "--grace", "0", "-o", "json")
+		s.keyadmin("key", "rotate", second)
+		third := keyID(s, "acme")
+		s.ok("key", "revoke", third)
+		s.ok("key", "revoke", third, "--yes", "-o", "json")
+		s.keyadmin("key", "rotate", third)
+		s.keyadmin("key", "revoke", "key_0000000000000000")
+		s.now = s.now.Add(2 * time.Hour)
+		s.ok("key", "list")
+		s.ok("key", "list", "globex")
+		s.ok("key", "list", "globex", "-o", "json")
+		s.ok("tenant", "suspend", "globex", "-y")
+		s.ok("key", "create", "globex")
+	})
+}
+
+func TestBan(t *testing.T) {
+	eachMode(t, "ban", func(s *shell) {
+		s.ok("tenant", "create", "acme")
+		s.ok("key", "create", "acme")
+		key := keyID(s, "acme")
+		s.ok("ban", "list")
+		s.ok("ban", "lift", key)
+		s.ok("ban", "add", key, "--for", "1h", "--reason", "scraping")
+		s.ok("ban", "add", key, "--for", "30m", "--reason", "again")
+		s.ok("ban", "add", key, "--for", "7d", "--reason", "and again", "-y", "-o", "json")
+		s.keyadmin("ban", "add", "ci", "--for", "0s", "--reason", "a\x1b[31mb")
+		s.keyadmin("ban", "add", key)
+		s.ok("ban", "list")
+		s.ok("ban", "list", "-o", "json")
+		s.ok("ban", "lift", key)
+		s.ok("ban", "lift", key, "-o", "json")
+		s.ok("ban", "list", "-o", "json")
+	})
+}
+
+func TestAudit(t *testing.T) {
+	eachMode(t, "audit", func(s *shell) {
+		s.ok("audit")
+		s.ok("audit", "-o", "json")
+		s.ok("tenant", "create", "acme")
+		s.ok("plan", "create", "team", "--minute", "120", "--day", "4000")
+		s.ok("plan", "update", "team", "--day", "5000")
+		s.ok("tenant", "set-plan", "acme", "team")
+		s.ok("tenant", "set-quota", "acme", "--minute", "7")
+		s.ok("tenant", "set-quota", "acme", "--clear")
+		s.ok("key", "create", "acme", "--name", "ci", "--expires", "30d", "--allow", "10.0.0.0/8")
+		key := keyID(s, "acme")
+		s.ok("key", "rotate", key, "--grace", "1h")
+		s.ok("ban", "add", key, "--for", "1h", "--reason", "scraping")
+		s.ok("ban", "lift", key)
+		s.ok("key", "revoke", key)
+		s.ok("tenant", "suspend", "acme")
+		s.ok("tenant", "resume", "acme")
+		s.ok("usage", "reset", "acme")
+		store := s.store()
+		s.gateway(store, "gw-1", "10.0.0.5:9090")
+		s.ok("gateway", "forget", "gw-1")
+		s.ok("audit")
+		s.ok("audit", "--since", "10s", "-o", "json")
+		s.keyadmin("audit", "--since", "yesterday")
+		s.keyadmin("audit", "--since", "0")
+	})
+}
+
+func TestGateway(t *testing.T) {
+	eachMode(t, "gateway", func(s *shell) {
+		s.ok("gateway", "list")
+		s.ok("gateway", "list", "-o", "json")
+		s.ok("tenant", "create", "acme")
+		store := s.store()
+		s.gateway(store, "gw-1", "10.0.0.4:9090").follow()
+		s.gateway(store, "gw-2", "10.0.0.5:9090")
+		s.ok("gateway", "list")
+		s.keyadmin("key", "create", "acme", "--wait", "100ms")
+		s.ok("gateway", "list", "-o", "json")
+		s.keyadmin("gateway", "forget", "gw-3")
+		s.keyadmin("gateway", "forget", "elsewhere")
+		s.ok("gateway", "forget", "gw-2")
+		s.ok("gateway", "forget", "gw-1", "--yes", "-o", "json")
+		s.ok("gateway", "list")
+	})
+}
+
+func TestUsage(t *testing.T) {
+	eachMode(t, "usage", func(s *shell) {
+		s.ok("tenant", "create", "acme")
+		s.ok("key", "create", "acme", "--name", "ci")
+		s.ok("usage", "show", "acme")
+		s.ok("usage", "show", "acme", "-o", "json")
+		store := s.store()
+		acme, err := store.Tenant(s.t.Context(), "acme")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		key, err := id.ParseKey(keyID(s, "acme"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		g := s.gateway(store, "gw-1", "10.0.0.4:9090")
+		g.follow()
+		hour := func(ago int) int64 { return s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour).UnixMilli() }
+		if err := store.AddUsage(s.t.Context(), g.Registration, 1, []keystore.UsageRow{
+			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(1), Requests: 1234567, LastAt: s.now.UnixMilli()},
+			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(2), Requests: 3},
+			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
+			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(30), Requests: 5},
+		}); err != nil {
+			s.t.Fatal(err)
+		}
+		s.ok("usage", "show", "acme")
+		s.ok("usage", "show", "acme", "--by", "hour", "--since", "1d12h")
+		s.ok("usage", "show", "acme", "--since", "24h", "-o", "json")
+		s.keyadmin("usage", "show", "acme", "--by", "week", "--since", "")
+		s.ok("key", "show", key.String())
+		s.onSleep = g.follow
+		s.ok("usage", "reset", "acme")
+		s.keyadmin("usage", "reset", "acme", "--wait", "0")
+	})
+}
+
+// explaining runs usage explain on tokens in every state. The gateway's admin port is a server that answers as one does.
+func TestUsageExplain(t *testing.T) {
+	answers := map[string]string{}
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok || r.Method != http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(admin.Close)
+	eachMode(t, "explain", func(s *shell) {
+		clear(answers)
+		acme := s.ok("tenant", "create", "acme")
+		token := s.ok("key", "create", "acme")
+		key := keyID(s, "acme")
+		explain := func(token string, args ...string) {
+			s.t.Helper()
+			answer := s.stdin
+			s.stdin = token
+			s.keyadmin(append([]string{"usage", "explain"}, args...)...)
+			s.stdin = answer
+		}
+		explain("nonsense")
+		explain(token[:46], "-o", "json")
+		explain(unknownToken(s))
+		explain(token)
+		store := s.store()
+		dead := s.gateway(store, "gw-0", "127.0.0.1:1")
+		dead.follow()
+		explain(token)
+		s.gateway(store, "gw-1", strings.TrimPrefix(admin.URL, "http://")).follow()
+		explain(token)
+		if err := store.SignOff(s.t.Context(), dead.Registration); err != nil {
+			s.t.Fatal(err)
+		}
+		set := func(mode, minute, day string) {
+			answers["/quota/"+acme] = `{"tenant":"` + acme + `","plan":"free","limits":{"minute":60,"day":1000},"mode":"` + mode +
+				`","minute":{` + minute + `},"day":{` + day + `}}`
+		}
+		const (
+			minuteFree = `"limit":60,"used":3,"remaining":57,"resetAt":1772366450250,"retryAt":0`
+			minuteFull = `"limit":60,"used":60,"remaining":0,"resetAt":1772366450250,"retryAt":1772366430001`
+			dayFree    = `"limit":1000,"used":3,"remaining":997,"resetAt":1772409600000,"retryAt":0`
+			dayFull    = `"limit":1000,"used":1000,"remaining":0,"resetAt":1772409600000,"retryAt":1772409600000`
+		)
+		set("memory", minuteFree, dayFree)
+		explain(token)
+		explain(token, "-o", "json")
+		set("shared", minuteFull, dayFree)
+		explain(token)
+		explain(token, "-o", "json")
+		set("outage", minuteFull, dayFull)
+		explain(token)
+		s.want(exitUnconfirmed, "may still accept this key", "ban", "add", key, "--for", "10m", "--reason", "scraping", "-y", "--wait", "0")
+		explain(token)
+		answers = map[string]string{}
+		explain(token)
+		s.want(exitUnconfirmed, "may still refuse this key", "ban", "lift", key, "--wait", "0")
+		answers["/quota/"+acme] = "no JSON"
+		explain(token)
+
+		s.ok("gateway", "forget", "gw-1", "-y")
+		s.ok("tenant", "suspend", "acme", "-y")
+		explain(token)
+		s.ok("tenant", "resume", "acme")
+		s.ok("tenant", "set-plan", "acme", "enterprise")
+		explain(token)
+		s.ok("tenant", "set-plan", "acme", "free")
+		test := s.ok("key", "create", "acme", "--test", "--expires", "1h")
+		explain(test)
+		s.now = s.now.Add(time.Hour)
+		explain(test)
+		s.ok("key", "rotate", key, "--grace", "1s", "-y")
+		explain(token)
+		s.now = s.now.Add(time.Second)
+		explain(token)
+		s.ok("key", "revoke", key, "-y")
+		explain(token, "-o", "json")
+	})
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// shell runs commands against one database and writes down what they say. Its clock stands still but for Sleep, and its
+// randomness is always the same.
+type shell struct {
+	t        *testing.T
+	terminal bool
+	stdin    string // of the next commands
+	env      []string
+	now      time.Time
+	random   io.Reader
+	onSleep  func() // what goes on elsewhere while a command waits
+	record   strings.Builder
+}
+
+func newShell(t *testing.T, url string) *shell {
+	t.Helper()
+	t.Setenv("COLUMNS", "100") // kong asks the process's own environment for the width of help
+	return &shell{
+		t: t, env: []string{"DATABASE_URL=" + url, "USER=anna"}, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		random: rand.NewChaCha8([32]byte{}), onSleep: func() {},
+	}
+}
+
+// newMigrated is newShell on a database that has its tables.
+func newMigrated(t *testing.T, url string) *shell {
+	t.Helper()
+	s := newShell(t, url)
+	s.ok("migrate")
+	s.record.Reset()
+	return s
+}
+
+type result struct {
+	stdout, stderr string
+	code           exitCode
+}
+
+// keyadmin runs one command.
+func (s *shell) keyadmin(args ...string) result {
+	s.t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(args, s.env, stdio{
+		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
+		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal,
+		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
+		Clock:  func() time.Time { return s.now }, Random: s.random,
+		Sleep: func(_ context.Context, d time.Duration) error {
+			s.now = s.now.Add(d)
+			s.onSleep()
+			return nil
+		},
+	})
+	r := result{stdout.String(), stderr.String(), code}
+	fmt.Fprintf(&s.record, "$ keyadmin %s\n%s%sexit %d\n\n", quoted(args), marked("out", r.stdout), marked("err", r.stderr), code)
+	s.now = s.now.Add(time.Second)
+	return r
+}
+
+// ok runs a command that has to succeed and returns the first line of what it prints.
+func (s *shell) ok(args ...string) string {
+	s.t.Helper()
+	r := s.keyadmin(args...)
+	if r.code != exitDone {
+		s.t.Fatalf("keyadmin %s: exit %d\n%s", quoted(args), r.code, r.stderr)
+	}
+	line, _, _ := strings.Cut(r.stdout, "\n")
+	return stripStyle(line)
+}
+
+// want runs a command and checks how it ends, and that its standard error has the given text.
+func (s *shell) want(code exitCode, stderr string, args ...string) result {
+	s.t.Helper()
+	r := s.keyadmin(args...)
+	if r.code != code || !strings.Contains(r.stderr, stderr) {
+		s.t.Errorf("keyadmin %s: exit %d, want %d and %q on standard error:\n%s", quoted(args), r.code, code, stderr, r.stderr)
+	}
+	return r
+}
+
+func quoted(args []string) string {
+	shown := make([]string, len(args))
+	for i, arg := range args {
+		if shown[i] = arg; arg == "" || strings.ContainsAny(arg, " \n\x1b\"") {
+			shown[i] = fmt.Sprintf("%q", arg)
+		}
+	}
+	return strings.Join(shown, " ")
+}
+
+func marked(stream, text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		out.WriteString(strings.TrimRight(stream+"| "+line, " "))
+		if !ended {
+			out.WriteString("(no newline)")
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+var styles = regexp.MustCompile("\x1b\\[[0-9]*m")
+
+func stripStyle(text string) string { return styles.ReplaceAllString(text, "") }
+
+// What differs from run to run: the test's directory and server, and what the database's own clock says.
+var unstable = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	{regexp.MustCompile("\x1b"), "␛"},
+	{regexp.MustCompile(`\d+ (ms|s) ago`), "(age) ago"},
+	{regexp.MustCompile(`"ageMillis": \d+`), `"ageMillis": (age)`},
+	{regexp.MustCompile(`"(seenAt|registeredAt)": ("2[^"]*"|\d+)`), `"$1": (database's clock)`},
+	{regexp.MustCompile(`"age": \d+`), `"age": (age)`},
+	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "127.0.0.1:(port)"},
+}
+
+// golden compares what the commands said with testdata/NAME.golden.
+func (s *shell) golden(name string) {
+	s.t.Helper()
+	got := s.record.String()
+	for _, u := range unstable {
+		got = u.pattern.ReplaceAllString(got, u.text)
+	}
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		s.t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./keyadmin -update", path, diff)
+	}
+}
+
+// open opens the shell's database as another program would.
+func (s *shell) open() *database.DB {
+	s.t.Helper()
+	db, err := database.Open(s.t.Context(), strings.TrimPrefix(s.env[0], "DATABASE_URL="))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (s *shell) store() *keystore.Store {
+	s.t.Helper()
+	return keystore.New(s.open(), func() time.Time { return s.now }, s.random, "gw-1")
+}
+
+// events counts the changes so far.
+func (s *shell) events() int {
+	s.t.Helper()
+	events, err := s.store().Events(s.t.Context(), 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(events)
+}
+
+// gateway is as much of a gateway as keyadmin can see: a registration that reports what it has applied.
+type gateway struct {
+	shell *shell
+	store *keystore.Store
+	keystore.Registration
+}
+
+func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
+	s.t.Helper()
+	g := &gateway{s, store, keystore.Registration{ID: id, Incarnation: id + "-1", AdminAddress: address}}
+	if _, err := store.Register(s.t.Context(), g.Registration); err != nil {
+		s.t.Fatal(err)
+	}
+	return g
+}
+
+// follow applies everything there is.
+func (g *gateway) follow() {
+	g.shell.t.Helper()
+	events, err := g.store.Events(g.shell.t.Context(), 0)
+	if err != nil {
+		g.shell.t.Fatal(err)
+	}
+	last := keystore.Event{}
+	if len(events) > 0 {
+		last = events[len(events)-1]
+	}
+	if _, err := g.store.Heartbeat(g.shell.t.Context(), g.Registration, last.ID, last.UUID); err != nil {
+		g.shell.t.Fatal(err)
+	}
+}
+
+// eachMode runs a script with and without a terminal on both databases. What commands say must not depend on the database.
+func eachMode(t *testing.T, name string, script func(*shell)) {
+	t.Helper()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		script(s)
+		s.golden(name)
+	})
+	t.Run("terminal", func(t *testing.T) {
+		s := newMigrated(t, testkit.SQLite(t))
+		s.terminal, s.stdin = true, "y\n"
+		script(s)
+		s.golden(name + "-terminal")
+	})
+}

@@ -1,0 +1,424 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+type keyCommands struct {
+	Create keyCreate `cmd:"" help:"Issue a key; its token is shown once."`
+	List   keyList   `cmd:"" help:"List keys."`
+	Show   keyShow   `cmd:"" help:"Show one key: status, scopes, when last used."`
+	Revoke keyRevoke `cmd:"" help:"End a key at once and for good."`
+	Rotate keyRotate `cmd:"" help:"Replace a key, leaving the old one a while to go."`
+	Whoami keyWhoami `cmd:"" help:"Show the key of a token read from standard input."`
+}
+
+// keyView is a key as JSON; its fields are a contract with other people's scripts.
+type keyView struct {
+	ID          string   `json:"id"`
+	Token       string   `json:"token,omitempty"` // only when it was just minted
+	TenantID    string   `json:"tenantId"`
+	Tenant      string   `json:"tenant"`
+	Name        string   `json:"name"`
+	Hint        string   `json:"hint"` // the token's last characters
+	Environment string   `json:"environment"`
+	Scopes      []string `json:"scopes"`
+	Allow       []string `json:"allow"` // CIDR blocks; empty = from anywhere
+	Status      string   `json:"status"`
+	CreatedAt   string   `json:"createdAt"`
+	ExpiresAt   string   `json:"expiresAt,omitempty"`
+	RevokedAt   string   `json:"revokedAt,omitempty"`
+	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
+	ReplacedBy  string   `json:"replacedBy,omitempty"`
+	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
+}
+
+func viewKey(k keystore.Key, tenant string, now int64) keyView {
+	allow := make([]string, 0, len(k.Allow))
+	for _, block := range k.Allow {
+		allow = append(allow, block.String())
+	}
+	v := keyView{
+		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: tenant, Name: k.Name, Hint: k.Hint,
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, now),
+		CreatedAt: instant(k.CreatedAt), ExpiresAt: instant(k.ExpiresAt), RevokedAt: instant(k.RevokedAt),
+		GraceEndsAt: instant(k.GraceEndsAt), LastUsedAt: instant(k.LastUsedAt),
+	}
+	if !k.ReplacedBy.IsZero() {
+		v.ReplacedBy = k.ReplacedBy.String()
+	}
+	return v
+}
+
+// keyStatus says in a word or two what becomes of a call with the key. What ended it for good comes first.
+func keyStatus(k keystore.Key, now int64) string {
+	switch {
+	case k.RevokedAt != 0:
+		return "revoked"
+	case k.GraceEndsAt != 0 && k.GraceEndsAt <= now:
+		return "rotated"
+	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
+		return "expired"
+	case k.GraceEndsAt != 0:
+		return "rotating until " + instant(k.GraceEndsAt)
+	}
+	return "active"
+}
+
+func keySheet(v keyView) table {
+	return table{rows: [][]string{
+		{"ID", v.ID},
+		{"Name", v.Name},
+		{"Tenant", v.Tenant + " (" + v.TenantID + ")"},
+		{"Token ends in", v.Hint},
+		{"Environment", v.Environment},
+		{"Scopes", strings.Join(v.Scopes, " ")},
+		{"Allowed from", anywhere(v.Allow)},
+		{"Status", v.Status},
+		{"Created", v.CreatedAt},
+		{"Expires", never(v.ExpiresAt)},
+		{"Revoked", never(v.RevokedAt)},
+		{"Replaced by", orDash(v.ReplacedBy)},
+		{"Last used", never(v.LastUsedAt)},
+	}}
+}
+
+func never(instant string) string {
+	if instant == "" {
+		return "never"
+	}
+	return instant
+}
+
+func anywhere(allow []string) string {
+	if len(allow) == 0 {
+		return "anywhere"
+	}
+	return strings.Join(allow, " ")
+}
+
+// describe is a key as sentences name it.
+func describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
+
+type keyCreate struct {
+	Tenant  string   `arg:"" help:"ID or name."`
+	Name    string   `placeholder:"NAME" help:"What the key is for (default: default)."`
+	Expires string   `placeholder:"AGE" help:"End the key by itself after so long: 90d, 24h."`
+	Scope   []string `placeholder:"SCOPE" help:"What it may do: pets:read, pets:write (default: both). Repeatable."`
+	Allow   []string `placeholder:"CIDR" help:"Where calls may come from (default: anywhere). Repeatable."`
+	Test    bool     `help:"A key for gateways of the test environment."`
+	waiting
+}
+
+func (keyCreate) Help() string {
+	return `The token is shown once: only its hash is stored. It stands alone on standard output, so that scripts can take it.
+
+Limits belong to the tenant: a second key buys no second allowance.
+
+Examples:
+
+    # A token into a file that only you can read
+    (umask 077; keyadmin key create acme --name ci > ci.token)
+
+    # Reading only, from one network, for 90 days
+    keyadmin key create acme --scope pets:read --allow 203.0.113.0/24 --expires 90d
+
+    # For staging, as JSON
+    keyadmin key create acme --test -o json`
+}
+
+func (c *keyCreate) Run(ctx context.Context, a *app) error {
+	spec := keystore.KeySpec{Environment: apikey.Live, Scopes: a.in.scopes(c.Scope), Allow: a.in.prefixes(c.Allow)}
+	if c.Test {
+		spec.Environment = apikey.Test
+	}
+	if c.Name != "" {
+		spec.Name = a.in.name("--name", c.Name)
+	}
+	if c.Expires != "" {
+		spec.ExpiresAt = a.Clock().Add(a.in.duration("expires", c.Expires, time.Second)).UnixMilli()
+	}
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	spec.Tenant = t.ID
+	key, token, change, err := a.store.CreateKey(ctx, spec)
+	if err != nil {
+		return err
+	}
+	view := viewKey(key, t.Name, a.now())
+	view.Token = token
+	a.note("Created %s key %s of tenant %s.", key.Environment, describe(key), t.Name)
+	if err := a.printToken(view); err != nil {
+		return err
+	}
+	tenant := viewTenant(t, plans)
+	if tenant.Limits.IsSet() {
+		a.note("Limits belong to the tenant: all its keys share %s requests a minute and %s a day; a second key buys no "+
+			"second allowance.", count(tenant.Limits.Minute), count(tenant.Limits.Day))
+	}
+	a.noteQuota(tenant)
+	if t.Suspended {
+		a.warn("Tenant %s is suspended: its keys are refused until: keyadmin tenant resume %s", t.Name, t.ID)
+	}
+	return a.confirm(ctx, confirmation{change, wait, "may not accept this key yet"})
+}
+
+// printToken shows a new key's token: alone on standard output, with a warning beside it for a person.
+func (a *app) printToken(v keyView) error {
+	if !a.OutTerminal || a.asJSON() {
+		return a.printSecret(v, v.Token)
+	}
+	a.note("")
+	if err := a.printSecret(v, v.Token); err != nil {
+		return err
+	}
+	a.note("")
+	a.warn("This token is shown once and stored nowhere: copy it now.")
+	return nil
+}
+
+type keyList struct {
+	Tenant string `arg:"" optional:"" help:"ID or name; all tenants if left out."`
+}
+
+func (keyList) Help() string {
+	return `Examples:
+
+    # All keys of a tenant
+    keyadmin key list acme
+
+    # The IDs of all expired keys
+    keyadmin key list -o json | jq -r '.[] | select(.status == "expired") | .id'`
+}
+
+func (c *keyList) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	var only *id.Tenant
+	names := map[id.Tenant]string{}
+	if c.Tenant != "" {
+		t, err := a.tenant(ctx, c.Tenant)
+		if err != nil {
+			return err
+		}
+		only, names[t.ID] = &t.ID, t.Name
+	} else {
+		tenants, err := a.store.Tenants(ctx)
+		if err != nil {
+			return err
+		}
+		for _, t := range tenants {
+			names[t.ID] = t.Name
+		}
+	}
+	keys, err := a.store.Keys(ctx, only)
+	if err != nil {
+		return err
+	}
+	views := make([]keyView, 0, len(keys))
+	t := table{head: []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "STATUS", "EXPIRES", "LAST USED"}}
+	for _, k := range keys {
+		v := viewKey(k, names[k.Tenant], a.now())
+		views = append(views, v)
+		t.rows = append(t.rows, []string{
+			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), v.Status,
+			never(v.ExpiresAt), never(v.LastUsedAt),
+		})
+	}
+	return a.print(views, t)
+}
+
+// showKey prints one key.
+func (a *app) showKey(ctx context.Context, k keystore.Key) error {
+	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	if err != nil {
+		return err
+	}
+	v := viewKey(k, t.Name, a.now())
+	return a.print(v, keySheet(v))
+}
+
+type keyShow struct {
+	Key string `arg:"" help:"The key's ID, key_…"`
+}
+
+func (keyShow) Help() string {
+	return `Examples:
+
+    keyadmin key show key_0123456789abcdef`
+}
+
+func (c *keyShow) Run(ctx context.Context, a *app) error {
+	_, k, err := a.openKey(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	return a.showKey(ctx, k)
+}
+
+type keyRevoke struct {
+	Key string `arg:"" help:"The key's ID, key_…"`
+	asking
+	waiting
+}
+
+func (keyRevoke) Help() string {
+	return `No request that starts after this command returned 0 is let through with the key. It cannot be undone; to replace a
+key that is in use, rotate it.
+
+Examples:
+
+    # A leaked key
+    keyadmin key revoke key_0123456789abcdef
+
+    # In a script; exit status 3 says that some gateway has not confirmed
+    keyadmin key revoke key_0123456789abcdef --yes --wait 10s`
+}
+
+func (c *keyRevoke) Run(ctx context.Context, a *app) error {
+	wait := c.wait(a)
+	t, k, err := a.openKey(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	if err := a.ask(c.Yes, "Revoke key %s of tenant %s? It cannot be undone.", describe(k), t.Name); err != nil {
+		return err
+	}
+	revoked, change, err := a.store.RevokeKey(ctx, k.ID)
+	if err != nil {
+		return err
+	}
+	if a.asJSON() {
+		if err := a.print(viewKey(revoked, t.Name, a.now()), table{}); err != nil {
+			return err
+		}
+	}
+	a.note("%s", either(k.RevokedAt == 0, "Revoked key "+describe(k)+" of tenant "+t.Name+".",
+		"Key "+describe(k)+" of tenant "+t.Name+" was revoked already."))
+	return a.confirm(ctx, confirmation{change, wait, "may still accept this key"})
+}
+
+type keyRotate struct {
+	Key   string `arg:"" help:"The ID of the key to replace, key_…"`
+	Grace string `default:"24h" placeholder:"AGE" help:"How long the old key goes on: 24h (default), 7d, 0 = not at all."`
+	asking
+	waiting
+}
+
+func (keyRotate) Help() string {
+	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's one quota with it. Until the
+grace is over both work, and answers to the old one carry X-Key-Expires. Repeated within the grace this command changes
+nothing and says what it did before.
+
+Examples:
+
+    # A day to deploy the new token
+    keyadmin key rotate key_0123456789abcdef --grace 24h > new.token`
+}
+
+// rotationView is what key rotate did, as JSON.
+type rotationView struct {
+	keyView
+	Replaces       string `json:"replaces"`
+	OldGraceEndsAt string `json:"oldGraceEndsAt"`
+	Repeated       bool   `json:"repeated"` // nothing was done: the rotation of before holds, its token is not known
+}
+
+func (c *keyRotate) Run(ctx context.Context, a *app) error {
+	grace := a.in.duration("grace", c.Grace, 0)
+	wait := c.wait(a)
+	t, k, err := a.openKey(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	graceEndsAt := a.Clock().Add(grace).UnixMilli()
+	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token ends at %s.", describe(k), t.Name, instant(graceEndsAt)); err != nil {
+		return err
+	}
+	fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
+	if err != nil {
+		return err
+	}
+	if k, err = a.store.Key(ctx, k.ID); err != nil {
+		return err
+	}
+	view := rotationView{
+		keyView: viewKey(fresh, t.Name, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(k.GraceEndsAt),
+		Repeated: token == "",
+	}
+	view.Token = token
+	if view.Repeated {
+		a.warn("Key %s was rotated already: %s replaces it, and it ends at %s.\n"+
+			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(k), describe(fresh),
+			view.OldGraceEndsAt, fresh.ID)
+		if a.asJSON() {
+			if err := a.print(view, table{}); err != nil {
+				return err
+			}
+		}
+		return a.confirm(ctx, confirmation{change, wait, "may not accept the new key yet"})
+	}
+	a.note("Rotated key %s of tenant %s: %s replaces it, and it ends at %s.", describe(k), t.Name, describe(fresh),
+		view.OldGraceEndsAt)
+	if a.asJSON() {
+		err = a.print(view, table{})
+	} else {
+		err = a.printToken(view.keyView)
+	}
+	if err != nil {
+		return err
+	}
+	return a.confirm(ctx, confirmation{change, wait, "may not accept the new key yet, or accept the old one too long"})
+}
+
+type keyWhoami struct{}
+
+func (keyWhoami) Help() string {
+	return `Examples:
+
+    # Which key is this?
+    keyadmin key whoami < ci.token
+
+    # At a terminal: asks, and does not show what is typed
+    keyadmin key whoami`
+}
+
+func (keyWhoami) Run(ctx context.Context, a *app) error {
+	token, err := a.token()
+	if err != nil {
+		return err
+	}
+	if _, err := apikey.Parse(token); err != nil {
+		return fmt.Errorf("this is not a token: %w", err)
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	k, err := a.store.KeyByToken(ctx, string(token))
+	if errors.Is(err, keystore.ErrNotFound) {
+		return errors.New("no key has this token: it was never issued here")
+	}
+	if err != nil {
+		return err
+	}
+	return a.showKey(ctx, k)
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"petgate/shared/core/id"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+)
+
+// open opens the database, once the command line has proved sound: bad usage is told before anything is tried.
+func (a *app) open(ctx context.Context) error {
+	if err := a.in.err(); err != nil {
+		return err
+	}
+	url, err := a.databaseURL()
+	if err != nil {
+		return err
+	}
+	if a.db, err = database.Open(ctx, url); err != nil {
+		return explainOpen(err)
+	}
+	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
+	return a.store.CheckSchema(ctx)
+}
+
+// explainOpen tells a URL that cannot be used, which is bad usage, from a database that cannot be opened.
+func explainOpen(err error) error {
+	if errors.Is(err, database.ErrURL) {
+		return usageErrorf("%s", plain(err))
+	}
+	return err
+}
+
+func (a *app) now() int64 { return a.Clock().UnixMilli() }
+
+// tenant finds a tenant by its ID or name. No name looks like an ID, so there is never a doubt which of them was meant.
+func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
+	t, err := a.store.Tenant(ctx, idOrName)
+	if !errors.Is(err, keystore.ErrNotFound) {
+		return t, err
+	}
+	tenants, listErr := a.store.Tenants(ctx)
+	if listErr != nil {
+		return t, errors.Join(err, listErr)
+	}
+	var known []string
+	for _, t := range tenants {
+		known = append(known, t.Name)
+		if strings.HasPrefix(idOrName, id.TenantPrefix) {
+			known = append(known, t.ID.String())
+		}
+	}
+	return t, fmt.Errorf("there is no tenant %q%s (keyadmin tenant list shows all)", idOrName, didYouMean(idOrName, known))
+}
+
+// openKey reads a key's ID, opens the database, and finds the key and its tenant.
+func (a *app) openKey(ctx context.Context, text string) (keystore.Tenant, keystore.Key, error) {
+	key := a.in.key(text)
+	if err := a.open(ctx); err != nil {
+		return keystore.Tenant{}, keystore.Key{}, err
+	}
+	k, err := a.store.Key(ctx, key)
+	if errors.Is(err, keystore.ErrNotFound) {
+		err = fmt.Errorf("there is no key %s (keyadmin key list shows all)", key)
+	}
+	if err != nil {
+		return keystore.Tenant{}, k, err
+	}
+	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	return t, k, err
+}
+
+// explainPlan adds to err, where it says that the plan does not exist, the names that do.
+func (a *app) explainPlan(ctx context.Context, name string, err error) error {
+	if !errors.Is(err, keystore.ErrNotFound) {
+		return err
+	}
+	limits, listErr := a.planLimits(ctx)
+	if listErr != nil {
+		return errors.Join(err, listErr)
+	}
+	if _, ok := limits[name]; ok {
+		return err // it is something else that was not found
+	}
+	var known []string
+	for plan := range limits {
+		known = append(known, plan)
+	}
+	return fmt.Errorf("there is no plan %q%s (keyadmin plan list shows all)", name, didYouMean(name, known))
+}
+
+// suggestionsMax keeps a suggestion short.
+const suggestionsMax = 3
+
+// didYouMean suggests those known names that are most like name, or nothing.
+func didYouMean(name string, known []string) string {
+	type candidate struct {
+		name     string
+		distance int
+	}
+	var near []candidate
+	for _, k := range known {
+		d := distance(strings.ToLower(name), strings.ToLower(k))
+		if d <= 2 && d < len(name) || len(name) >= 3 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(name)) {
+			near = append(near, candidate{k, d})
+		}
+	}
+	if len(near) == 0 {
+		return ""
+	}
+	slices.SortFunc(near, func(a, b candidate) int {
+		if a.distance != b.distance {
+			return a.distance - b.distance
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	var names []string
+	for _, c := range near[:min(len(near), suggestionsMax)] {
+		names = append(names, c.name)
+	}
+	return ": did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// distance is Levenshtein's: how many characters must be put in, left out or exchanged to turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+)
+
+type migrateCommand struct{}
+
+func (migrateCommand) Help() string {
+	return `The only command that creates a SQLite file. Run it once before the first start and after each upgrade; it may
+be repeated and run beside live gateways.
+
+Examples:
+
+    # Create var/petgate.db
+    keyadmin migrate
+
+    # Upgrade the database of a deployment
+    DATABASE_URL=postgres://petgate@db/petgate keyadmin migrate`
+}
+
+type migrationView struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+func (migrateCommand) Run(ctx context.Context, a *app) error {
+	if err := a.in.err(); err != nil {
+		return err
+	}
+	url, err := a.databaseURL()
+	if err != nil {
+		return err
+	}
+	if a.db, err = database.OpenOrCreate(ctx, url); err != nil {
+		return err
+	}
+	have, want, err := a.db.Schema(ctx, keystore.Migrations)
+	if err != nil {
+		return err
+	}
+	if have > want {
+		return fmt.Errorf("the database has schema %d, newer than the %d this keyadmin knows: use a newer keyadmin", have, want)
+	}
+	if err := a.db.Migrate(ctx, keystore.Migrations); err != nil {
+		return err
+	}
+	if have == want {
+		a.note("The key tables are up to date: schema %d.", want)
+	} else {
+		a.note("Migrated the key tables from schema %d to %d.", have, want)
+	}
+	if a.asJSON() {
+		return a.print(migrationView{From: have, To: want}, table{})
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+type planCommands struct {
+	List   planList   `cmd:"" help:"List all plans."`
+	Create planCreate `cmd:"" help:"Create a plan."`
+	Update planUpdate `cmd:"" help:"Change a plan's limits, for all its tenants."`
+}
+
+// planView is a plan as JSON; its fields are a contract with other people's scripts.
+type planView struct {
+	Name      string      `json:"name"`
+	Limits    plan.Limits `json:"limits"` // 0 = none: tenants need limits of their own
+	CreatedAt string      `json:"createdAt"`
+}
+
+func viewPlan(p keystore.Plan) planView {
+	return planView{Name: p.Name, Limits: p.Limits, CreatedAt: instant(p.CreatedAt)}
+}
+
+type planList struct{}
+
+func (planList) Help() string {
+	return `A plan without limits of its own serves tenants that have theirs (tenant set-quota).
+
+Examples:
+
+    keyadmin plan list`
+}
+
+func (planList) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	plans, err := a.store.Plans(ctx)
+	if err != nil {
+		return err
+	}
+	views := make([]planView, 0, len(plans))
+	t := table{head: []string{"NAME", "MINUTE", "DAY", "CREATED"}}
+	for _, p := range plans {
+		v := viewPlan(p)
+		views = append(views, v)
+		t.rows = append(t.rows, []string{v.Name, limitText(v.Limits.Minute, 0), limitText(v.Limits.Day, 0), v.CreatedAt})
+	}
+	return a.print(views, t)
+}
+
+type planCreate struct {
+	Name   string `arg:"" help:"Lower-case letters, digits and hyphens."`
+	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
+	Day    string `placeholder:"N" help:"Requests in a UTC day."`
+	waiting
+}
+
+func (planCreate) Help() string {
+	return `Without limits of its own a plan serves tenants that have theirs, as enterprise does.
+
+Examples:
+
+    # Between free and pro
+    keyadmin plan create team --minute 120 --day 4000`
+}
+
+func (c *planCreate) Run(ctx context.Context, a *app) error {
+	p := keystore.Plan{Name: a.in.planName(c.Name), Limits: a.in.limits(c.Minute, c.Day)}
+	if (c.Minute == "") != (c.Day == "") {
+		a.in.problem("name both --minute and --day, or neither for a plan whose tenants have limits of their own")
+	}
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	p, change, err := a.store.CreatePlan(ctx, p)
+	if err != nil {
+		return err
+	}
+	return a.planChanged(ctx, p, confirmation{change, wait, "may not know this plan yet"},
+		"Created plan "+p.Name+".")
+}
+
+type planUpdate struct {
+	Name   string `arg:"" help:"The plan's name."`
+	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
+	Day    string `placeholder:"N" help:"Requests in a UTC day."`
+	waiting
+}
+
+func (planUpdate) Help() string {
+	return `A limit that is not named stays as it is. The new limits hold from the next request of each of the plan's tenants on.
+
+Examples:
+
+    # More for everyone on free
+    keyadmin plan update free --day 2000`
+}
+
+func (c *planUpdate) Run(ctx context.Context, a *app) error {
+	name, limits := a.in.planName(c.Name), a.in.limits(c.Minute, c.Day)
+	if c.Minute == "" && c.Day == "" {
+		a.in.problem("name --minute, --day or both")
+	}
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	old, err := a.store.Plan(ctx, name)
+	if err != nil {
+		return a.explainPlan(ctx, name, err)
+	}
+	p, change, err := a.store.UpdatePlan(ctx, name, limits)
+	if err != nil {
+		return err
+	}
+	return a.planChanged(ctx, p, confirmation{change, wait, "may still apply the old limits"},
+		either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" had these limits already."))
+}
+
+// planChanged says what became of a plan, and waits until every gateway knows.
+func (a *app) planChanged(ctx context.Context, p keystore.Plan, c confirmation, done string) error {
+	if a.asJSON() {
+		if err := a.print(viewPlan(p), table{}); err != nil {
+			return err
+		}
+	}
+	a.note("%s", done)
+	return a.confirm(ctx, c)
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+type tenantCommands struct {
+	Create   tenantCreate   `cmd:"" help:"Create a tenant."`
+	List     tenantList     `cmd:"" help:"List all tenants."`
+	Show     tenantShow     `cmd:"" help:"Show one tenant."`
+	Suspend  tenantSuspend  `cmd:"" help:"Refuse all calls of a tenant until it is resumed."`
+	Resume   tenantResume   `cmd:"" help:"End a suspension."`
+	SetPlan  tenantSetPlan  `cmd:"" help:"Put a tenant on another plan."`
+	SetQuota tenantSetQuota `cmd:"" help:"Give a tenant limits of its own, or take them back."`
+}
+
+// tenantView is a tenant as JSON; its fields are a contract with other people's scripts.
+type tenantView struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	Plan      string      `json:"plan"`
+	Limits    plan.Limits `json:"limits"`   // in force; 0 = not set, so every call is refused
+	Override  plan.Limits `json:"override"` // the tenant's own; 0 = its plan's
+	Suspended bool        `json:"suspended"`
+	CreatedAt string      `json:"createdAt"`
+}
+
+func viewTenant(t keystore.Tenant, plans map[string]plan.Limits) tenantView {
+	return tenantView{
+		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: t.Override,
+		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: instant(t.CreatedAt),
+	}
+}
+
+func (v tenantView) status() string {
+	switch {
+	case v.Suspended:
+		return "suspended"
+	case !v.Limits.IsSet():
+		return "no quota"
+	}
+	return "active"
+}
+
+func limitText(limit, override int64) string {
+	switch {
+	case limit == 0:
+		return "not set"
+	case override != 0:
+		return count(limit) + " (own)"
+	}
+	return count(limit)
+}
+
+func tenantTable(views []tenantView) table {
+	t := table{head: []string{"ID", "NAME", "PLAN", "MINUTE", "DAY", "STATUS", "CREATED"}}
+	for _, v := range views {
+		t.rows = append(t.rows, []string{
+			v.ID, v.Name, v.Plan, limitText(v.Limits.Minute, v.Override.Minute), limitText(v.Limits.Day, v.Override.Day),
+			v.status(), v.CreatedAt,
+		})
+	}
+	return t
+}
+
+// planLimits reads the limits of all plans by name.
+func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
+	plans, err := a.store.Plans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := make(map[string]plan.Limits, len(plans))
+	for _, p := range plans {
+		limits[p.Name] = p.Limits
+	}
+	return limits, nil
+}
+
+// tenantChanged says what became of a tenant, and waits until every gateway knows.
+func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmation, done string) error {
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	view := viewTenant(t, plans)
+	if a.asJSON() {
+		if err := a.print(view, table{}); err != nil {
+			return err
+		}
+	}
+	a.note("%s", done)
+	a.noteQuota(view)
+	return a.confirm(ctx, c)
+}
+
+func (a *app) noteQuota(v tenantView) {
+	if !v.Limits.IsSet() && !v.Suspended {
+		a.warn("Tenant %s has no quota, so its calls are answered 403 quota_not_set: plan %s has no limits of its own.\n"+
+			"Give it some: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, v.ID)
+	}
+}
+
+type tenantCreate struct {
+	Name   string `arg:"" help:"What to call the tenant; unique."`
+	Plan   string `default:"free" placeholder:"PLAN" help:"Its plan (default: free)."`
+	Minute string `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
+	Day    string `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+	waiting
+}
+
+func (tenantCreate) Help() string {
+	return `Prints the new tenant's ID.
+
+Examples:
+
+    # A tenant on the free plan
+    keyadmin tenant create acme
+
+    # An enterprise customer with quotas agreed individually
+    keyadmin tenant create globex --plan enterprise --minute 5000 --day 2000000`
+}
+
+func (c *tenantCreate) Run(ctx context.Context, a *app) error {
+	spec := keystore.TenantSpec{
+		Name: a.in.tenantName(c.Name), Plan: a.in.planName(c.Plan), Override: a.in.limits(c.Minute, c.Day),
+	}
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, change, err := a.store.CreateTenant(ctx, spec)
+	if err != nil {
+		return a.explainPlan(ctx, spec.Plan, err)
+	}
+	if !a.asJSON() {
+		if err := a.print(nil, table{rows: [][]string{{t.ID.String()}}}); err != nil {
+			return err
+		}
+	}
+	return a.tenantChanged(ctx, t, confirmation{change, wait, "may not know this tenant yet"},
+		"Created tenant "+t.Name+" on plan "+t.Plan+". Its first key: keyadmin key create "+t.ID.String())
+}
+
+type tenantList struct{}
+
+func (tenantList) Help() string {
+	return `Limits marked (own) are the tenant's, others its plan's.
+
+Examples:
+
+    # Everyone
+    keyadmin tenant list
+
+    # The IDs of suspended tenants
+    keyadmin tenant list -o json | jq -r '.[] | select(.suspended) | .id'`
+}
+
+func (tenantList) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	tenants, err := a.store.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	views := make([]tenantView, 0, len(tenants))
+	for _, t := range tenants {
+		views = append(views, viewTenant(t, plans))
+	}
+	return a.print(views, tenantTable(views))
+}
+
+type tenantShow struct {
+	Tenant string `arg:"" help:"ID or name."`
+}
+
+func (tenantShow) Help() string {
+	return `Examples:
+
+    # By name, or by ID
+    keyadmin tenant show acme
+    keyadmin tenant show ten_0123456789abcdef`
+}
+
+func (c *tenantShow) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	v := viewTenant(t, plans)
+	return a.print(v, table{rows: [][]string{
+		{"ID", v.ID},
+		{"Name", v.Name},
+		{"Plan", v.Plan},
+		{"Requests a minute", limitText(v.Limits.Minute, v.Override.Minute)},
+		{"Requests a day", limitText(v.Limits.Day, v.Override.Day)},
+		{"Status", v.status()},
+		{"Created", v.CreatedAt},
+	}})
+}
+
+type tenantSuspend struct {
+	Tenant string `arg:"" help:"ID or name."`
+	asking
+	waiting
+}
+
+func (tenantSuspend) Help() string {
+	return `All keys of the tenant are answered 403 tenant_suspended until it is resumed.
+
+Examples:
+
+    # Stop a tenant that does not pay
+    keyadmin tenant suspend acme
+
+    # In a script, giving far gateways 20 seconds
+    keyadmin tenant suspend acme --yes --wait 20s`
+}
+
+func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	if err := a.ask(c.Yes, "Suspend tenant %s? All its keys are refused from now on.", t.Name); err != nil {
+		return err
+	}
+	suspended, change, err := a.store.Suspend(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	return a.tenantChanged(ctx, suspended, confirmation{change, wait, "may still serve this tenant"},
+		either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was suspended already."))
+}
+
+type tenantResume struct {
+	Tenant string `arg:"" help:"ID or name."`
+	waiting
+}
+
+func (tenantResume) Help() string {
+	return `Examples:
+
+    keyadmin tenant resume acme`
+}
+
+func (c *tenantResume) Run(ctx context.Context, a *app) error {
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	resumed, change, err := a.store.Resume(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	return a.tenantChanged(ctx, resumed, confirmation{change, wait, "may still refuse this tenant"},
+		either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."))
+}
+
+type tenantSetPlan struct {
+	Tenant string `arg:"" help:"ID or name."`
+	Plan   string `arg:"" help:"The plan's name."`
+	waiting
+}
+
+func (tenantSetPlan) Help() string {
+	return `The new limits hold from the next request on; what was used so far stays used. Limits that the tenant has of
+its own stay, too.
+
+Examples:
+
+    # An upgrade
+    keyadmin tenant set-plan acme pro`
+}
+
+func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
+	to := a.in.planName(c.Plan)
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	moved, change, err := a.store.SetPlan(ctx, t.ID, to)
+	if err != nil {
+		return a.explainPlan(ctx, to, err)
+	}
+	return a.tenantChanged(ctx, moved, confirmation{change, wait, "may still apply the old plan"}, either(t.Plan != to,
+		"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was on plan "+to+" already."))
+}
+
+type tenantSetQuota struct {
+	Tenant string `arg:"" help:"ID or name."`
+	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
+	Day    string `placeholder:"N" help:"Requests in a UTC day."`
+	Clear  bool   `help:"Take both back: the plan's limits hold again."`
+	waiting
+}
+
+func (tenantSetQuota) Help() string {
+	return `A limit that is not named stays as it is. What was used so far stays used.
+
+Examples:
+
+    # Quotas agreed individually
+    keyadmin tenant set-quota globex --minute 5000 --day 2000000
+
+    # Back to those of its plan
+    keyadmin tenant set-quota globex --clear`
+}
+
+func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
+	limits := a.in.limits(c.Minute, c.Day)
+	switch named := c.Minute != "" || c.Day != ""; {
+	case c.Clear && named:
+		a.in.problem("--clear takes both limits back: name no --minute or --day with it")
+	case !c.Clear && !named:
+		a.in.problem("name --minute, --day or both, or --clear to take them back")
+	}
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.tenant(ctx, c.Tenant)
+	if err != nil {
+		return err
+	}
+	var changed keystore.Tenant
+	var change keystore.Change
+	if c.Clear {
+		changed, change, err = a.store.ClearQuota(ctx, t.ID)
+	} else {
+		changed, change, err = a.store.SetQuota(ctx, t.ID, limits)
+	}
+	if err != nil {
+		return err
+	}
+	return a.tenantChanged(ctx, changed, confirmation{change, wait, "may still apply the old limits"},
+		either(changed.Override != t.Override, "Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" had these limits already."))
+}
