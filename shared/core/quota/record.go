@@ -1,0 +1,110 @@
+package quota
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"petgate/shared/core/plan"
+)
+
+// Record is one tenant's use. The zero value is a tenant that has never asked. Its rule's methods work on it.
+type Record struct {
+	summary
+	ring []uint32 // uses of the slices from oldest on, before newest, by slice modulo Slices; all else in it is stale
+}
+
+// summary is what most decisions need: everything but the ring.
+type summary struct {
+	count   uint32 // use of the slice newest
+	dayUsed uint32 // use of the day in which the slice at lies
+	at      int64  // the latest slice in which a decision was made
+	newest  int64  // the latest slice in the window that has use
+	oldest  int64  // the first slice in the window that has use; newest where none has
+	sum     int64  // use of all slices in the window
+}
+
+// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last so
+// that reading it, and a byte more than it has, proves the whole record's length.
+const (
+	SummaryBytes = 44
+
+	version    = 0x31677470 // "ptg1"
+	countBytes = 4
+)
+
+// RecordBytes is the length of a record's binary form.
+func (r Rule) RecordBytes() int { return r.Slices*countBytes + SummaryBytes }
+
+// Append appends rec's binary form.
+func (r Rule) Append(dst []byte, rec *Record) []byte {
+	for slot := range r.Slices {
+		var count uint32
+		if rec.ring != nil {
+			count = rec.ring[slot]
+		}
+		dst = binary.LittleEndian.AppendUint32(dst, count)
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, version)
+	dst = binary.LittleEndian.AppendUint32(dst, rec.count)
+	dst = binary.LittleEndian.AppendUint32(dst, rec.dayUsed)
+	for _, n := range [...]int64{rec.at, rec.newest, rec.oldest, rec.sum} {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+// Decode reads what Append wrote. The error says in what src is not a record of this rule.
+func (r Rule) Decode(src []byte) (rec Record, err error) {
+	if len(src) != r.RecordBytes() {
+		return rec, fmt.Errorf("a quota record of %d bytes, want %d", len(src), r.RecordBytes())
+	}
+	ring := src[:r.Slices*countBytes]
+	if rec.summary, err = decodeSummary(src[len(ring):]); err != nil {
+		return rec, err
+	}
+	if rec.newest > rec.at || rec.oldest > rec.newest || rec.oldest < max(0, rec.newest-int64(r.Slices)) {
+		return Record{}, errors.New("a quota record whose slices are in disorder")
+	}
+	rec.ring = make([]uint32, r.Slices)
+	for slot := range rec.ring {
+		rec.ring[slot] = binary.LittleEndian.Uint32(ring[slot*countBytes:])
+	}
+	return rec, nil
+}
+
+func decodeSummary(src []byte) (s summary, err error) {
+	if v := binary.LittleEndian.Uint32(src); v != version {
+		return s, fmt.Errorf("a quota record of version %08x, want %08x", v, version)
+	}
+	s = summary{
+		count:   binary.LittleEndian.Uint32(src[4:]),
+		dayUsed: binary.LittleEndian.Uint32(src[8:]),
+		at:      int64(binary.LittleEndian.Uint64(src[12:])),
+		newest:  int64(binary.LittleEndian.Uint64(src[20:])),
+		oldest:  int64(binary.LittleEndian.Uint64(src[28:])),
+		sum:     int64(binary.LittleEndian.Uint64(src[36:])),
+	}
+	return s, nil
+}
+
+// Verdict tells what a decision that was made elsewhere, on a record that now has this summary, comes to.
+// retrySlice is the slice whose release brings the minute's use under its limit, where it is not under it already.
+func (r Rule) Verdict(src []byte, now int64, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
+	if len(src) != SummaryBytes {
+		return Verdict{}, fmt.Errorf("a quota summary of %d bytes, want %d", len(src), SummaryBytes)
+	}
+	s, err := decodeSummary(src)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return r.verdict(&s, now, limits, granted, retrySlice), nil
+}
+
+// IsUnused reports whether rec counts nothing, so that it need not be kept.
+func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 }
+
+// ExpiresAt is when rec may be dropped: its day and its window are past, even by a clock that lags by Ahead.
+func (r Rule) ExpiresAt(rec *Record) int64 {
+	return (r.day(rec.at)+1)*r.Day.Milliseconds() + (r.Window() + r.Slice + Ahead).Milliseconds()
+}

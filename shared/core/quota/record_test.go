@@ -1,0 +1,86 @@
+package quota_test
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+var free = plan.Limits{Minute: 60, Day: 1000}
+
+// asked is the record of a tenant that was admitted twice, half a minute apart.
+func asked() (rec quota.Record) {
+	for _, now := range []int64{1_700_000_000_000, 1_700_000_030_000} {
+		quota.Product.Take(&rec, now, quota.Demand{Limits: free, Want: 1})
+	}
+	return rec
+}
+
+func TestRecordIsAboutOneKilobyte(t *testing.T) {
+	rec := asked()
+	if n := len(quota.Product.Append(nil, &rec)); n != 1004 || n != quota.Product.RecordBytes() {
+		t.Errorf("a record has %d bytes, RecordBytes says %d; want 1004", n, quota.Product.RecordBytes())
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	rec := asked()
+	summary := quota.Product.RecordBytes() - quota.SummaryBytes
+	for _, c := range []struct {
+		name, want string
+		spoil      func([]byte) []byte
+	}{
+		{"empty", "0 bytes", func([]byte) []byte { return nil }},
+		{"too short", "1003 bytes", func(b []byte) []byte { return b[1:] }},
+		{"too long", "1005 bytes", func(b []byte) []byte { return append(b, 0) }},
+		{"another version", "version 3267", func(b []byte) []byte { b[summary+3]++; return b }},
+		{"newest slice after the latest", "disorder", func(b []byte) []byte { b[summary+20]++; return b }},
+		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+29]++; return b }},
+		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+29]--; return b }},
+		{"oldest slice before time", "disorder", func(b []byte) []byte {
+			for _, at := range []int{12, 20, 28} {
+				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
+			}
+			return b
+		}},
+	} {
+		got, err := quota.Product.Decode(c.spoil(quota.Product.Append(nil, &rec)))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: Decode = %v, want an error with %q", c.name, err, c.want)
+		}
+		if !got.IsUnused() {
+			t.Errorf("%s: Decode returns a record with use beside the error", c.name)
+		}
+	}
+}
+
+func TestVerdictRefuses(t *testing.T) {
+	rec := asked()
+	form := quota.Product.Append(nil, &rec)
+	summary := form[len(form)-quota.SummaryBytes:]
+	if _, err := quota.Product.Verdict(summary[1:], 0, free, 0, 0); err == nil {
+		t.Error("a summary that is too short makes a verdict")
+	}
+	summary[0]++
+	if _, err := quota.Product.Verdict(summary, 0, free, 0, 0); err == nil {
+		t.Error("a summary of another version makes a verdict")
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	rec := asked()
+	const midnight = 1_700_006_400_000 // 2023-11-15, the end of the day in which it was asked
+	if got, want := quota.Product.ExpiresAt(&rec), int64(midnight+60_000+250+5_000); got != want {
+		t.Errorf("ExpiresAt = %d, want %d", got, want)
+	}
+	if rec.IsUnused() {
+		t.Error("a record with use IsUnused")
+	}
+	quota.Product.Take(&rec, midnight+60_000, quota.Demand{Limits: free})
+	if !rec.IsUnused() {
+		t.Error("a record whose window and day are past is not IsUnused")
+	}
+}

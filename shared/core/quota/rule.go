@@ -1,0 +1,153 @@
+package quota
+
+import (
+	"math"
+	"time"
+
+	"petgate/shared/core/plan"
+)
+
+// Ahead is how far in the future a record may be found. A clock that stepped back so far is waited for: until it has
+// caught up, the record's own slice stands for now. What lies further ahead was dated by a clock that was wrong.
+const Ahead = 5 * time.Second
+
+// CountMax is the largest count that a record holds. Only use that was merged in gets there, and there it stays.
+const CountMax = math.MaxUint32
+
+// Take decides d at the instant now, charges rec what it grants, and tells how rec stands afterwards.
+//
+// A clock that steps back reopens nothing: what is counted stays counted, and a day that has begun goes on. A record
+// more than Ahead in the future is dated anew: all its use counts as if it had been admitted now, in this slice and on
+// this day. That may hold a tenant back for one window more, but never lets it pass a limit.
+func (r Rule) Take(rec *Record, now int64, d Demand) Verdict {
+	r.advance(rec, now)
+	if d.Known.Day == r.day(rec.at) {
+		rec.dayUsed = max(rec.dayUsed, Count(d.Known.Used))
+	}
+	if d.Spent.Day.Day == r.day(rec.at) {
+		rec.dayUsed = Count(int64(rec.dayUsed) + int64(Count(d.Spent.Day.Used)))
+	}
+	r.charge(rec, Count(d.Spent.Minute))
+	minute, day := Limit(d.Limits.Minute), Limit(d.Limits.Day)
+	granted := max(0, min(d.Want, minute-rec.sum, day-int64(rec.dayUsed)))
+	r.charge(rec, uint32(granted))
+	rec.dayUsed += uint32(granted)
+	return r.verdict(&rec.summary, now, d.Limits, granted, r.retrySlice(rec, minute))
+}
+
+// advance brings rec to now: releases slices that have left the window, and begins the day's count anew on a new day.
+func (r Rule) advance(rec *Record, now int64) {
+	at := max(0, now) / r.Slice.Milliseconds()
+	if rec.at*r.Slice.Milliseconds() > now+Ahead.Milliseconds() {
+		rec.count = Count(rec.sum)
+		rec.sum = int64(rec.count)
+		rec.at, rec.newest, rec.oldest = at, at, at
+		return
+	}
+	if at <= rec.at {
+		return
+	}
+	if r.day(at) != r.day(rec.at) {
+		rec.dayUsed = 0
+	}
+	rec.at = at
+	for rec.sum > 0 && rec.oldest < at-int64(r.Slices) {
+		rec.sum -= int64(r.countOf(rec, rec.oldest))
+		rec.oldest = r.usedFrom(rec, rec.oldest+1)
+	}
+}
+
+// charge counts n in the slice that rec is at, whatever the limits.
+func (r Rule) charge(rec *Record, n uint32) {
+	switch {
+	case n == 0:
+		return
+	case rec.sum == 0:
+		rec.newest, rec.oldest, rec.count = rec.at, rec.at, 0
+	case rec.newest < rec.at:
+		if rec.ring == nil {
+			rec.ring = make([]uint32, r.Slices)
+		}
+		*r.slot(rec, rec.newest) = rec.count
+		for unused := rec.newest + 1; unused < rec.at; unused++ {
+			*r.slot(rec, unused) = 0
+		}
+		rec.newest, rec.count = rec.at, 0
+	}
+	n = min(n, CountMax-rec.count)
+	rec.count += n
+	rec.sum += int64(n)
+}
+
+// retrySlice is the slice whose release brings use under the limit. It means nothing where use is under it already.
+func (r Rule) retrySlice(rec *Record, limit int64) int64 {
+	if rec.sum <= limit {
+		return rec.oldest
+	}
+	slice, sum := rec.oldest, rec.sum
+	for slice < rec.newest {
+		if sum -= int64(r.countOf(rec, slice)); sum < limit {
+			break
+		}
+		slice = r.usedFrom(rec, slice+1)
+	}
+	return slice
+}
+
+// usedFrom is the first slice from the given one on that has use.
+func (r Rule) usedFrom(rec *Record, slice int64) int64 {
+	for slice < rec.newest && *r.slot(rec, slice) == 0 {
+		slice++
+	}
+	return min(slice, rec.newest)
+}
+
+// countOf is the use of a slice between the oldest and the newest that have any.
+func (r Rule) countOf(rec *Record, slice int64) uint32 {
+	if slice == rec.newest {
+		return rec.count
+	}
+	return *r.slot(rec, slice)
+}
+
+func (r Rule) slot(rec *Record, slice int64) *uint32 { return &rec.ring[slice%int64(r.Slices)] }
+
+// day is the index of the day in which a slice lies.
+func (r Rule) day(slice int64) int64 { return slice * r.Slice.Milliseconds() / r.Day.Milliseconds() }
+
+// releaseAt is the instant at which a slice's admissions are released.
+func (r Rule) releaseAt(slice int64) int64 {
+	return (slice + 1 + int64(r.Slices)) * r.Slice.Milliseconds()
+}
+
+// verdict tells how a record stands.
+func (r Rule) verdict(s *summary, now int64, limits plan.Limits, granted, retrySlice int64) Verdict {
+	day := r.day(s.at)
+	midnight := (day + 1) * r.Day.Milliseconds()
+	v := Verdict{
+		At:      now,
+		Granted: granted,
+		Minute:  Usage{Limit: Limit(limits.Minute), Used: s.sum, ResetAt: now, ReleaseAt: now},
+		Day:     Usage{Limit: Limit(limits.Day), Used: int64(s.dayUsed), ResetAt: midnight, ReleaseAt: midnight},
+		DayUse:  DayUse{Day: day, Used: int64(s.dayUsed)},
+	}
+	if s.sum > 0 {
+		v.Minute.ResetAt, v.Minute.ReleaseAt = r.releaseAt(s.newest), r.releaseAt(s.oldest)
+	}
+	switch {
+	case v.Minute.Limit == 0:
+		v.Minute.RetryAt = r.releaseAt(s.at)
+	case v.Minute.Used >= v.Minute.Limit:
+		v.Minute.RetryAt = r.releaseAt(retrySlice)
+	}
+	if v.Day.Used >= v.Day.Limit {
+		v.Day.RetryAt = midnight
+	}
+	return v
+}
+
+// Count is n as a record can hold it.
+func Count(n int64) uint32 { return uint32(min(max(0, n), CountMax)) }
+
+// Limit is a limit that a decision can go by. One that is not set admits nothing.
+func Limit(n int64) int64 { return min(max(0, n), plan.LimitMax) }
