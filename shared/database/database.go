@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -45,8 +47,9 @@ func (d Dialect) String() string {
 type DB struct {
 	*sqlx.DB
 	dialect Dialect
-	dsn     string // the driver's connection string; it may hold a password
-	file    string // SQLite: the file's path
+	dsn     string                      // the driver's connection string; it may hold a password
+	file    string                      // SQLite: the file's path
+	info    atomic.Pointer[os.FileInfo] // SQLite: which file was there last
 }
 
 // ErrURL is wrapped by errors that only another DATABASE_URL can cure.
@@ -87,6 +90,22 @@ func open(rawURL string, create bool) (*DB, error) {
 
 // Dialect says which database this is.
 func (d *DB) Dialect() Dialect { return d.dialect }
+
+// Check asks the database for a sign of life; it may take as long as a statement may. A SQLite file that was deleted or replaced
+// would go on answering to those who have it open, and lose what they write: Check fails then, and lets go of it.
+func (d *DB) Check() error {
+	if d.dialect == SQLite {
+		if err := d.sameFile(); err != nil {
+			d.SetMaxIdleConns(0) // closes those that are idle
+			d.SetMaxIdleConns(sqliteConnectionsMax)
+			return fmt.Errorf("database: check: %w", &connectError{err})
+		}
+	}
+	if _, err := d.Exec(`SELECT 1`); err != nil {
+		return fmt.Errorf("database: check: %w", err)
+	}
+	return nil
+}
 
 // Redact returns rawURL as logs may show it: without the password and without parameters.
 func Redact(rawURL string) string {

@@ -142,12 +142,46 @@ func TestErrorClasses(t *testing.T) {
 			exec(t, db, `PRAGMA query_only = 1`)
 		}
 		try("a read-only database", `INSERT INTO notes VALUES (3, 'three')`, false, false, true)
+		tx, err := db.Begin() // SQLite refuses already here
+		if err == nil {
+			defer tx.Rollback()
+			_, err = tx.Exec(`INSERT INTO notes VALUES (3, 'three')`)
+		}
+		if !database.IsReadOnly(err) {
+			t.Errorf("a transaction in a read-only database: %v", err)
+		}
 	})
 	for _, err := range []error{nil, errors.New("other"), context.Canceled} {
 		if database.IsUnavailable(err) || database.IsUnique(err) || database.IsReadOnly(err) {
 			t.Errorf("%v is classed", err)
 		}
 	}
+}
+
+func TestCheck(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		if err := open(t, url).Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	url := testkit.SQLite(t)
+	db := open(t, url)
+	exec(t, db, `CREATE TABLE notes (id BIGINT)`)
+	path := strings.TrimPrefix(url, "sqlite:")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Check(); !database.IsUnavailable(err) {
+		t.Errorf("without its file: %v", err)
+	}
+	exec(t, open(t, url), `CREATE TABLE letters (id BIGINT)`)
+	if err := db.Check(); !database.IsUnavailable(err) {
+		t.Errorf("with another file in its place: %v", err)
+	}
+	if err := db.Check(); err != nil {
+		t.Errorf("with the other file for the second time: %v", err)
+	}
+	exec(t, db, `INSERT INTO letters VALUES (1)`)
 }
 
 func TestServerGoneAndBack(t *testing.T) {

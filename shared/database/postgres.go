@@ -73,7 +73,7 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 		return nil, fmt.Errorf("database: %w: lib/pq refuses it", ErrURL)
 	}
 	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
-	return sql.OpenDB(connector{c}), nil
+	return sql.OpenDB(plainConnector{connector{c}}), nil
 }
 
 // patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may take long.
@@ -96,6 +96,41 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, &connectError{err}
 	}
 	return conn, nil
+}
+
+// plainConnector makes plainConns.
+type plainConnector struct{ connector }
+
+func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return plainConn{conn.(postgresConn)}, nil
+}
+
+// postgresConn is what database/sql makes use of in lib/pq's connections.
+type postgresConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+	driver.Validator
+}
+
+// plainConn begins ordinary transactions with a plain BEGIN. Lib/pq says READ WRITE, and so would write to a database whose owner
+// has made it read-only.
+type plainConn struct{ postgresConn }
+
+func (c plainConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if options == (driver.TxOptions{}) {
+		return c.Begin() // the only way to a plain BEGIN; database/sql itself ends the transaction with ctx
+	}
+	return c.postgresConn.BeginTx(ctx, options)
 }
 
 // dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is frozen
@@ -129,15 +164,22 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 }
 
 // impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's context.
+// One goroutine uses it at a time.
 type impatientConn struct {
 	net.Conn
-	silence time.Duration
-	forget  func() bool
+	silence  time.Duration
+	deadline time.Time // set by lib/pq while it connects
+	forget   func() bool
+}
+
+func (c *impatientConn) SetDeadline(t time.Time) error {
+	c.deadline = t
+	return c.Conn.SetDeadline(t)
 }
 
 func (c *impatientConn) Read(p []byte) (int, error) {
 	if c.silence > 0 {
-		if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+		if err := c.SetReadDeadline(c.next()); err != nil {
 			return 0, err
 		}
 	}
@@ -146,11 +188,20 @@ func (c *impatientConn) Read(p []byte) (int, error) {
 
 func (c *impatientConn) Write(p []byte) (int, error) {
 	if c.silence > 0 {
-		if err := c.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
+		if err := c.SetWriteDeadline(c.next()); err != nil {
 			return 0, err
 		}
 	}
 	return c.Conn.Write(p)
+}
+
+// next returns when the operation that begins now has taken too long.
+func (c *impatientConn) next() time.Time {
+	t := time.Now().Add(c.silence)
+	if !c.deadline.IsZero() && c.deadline.Before(t) {
+		return c.deadline
+	}
+	return t
 }
 
 func (c *impatientConn) Close() error {

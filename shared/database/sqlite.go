@@ -45,7 +45,11 @@ func openSQLite(path string, create bool) (*DB, error) {
 
 	if create {
 		err = d.createFile()
-	} else if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	}
+	if err == nil {
+		err = d.sameFile()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoFile
 	}
 	if err != nil {
@@ -53,6 +57,18 @@ func openSQLite(path string, create bool) (*DB, error) {
 		return nil, fmt.Errorf("database: open sqlite:%s: %w", path, err)
 	}
 	return d, nil
+}
+
+// sameFile returns an error if the file is away, or is another one than the last time.
+func (d *DB) sameFile() error {
+	info, err := os.Stat(d.file)
+	if err != nil {
+		return err
+	}
+	if before := d.info.Swap(&info); before != nil && !os.SameFile(*before, info) {
+		return errors.New("the file was replaced")
+	}
+	return nil
 }
 
 // createFile makes an empty database. Its first connection turns on write-ahead logging, which fails "busy" at once, without

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"petgate/shared/database"
+	"petgate/shared/service"
+)
+
+// config are the settings of one pet service.
+type config struct {
+	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"Where the pets are: postgres://… or sqlite:PATH, whose file must exist."`
+
+	Listen      string         `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Where the gateway sends requests: host:port or unix:/path."`
+	AdminListen string         `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it."`
+	Secret      service.Secret `env:"PETSVC_SECRET" help:"Requests must carry it in the header X-Gateway-Secret, as gateways with the same GATEWAY_UPSTREAM_SECRET send it. Without one, whoever reaches the address is served."`
+
+	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Connections to the database that requests share; one more looks after it."`
+	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for at most a second; what exceeds it is answered 503."`
+
+	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
+
+	service.Settings `embed:"" envprefix:"PETSVC_"`
+}
+
+// Problems names everything that is wrong with well-formed values.
+func (c *config) Problems() []string {
+	problems := c.Settings.Problems()
+	complain := func(wrong bool, problem string) {
+		if wrong {
+			problems = append(problems, problem)
+		}
+	}
+	db, err := database.Open(context.Background(), string(c.DatabaseURL)) // connects to nothing
+	if err == nil {
+		db.Close()
+	}
+	complain(errors.Is(err, database.ErrURL), fmt.Sprintf("DATABASE_URL: %v", err))
+	complain(!isAddress(c.Listen), "--listen must be host:port or unix:/path")
+	complain(!isAddress(c.AdminListen), "--admin-listen must be host:port or unix:/path")
+	complain(c.Connections < 1 || c.Connections > 1000, "--connections must be 1 to 1000")
+	complain(c.Queue < 0, "--queue must not be negative")
+	return problems
+}
+
+func isAddress(address string) bool {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return path != ""
+	}
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != ""
+}

@@ -1,0 +1,69 @@
+// Petsvc is the pet service: it lists, adds and gets pets. It trusts its network, or the gateway's secret; clients reach it
+// only through the gateway.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/service"
+)
+
+func main() {
+	var c config
+	if code, done := service.Load(&c, "petsvc", "Petsvc lists, adds and gets pets.", os.Args[1:], os.Stdout, os.Stderr); done {
+		os.Exit(code)
+	}
+	log := service.NewLog(os.Stderr, c.LogLevel, "petsvc")
+	os.Exit(service.Run(log, func(ctx context.Context) error { return run(ctx, c, log) }))
+}
+
+// run serves until ctx ends. A database that is away is no reason to stop: petsvc is not ready until it comes.
+func run(ctx context.Context, c config, log *slog.Logger) error {
+	listener, err := service.Listen(c.Listen, "PETSVC_LISTEN or --listen")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if path, ok := strings.CutPrefix(c.Listen, "unix:"); ok {
+		if err := os.Chmod(path, 0o660); err != nil {
+			return fmt.Errorf("petsvc: %w", err)
+		}
+	}
+
+	adminListener, err := service.Listen(c.AdminListen, "PETSVC_ADMIN_LISTEN or --admin-listen")
+	if err != nil {
+		return err
+	}
+	admin := service.NewAdmin(log)
+	admin.Start(adminListener)
+	defer admin.Close()
+
+	db, err := database.Open(ctx, string(c.DatabaseURL))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(c.Connections + 1)
+	db.SetMaxIdleConns(c.Connections + 1)
+
+	var accessLog *slog.Logger
+	if c.AccessLog {
+		accessLog = service.NewLog(os.Stdout, slog.LevelInfo, "petsvc")
+	}
+	p := pets.Open(ctx, db, pets.Config{
+		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Metrics: admin.Metrics,
+	})
+	admin.SetReady(func() []service.Problem {
+		if err := p.Ready(); err != nil {
+			return []service.Problem{{Name: "database", Detail: err.Error()}}
+		}
+		return nil
+	})
+	return service.Serving{Public: p, Listener: listener, Admin: admin, Settings: c.Settings, Log: log}.Run(ctx)
+}

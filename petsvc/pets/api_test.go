@@ -1,0 +1,356 @@
+package pets_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+func TestAddAndGet(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		const name = `"\"R\\ex\" \u2028 日本 😀"`
+		a := r.do(t, "POST", "/v1/pets", `{"name":`+name+`,"categoryId":-9223372036854775808}`, "Content-Type: Application/JSON; charset=utf-8")
+		var got, want any
+		_ = json.Unmarshal([]byte(a.body), &got)
+		_ = json.Unmarshal([]byte(`{"id":1,"name":`+name+`,"categoryId":-9223372036854775808,"status":"available"}`), &want)
+		if a.status != 201 || fmt.Sprint(got) != fmt.Sprint(want) || a.header.Get("Location") != "/v1/pets/1" {
+			t.Errorf("POST: %d %v %s", a.status, a.header, a.body)
+		}
+		if b := r.do(t, "GET", a.header.Get("Location"), ""); b.status != 200 || b.body != a.body {
+			t.Errorf("GET of what was stored: %d %s, want %s", b.status, b.body, a.body)
+		}
+		if b := r.do(t, "GET", "/v1/pets", ""); b.body != "["+a.body+"]" {
+			t.Errorf("the list is %s", b.body)
+		}
+		for _, target := range []string{"/v1/pets", "/v1/pets/1", "/v1/pets/2", "/v1/pets?limit=0", "/v1"} {
+			get, head := r.do(t, "GET", target, ""), r.do(t, "HEAD", target, "")
+			get.header.Del("Date")
+			head.header.Del("Date")
+			if head.body != "" || head.status != get.status || fmt.Sprint(head.header) != fmt.Sprint(get.header) {
+				t.Errorf("HEAD %s: %d %v %q; GET: %d %v", target, head.status, head.header, head.body, get.status, get.header)
+			}
+		}
+		// Percent-encoding changes nothing.
+		if b := r.do(t, "GET", "/v1/pets/%31", ""); b.body != a.body {
+			t.Errorf("GET /v1/pets/%%31: %s", b.body)
+		}
+	})
+}
+
+func TestPages(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		if a := r.do(t, "GET", "/v1/pets", ""); a.body != "[]" || a.header.Get("Link") != "" {
+			t.Errorf("the list of nothing: %s, Link %q", a.body, a.header.Get("Link"))
+		}
+		all := map[pets.Status][]int64{}
+		for i := range 45 {
+			status := []pets.Status{pets.Available, pets.Pending, pets.Sold}[i%3]
+			id := r.add(t, fmt.Sprint("pet ", i), status)
+			all[status] = append(all[status], id)
+			all[""] = append(all[""], id)
+		}
+		for _, c := range []struct {
+			query  string
+			status pets.Status
+			sizes  []int
+		}{
+			{"", "", []int{20, 20, 5}},
+			{"?limit=15", "", []int{15, 15, 15}},
+			{"?limit=100", "", []int{45}},
+			{"?limit=1&status=sold", pets.Sold, slices.Repeat([]int{1}, 15)},
+			{"?status=pending", pets.Pending, []int{15}},
+			{"?status=pending&limit=10&colour=red&colour=", pets.Pending, []int{10, 5}},
+			{"?after=-7", "", []int{20, 20, 5}},
+		} {
+			var ids []int64
+			var sizes []int
+			for target := "/v1/pets" + c.query; target != ""; {
+				a := r.do(t, "GET", target, "")
+				var page []struct{ ID int64 }
+				if err := json.Unmarshal([]byte(a.body), &page); err != nil {
+					t.Fatalf("%s: %v in %s", target, err, a.body)
+				}
+				for _, pet := range page {
+					ids = append(ids, pet.ID)
+				}
+				sizes = append(sizes, len(page))
+				target = ""
+				if next := regexp.MustCompile(`^<(.*)>; rel="next"$`).FindStringSubmatch(a.header.Get("Link")); next != nil {
+					target = next[1]
+				}
+			}
+			if !slices.Equal(ids, all[c.status]) || !slices.Equal(sizes, c.sizes) {
+				t.Errorf("%s: pages of %v, want %v; ids %v, want %v", c.query, sizes, c.sizes, ids, all[c.status])
+			}
+		}
+		if a := r.do(t, "GET", "/v1/pets?after=9223372036854775807", ""); a.body != "[]" {
+			t.Errorf("after the last possible id: %s", a.body)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	const rex = `{"name":"Rex","categoryId":1}`
+	type refusal struct {
+		method, target, body string
+		header               []string
+		status               int
+		code                 string
+		mentions             string
+	}
+	refusals := []refusal{
+		{"GET", "/", "", nil, 404, "no_such_route", ""},
+		{"GET", "/v1", "", nil, 404, "no_such_route", ""},
+		{"GET", "/v1/pets/", "", nil, 404, "no_such_route", ""},
+		{"GET", "/v1/pets/1/toys", "", nil, 404, "no_such_route", ""},
+		{"GET", "/v1/Pets", "", nil, 404, "no_such_route", ""},
+		{"POST", "/v2/pets", rex, nil, 404, "no_such_route", ""},
+		{"PUT", "/v1/pets", rex, nil, 405, "method_not_allowed", "GET, HEAD, POST"},
+		{"OPTIONS", "/v1/pets", "", nil, 405, "method_not_allowed", "GET, HEAD, POST"},
+		{"DELETE", "/v1/pets/1", "", nil, 405, "method_not_allowed", "GET, HEAD"},
+		{"POST", "/v1/pets/1", rex, nil, 405, "method_not_allowed", "GET, HEAD"},
+		{"GET", "/v1/pets/x", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/1.0", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/+1", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/0x1", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/-", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/%D9%A1", "", nil, 400, "invalid_parameter", "petId"},
+		{"GET", "/v1/pets/0", "", nil, 404, "pet_not_found", ""},
+		{"GET", "/v1/pets/-1", "", nil, 404, "pet_not_found", ""},
+		{"GET", "/v1/pets/1", "", nil, 404, "pet_not_found", ""},
+		{"GET", "/v1/pets/9223372036854775807", "", nil, 404, "pet_not_found", ""},
+		{"GET", "/v1/pets/9223372036854775808", "", nil, 404, "pet_not_found", ""},
+		{"GET", "/v1/pets/-99999999999999999999999", "", nil, 404, "pet_not_found", ""},
+		{"POST", "/v1/pets", rex, []string{"Content-Type: text/plain"}, 415, "unsupported_media_type", "application/json"},
+		{"POST", "/v1/pets", rex, []string{"Content-Type: application/json-patch+json"}, 415, "unsupported_media_type", "application/json"},
+		{"POST", "/v1/pets", rex, []string{"Content-Type: multipart/form-data; boundary=x"}, 415, "unsupported_media_type", "application/json"},
+		{"POST", "/v1/pets", rex, []string{"Content-Type: ;application/json"}, 415, "unsupported_media_type", "application/json"},
+		{"POST", "/v1/pets", rex, []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", "Content-Encoding"},
+		{"POST", "/v1/pets", "", nil, 400, "invalid_request", "JSON"},
+		{"POST", "/v1/pets", rex + rex, nil, 400, "invalid_request", "top-level"},
+		{"POST", "/v1/pets", `{"name":"Rex"}`, []string{"Content-Type: application/json"}, 400, "invalid_request", "categoryId"},
+	}
+	for _, value := range []string{"", "0", "101", "-1", "1.5", "1e1", "+5", "five", "99999999999999999999", "٥", "5 "} {
+		refusals = append(refusals, refusal{"GET", "/v1/pets?limit=" + strings.ReplaceAll(value, " ", "%20"), "", nil, 400, "invalid_parameter", "limit"})
+	}
+	for _, query := range []string{"limit", "limit=5&limit=5", "limit=5&limit", "limit&after=1"} {
+		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "limit"})
+	}
+	for _, query := range []string{"status=", "status", "status=lost", "status=SOLD", "status=sold&status=sold", "status=sold,pending"} {
+		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "status"})
+	}
+	for _, query := range []string{"after=", "after=x", "after=1&after=2", "after=9223372036854775808"} {
+		refusals = append(refusals, refusal{"GET", "/v1/pets?" + query, "", nil, 400, "invalid_parameter", "after"})
+	}
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		for _, c := range refusals {
+			a := r.do(t, c.method, c.target, c.body, c.header...)
+			if a.status != c.status || a.code() != c.code || !strings.Contains(a.body, c.mentions) {
+				t.Errorf("%s %s %s %v: %d %s; want %d %s and %q", c.method, c.target, c.body, c.header, a.status, a.body, c.status, c.code, c.mentions)
+			}
+			if allow := a.header.Get("Allow"); (c.status == 405) != (allow != "") || c.status == 405 && allow != c.mentions {
+				t.Errorf("%s %s: Allow: %s", c.method, c.target, allow)
+			}
+		}
+		if a := r.do(t, "GET", "/v1/pets", ""); a.body != "[]" {
+			t.Errorf("something was stored: %s", a.body)
+		}
+	})
+}
+
+// What fasthttp answers itself is text unless it is told otherwise.
+func TestUnreadableRequests(t *testing.T) {
+	r := start(t, testkit.SQLite(t), pets.Config{})
+	for _, c := range []struct {
+		name, bytes string
+		status      int
+		code        string
+	}{
+		{"no HTTP", "hello\r\n\r\n", 400, "bad_request"},
+		{"a header without a colon", "GET /v1/pets HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n", 400, "bad_request"},
+		{"too long a header", "GET /v1/pets HTTP/1.1\r\nHost: x\r\nX-Long: " + strings.Repeat("x", 70_000) + "\r\n\r\n", 431, "headers_too_large"},
+		{"too long a target", "GET /" + strings.Repeat("x", 70_000) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"},
+		{"too large a body", "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n{", 413, "body_too_large"},
+		{"a broken chunk", "POST /v1/pets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "bad_request"},
+	} {
+		conn, err := r.listener.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go io.WriteString(conn, c.bytes) // the answer may come before all of it is read
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		body, err := io.ReadAll(response.Body)
+		a := answer{response.StatusCode, response.Header, string(body)}
+		if err != nil || a.status != c.status || a.code() != c.code || !response.Close || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %v %s, %v; want %d %s and a closed connection", c.name, a.status, a.header, a.body, err, c.status, c.code)
+		}
+		conn.Close()
+	}
+}
+
+func TestOnlyTheGatewayIsAnswered(t *testing.T) {
+	r := start(t, testkit.SQLite(t), pets.Config{Secret: "open sesame"})
+	for _, header := range [][]string{nil, {"X-Gateway-Secret: "}, {"X-Gateway-Secret: open sesam"}, {"X-Gateway-Secret: open sesame!"}} {
+		if a := r.do(t, "GET", "/v1/pets", "", header...); a.status != 403 || a.code() != "gateway_only" {
+			t.Errorf("with %v: %d %s", header, a.status, a.body)
+		}
+	}
+	if a := r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame"); a.status != 200 {
+		t.Errorf("with the secret: %d %s", a.status, a.body)
+	}
+}
+
+// buffer is a bytes.Buffer that goroutines share.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
+	var lines buffer
+	r := start(t, testkit.SQLite(t), pets.Config{AccessLog: slog.New(slog.NewJSONHandler(&lines, nil)), Secret: "open sesame"})
+	secret := "X-Gateway-Secret: open sesame"
+	r.do(t, "GET", "/v1/pets?limit=5", "", secret, "X-Request-Id: r-1")
+	r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`, secret, "X-Request-Id: r-2")
+	r.do(t, "GET", "/v1/pets/7", "", secret, "X-Request-Id: r-3")
+	r.do(t, "DELETE", "/v1/pets/7%0A%22", "", secret, "X-Request-Id: r-4")
+	want := []string{
+		"r-1 GET /v1/pets?limit=5 listPets ok 200", "r-2 POST /v1/pets createPet created 201",
+		"r-3 GET /v1/pets/7 getPet pet_not_found 404", "r-4 DELETE /v1/pets/7%0A%22 none method_not_allowed 405",
+	}
+	testkit.Eventually(t, 5*time.Second, "every request has its line", func() bool {
+		return strings.Count(lines.String(), "\n") == len(want)
+	})
+	for i, line := range strings.Split(strings.TrimSpace(lines.String()), "\n") {
+		var l struct {
+			RequestID, Method, Target, Operation, Outcome string
+			Status, Bytes                                 int
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if got := fmt.Sprint(l.RequestID, " ", l.Method, " ", l.Target, " ", l.Operation, " ", l.Outcome, " ", l.Status); got != want[i] || l.Bytes == 0 {
+			t.Errorf("the line is %s, want %s", line, want[i])
+		}
+	}
+	if strings.Contains(lines.String(), "sesame") {
+		t.Errorf("the log tells the secret: %s", lines.String())
+	}
+	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(`
+# HELP petsvc_requests_total Requests answered, by operation and outcome.
+# TYPE petsvc_requests_total counter
+petsvc_requests_total{operation="createPet",outcome="created"} 1
+petsvc_requests_total{operation="getPet",outcome="pet_not_found"} 1
+petsvc_requests_total{operation="listPets",outcome="ok"} 1
+petsvc_requests_total{operation="none",outcome="method_not_allowed"} 1
+`), "petsvc_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	r := start(t, testkit.SQLite(t), pets.Config{})
+	if a := r.do(t, "GET", "/v1/pets", ""); a.header.Get("Connection") != "" {
+		t.Errorf("Connection: %s before the drain", a.header.Get("Connection"))
+	}
+	// A writer that stays holds the request below in the middle of its work.
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inFlight := make(chan answer)
+	go func() { inFlight <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
+	testkit.Eventually(t, 5*time.Second, "the request is in flight", func() bool {
+		return gathered(t, r, "petsvc_busy_connections") == 1
+	})
+	r.Drain()
+	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 {
+		t.Errorf("while draining: %d", a.status)
+	}
+	down := make(chan error)
+	go func() { down <- r.Shutdown(context.Background()) }()
+	testkit.Eventually(t, 5*time.Second, "the listener is closed", func() bool {
+		_, err := r.listener.Dial()
+		return err != nil
+	})
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-inFlight; a.status != 201 {
+		t.Errorf("the request in flight: %d %s", a.status, a.body)
+	}
+	if err := <-down; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+func gathered(t testing.TB, r *rig, name string) float64 {
+	t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func TestSeed(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db, err := database.OpenOrCreate(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		for range 2 {
+			if err := pets.Seed(t.Context(), db); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := start(t, url, pets.Config{})
+		first := r.do(t, "GET", "/v1/pets?limit=100", "")
+		if n := strings.Count(first.body, `"id"`); n < 21 || n > 100 {
+			t.Errorf("%d pets are seeded; the demonstration needs a second page", n)
+		}
+	})
+}

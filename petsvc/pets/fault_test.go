@@ -1,0 +1,204 @@
+package pets_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/testkit"
+)
+
+// expectAway checks that every operation is refused with a 503 soon.
+func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
+	t.Helper()
+	for _, c := range [][3]string{
+		{"GET", "/v1/pets", ""}, {"GET", "/v1/pets/1", ""}, {"POST", "/v1/pets", `{"name":"Rex","categoryId":1}`},
+	} {
+		began := time.Now()
+		a := r.do(t, c[0], c[1], c[2])
+		if took := time.Since(began); a.status != 503 || a.code() != code || a.header.Get("Retry-After") == "" || took > within {
+			t.Errorf("%s %s: %d %v %s after %v", c[0], c[1], a.status, a.header, a.body, took)
+		}
+	}
+}
+
+func expectBack(t *testing.T, r *rig, within time.Duration) {
+	t.Helper()
+	testkit.Eventually(t, within, "requests succeed again", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 200 })
+}
+
+func TestServiceStartsBeforeItsDatabase(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	server.Stop(t)
+	r := launch(t, server.URL, pets.Config{})
+	expectAway(t, r, time.Second, "database_unavailable")
+	server.Start(t)
+	expectBack(t, r, 5*time.Second)
+	r.add(t, "Rex", pets.Available)
+}
+
+func TestDatabaseIsLost(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	r := start(t, server.URL, pets.Config{})
+	r.add(t, "Rex", pets.Available)
+	server.Kill(t)
+	testkit.Eventually(t, 5*time.Second, "the loss is noticed", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 503 })
+	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
+	server.Start(t)
+	expectBack(t, r, time.Second)
+	server.Pause(t)
+	testkit.Eventually(t, 5*time.Second, "the freeze is noticed", func() bool { return r.Ready() != nil })
+	expectAway(t, r, 100*time.Millisecond, "database_unavailable")
+	server.Resume(t)
+	expectBack(t, r, time.Second)
+	if a := r.do(t, "GET", "/v1/pets", ""); strings.Count(a.body, "Rex") != 1 {
+		t.Errorf("the pets are %s", a.body)
+	}
+}
+
+func TestReadOnlyDatabase(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		r.db.SetMaxOpenConns(1)
+		if strings.HasPrefix(url, "sqlite:") {
+			if _, err := r.db.Exec(`PRAGMA query_only = 1`); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := r.db.Exec(`SET default_transaction_read_only = on`); err != nil {
+			t.Fatal(err)
+		}
+		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`)
+		if a.status != 503 || a.code() != "database_unavailable" || a.header.Get("Retry-After") == "" {
+			t.Errorf("POST: %d %v %s", a.status, a.header, a.body)
+		}
+		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || a.body != "[]" {
+			t.Errorf("GET: %d %s", a.status, a.body)
+		}
+	})
+}
+
+// More requests than connections and queue are refused at once, those in the queue after a second.
+func TestOverload(t *testing.T) {
+	const queue = 4
+	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
+	usable := int(gathered(t, r, "petsvc_usable_connections"))
+	tx, err := r.db.Begin() // the writer that all others wait for
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	var stored atomic.Int64
+	post := func() {
+		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`)
+		switch {
+		case a.status == 201:
+			stored.Add(1)
+		case a.status != 503 || a.code() != "overloaded":
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	// Not all connections: the pool lends one to the transaction and keeps one for the watch.
+	for range usable - 1 + queue + 1 {
+		running.Go(post)
+	}
+	testkit.Eventually(t, 5*time.Second, "the queue is full", func() bool { return gathered(t, r, "petsvc_queue_requests") >= queue })
+	began := time.Now()
+	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "overloaded" || time.Since(began) > 500*time.Millisecond {
+		t.Errorf("with a full queue: %d %s after %v", a.status, a.body, time.Since(began))
+	}
+	testkit.Eventually(t, 5*time.Second, "the queue gives up", func() bool { return gathered(t, r, "petsvc_queue_requests") == 0 })
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	running.Wait()
+	a := r.do(t, "GET", "/v1/pets", "")
+	if got := int64(strings.Count(a.body, "Rex")); got != stored.Load() || got == 0 {
+		t.Errorf("%d pets are stored, %d were answered so", got, stored.Load())
+	}
+}
+
+// Every pet that was answered 201 is there once; one that was answered otherwise is there once or not at all.
+func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
+	server := testkit.Postgres(t)
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	r := start(t, u.String(), pets.Config{Queue: 100})
+
+	const writers, rounds = 4, 50
+	answered := make([]map[string]int, writers)
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	for w := range writers {
+		answered[w] = map[string]int{}
+		running.Go(func() {
+			for i := range rounds {
+				name := fmt.Sprintf("pet %d of %d", i, w)
+				answered[w][name] = r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`).status
+			}
+		})
+	}
+	go func() { running.Wait(); close(done) }()
+	for breaking := true; breaking; {
+		select {
+		case <-done:
+			breaking = false
+		case <-time.After(5 * time.Millisecond):
+			proxy.Reset()
+		}
+	}
+	count := map[string]int{}
+	var names []string
+	if err := r.db.Select(&names, `SELECT name FROM pets`); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		count[name]++
+	}
+	statuses := map[int]int{}
+	for _, mine := range answered {
+		for name, status := range mine {
+			statuses[status]++
+			if n := count[name]; n > 1 || status == 201 && n != 1 || status != 201 && status != 503 {
+				t.Errorf("%s was answered %d and is stored %d times", name, status, n)
+			}
+		}
+	}
+	if statuses[201] == 0 || statuses[503] == 0 {
+		t.Errorf("the statuses are %v: the test shows nothing without both", statuses)
+	}
+}
+
+func TestFileIsDeletedAndComesBack(t *testing.T) {
+	u := testkit.SQLite(t)
+	r := start(t, u, pets.Config{})
+	r.add(t, "Rex", pets.Available)
+	removeDatabase(t, strings.TrimPrefix(u, "sqlite:"))
+	testkit.Eventually(t, 5*time.Second, "the loss is noticed", func() bool { return r.Ready() != nil })
+	expectAway(t, r, 100*time.Millisecond, "database_unavailable")
+	launch(t, u, pets.Config{}) // creates another, and migrates it
+	testkit.Eventually(t, 5*time.Second, "the new file is used", func() bool {
+		a := r.do(t, "GET", "/v1/pets", "")
+		return a.status == 200 && a.body == "[]"
+	})
+}
+
+func removeDatabase(t *testing.T, path string) {
+	t.Helper()
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package pets
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics are petsvc's own figures. An outcome is ok, created, or the code of an error: the word of the access log.
+type metrics struct {
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	databaseUp prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	with := promauto.With(reg)
+	return &metrics{
+		requests: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "petsvc_requests_total", Help: "Requests answered, by operation and outcome.",
+		}, []string{"operation", "outcome"}),
+		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "petsvc_request_seconds", Help: "Time from a request's last byte to its answer's first, by operation.",
+			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"operation"}),
+		databaseUp: with.NewGauge(prometheus.GaugeOpts{
+			Name: "petsvc_database_up", Help: "1 while the database answers and requests are let to it.",
+		}),
+	}
+}
+
+// watchStore adds the figures that the store has at any time.
+func watchStore(reg prometheus.Registerer, s *store) {
+	gauge := func(name, help string, value func() float64) {
+		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	gauge("petsvc_queue_requests", "Requests that wait for a connection to the database.",
+		func() float64 { return float64(s.waiting.Load()) })
+	gauge("petsvc_busy_connections", "Connections to the database that requests use.",
+		func() float64 { return float64(len(s.slots)) })
+	gauge("petsvc_usable_connections", "Connections to the database that requests may use.",
+		func() float64 { return float64(cap(s.slots)) })
+}
+
+func (m *metrics) count(operation, outcome string, took time.Duration) {
+	m.requests.WithLabelValues(operation, outcome).Inc()
+	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
+}

@@ -1,0 +1,196 @@
+package pets
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"petgate/shared/api"
+)
+
+// Status says whether a pet can be adopted.
+type Status string
+
+// The statuses.
+const (
+	Available Status = "available"
+	Pending   Status = "pending"
+	Sold      Status = "sold"
+)
+
+func (s Status) isKnown() bool { return s == Available || s == Pending || s == Sold }
+
+// NewPet is what a client says of a pet that it adds.
+type NewPet struct {
+	Name       string
+	CategoryID int64
+	Status     Status
+}
+
+// Pet is a pet as stored.
+type Pet struct {
+	ID int64
+	NewPet
+}
+
+// AppendJSON appends p as a JSON object.
+func (p Pet) AppendJSON(dst []byte) []byte {
+	dst = strconv.AppendInt(append(dst, `{"id":`...), p.ID, 10)
+	dst = api.AppendString(append(dst, `,"name":`...), p.Name)
+	dst = strconv.AppendInt(append(dst, `,"categoryId":`...), p.CategoryID, 10)
+	dst = api.AppendString(append(dst, `,"status":`...), string(p.Status))
+	return append(dst, '}')
+}
+
+// nameMax is in characters.
+const nameMax = 200
+
+// fault says why a body or a parameter cannot be used.
+type fault struct {
+	kind string // member or parameter; empty = the body as a whole
+	name string
+	text string // completes the sentence that begins with the name
+}
+
+func (f *fault) message() string {
+	if f.kind == "" {
+		return "The body " + f.text + "."
+	}
+	return fmt.Sprintf("The %s %q %s.", f.kind, f.name, f.text)
+}
+
+// AppendJSON appends what a program can use of f.
+func (f *fault) AppendJSON(dst []byte) []byte {
+	dst = api.AppendString(append(dst, '{'), f.kind)
+	dst = api.AppendString(append(dst, ':'), f.name)
+	return append(dst, '}')
+}
+
+// decode reads a NewPet. It is stricter than encoding/json is with a struct: names match exactly, none comes twice, and text
+// that is no Unicode is refused, not repaired, because a name is stored as sent.
+func decode(body []byte) (NewPet, *fault) {
+	p := NewPet{Status: Available}
+	var whole json.RawMessage
+	if err := json.Unmarshal(body, &whole); err != nil {
+		return p, &fault{text: "must be one JSON object: " + err.Error()}
+	}
+	if body[len(body)-len(bytes.TrimLeft(body, " \t\r\n"))] != '{' {
+		return p, &fault{text: "must be a JSON object"}
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	_, _ = d.Token() // the opening brace: from here on nothing can fail, since the body is JSON
+	seen := make(map[string]bool, 4)
+	for d.More() {
+		from := d.InputOffset()
+		token, _ := d.Token()
+		name, _ := token.(string)
+		if !isUnicode(body[from:d.InputOffset()]) {
+			return p, &fault{text: "has a member whose name is not Unicode text"}
+		}
+		var value json.RawMessage
+		_ = d.Decode(&value)
+		switch {
+		case seen[name]:
+			return p, &fault{"member", name, "is there more than once"}
+		case !isUnicode(value):
+			return p, &fault{"member", name, "must be Unicode text, without bytes that are not UTF-8 and without half surrogate pairs"}
+		}
+		seen[name] = true
+		if f := p.set(name, value); f != nil {
+			return p, f
+		}
+	}
+	for _, name := range []string{"name", "categoryId"} {
+		if !seen[name] {
+			return p, &fault{"member", name, "is missing"}
+		}
+	}
+	return p, nil
+}
+
+// set takes one member; value is JSON.
+func (p *NewPet) set(name string, value []byte) *fault {
+	switch name {
+	case "id":
+		return &fault{"member", name, "must not be sent: the service assigns it"}
+	case "name":
+		if value[0] != '"' {
+			return &fault{"member", name, "must be a string"}
+		}
+		_ = json.Unmarshal(value, &p.Name)
+		if !isName(p.Name) {
+			return &fault{
+				"member", name,
+				fmt.Sprintf("must have 1 to %d characters, one of them not a space, none of them a control character", nameMax),
+			}
+		}
+	case "categoryId":
+		// Not a float's way of writing an integer, such as 1.0 or 1e2: those are not exact in every JSON reader.
+		if json.Unmarshal(value, &p.CategoryID) != nil || value[0] == 'n' {
+			return &fault{"member", name, "must be an integer of 64 bits, without fraction and exponent"}
+		}
+	case "status":
+		if value[0] == '"' {
+			_ = json.Unmarshal(value, &p.Status)
+		} else {
+			p.Status = ""
+		}
+		if !p.Status.isKnown() {
+			return &fault{"member", name, `must be "available", "pending" or "sold"`}
+		}
+	}
+	return nil
+}
+
+func isName(name string) bool {
+	visible, count := false, 0
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			return false
+		}
+		visible = visible || !unicode.IsSpace(r)
+		count++
+	}
+	return visible && count <= nameMax
+}
+
+// isUnicode reports whether JSON text is UTF-8 and escapes only whole characters: encoding/json puts U+FFFD in the place of
+// what is neither.
+func isUnicode(text []byte) bool {
+	if !utf8.Valid(text) {
+		return false
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		i++ // what is escaped
+		if text[i] != 'u' {
+			continue
+		}
+		r := escaped(text[i+1:])
+		i += 4
+		if !utf16.IsSurrogate(r) {
+			continue
+		}
+		if i+6 >= len(text) || text[i+1] != '\\' || text[i+2] != 'u' ||
+			utf16.DecodeRune(r, escaped(text[i+3:])) == unicode.ReplacementChar {
+			return false
+		}
+		i += 6
+	}
+	return true
+}
+
+// escaped reads the four hexadecimal digits of a \u escape.
+func escaped(digits []byte) rune {
+	r, err := strconv.ParseUint(string(digits[:4]), 16, 16)
+	if err != nil {
+		panic("bug: JSON text with a broken escape")
+	}
+	return rune(r)
+}

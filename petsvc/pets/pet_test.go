@@ -1,0 +1,146 @@
+package pets
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestDecode(t *testing.T) {
+	rex := NewPet{Name: "Rex", CategoryID: 1, Status: Available}
+	for _, c := range []struct {
+		name, body string
+		want       NewPet
+		member     string // the one at fault; "-" = the body as a whole; empty = none
+	}{
+		{"the least", `{"name":"Rex","categoryId":1}`, rex, ""},
+		{"all", `{"name":"Rex","categoryId":1,"status":"available"}`, rex, ""},
+		{"another order, with space", " \t\r\n{ \"categoryId\" : 1 ,\n\"name\" : \"Rex\" }\n", rex, ""},
+		{"unknown members", `{"name":"Rex","x":{"id":[1,{"name":null}]},"categoryId":1,"Name":7,"ID":1,"":0}`, rex, ""},
+		{"an escaped name of a member", `{"n\u0061me":"Rex","categoryId":1}`, rex, ""},
+		{"sold", `{"name":"Rex","categoryId":1,"status":"sold"}`, NewPet{"Rex", 1, Sold}, ""},
+		{"pending, escaped", `{"name":"Rex","categoryId":1,"status":"p\u0065nding"}`, NewPet{"Rex", 1, Pending}, ""},
+		{"the least category", `{"name":"Rex","categoryId":-9223372036854775808}`, NewPet{"Rex", -1 << 63, Available}, ""},
+		{"the greatest category", `{"name":"Rex","categoryId":9223372036854775807}`, NewPet{"Rex", 1<<63 - 1, Available}, ""},
+		{"minus zero", `{"name":"Rex","categoryId":-0}`, NewPet{"Rex", 0, Available}, ""},
+		{"a name as sent", `{"name":"  Ünïcödé\u2028😀\ud83d\ude00\ufffd ","categoryId":1}`, NewPet{"  Ünïcödé\u2028😀😀\ufffd ", 1, Available}, ""},
+		{"200 characters", `{"name":"` + strings.Repeat("😀", 200) + `","categoryId":1}`, NewPet{strings.Repeat("😀", 200), 1, Available}, ""},
+
+		{"nothing", ``, rex, "-"},
+		{"no object", `[{"name":"Rex","categoryId":1}]`, rex, "-"},
+		{"null", `null`, rex, "-"},
+		{"a string", `"{}"`, rex, "-"},
+		{"cut off", `{"name":"Rex","categoryId":1`, rex, "-"},
+		{"a comma too many", `{"name":"Rex","categoryId":1,}`, rex, "-"},
+		{"single quotes", `{'name':'Rex','categoryId':1}`, rex, "-"},
+		{"a comment", `{"name":"Rex"/**/,"categoryId":1}`, rex, "-"},
+		{"a byte order mark", "\ufeff" + `{"name":"Rex","categoryId":1}`, rex, "-"},
+		{"trailing data", `{"name":"Rex","categoryId":1}{}`, rex, "-"},
+		{"a trailing NUL", `{"name":"Rex","categoryId":1}` + "\x00", rex, "-"},
+		{"a raw control character", "{\"name\":\"R\nex\",\"categoryId\":1}", rex, "-"},
+		{"a leading zero", `{"name":"Rex","categoryId":01}`, rex, "-"},
+		{"deeper than anybody reads", `{"name":"Rex","categoryId":1,"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`, rex, "-"},
+		{"a member's name that is not UTF-8", "{\"name\":\"Rex\",\"categoryId\":1,\"\xff\":1}", rex, "-"},
+		{"a member's name of half a pair", `{"name":"Rex","categoryId":1,"\ud83d":1}`, rex, "-"},
+
+		{"no name", `{"categoryId":1}`, rex, "name"},
+		{"no category", `{"name":"Rex"}`, rex, "categoryId"},
+		{"an empty object", `{}`, rex, "name"},
+		{"an id", `{"id":7,"name":"Rex","categoryId":1}`, rex, "id"},
+		{"an id of null", `{"name":"Rex","categoryId":1,"id":null}`, rex, "id"},
+		{"an escaped id", `{"\u0069d":7,"name":"Rex","categoryId":1}`, rex, "id"},
+		{"a name twice", `{"name":"Rex","categoryId":1,"name":"Rex"}`, rex, "name"},
+		{"a name twice, once escaped", `{"name":"Rex","categoryId":1,"\u006eame":"Rex"}`, rex, "name"},
+		{"an unknown member twice", `{"name":"Rex","categoryId":1,"x":1,"x":1}`, rex, "x"},
+		{"a name that is a number", `{"name":1,"categoryId":1}`, rex, "name"},
+		{"a name that is null", `{"name":null,"categoryId":1}`, rex, "name"},
+		{"an empty name", `{"name":"","categoryId":1}`, rex, "name"},
+		{"a name of spaces", `{"name":" \u00a0\u2003","categoryId":1}`, rex, "name"},
+		{"201 characters", `{"name":"` + strings.Repeat("x", 201) + `","categoryId":1}`, rex, "name"},
+		{"a NUL in the name", `{"name":"R\u0000ex","categoryId":1}`, rex, "name"},
+		{"a tab in the name", `{"name":"R\tex","categoryId":1}`, rex, "name"},
+		{"a C1 control character in the name", `{"name":"R\u0085ex","categoryId":1}`, rex, "name"},
+		{"a name that is not UTF-8", "{\"name\":\"R\xc3\",\"categoryId\":1}", rex, "name"},
+		{"a name with an encoded surrogate", "{\"name\":\"R\xed\xa0\x80\",\"categoryId\":1}", rex, "name"},
+		{"the first half of a pair", `{"name":"R\ud83dex","categoryId":1}`, rex, "name"},
+		{"the second half of a pair", `{"name":"R\ude00","categoryId":1}`, rex, "name"},
+		{"a pair the wrong way round", `{"name":"R\ude00\ud83d","categoryId":1}`, rex, "name"},
+		{"half a pair before another escape", `{"name":"R\ud83d\n","categoryId":1}`, rex, "name"},
+		{"half a pair in an unknown member", `{"name":"Rex","categoryId":1,"x":["\udead"]}`, rex, "x"},
+		{"a category that is a string", `{"name":"Rex","categoryId":"1"}`, rex, "categoryId"},
+		{"a category that is null", `{"name":"Rex","categoryId":null}`, rex, "categoryId"},
+		{"a category with a fraction", `{"name":"Rex","categoryId":1.0}`, rex, "categoryId"},
+		{"a category with an exponent", `{"name":"Rex","categoryId":1e2}`, rex, "categoryId"},
+		{"a category of 65 bits", `{"name":"Rex","categoryId":9223372036854775808}`, rex, "categoryId"},
+		{"a category that is true", `{"name":"Rex","categoryId":true}`, rex, "categoryId"},
+		{"an unknown status", `{"name":"Rex","categoryId":1,"status":"lost"}`, rex, "status"},
+		{"a status in capitals", `{"name":"Rex","categoryId":1,"status":"SOLD"}`, rex, "status"},
+		{"an empty status", `{"name":"Rex","categoryId":1,"status":""}`, rex, "status"},
+		{"a status that is null", `{"name":"Rex","categoryId":1,"status":null}`, rex, "status"},
+	} {
+		got, f := decode([]byte(c.body))
+		switch {
+		case c.member == "" && (f != nil || got != c.want):
+			t.Errorf("%s: decode(%s) = %+v, %+v; want %+v", c.name, c.body, got, f, c.want)
+		case c.member == "-" && (f == nil || f.kind != ""):
+			t.Errorf("%s: decode(%.80s) = %+v, %+v; want the body to be at fault", c.name, c.body, got, f)
+		case c.member != "" && c.member != "-" && (f == nil || f.name != c.member || f.kind != "member"):
+			t.Errorf("%s: decode(%s) = %+v, %+v; want %s to be at fault", c.name, c.body, got, f, c.member)
+		case f != nil && f.kind != "" && !strings.Contains(f.message(), c.member):
+			t.Errorf("%s: the message %q does not name %s", c.name, f.message(), c.member)
+		}
+	}
+}
+
+// What decode takes, encoding/json must read the same way; what decode refuses as no JSON, encoding/json must refuse too, and the
+// answer has to come back as it was sent.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"Rex","categoryId":1}`, `{"name":"R\ud83d\ude00","categoryId":-0,"status":"sold","x":[{}]}`, `{"id":1}`,
+		`{"name":"Rex","name":"Rex","categoryId":1}`, `{"name":"\ud83d","categoryId":1}`, "{\"name\":\"\xff\",\"categoryId\":1}",
+		`{"name":"Rex","categoryId":1}{}`, `{"name":"Rex","categoryId":1e0}`, ` null `, `{"\u006eame":"Rex","categoryId":1}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, fault := decode(body)
+		var members map[string]json.RawMessage
+		err := json.Unmarshal(body, &members)
+		if fault != nil {
+			if fault.kind == "" && err == nil && members != nil && utf8.Valid(body) && !strings.Contains(string(body), `\u`) {
+				t.Fatalf("%q is refused as no JSON object: %s", body, fault.message())
+			}
+			if answer := fault.AppendJSON(nil); !json.Valid(answer) {
+				t.Fatalf("the details of %q are %s", body, answer)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatalf("%q is taken, but encoding/json says %v", body, err)
+		}
+		var want struct {
+			Name       string
+			CategoryID int64
+			Status     Status
+		}
+		want.Status = Available
+		for name, into := range map[string]any{"name": &want.Name, "categoryId": &want.CategoryID, "status": &want.Status} {
+			if value, sent := members[name]; sent {
+				if err := json.Unmarshal(value, into); err != nil {
+					t.Fatalf("%q is taken, but encoding/json says of %s: %v", body, name, err)
+				}
+			}
+		}
+		if got != (NewPet{want.Name, want.CategoryID, want.Status}) {
+			t.Fatalf("%q is read as %+v, by encoding/json as %+v", body, got, want)
+		}
+		if _, sent := members["id"]; sent {
+			t.Fatalf("%q is taken with an id", body)
+		}
+		answer := Pet{ID: 1, NewPet: got}.AppendJSON(nil)
+		if back, f := decode([]byte(strings.Replace(string(answer), `"id":1,`, "", 1))); f != nil || back != got {
+			t.Fatalf("%q is answered %s, which reads as %+v, %v", body, answer, back, f)
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package pets_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/api"
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// rig is a service on a database, reached over memory. Every answer that it hands out has been held to the OpenAPI document.
+type rig struct {
+	*pets.Service
+	db       *database.DB
+	registry *prometheus.Registry
+	listener *fasthttputil.InmemoryListener
+	client   *http.Client
+	doc      *openapi3.T
+}
+
+// start starts a service and waits until it is ready.
+func start(t testing.TB, url string, config pets.Config) *rig {
+	t.Helper()
+	r := launch(t, url, config)
+	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.Ready() == nil })
+	return r
+}
+
+func launch(t testing.TB, url string, config pets.Config) *rig {
+	t.Helper()
+	db, err := database.OpenOrCreate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{db: db, registry: prometheus.NewRegistry(), listener: fasthttputil.NewInmemoryListener()}
+	config.Metrics = r.registry
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	r.Service = pets.Open(t.Context(), db, config)
+	r.client = &http.Client{Transport: &http.Transport{
+		DialContext:         func(context.Context, string, string) (net.Conn, error) { return r.listener.Dial() },
+		MaxIdleConnsPerHost: 256,
+	}}
+	if r.doc, err = openapi3.NewLoader().LoadFromData(api.Document()); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(r.listener) }()
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := r.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		db.Close()
+	})
+	return r
+}
+
+// answer is one answer.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// code returns the code of an Error, or "" if the answer is none.
+func (a answer) code() string {
+	var e struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &e)
+	return e.Code
+}
+
+// do sends a request and checks the answer against the document. Header lines are "Name: value".
+func (r *rig) do(t testing.TB, method, target, body string, header ...string) answer {
+	t.Helper()
+	request, err := http.NewRequest(method, "http://pets"+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		request.Header.Add(name, value)
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	response.Body.Close()
+	a := answer{response.StatusCode, response.Header, string(text)}
+	r.check(t, request, a)
+	return a
+}
+
+// framing are the headers of HTTP itself, which the document does not describe.
+var framing = []string{"Content-Type", "Content-Length", "Date", "Connection"}
+
+func (r *rig) check(t testing.TB, request *http.Request, a answer) {
+	t.Helper()
+	id, isPet := strings.CutPrefix(request.URL.Path, "/v1/pets/")
+	var operation *openapi3.Operation
+	switch {
+	case request.URL.Path == "/v1/pets":
+		operation = r.doc.Paths.Find("/v1/pets").GetOperation(request.Method)
+	case isPet && id != "" && !strings.Contains(id, "/"):
+		operation = r.doc.Paths.Find("/v1/pets/{petId}").GetOperation(request.Method)
+	default:
+		operation = &openapi3.Operation{Responses: openapi3.NewResponses(openapi3.WithStatus(404, r.doc.Components.Responses["NotFound"]))}
+	}
+	if operation == nil { // HEAD, and methods that the path does not have
+		operation = r.doc.Paths.Find(map[bool]string{true: "/v1/pets/{petId}", false: "/v1/pets"}[isPet]).Get
+	}
+	response := operation.Responses.Status(a.status)
+	if response == nil {
+		t.Errorf("%s %s: the document has no status %d", request.Method, request.URL, a.status)
+		return
+	}
+	header := a.header.Clone()
+	for name := range header {
+		described := slices.Contains(framing, name)
+		for known := range response.Value.Headers {
+			described = described || http.CanonicalHeaderKey(known) == name
+		}
+		if !described {
+			t.Errorf("%s %s: %d: the document does not describe %s", request.Method, request.URL, a.status, name)
+		}
+	}
+	for name, h := range response.Value.Headers { // those that only the gateway knows
+		if h.Value.Required && !slices.Contains([]string{"Location", "Allow", "Retry-After"}, name) {
+			header.Set(name, gatewayHeader(name))
+		}
+	}
+	err := openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: request, Route: &routers.Route{Spec: r.doc, Operation: operation},
+		},
+		Status: a.status, Header: header, Body: io.NopCloser(bytes.NewReader([]byte(a.body))),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+	if err != nil {
+		t.Errorf("%s %s: %v", request.Method, request.URL, err)
+	}
+}
+
+func gatewayHeader(name string) string {
+	switch name {
+	case "RateLimit":
+		return `"minute";r=1;t=1`
+	case "RateLimit-Policy":
+		return `"minute";q=1;w=60`
+	case "Deprecation":
+		return "@1"
+	case "Link":
+		return `</v1/pets>; rel="successor-version"`
+	}
+	return "1"
+}
+
+// add stores a pet and returns its id.
+func (r *rig) add(t testing.TB, name string, status pets.Status) int64 {
+	t.Helper()
+	a := r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1,"status":"`+string(status)+`"}`)
+	id, err := strconv.ParseInt(strings.TrimPrefix(a.header.Get("Location"), "/v1/pets/"), 10, 64)
+	if a.status != 201 || err != nil {
+		t.Fatalf("adding %s: %d %s", name, a.status, a.body)
+	}
+	return id
+}

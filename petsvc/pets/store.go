@@ -1,0 +1,339 @@
+package pets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/api"
+	"petgate/shared/database"
+)
+
+const (
+	watchInterval = time.Second
+	retryInterval = 250 * time.Millisecond // while the database is away
+
+	// A database that takes longer than this for a sign of life is treated as away: requests are better refused than held.
+	signOfLife = time.Second
+
+	// How long a request waits for a connection before it is refused.
+	patience = time.Second
+)
+
+// Why the store did not do what it was asked. Any other error is a fault.
+var (
+	errNotFound    = errors.New("no such pet")
+	errOverloaded  = errors.New("every connection to the database is busy")
+	errUnavailable = errors.New("the database is unavailable")
+	errReadOnly    = errors.New("the database takes no writes")
+	errUncertain   = errors.New("the database was lost while it stored the pet")
+)
+
+// store keeps pets in the database. It lets only as many requests to the database as there are connections, and a bounded
+// number wait; and while the database is away it refuses at once instead of letting every request find out for itself.
+type store struct {
+	db         *database.DB
+	log        *slog.Logger
+	metrics    *metrics
+	statements atomic.Pointer[statements] // nil until the first preparation
+	away       atomic.Pointer[error]      // why requests are refused; nil = they are not
+	slots      chan struct{}              // one for each connection that requests may use
+	waiting    atomic.Int64
+	waitingMax int64
+	suspect    chan struct{} // wakes the watch
+	stop       context.CancelFunc
+	done       chan struct{}
+}
+
+// statements are prepared once and then lazily on every connection: unprepared, lib/pq makes two round trips of each.
+type statements struct{ list, listByStatus, get, insert *sqlx.Stmt }
+
+func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &store{
+		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), suspect: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		// One connection is left to the watch, so that it never waits behind requests.
+		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
+	}
+	starting := errors.New("the database was not reached yet")
+	s.away.Store(&starting)
+	go s.watch(ctx)
+	return s
+}
+
+// close ends the watch. It may wait for a database that does not answer, at most as long as ctx allows.
+func (s *store) close(ctx context.Context) {
+	s.stop()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+}
+
+// watch migrates, prepares, and from then on keeps away true to the state of the database.
+func (s *store) watch(ctx context.Context) {
+	defer close(s.done)
+	sound := false // migrated and prepared since the last failure
+	for ctx.Err() == nil {
+		result := make(chan error, 1)
+		go func() { result <- s.check(ctx, sound) }()
+		var err error
+		late := time.NewTimer(signOfLife)
+		select {
+		case err = <-result:
+		case <-late.C:
+			s.setAway(fmt.Errorf("no answer within %v", signOfLife))
+			err = <-result
+		}
+		late.Stop()
+		s.setAway(err)
+		sound = err == nil
+		pause := time.NewTimer(retryInterval)
+		if sound {
+			pause.Reset(watchInterval)
+		}
+		select {
+		case <-pause.C:
+		case <-s.suspect:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+func (s *store) check(ctx context.Context, sound bool) error {
+	if !sound {
+		have, want, err := s.db.Schema(ctx, Migrations)
+		if err == nil && have < want {
+			err = s.db.Migrate(ctx, Migrations)
+		}
+		if err == nil && s.statements.Load() == nil {
+			err = s.prepare()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.db.Check()
+}
+
+func (s *store) prepare() error {
+	var prepared statements
+	for _, p := range []struct {
+		statement **sqlx.Stmt
+		query     string
+	}{
+		{&prepared.list, listQuery},
+		{&prepared.listByStatus, listByStatusQuery},
+		{&prepared.get, getQuery},
+		{&prepared.insert, insertQuery},
+	} {
+		var err error
+		if *p.statement, err = s.db.Preparex(p.query); err != nil {
+			return fmt.Errorf("pets: prepare %q: %w", p.query, err)
+		}
+	}
+	s.statements.Store(&prepared)
+	return nil
+}
+
+func (s *store) setAway(err error) {
+	if err == nil {
+		if s.away.Swap(nil) != nil {
+			s.metrics.databaseUp.Set(1)
+			s.log.Info("the database answers")
+		}
+		return
+	}
+	if before := s.away.Swap(&err); before == nil || (*before).Error() != err.Error() {
+		s.metrics.databaseUp.Set(0)
+		s.log.Warn("the database is away", "error", err.Error())
+	}
+}
+
+// ready returns nil when requests are let to the database, else why not.
+func (s *store) ready() error {
+	if away := s.away.Load(); away != nil {
+		return *away
+	}
+	return nil
+}
+
+// enter waits for a connection to be free; leave gives it back. A request that cannot be served soon is refused now: the longer
+// the queue, the later every answer in it, until clients give up on answers that are still worked on.
+func (s *store) enter() error {
+	if s.away.Load() != nil {
+		return errUnavailable
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	defer s.waiting.Add(-1)
+	if s.waiting.Add(1) > s.waitingMax {
+		return errOverloaded
+	}
+	impatience := time.NewTimer(patience)
+	defer impatience.Stop()
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-impatience.C:
+		return errOverloaded
+	}
+}
+
+func (s *store) leave() { <-s.slots }
+
+// failed classes an error of the database, and has the watch look when the database may be away.
+func (s *store) failed(err error) error {
+	switch {
+	case database.IsReadOnly(err):
+		return fmt.Errorf("%w: %w", errReadOnly, err)
+	case database.IsUnavailable(err):
+		select {
+		case s.suspect <- struct{}{}:
+		default: // it is about to look
+		}
+		return fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return err
+}
+
+// list fills page with the pets that q asks for and says whether there are more.
+func (s *store) list(q query, page *page) (more bool, err error) {
+	if err := s.enter(); err != nil {
+		return false, err
+	}
+	defer s.leave()
+	page.body = append(page.body, '[')
+	if q.status == "" {
+		more, err = page.read(s.statements.Load().list, q.limit, q.after, q.limit+1)
+	} else {
+		more, err = page.read(s.statements.Load().listByStatus, q.limit, q.after, q.limit+1, string(q.status))
+	}
+	if err != nil {
+		return false, fmt.Errorf("pets: list: %w", s.failed(err))
+	}
+	page.body = append(page.body, ']')
+	return more, nil
+}
+
+// get fills page with one pet.
+func (s *store) get(id int64, page *page) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if _, err := page.read(s.statements.Load().get, 1, id); err != nil {
+		return fmt.Errorf("pets: get: %w", s.failed(err))
+	}
+	if page.count == 0 {
+		return errNotFound
+	}
+	return nil
+}
+
+// add stores a pet, once or not at all. The transaction is not for the one statement's sake: outside of one, database/sql sends a
+// statement again when the connection broke, though it may have been executed.
+func (s *store) add(p NewPet) (Pet, error) {
+	if err := s.enter(); err != nil {
+		return Pet{}, err
+	}
+	defer s.leave()
+	stored := Pet{NewPet: p}
+	tx, err := s.db.Beginx()
+	if err == nil {
+		err = tx.Stmtx(s.statements.Load().insert).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&stored.ID)
+		if err != nil {
+			_ = tx.Rollback()
+		}
+	}
+	if err != nil {
+		return Pet{}, fmt.Errorf("pets: add: %w", s.failed(err))
+	}
+	if err := tx.Commit(); err != nil {
+		if err = s.failed(err); errors.Is(err, errUnavailable) {
+			err = fmt.Errorf("%w: %w", errUncertain, err)
+		}
+		return Pet{}, fmt.Errorf("pets: add: %w", err)
+	}
+	return stored, nil
+}
+
+// page is the body of an answer, into which rows are encoded as the driver hands them over.
+type page struct {
+	body  []byte
+	count int
+	cells [4]cell
+	into  [4]any // the cells, as Scan wants them
+}
+
+func newPage() any {
+	p := new(page)
+	for i, prefix := range []string{`{"id":`, `,"name":`, `,"categoryId":`, `,"status":`} {
+		p.cells[i] = cell{page: p, prefix: prefix}
+		p.into[i] = &p.cells[i]
+	}
+	return p
+}
+
+func (p *page) reset() { p.body, p.count = p.body[:0], 0 }
+
+// lastID returns the id of the row that was encoded last.
+func (p *page) lastID() int64 { return p.cells[0].number }
+
+// read runs a query, encodes at most limit of its rows, and says whether there are more.
+func (p *page) read(query *sqlx.Stmt, limit int64, args ...any) (more bool, err error) {
+	rows, err := query.Query(args...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if int64(p.count) == limit {
+			return true, rows.Close()
+		}
+		if p.count > 0 {
+			p.body = append(p.body, ',')
+		}
+		if err := rows.Scan(p.into[:]...); err != nil {
+			return false, err
+		}
+		p.body = append(p.body, '}')
+		p.count++
+	}
+	return false, rows.Err()
+}
+
+// cell encodes one column. It implements sql.Scanner.
+type cell struct {
+	page   *page
+	prefix string
+	number int64 // the last value, if it is a number
+}
+
+// Scan appends the value behind its member's name.
+func (c *cell) Scan(value any) error {
+	dst := append(c.page.body, c.prefix...)
+	switch v := value.(type) {
+	case int64:
+		c.number = v
+		dst = strconv.AppendInt(dst, v, 10)
+	case string:
+		dst = api.AppendString(dst, v)
+	case []byte:
+		dst = api.AppendString(dst, v)
+	default:
+		return fmt.Errorf("pets: a column of type %T", value)
+	}
+	c.page.body = dst
+	return nil
+}
