@@ -1,0 +1,222 @@
+package keystore
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+)
+
+// Keys lists the keys of one tenant, or all keys if tenant is nil, the oldest first.
+func (s *Store) Keys(ctx context.Context, tenant *id.Tenant) (keys []Key, err error) {
+	if tenant == nil {
+		keys, err = list(ctx, s.db, scanKey, keysByAge)
+	} else {
+		keys, err = list(ctx, s.db, scanKey, keysOfTenant, tenant.String())
+	}
+	return keys, fail("list keys", err)
+}
+
+// Key returns one key.
+func (s *Store) Key(ctx context.Context, key id.Key) (Key, error) {
+	k, err := findKey(ctx, s.db, key)
+	return k, fail("show key", err)
+}
+
+// KeyByToken returns the key whose token this is.
+func (s *Store) KeyByToken(ctx context.Context, token string) (Key, error) {
+	const op = "key by token"
+	if _, err := apikey.Parse([]byte(token)); err != nil {
+		return Key{}, fail(op, invalid("%s", err))
+	}
+	hash := apikey.Sum([]byte(token))
+	k, err := one(ctx, s.db, scanKey, "no key has this token; it may be of another installation", keyByHash, hash[:])
+	return k, fail(op, err)
+}
+
+func findKey(ctx context.Context, q querier, key id.Key) (Key, error) {
+	return one(ctx, q, scanKey, fmt.Sprintf("there is no key %s; `keyadmin key list` shows them", key), keyByID, key.String())
+}
+
+func scanKey(row scanner) (k Key, err error) {
+	var key, tenant, environment, scopes, allow, replacedBy string
+	err = row.Scan(&key, &tenant, &k.Name, &k.Hint, &environment, &scopes, &allow, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt,
+		&k.GraceEndsAt, &replacedBy, &k.LastUsedAt)
+	if err != nil {
+		return k, err
+	}
+	if k.ID, err = id.ParseKey(key); err != nil {
+		return k, err
+	}
+	if k.Tenant, err = id.ParseTenant(tenant); err != nil {
+		return k, err
+	}
+	if k.Environment, err = apikey.ParseEnvironment(environment); err != nil {
+		return k, err
+	}
+	if k.Scopes, err = parseScopes(scopes); err != nil {
+		return k, err
+	}
+	if k.Allow, err = parseAllow(allow); err != nil {
+		return k, err
+	}
+	if replacedBy != "" {
+		k.ReplacedBy, err = id.ParseKey(replacedBy)
+	}
+	return k, err
+}
+
+func parseAllow(text string) (allow []netip.Prefix, err error) {
+	for _, cidr := range strings.Fields(text) {
+		prefix, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return nil, err
+		}
+		allow = append(allow, prefix)
+	}
+	return allow, nil
+}
+
+func formatAllow(allow []netip.Prefix) string {
+	var text strings.Builder
+	for i, prefix := range allow {
+		if i > 0 {
+			text.WriteByte(' ')
+		}
+		text.WriteString(prefix.Masked().String())
+	}
+	return text.String()
+}
+
+// CreateKey mints a key. Nothing but the returned token can ever call with it, and nothing can show the token again.
+func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
+	const op = "create key"
+	if spec.Name == "" {
+		spec.Name = "default"
+	}
+	if spec.Environment == 0 {
+		spec.Environment = apikey.Live
+	}
+	if spec.Scopes == 0 {
+		spec.Scopes = apikey.AllScopes
+	}
+	if err := checkName("key", spec.Name); err != nil {
+		return Key{}, "", 0, fail(op, err)
+	}
+	c, err = s.write(ctx, op, func(t *tx) error {
+		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.at {
+			return invalid("a key cannot expire in the past, at %s", instant(spec.ExpiresAt))
+		}
+		if _, err := findTenant(t.ctx, t, tenantByID, spec.Tenant.String()); err != nil {
+			return err
+		}
+		k, token, err = t.mint(spec)
+		return err
+	})
+	if err != nil {
+		return Key{}, "", 0, err // not the token: nothing was stored that it could open
+	}
+	return k, token, c, nil
+}
+
+// mint stores a new key and its event.
+func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
+	k = Key{
+		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes, Allow: spec.Allow,
+		CreatedAt: t.at, ExpiresAt: spec.ExpiresAt,
+	}
+	if k.ID, err = id.NewKey(t.store.random); err != nil {
+		return k, "", err
+	}
+	if token, err = apikey.Mint(spec.Environment, t.store.random); err != nil {
+		return k, "", err
+	}
+	k.Hint = apikey.Hint(token)
+	hash := apikey.Sum([]byte(token))
+	err = t.exec(insertKey, k.ID.String(), k.Tenant.String(), hash[:], k.Name, k.Hint, k.Environment.String(), k.Scopes.String(),
+		formatAllow(k.Allow), k.CreatedAt, k.ExpiresAt)
+	if err != nil {
+		return k, "", err
+	}
+	return k, token, t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+}
+
+// RevokeKey ends a key for good. To revoke it again changes nothing.
+func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err error) {
+	c, err = s.write(ctx, "revoke key", func(t *tx) error {
+		before, err := findKey(t.ctx, t, key)
+		if k = before; err != nil || k.RevokedAt != 0 {
+			return err
+		}
+		k.RevokedAt = t.at
+		return t.changeKey(KeyRevoked, before, k)
+	})
+	return k, c, err
+}
+
+// RotateKey mints a key that takes the given one's place, with its tenant, name, scopes, allow-list and lifetime. Both are valid
+// until graceEndsAt (ms), then only the new one. Within the grace, to rotate again returns the new key without its token, and
+// mints no third one.
+func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (fresh Key, token string, c Change, err error) {
+	c, err = s.write(ctx, "rotate key", func(t *tx) error {
+		old, err := findKey(t.ctx, t, key)
+		if err != nil {
+			return err
+		}
+		if !old.ReplacedBy.IsZero() && old.RevokedAt == 0 && t.at < old.GraceEndsAt {
+			fresh, err = findKey(t.ctx, t, old.ReplacedBy)
+			return err
+		}
+		if err := rotatable(old, t.at, graceEndsAt); err != nil {
+			return err
+		}
+		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow}
+		if old.ExpiresAt != 0 {
+			spec.ExpiresAt = t.at + old.ExpiresAt - old.CreatedAt
+		}
+		if fresh, token, err = t.mint(spec); err != nil {
+			return err
+		}
+		replaced := old
+		replaced.GraceEndsAt, replaced.ReplacedBy = graceEndsAt, fresh.ID
+		return t.changeKey(KeyRotated, old, replaced)
+	})
+	if err != nil {
+		return Key{}, "", 0, err
+	}
+	return fresh, token, c, nil
+}
+
+func rotatable(k Key, now, graceEndsAt int64) error {
+	switch {
+	case k.RevokedAt != 0:
+		return conflict("%s was revoked at %s; `keyadmin key create` makes another", k.ID, instant(k.RevokedAt))
+	case !k.ReplacedBy.IsZero():
+		return conflict("%s was replaced by %s and its grace ended at %s; rotate that one", k.ID, k.ReplacedBy, instant(k.GraceEndsAt))
+	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
+		return conflict("%s expired at %s; `keyadmin key create` makes another", k.ID, instant(k.ExpiresAt))
+	case graceEndsAt <= 0:
+		return invalid("a grace needs an end")
+	}
+	return nil
+}
+
+func (t *tx) changeKey(kind string, before, after Key) error {
+	var replacedBy string
+	if !after.ReplacedBy.IsZero() {
+		replacedBy = after.ReplacedBy.String()
+	}
+	if err := t.exec(updateKey, after.ID.String(), after.RevokedAt, after.GraceEndsAt, replacedBy); err != nil {
+		return err
+	}
+	return t.record(kind, subject{tenant: after.Tenant, key: after.ID}, before, after)
+}
+
+// instant writes ms for people.
+func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+func parseScopes(text string) (apikey.Scopes, error) { return apikey.ParseScopes(strings.Fields(text)) }

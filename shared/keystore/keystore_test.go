@@ -1,0 +1,545 @@
+package keystore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// clock is a clock that a test sets.
+type clock struct{ now time.Time }
+
+func (c *clock) read() time.Time { return c.now }
+func (c *clock) millis() int64   { return c.now.UnixMilli() }
+
+func open(t testing.TB, url string) *database.DB {
+	t.Helper()
+	db, err := database.OpenOrCreate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// eachStore runs f with a migrated store on each database.
+func eachStore(t *testing.T, f func(t *testing.T, s *keystore.Store, c *clock)) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		c := &clock{now: time.UnixMilli(1_800_000_000_000)}
+		f(t, keystore.New(open(t, url), c.read, nil, "ada"), c)
+	})
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+// wantError checks an error's kind and that its text names what it must.
+func wantError(t *testing.T, err, kind error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("got error %v, want one that is %q", err, kind)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not say %q", err, text)
+		}
+	}
+}
+
+func wantEqual(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func newTenant(t *testing.T, s *keystore.Store, name string) keystore.Tenant {
+	t.Helper()
+	tenant, _, err := s.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tenant
+}
+
+func newKey(t *testing.T, s *keystore.Store, spec keystore.KeySpec) (keystore.Key, string) {
+	t.Helper()
+	k, token, _, err := s.CreateKey(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, token
+}
+
+func kinds(t *testing.T, s *keystore.Store) (kinds []string) {
+	t.Helper()
+	for i, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+		if int(e.ID) != i+1 {
+			t.Errorf("event %d has ID %d", i+1, e.ID)
+		}
+		if len(e.UUID) != 36 || e.Actor != "ada" || e.At == 0 {
+			t.Errorf("event %d lacks its UUID, actor or time: %+v", e.ID, e)
+		}
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+func TestSchema(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db, err := database.OpenOrCreate(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s := keystore.New(db, nil, nil, "ada")
+		wantError(t, s.CheckSchema(t.Context()), keystore.ErrSchema, "`keyadmin migrate`")
+		for range 2 { // a second time changes nothing
+			if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.CheckSchema(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := db.Exec("UPDATE keystore_schema SET version_id = 99 WHERE version_id = 1"); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, s.CheckSchema(t.Context()), keystore.ErrSchema, "upgrade")
+	})
+}
+
+func TestPlans(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		seeded := []keystore.Plan{
+			{Name: "business", Limits: plan.Limits{Minute: 1000, Day: 100_000}},
+			{Name: "enterprise"},
+			{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
+			{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}},
+		}
+		wantEqual(t, "plans", must[[]keystore.Plan](t)(s.Plans(t.Context())), seeded)
+
+		made, change, err := s.CreatePlan(t.Context(), keystore.Plan{Name: "gold", Limits: plan.Limits{Minute: 5, Day: 50}})
+		if err != nil || change != 1 || made.CreatedAt != c.millis() {
+			t.Errorf("create: %+v, change %d, %v", made, change, err)
+		}
+		_, _, err = s.CreatePlan(t.Context(), keystore.Plan{Name: "gold"})
+		wantError(t, err, keystore.ErrExists, "gold", "plan update")
+		_, _, err = s.CreatePlan(t.Context(), keystore.Plan{Name: "Gold"})
+		wantError(t, err, keystore.ErrInvalid, "lower-case")
+		_, _, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Minute: -1})
+		wantError(t, err, keystore.ErrInvalid, "-1")
+		_, _, err = s.UpdatePlan(t.Context(), "silver", plan.Limits{Minute: 1})
+		wantError(t, err, keystore.ErrNotFound, "silver", "plan list")
+
+		updated, change, err := s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70})
+		if err != nil || change != 2 || updated.Limits != (plan.Limits{Minute: 5, Day: 70}) {
+			t.Errorf("update: %+v, change %d, %v", updated, change, err)
+		}
+		_, change, err = s.UpdatePlan(t.Context(), "gold", plan.Limits{Day: 70})
+		if err != nil || change != 2 {
+			t.Errorf("the same update again: change %d, %v", change, err)
+		}
+		wantEqual(t, "gold", must[keystore.Plan](t)(s.Plan(t.Context(), "gold")), updated)
+		wantEqual(t, "events", kinds(t, s), []string{keystore.PlanCreated, keystore.PlanUpdated})
+	})
+}
+
+func TestTenants(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme ü")
+		wantEqual(t, "by ID", must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), tenant)
+		wantEqual(t, "by name", must[keystore.Tenant](t)(s.Tenant(ctx, "acme ü")), tenant)
+
+		for name, text := range map[string]string{
+			"": "needs a name", " x": "space", "ten_x": "as IDs do", "a\nb": "control", strings.Repeat("x", 101): "100", "\xff": "UTF-8",
+		} {
+			_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
+			wantError(t, err, keystore.ErrInvalid, text)
+		}
+		_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: "acme ü", Plan: "free"})
+		wantError(t, err, keystore.ErrExists, "acme ü")
+		_, _, err = s.CreateTenant(ctx, keystore.TenantSpec{Name: "b", Plan: "none"})
+		wantError(t, err, keystore.ErrNotFound, "plan list")
+		_, err = s.Tenant(ctx, "nobody")
+		wantError(t, err, keystore.ErrNotFound, "nobody", "tenant list")
+		_, _, err = s.Suspend(ctx, id.Tenant{1})
+		wantError(t, err, keystore.ErrNotFound)
+
+		want := tenant
+		step := func(what string, got keystore.Tenant, change keystore.Change, err error, wantChange keystore.Change) {
+			t.Helper()
+			if err != nil || change != wantChange {
+				t.Errorf("%s: change %d, want %d; %v", what, change, wantChange, err)
+			}
+			wantEqual(t, what, got, want)
+		}
+		want.Plan = "pro"
+		got, change, err := s.SetPlan(ctx, tenant.ID, "pro")
+		step("set plan", got, change, err, 2)
+		want.Override = plan.Limits{Minute: 7}
+		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
+		step("set quota", got, change, err, 3)
+		want.Override.Day = 9
+		got, change, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Day: 9})
+		step("set the other quota", got, change, err, 4)
+		want.Override = plan.Limits{}
+		got, change, err = s.ClearQuota(ctx, tenant.ID)
+		step("clear quota", got, change, err, 5)
+		want.Suspended = true
+		got, change, err = s.Suspend(ctx, tenant.ID)
+		step("suspend", got, change, err, 6)
+		got, change, err = s.Suspend(ctx, tenant.ID)
+		step("suspend again", got, change, err, 6)
+		want.Suspended = false
+		got, change, err = s.Resume(ctx, tenant.ID)
+		step("resume", got, change, err, 7)
+		wantEqual(t, "tenants", must[[]keystore.Tenant](t)(s.Tenants(ctx)), []keystore.Tenant{want})
+		wantEqual(t, "events", kinds(t, s), []string{
+			keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet,
+			keystore.TenantSuspended, keystore.TenantResumed,
+		})
+		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		if e := events[1]; !bytes.Contains(e.Before, []byte(`"plan":"free"`)) || !bytes.Contains(e.After, []byte(`"plan":"pro"`)) {
+			t.Errorf("the event does not show the plan before and after: %s %s", e.Before, e.After)
+		}
+		if later := must[[]keystore.Event](t)(s.Events(ctx, c.millis()+1)); len(later) != 0 {
+			t.Errorf("%d events after the last", len(later))
+		}
+	})
+}
+
+func TestKeys(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme")
+		plain, token := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID})
+		if env, err := apikey.Parse([]byte(token)); err != nil || env != apikey.Live {
+			t.Errorf("the token is %s, %v", env, err)
+		}
+		wantEqual(t, "key", must[keystore.Key](t)(s.Key(ctx, plain.ID)), keystore.Key{
+			ID: plain.ID, Tenant: tenant.ID, Name: "default", Hint: token[len(token)-4:], Environment: apikey.Live,
+			Scopes: apikey.AllScopes, CreatedAt: c.millis(),
+		})
+		spec := keystore.KeySpec{
+			Tenant: tenant.ID, Name: "ci", Environment: apikey.Test, Scopes: apikey.PetsRead, ExpiresAt: c.millis() + 1000,
+			Allow: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")},
+		}
+		c.now = c.now.Add(time.Millisecond)
+		full, fullToken := newKey(t, s, spec)
+		byToken := must[keystore.Key](t)(s.KeyByToken(ctx, fullToken))
+		wantEqual(t, "allow-list", byToken.Allow, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), spec.Allow[1]})
+		full.Allow = byToken.Allow
+		wantEqual(t, "by token", byToken, full)
+		wantEqual(t, "keys", must[[]keystore.Key](t)(s.Keys(ctx, &tenant.ID)), []keystore.Key{plain, full})
+		wantEqual(t, "all keys", must[[]keystore.Key](t)(s.Keys(ctx, nil)), []keystore.Key{plain, full})
+
+		_, err := s.KeyByToken(ctx, fullToken[:40])
+		wantError(t, err, keystore.ErrInvalid, "47 characters")
+		unknown, _ := apikey.Mint(apikey.Live, strings.NewReader(strings.Repeat("unknown!", 50)))
+		_, err = s.KeyByToken(ctx, unknown)
+		wantError(t, err, keystore.ErrNotFound)
+		if strings.Contains(err.Error(), unknown) {
+			t.Errorf("the error shows the token: %v", err)
+		}
+		_, _, _, err = s.CreateKey(ctx, keystore.KeySpec{Tenant: id.Tenant{1}})
+		wantError(t, err, keystore.ErrNotFound, "tenant list")
+		_, _, _, err = s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis()})
+		wantError(t, err, keystore.ErrInvalid, "past")
+
+		c.now = c.now.Add(time.Second)
+		revoked, change, err := s.RevokeKey(ctx, plain.ID)
+		if err != nil || change != 4 || revoked.RevokedAt != c.millis() {
+			t.Errorf("revoke: %+v, change %d, %v", revoked, change, err)
+		}
+		again, change, err := s.RevokeKey(ctx, plain.ID)
+		if err != nil || change != 4 {
+			t.Errorf("revoke again: change %d, %v", change, err)
+		}
+		wantEqual(t, "revoked", again, revoked)
+		_, _, err = s.RevokeKey(ctx, id.Key{1})
+		wantError(t, err, keystore.ErrNotFound, "key list")
+		wantEqual(t, "events", kinds(t, s), []string{
+			keystore.TenantCreated, keystore.KeyCreated, keystore.KeyCreated, keystore.KeyRevoked,
+		})
+		wantNoSecret(t, s, token, fullToken)
+	})
+}
+
+func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
+	t.Helper()
+	for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+		for _, token := range tokens {
+			hash := apikey.Sum([]byte(token))
+			text := string(e.Before) + string(e.After)
+			if strings.Contains(text, token[9:41]) || strings.Contains(text, string(hash[:])) || strings.Contains(text, "hash") {
+				t.Errorf("event %d holds a secret: %s", e.ID, text)
+			}
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme")
+		old, oldToken := newKey(t, s, keystore.KeySpec{
+			Tenant: tenant.ID, Name: "ci", Scopes: apikey.PetsRead, ExpiresAt: c.millis() + 10_000,
+		})
+		c.now = c.now.Add(time.Second)
+		graceEndsAt := c.millis() + 5000
+		fresh, token, change, err := s.RotateKey(ctx, old.ID, graceEndsAt)
+		if err != nil || change != 4 || token == "" || token == oldToken {
+			t.Fatalf("rotate: change %d, %v", change, err)
+		}
+		if fresh.Scopes != apikey.PetsRead || fresh.Name != "ci" || fresh.ExpiresAt != c.millis()+10_000 || fresh.Tenant != tenant.ID {
+			t.Errorf("the new key does not take after the old one: %+v", fresh)
+		}
+		was := must[keystore.Key](t)(s.Key(ctx, old.ID))
+		if was.GraceEndsAt != graceEndsAt || was.ReplacedBy != fresh.ID || was.RevokedAt != 0 {
+			t.Errorf("the old key: %+v", was)
+		}
+		wantEqual(t, "by the new token", must[keystore.Key](t)(s.KeyByToken(ctx, token)).ID, fresh.ID)
+
+		again, noToken, change, err := s.RotateKey(ctx, old.ID, graceEndsAt+1000)
+		if err != nil || noToken != "" || change != 4 || again.ID != fresh.ID {
+			t.Errorf("rotate again: %s, token %q, change %d, %v", again.ID, noToken, change, err)
+		}
+		if keys := must[[]keystore.Key](t)(s.Keys(ctx, nil)); len(keys) != 2 {
+			t.Errorf("%d keys, want 2", len(keys))
+		}
+		c.now = time.UnixMilli(graceEndsAt)
+		_, _, _, err = s.RotateKey(ctx, old.ID, graceEndsAt+1000)
+		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
+		if _, _, err := s.RevokeKey(ctx, fresh.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, err = s.RotateKey(ctx, fresh.ID, graceEndsAt+1000)
+		wantError(t, err, keystore.ErrConflict, "revoked")
+		short, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, ExpiresAt: c.millis() + 1})
+		c.now = c.now.Add(time.Second)
+		_, _, _, err = s.RotateKey(ctx, short.ID, graceEndsAt+1000)
+		wantError(t, err, keystore.ErrConflict, "expired")
+		wantNoSecret(t, s, oldToken, token)
+	})
+}
+
+func TestBans(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
+		imposed := keystore.Ban{Key: key.ID, Until: c.millis() + 60_000, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 5}
+		ban, change, err := s.AddBan(ctx, imposed)
+		if err != nil || change != 3 || ban.Tenant != key.Tenant {
+			t.Fatalf("add: %+v, change %d, %v", ban, change, err)
+		}
+		add := func(what string, b, want keystore.Ban, wantChange keystore.Change) {
+			t.Helper()
+			got, change, err := s.AddBan(ctx, b)
+			if err != nil || change != wantChange {
+				t.Errorf("%s: change %d, want %d; %v", what, change, wantChange, err)
+			}
+			wantEqual(t, what, got, want)
+		}
+		add("the same again", imposed, ban, 3)
+		add("a shorter one", keystore.Ban{Key: key.ID, Until: c.millis() + 1000, Reason: "x"}, ban, 3)
+		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", By: "ada", ImposedAt: c.millis()}
+		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse"}, longer, 4)
+		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{longer})
+
+		change, err = s.LiftBan(ctx, key.ID)
+		if err != nil || change != 5 {
+			t.Errorf("lift: change %d, %v", change, err)
+		}
+		change, err = s.LiftBan(ctx, key.ID)
+		if err != nil || change != 5 {
+			t.Errorf("lift again: change %d, %v", change, err)
+		}
+		if _, change, err := s.AddBan(ctx, longer); err != nil || change != 5 {
+			t.Errorf("a lifted ban came back: change %d, %v", change, err)
+		}
+		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{})
+		_, _, err = s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1})
+		wantError(t, err, keystore.ErrNotFound)
+		_, _, err = s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis() - 1})
+		wantError(t, err, keystore.ErrInvalid)
+	})
+}
+
+func TestGateways(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		one := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second}
+		two := keystore.Registration{ID: "gw-2", Incarnation: "b"}
+		for _, r := range []keystore.Registration{one, two} {
+			if batch, err := s.Register(ctx, r); err != nil || batch != 0 {
+				t.Fatalf("register: batch %d, %v", batch, err)
+			}
+		}
+		if live, err := s.Heartbeat(ctx, one, 0, ""); err != nil || live != 2 {
+			t.Errorf("heartbeat before the first event: %d live, %v", live, err)
+		}
+		newTenant(t, s, "acme")
+		event := must[[]keystore.Event](t)(s.Events(ctx, 0))[0]
+		if _, err := s.Heartbeat(ctx, one, event.ID, event.UUID); err != nil {
+			t.Error(err)
+		}
+		_, err := s.Heartbeat(ctx, one, event.ID, "another")
+		wantError(t, err, keystore.ErrRewound)
+		_, err = s.Heartbeat(ctx, one, event.ID+1, event.UUID)
+		wantError(t, err, keystore.ErrRewound)
+
+		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
+		if len(gateways) != 2 {
+			t.Fatalf("gateways: %+v", gateways)
+		}
+		g := gateways[0]
+		if g.ID != "gw-1" || g.AdminAddress != "10.0.0.1:9090" || g.Applied != event.ID || g.MaxAge != 7000 || g.Age < 0 || g.Age > 5000 ||
+			time.Since(time.UnixMilli(g.SeenAt)).Abs() > 10*time.Second {
+			t.Errorf("gateway: %+v", g)
+		}
+		if !g.Confirms(event.ID) || gateways[1].Confirms(event.ID) {
+			t.Error("only the gateway that has applied the event confirms it")
+		}
+
+		replaced := one
+		replaced.Incarnation = "c"
+		if _, err := s.Register(ctx, replaced); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Heartbeat(ctx, one, event.ID, event.UUID)
+		wantError(t, err, keystore.ErrDisplaced, "GATEWAY_ID")
+		if err := s.SignOff(ctx, one); err != nil { // of an incarnation that is no longer registered
+			t.Error(err)
+		}
+		if n := len(must[[]keystore.Gateway](t)(s.Gateways(ctx))); n != 2 {
+			t.Errorf("%d gateways after a stranger signed off, want 2", n)
+		}
+		if err := s.SignOff(ctx, replaced); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.ForgetGateway(ctx, "gw-2"); err != nil {
+			t.Error(err)
+		}
+		wantEqual(t, "gateways", must[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
+		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
+		wantError(t, err, keystore.ErrNotFound)
+		_, err = s.ForgetGateway(ctx, "gw-2")
+		wantError(t, err, keystore.ErrNotFound, "gateway list")
+	})
+}
+
+func TestFenced(t *testing.T) {
+	for _, c := range []struct {
+		age, maxAge int64
+		want        bool
+	}{{1 << 40, 0, false}, {8000, 7000, false}, {8001, 7000, true}} {
+		if got := (keystore.Gateway{Age: c.age, MaxAge: c.maxAge}).Fenced(); got != c.want {
+			t.Errorf("age %d of at most %d: fenced is %t", c.age, c.maxAge, got)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme").ID
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+		rows := []keystore.UsageRow{
+			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: 3_600_000, Requests: 5, LastAt: 3_700_000},
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: 3_600_000, Requests: 1, LastAt: 3_800_000},
+			{Tenant: tenant, Outcome: "ok", Hour: 7_200_000, Requests: 2, LastAt: 7_200_000},
+		}
+		wantError(t, s.AddUsage(ctx, gateway, 1, rows), keystore.ErrNotFound)
+		if _, err := s.Register(ctx, gateway); err != nil {
+			t.Fatal(err)
+		}
+		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
+			if err := s.AddUsage(ctx, gateway, batch, rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []keystore.UsageRow{
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: 3_600_000, Requests: 2},
+			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: 3_600_000, Requests: 10},
+			{Tenant: tenant, Outcome: "ok", Hour: 7_200_000, Requests: 4},
+		}
+		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 3_600_001)), want)
+		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 7_200_000)), want[2:])
+		if last := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; last != 3_800_000 {
+			t.Errorf("last used at %d", last)
+		}
+		batch, err := s.Register(ctx, gateway)
+		if err != nil || batch != 2 {
+			t.Errorf("registered again: batch %d, %v", batch, err)
+		}
+		gateway.Incarnation = "b"
+		wantError(t, s.AddUsage(ctx, gateway, 3, rows), keystore.ErrDisplaced)
+	})
+}
+
+func TestQuotas(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		one, two := newTenant(t, s, "one").ID, newTenant(t, s, "two").ID
+		save := func(now int64, records ...keystore.QuotaRecord) {
+			t.Helper()
+			if err := s.SaveQuotas(ctx, now, records); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load := func() map[id.Tenant]string {
+			records := map[id.Tenant]string{}
+			for _, r := range must[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
+				records[r.Tenant] = string(r.Record)
+			}
+			return records
+		}
+		save(1000, keystore.QuotaRecord{Tenant: one, Record: []byte("a\x00")}, keystore.QuotaRecord{Tenant: two, Record: []byte("b")})
+		save(2000, keystore.QuotaRecord{Tenant: one, Record: []byte("c")})
+		wantEqual(t, "records", load(), map[id.Tenant]string{one: "c", two: "b"})
+		if change, err := s.RequestQuotaReset(ctx, one); err != nil || change != 3 {
+			t.Errorf("reset: change %d, %v", change, err)
+		}
+		wantEqual(t, "records after the reset", load(), map[id.Tenant]string{two: "b"})
+		save(1000 + 25*3_600_000 + 1)
+		wantEqual(t, "records a day later", load(), map[id.Tenant]string{})
+		_, err := s.RequestQuotaReset(ctx, id.Tenant{1})
+		wantError(t, err, keystore.ErrNotFound)
+	})
+}
+
+func TestUnavailable(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	s := keystore.New(open(t, server.URL), nil, nil, "ada")
+	server.Kill(t)
+	_, err := s.Tenants(context.Background())
+	wantError(t, err, keystore.ErrUnavailable, "DATABASE_URL")
+	_, _, err = s.CreateTenant(context.Background(), keystore.TenantSpec{Name: "x", Plan: "free"})
+	wantError(t, err, keystore.ErrUnavailable)
+}

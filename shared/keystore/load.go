@@ -1,0 +1,223 @@
+package keystore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/netip"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+)
+
+// Rows takes what a gateway keeps in memory, row by row. What a function is given is valid until it returns.
+type Rows struct {
+	Expect func(tenants, keys int) // before a load: how many will come
+	Plan   func(Plan)
+	Tenant func(*TenantRow)
+	Key    func(*KeyRow)
+	Ban    func(key id.Key, until int64) // ms; 0 = lifted
+}
+
+// TenantRow is what a gateway needs of a tenant.
+type TenantRow struct {
+	ID        id.Tenant
+	Plan      string
+	Override  plan.Limits
+	Suspended bool
+}
+
+// KeyRow is what a gateway needs of a key. Times are in ms; 0 is never.
+type KeyRow struct {
+	Hash        apikey.Hash
+	ID          id.Key
+	Tenant      id.Tenant
+	Environment apikey.Environment
+	Scopes      apikey.Scopes
+	Allow       []netip.Prefix
+	ExpiresAt   int64
+	RevokedAt   int64
+	GraceEndsAt int64
+}
+
+// Load reads everything in one snapshot, plans before tenants before keys before bans, and returns the last event of that
+// snapshot with its UUID.
+func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
+	err = s.snapshot(ctx, func(q querier) error {
+		var tenants, keys int
+		if err := q.QueryRowContext(ctx, countRows).Scan(&tenants, &keys); err != nil {
+			return err
+		}
+		to.Expect(tenants, keys)
+		if last, uuid, err = s.lastEvent(ctx, q); err != nil {
+			return err
+		}
+		return s.read(ctx, q, to, [4]string{selectPlans, loadTenants, loadKeys, loadBans})
+	})
+	return last, uuid, fail("load", err)
+}
+
+// snapshot runs f in a transaction that sees the database at one instant, however long it takes.
+func (s *Store) snapshot(ctx context.Context, f func(querier) error) error {
+	if s.db.Dialect() == database.Postgres {
+		t, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer t.Rollback() // it has nothing to lose
+		if _, err := t.ExecContext(ctx, patiencePostgres); err != nil {
+			return err
+		}
+		return f(t)
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// Not BeginTx, which would take the write lock.
+	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
+		return err
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // it has nothing to lose
+	return f(conn)
+}
+
+// EventRow is what a gateway needs of an event.
+type EventRow struct {
+	ID     Change
+	UUID   string
+	Kind   string
+	Tenant id.Tenant
+}
+
+// Tail returns the events after the given one, at most max of them, and reads their subjects as they are now, which may be newer
+// still. ErrRewound: the given event is gone. Before the first event, after is 0 and uuid "".
+func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
+	events, err := s.tail(ctx, after, uuid, max, to)
+	return events, fail("tail", err)
+}
+
+func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
+	events, err := list(ctx, s.db, scanEventRow, eventsFrom, int64(after), max+1)
+	if err != nil {
+		return nil, err
+	}
+	if after != 0 {
+		if len(events) == 0 || events[0].ID != after || events[0].UUID != uuid {
+			return nil, ErrRewound
+		}
+		events = events[1:]
+	}
+	if len(events) == 0 {
+		return nil, nil
+	}
+	upTo := events[len(events)-1].ID
+	return events, s.read(ctx, s.db, to, [4]string{changedPlans, changedTenants, changedKeys, changedBans}, int64(after), int64(upTo))
+}
+
+func scanEventRow(row scanner) (e EventRow, err error) {
+	var tenant string
+	if err = row.Scan(&e.ID, &e.UUID, &e.Kind, &tenant); err == nil && tenant != "" {
+		e.Tenant, err = id.ParseTenant(tenant)
+	}
+	return e, err
+}
+
+// read hands over plans, tenants, keys and bans.
+func (s *Store) read(ctx context.Context, q querier, to Rows, queries [4]string, args ...any) error {
+	var r reader
+	scans := [4]func(scanner) error{
+		func(row scanner) error {
+			p, err := scanPlan(row)
+			if err == nil {
+				to.Plan(p)
+			}
+			return err
+		},
+		func(row scanner) error {
+			t, err := r.tenant(row)
+			if err == nil {
+				to.Tenant(t)
+			}
+			return err
+		},
+		func(row scanner) error {
+			k, err := r.key(row)
+			if err == nil {
+				to.Key(k)
+			}
+			return err
+		},
+		func(row scanner) error {
+			var key string
+			var until int64
+			err := row.Scan(&key, &until)
+			if err != nil {
+				return err
+			}
+			k, err := id.ParseKey(key)
+			if err == nil {
+				to.Ban(k, until)
+			}
+			return err
+		},
+	}
+	for i, query := range queries {
+		if err := each(ctx, q, scans[i], query, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reader scans the rows of which there may be a million into one place, and remembers the texts that most of them share.
+type reader struct {
+	t       TenantRow
+	k       KeyRow
+	columns [6]sql.RawBytes
+	scopes  string // of which k.Scopes is the value
+}
+
+func (r *reader) tenant(row scanner) (*TenantRow, error) {
+	var err error
+	key, planName := &r.columns[0], &r.columns[1]
+	if err = row.Scan(key, planName, &r.t.Override.Minute, &r.t.Override.Day, &r.t.Suspended); err != nil {
+		return nil, err
+	}
+	if r.t.Plan != string(*planName) {
+		r.t.Plan = string(*planName)
+	}
+	r.t.ID, err = id.ParseTenant(string(*key))
+	return &r.t, err
+}
+
+func (r *reader) key(row scanner) (*KeyRow, error) {
+	c, k := &r.columns, &r.k
+	err := row.Scan(&c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt)
+	if err != nil {
+		return nil, err
+	}
+	if copy(k.Hash[:], c[0]) != len(k.Hash) || len(c[0]) != len(k.Hash) {
+		return nil, errors.New("a key's hash has a wrong length")
+	}
+	if k.ID, err = id.ParseKey(string(c[1])); err != nil {
+		return nil, err
+	}
+	if k.Tenant, err = id.ParseTenant(string(c[2])); err != nil {
+		return nil, err
+	}
+	if k.Environment, err = apikey.ParseEnvironment(string(c[3])); err != nil {
+		return nil, err
+	}
+	if r.scopes != string(c[4]) {
+		r.scopes = string(c[4])
+		if k.Scopes, err = parseScopes(r.scopes); err != nil {
+			return nil, err
+		}
+	}
+	k.Allow, err = parseAllow(string(c[5]))
+	return k, err
+}

@@ -1,0 +1,186 @@
+package keystore
+
+// The statements. One text serves both databases; where these differ, {now} is the database's clock in ms and {rows} turns the
+// parameter $1, a JSON array, into rows of one column named value.
+
+// Writers queue up here before they draw an event's ID. The notification goes out when the transaction commits, if it does.
+// $1: the lock, $2: the channel.
+const lockPostgres = `SELECT pg_advisory_xact_lock($1), pg_notify($2, '')`
+
+// One at a time adds usage: two that update the same rows in different orders would wait for each other. $1: the lock.
+const lockUsagePostgres = `SELECT pg_advisory_xact_lock($1)`
+
+// A full load may take longer than a statement usually may.
+const patiencePostgres = `SET LOCAL statement_timeout = 0`
+
+const (
+	selectPlans = `SELECT name, minute_limit, day_limit, created_at FROM plans`
+
+	plansByName = selectPlans + ` ORDER BY name`
+
+	// $1: name.
+	planByName = selectPlans + ` WHERE name = $1`
+
+	insertPlan = `INSERT INTO plans (name, minute_limit, day_limit, created_at) VALUES ($1, $2, $3, $4)`
+
+	updatePlan = `UPDATE plans SET minute_limit = $2, day_limit = $3 WHERE name = $1`
+)
+
+const (
+	selectTenants = `SELECT id, name, plan, minute_limit, day_limit, suspended, created_at FROM tenants`
+
+	tenantsByName = selectTenants + ` ORDER BY name`
+
+	// $1: ID.
+	tenantByID = selectTenants + ` WHERE id = $1`
+
+	// $1: name.
+	tenantByName = selectTenants + ` WHERE name = $1`
+
+	insertTenant = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`
+
+	// Only what can change; the name cannot.
+	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5 WHERE id = $1`
+)
+
+const (
+	selectKeys = `SELECT id, tenant_id, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
+		grace_ends_at, replaced_by, last_used_at FROM tenant_keys`
+
+	keysByAge = selectKeys + ` ORDER BY created_at, id`
+
+	// $1: tenant.
+	keysOfTenant = selectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
+
+	// $1: ID.
+	keyByID = selectKeys + ` WHERE id = $1`
+
+	// $1: hash.
+	keyByHash = selectKeys + ` WHERE hash = $1`
+
+	insertKey = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
+		revoked_at, grace_ends_at, replaced_by, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, '', 0)`
+
+	// Only what can change.
+	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
+)
+
+const (
+	selectBans = `SELECT b.key_id, k.tenant_id, b.until, b.reason, b.imposed_by, b.imposed_at, b.lifted_at
+		FROM bans b JOIN tenant_keys k ON k.id = b.key_id`
+
+	// $1: now. Those that hold.
+	bansByEnd = selectBans + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
+
+	// $1: key. Its latest, whether it holds or not.
+	banByKey = selectBans + ` WHERE b.key_id = $1`
+
+	upsertBan = `INSERT INTO bans (key_id, until, reason, imposed_by, imposed_at, lifted_at) VALUES ($1, $2, $3, $4, $5, 0)
+		ON CONFLICT (key_id) DO UPDATE SET until = excluded.until, reason = excluded.reason, imposed_by = excluded.imposed_by,
+			imposed_at = excluded.imposed_at, lifted_at = 0`
+
+	// $1: key, $2: now.
+	liftBan = `UPDATE bans SET lifted_at = $2 WHERE key_id = $1`
+)
+
+const (
+	// Draws the next ID, which only the holder of the writers' lock may do: an ID that a later commit overtook would be skipped
+	// by every reader. Not a sequence: its numbers survive a rollback, and a fail-over may repeat them all the same.
+	insertEvent = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
+		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
+
+	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
+
+	// $1: instant in ms. For auditors.
+	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		WHERE at >= $1 ORDER BY id`
+
+	// $1: the last event read, whose row comes first to show that it is still there; $2: how many rows. For gateways.
+	eventsFrom = `SELECT id, uuid, kind, tenant_id FROM events WHERE id >= $1 ORDER BY id LIMIT $2`
+)
+
+// What a gateway keeps in memory. Each goes either over all rows or over those that events after $1 and up to $2 are about.
+const (
+	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended FROM tenants`
+
+	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, expires_at, revoked_at, grace_ends_at FROM tenant_keys`
+
+	loadBans = `SELECT key_id, until FROM bans WHERE lifted_at = 0`
+
+	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
+
+	changedPlans = selectPlans + ` WHERE name IN (SELECT plan FROM events WHERE id > $1 AND id <= $2)`
+
+	changedTenants = loadTenants + ` WHERE id IN (SELECT tenant_id FROM events WHERE id > $1 AND id <= $2)`
+
+	changedKeys = loadKeys + ` WHERE id IN (SELECT key_id FROM events WHERE id > $1 AND id <= $2)`
+
+	// Lifted ones too, as ended.
+	changedBans = `SELECT key_id, CASE WHEN lifted_at = 0 THEN until ELSE 0 END FROM bans
+		WHERE key_id IN (SELECT key_id FROM events WHERE id > $1 AND id <= $2)`
+)
+
+const (
+	// Committed before a gateway loads: from here on it counts. The batch number goes on where the process before it stopped.
+	register = `INSERT INTO gateways (id, incarnation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
+		VALUES ($1, $2, $3, 0, {now}, {now}, $4, 0)
+		ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, admin_address = excluded.admin_address,
+			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age
+		RETURNING usage_batch`
+
+	// $1: ID, $2: incarnation, $3: last event applied, $4: the age in ms up to which a gateway counts as live, $5: that event's
+	// UUID ('' before the first). Says nothing for an event that a fail-over has lost: its ID will be another's.
+	heartbeat = `UPDATE gateways SET applied_event = $3, seen_at = {now}
+		WHERE id = $1 AND incarnation = $2 AND COALESCE((SELECT uuid FROM events WHERE id = $3), '') = $5
+		RETURNING (SELECT COUNT(*) FROM gateways g WHERE g.seen_at > {now} - $4 OR g.id = $1)`
+
+	// $1: ID, $2: incarnation.
+	signOff = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
+
+	// $1: ID.
+	incarnationOf = `SELECT incarnation FROM gateways WHERE id = $1`
+
+	selectGateways = `SELECT id, admin_address, applied_event, registered_at, seen_at, {now} - seen_at, max_age FROM gateways`
+
+	gatewaysByID = selectGateways + ` ORDER BY id`
+
+	// $1: ID.
+	gatewayByID = selectGateways + ` WHERE id = $1`
+
+	// $1: ID.
+	forgetGateway = `DELETE FROM gateways WHERE id = $1`
+)
+
+const (
+	// Claims a batch: no row when it was added before. $1: gateway, $2: incarnation, $3: batch.
+	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
+
+	// $1: rows of UsageRow, no two of one key, hour and outcome.
+	addUsage = `INSERT INTO usage_hours (tenant_id, hour, key_id, outcome, requests)
+		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), COALESCE(value->>'keyId', ''), value->>'outcome',
+			CAST(value->>'requests' AS BIGINT) FROM {rows} WHERE true
+		ON CONFLICT (tenant_id, hour, key_id, outcome) DO UPDATE SET requests = usage_hours.requests + excluded.requests`
+
+	// $1: rows of UsageRow. To the minute, so that a busy key's row is not rewritten every few seconds.
+	touchKeys = `UPDATE tenant_keys SET last_used_at = u.last_at
+		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
+		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
+
+	// $1: tenant, $2: the first hour.
+	usageOfTenant = `SELECT hour, key_id, outcome, requests FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
+		ORDER BY hour, key_id, outcome`
+)
+
+const (
+	upsertQuota = `INSERT INTO quota_records (tenant_id, record, saved_at) VALUES ($1, $2, $3)
+		ON CONFLICT (tenant_id) DO UPDATE SET record = excluded.record, saved_at = excluded.saved_at`
+
+	loadQuotas = `SELECT tenant_id, record FROM quota_records`
+
+	// $1: instant in ms. Records are void after their UTC day.
+	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
+
+	// $1: tenant.
+	deleteQuota = `DELETE FROM quota_records WHERE tenant_id = $1`
+)

@@ -1,0 +1,61 @@
+package keystore
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"strings"
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// statements returns the constants of queries.go by their names.
+func statements(t *testing.T) map[string]string {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "queries.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := new(types.Config).Check("queries", files, []*ast.File{file}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, name := range pkg.Scope().Names() {
+		found[name] = constant.StringVal(pkg.Scope().Lookup(name).(*types.Const).Val())
+	}
+	if len(found) < 40 {
+		t.Fatalf("only %d statements found", len(found))
+	}
+	return found
+}
+
+func TestEveryStatementPrepares(t *testing.T) {
+	all := statements(t)
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db, err := database.OpenOrCreate(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.Migrate(t.Context(), Migrations); err != nil {
+			t.Fatal(err)
+		}
+		for name, query := range all {
+			if strings.HasSuffix(name, "Postgres") && db.Dialect() != database.Postgres {
+				continue
+			}
+			statement, err := db.Prepare(expansion(db.Dialect()).Replace(query))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			statement.Close()
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package keystore
+
+import (
+	"context"
+
+	"petgate/shared/core/id"
+)
+
+// quotaMillis is how long a record can matter: it is about one UTC day, and clocks differ.
+const quotaMillis = 25 * hourMillis
+
+// SaveQuotas keeps the records for the time in which no gateway runs, in the place of earlier ones of the same tenants. now is
+// in ms. Only in-process quotas need it: it makes no event.
+func (s *Store) SaveQuotas(ctx context.Context, now int64, records []QuotaRecord) error {
+	return fail("save quotas", s.saveQuotas(ctx, now, records))
+}
+
+func (s *Store) saveQuotas(ctx context.Context, now int64, records []QuotaRecord) error {
+	t, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if _, err := t.ExecContext(ctx, pruneQuotas, now-quotaMillis); err != nil {
+		return err
+	}
+	upsert, err := t.PrepareContext(ctx, upsertQuota)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if _, err := upsert.ExecContext(ctx, r.Tenant.String(), r.Record, now); err != nil {
+			return err
+		}
+	}
+	return t.Commit()
+}
+
+// LoadQuotas returns what SaveQuotas kept.
+func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
+	records, err := list(ctx, s.db, func(row scanner) (r QuotaRecord, err error) {
+		var tenant string
+		if err = row.Scan(&tenant, &r.Record); err == nil {
+			r.Tenant, err = id.ParseTenant(tenant)
+		}
+		return r, err
+	}, loadQuotas)
+	return records, fail("load quotas", err)
+}
+
+// RequestQuotaReset gives the tenant a fresh quota: gateways apply the event, and what was kept is dropped.
+func (s *Store) RequestQuotaReset(ctx context.Context, tenant id.Tenant) (Change, error) {
+	return s.write(ctx, "reset quota", func(t *tx) error {
+		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {
+			return err
+		}
+		if err := t.exec(deleteQuota, tenant.String()); err != nil {
+			return err
+		}
+		return t.record(QuotaReset, subject{tenant: tenant}, nil, nil)
+	})
+}

@@ -1,0 +1,158 @@
+package keystore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+)
+
+const nameRunesMax = 100
+
+// Tenants lists all tenants by name.
+func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
+	tenants, err := list(ctx, s.db, scanTenant, tenantsByName)
+	return tenants, fail("list tenants", err)
+}
+
+// Tenant returns the tenant of that ID or name. No name looks like an ID.
+func (s *Store) Tenant(ctx context.Context, idOrName string) (Tenant, error) {
+	query := tenantByName
+	if strings.HasPrefix(idOrName, id.TenantPrefix) {
+		query = tenantByID
+	}
+	t, err := findTenant(ctx, s.db, query, idOrName)
+	return t, fail("show tenant", err)
+}
+
+func findTenant(ctx context.Context, q querier, query, idOrName string) (Tenant, error) {
+	absent := fmt.Sprintf("there is no tenant %q; `keyadmin tenant list` shows them", idOrName)
+	return one(ctx, q, scanTenant, absent, query, idOrName)
+}
+
+func scanTenant(row scanner) (t Tenant, err error) {
+	var tenant string
+	err = row.Scan(&tenant, &t.Name, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Suspended, &t.CreatedAt)
+	if err == nil {
+		t.ID, err = id.ParseTenant(tenant)
+	}
+	return t, err
+}
+
+// CreateTenant adds a tenant. Its name must be free.
+func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
+	const op = "create tenant"
+	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override}
+	err := checkName("tenant", spec.Name)
+	if strings.HasPrefix(spec.Name, id.TenantPrefix) {
+		err = invalid("a tenant's name must not begin with %q as IDs do", id.TenantPrefix)
+	}
+	if err == nil {
+		err = checkLimits(spec.Override)
+	}
+	if err == nil {
+		made.ID, err = id.NewTenant(s.random)
+	}
+	if err != nil {
+		return Tenant{}, 0, fail(op, err)
+	}
+	change, err := s.write(ctx, op, func(t *tx) error {
+		if _, err := findPlan(t.ctx, t, spec.Plan); err != nil {
+			return err
+		}
+		made.CreatedAt = t.at
+		err := t.exec(insertTenant, made.ID.String(), made.Name, made.Plan, made.Override.Minute, made.Override.Day, false, made.CreatedAt)
+		if database.IsUnique(err) {
+			return fmt.Errorf("%w: a tenant named %q; choose another name, or `keyadmin tenant show` it", ErrExists, spec.Name)
+		}
+		if err != nil {
+			return err
+		}
+		return t.record(TenantCreated, subject{tenant: made.ID}, nil, made)
+	})
+	if err != nil {
+		return Tenant{}, 0, err
+	}
+	return made, change, nil
+}
+
+// SetPlan moves a tenant to another plan; its overrides and its use stay.
+func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, plan string) (Tenant, Change, error) {
+	return s.changeTenant(ctx, "set plan", tenant, TenantPlanSet, func(t *tx, row *Tenant) error {
+		_, err := findPlan(t.ctx, t, plan)
+		row.Plan = plan
+		return err
+	})
+}
+
+// SetQuota gives a tenant limits of its own; one of 0 stays as it is.
+func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits) (Tenant, Change, error) {
+	return s.changeTenant(ctx, "set quota", tenant, TenantQuotaSet, func(_ *tx, row *Tenant) error {
+		row.Override = plan.Effective(row.Override, override)
+		return checkLimits(override)
+	})
+}
+
+// ClearQuota takes a tenant's own limits away: its plan's hold again.
+func (s *Store) ClearQuota(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
+	return s.changeTenant(ctx, "clear quota", tenant, TenantQuotaSet, func(_ *tx, row *Tenant) error {
+		row.Override = plan.Limits{}
+		return nil
+	})
+}
+
+// Suspend makes gateways refuse all of a tenant's keys until Resume.
+func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
+	return s.changeTenant(ctx, "suspend tenant", tenant, TenantSuspended, func(_ *tx, row *Tenant) error {
+		row.Suspended = true
+		return nil
+	})
+}
+
+// Resume ends a suspension.
+func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
+	return s.changeTenant(ctx, "resume tenant", tenant, TenantResumed, func(_ *tx, row *Tenant) error {
+		row.Suspended = false
+		return nil
+	})
+}
+
+func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, kind string, edit func(*tx, *Tenant) error,
+) (after Tenant, c Change, err error) {
+	c, err = s.write(ctx, op, func(t *tx) error {
+		before, err := findTenant(t.ctx, t, tenantByID, tenant.String())
+		if err != nil {
+			return err
+		}
+		after = before
+		if err := edit(t, &after); err != nil || after == before {
+			return err
+		}
+		err = t.exec(updateTenant, tenant.String(), after.Plan, after.Override.Minute, after.Override.Day, after.Suspended)
+		if err != nil {
+			return err
+		}
+		return t.record(kind, subject{tenant: tenant}, before, after)
+	})
+	return after, c, err
+}
+
+// checkName keeps names printable on one line.
+func checkName(noun, name string) error {
+	switch {
+	case strings.TrimSpace(name) == "":
+		return invalid("a %s needs a name", noun)
+	case name != strings.TrimSpace(name):
+		return invalid("a %s's name must not begin or end with space", noun)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return invalid("a %s's name must be UTF-8 without control characters", noun)
+	case utf8.RuneCountInString(name) > nameRunesMax:
+		return invalid("a %s's name has at most %d characters", noun, nameRunesMax)
+	}
+	return nil
+}

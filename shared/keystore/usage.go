@@ -1,0 +1,66 @@
+package keystore
+
+import (
+	"context"
+	"encoding/json"
+
+	"petgate/shared/core/id"
+	"petgate/shared/database"
+)
+
+const hourMillis = 3_600_000
+
+// AddUsage adds a gateway's batch of requests, and dates the last use of their keys. Batches have growing numbers; one that was
+// added before changes nothing, so that a batch whose answer was lost can be sent again. Its rows name each tenant, key, outcome
+// and hour once. ErrNotFound: the gateway was forgotten; ErrDisplaced.
+func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
+	return fail("add usage", s.addUsage(ctx, r, batch, rows))
+}
+
+func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
+	// Not many statements: a batch may hold every key of a busy minute.
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	t, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if s.db.Dialect() == database.Postgres {
+		if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
+			return err
+		}
+	}
+	claimed, err := t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)
+	if err != nil {
+		return err
+	}
+	if n, err := claimed.RowsAffected(); err != nil || n == 0 {
+		if err == nil {
+			err = s.checkIncarnation(ctx, t, r)
+		}
+		return err
+	}
+	for _, query := range []string{addUsage, touchKeys} {
+		if _, err := t.ExecContext(ctx, s.expand.Replace(query), string(text)); err != nil {
+			return err
+		}
+	}
+	return t.Commit()
+}
+
+// Usage lists a tenant's requests by hour, key and outcome, from the hour of since (ms) on.
+func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since int64) ([]UsageRow, error) {
+	rows, err := list(ctx, s.db, func(row scanner) (u UsageRow, err error) {
+		var key string
+		err = row.Scan(&u.Hour, &key, &u.Outcome, &u.Requests)
+		if err == nil && key != "" {
+			u.Key, err = id.ParseKey(key)
+		}
+		u.Tenant = tenant
+		return u, err
+	}, usageOfTenant, tenant.String(), since-since%hourMillis)
+	return rows, fail("show usage", err)
+}
