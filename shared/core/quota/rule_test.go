@@ -14,32 +14,47 @@ var rule = quota.Rule{Slice: time.Second, Slices: 4, Day: time.Minute}
 // row is one demand on a tenant's record and what must come of it; instants are in ms.
 type row struct {
 	now    int64
-	limits plan.Limits
-	want   int64
-	known  quota.DayUse
-	spent  quota.Spent
+	demand quota.Demand
 
-	granted           int64
-	minute, day       int64 // used
-	reset, release    int64 // of the minute policy
-	retryMin, retryAt int64 // of the minute policy, of both
+	granted              int64
+	minute, day          int64 // used
+	reset, release       int64 // of the minute policy
+	retryMinute, retryAt int64 // of the minute policy, of both
+}
+
+func at(now, minuteMax, dayMax, want int64) row {
+	return row{now: now, demand: quota.Demand{Limits: plan.Limits{Minute: minuteMax, Day: dayMax}, Want: want}}
+}
+
+func (r row) knowing(day, used int64) row {
+	r.demand.Known = quota.DayUse{Day: day, Used: used}
+	return r
+}
+
+func (r row) merging(minute, day, used int64) row {
+	r.demand.Spent = quota.Spent{Minute: minute, Day: quota.DayUse{Day: day, Used: used}}
+	return r
+}
+
+func (r row) gives(granted, minute, day, reset, release, retryMinute, retryAt int64) row {
+	r.granted, r.minute, r.day = granted, minute, day
+	r.reset, r.release, r.retryMinute, r.retryAt = reset, release, retryMinute, retryAt
+	return r
 }
 
 func TestTake(t *testing.T) {
-	p := func(minute, day int64) plan.Limits { return plan.Limits{Minute: minute, Day: day} }
 	f := func(name string, rows ...row) {
 		t.Run(name, func(t *testing.T) {
 			var rec quota.Record
 			for i, r := range rows {
-				v := rule.Take(&rec, r.now, quota.Demand{Limits: r.limits, Want: r.want, Known: r.known, Spent: r.spent})
-				got := r
-				got.granted, got.minute, got.day = v.Granted, v.Minute.Used, v.Day.Used
-				got.reset, got.release = v.Minute.ResetAt, v.Minute.ReleaseAt
-				got.retryMin, got.retryAt = v.Minute.RetryAt, v.RetryAt()
+				v := rule.Take(&rec, r.now, r.demand)
+				got := r.gives(v.Granted, v.Minute.Used, v.Day.Used,
+					v.Minute.ResetAt, v.Minute.ReleaseAt, v.Minute.RetryAt, v.RetryAt())
 				if got != r {
 					t.Errorf("row %d:\n got %+v\nwant %+v", i, got, r)
 				}
-				if v.At != r.now || v.Minute.Limit != r.limits.Minute || v.Day.Limit != r.limits.Day {
+				if v.At != r.now || v.Minute.Limit != r.demand.Limits.Minute ||
+					v.Day.Limit != r.demand.Limits.Day {
 					t.Errorf("row %d: the verdict %+v is of another demand", i, v)
 				}
 			}
@@ -47,91 +62,91 @@ func TestTake(t *testing.T) {
 	}
 
 	f("a tenant that has never asked",
-		row{now: 10_500, limits: p(3, 9), reset: 10_500, release: 10_500},
-		row{now: 10_500, limits: p(3, 9), want: 1, granted: 1, minute: 1, day: 1, reset: 15_000, release: 15_000},
+		at(10_500, 3, 9, 0).gives(0, 0, 0, 10_500, 10_500, 0, 0),
+		at(10_500, 3, 9, 1).gives(1, 1, 1, 15_000, 15_000, 0, 0),
 	)
 	f("a slice is released one window after its end, and not before",
-		row{now: 10_000, limits: p(1, 9), want: 1, granted: 1, minute: 1, day: 1, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 10_999, limits: p(1, 9), want: 1, minute: 1, day: 1, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 14_000, limits: p(1, 9), want: 1, minute: 1, day: 1, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 14_999, limits: p(1, 9), want: 1, minute: 1, day: 1, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 15_000, limits: p(1, 9), want: 1, granted: 1, minute: 1, day: 2, reset: 20_000, release: 20_000, retryMin: 20_000, retryAt: 20_000},
+		at(10_000, 1, 9, 1).gives(1, 1, 1, 15_000, 15_000, 15_000, 15_000),
+		at(10_999, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
+		at(14_000, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
+		at(14_999, 1, 9, 1).gives(0, 1, 1, 15_000, 15_000, 15_000, 15_000),
+		at(15_000, 1, 9, 1).gives(1, 1, 2, 20_000, 20_000, 20_000, 20_000),
 	)
 	f("slices leave one by one, empty ones between them",
-		row{now: 10_000, limits: p(5, 99), want: 2, granted: 2, minute: 2, day: 2, reset: 15_000, release: 15_000},
-		row{now: 12_500, limits: p(5, 99), want: 1, granted: 1, minute: 3, day: 3, reset: 17_000, release: 15_000},
-		row{now: 13_000, limits: p(5, 99), want: 2, granted: 2, minute: 5, day: 5, reset: 18_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 15_000, limits: p(5, 99), minute: 3, day: 5, reset: 18_000, release: 17_000},
-		row{now: 17_999, limits: p(5, 99), minute: 2, day: 5, reset: 18_000, release: 18_000},
-		row{now: 18_000, limits: p(5, 99), minute: 0, day: 5, reset: 18_000, release: 18_000},
+		at(10_000, 5, 99, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
+		at(12_500, 5, 99, 1).gives(1, 3, 3, 17_000, 15_000, 0, 0),
+		at(13_000, 5, 99, 2).gives(2, 5, 5, 18_000, 15_000, 15_000, 15_000),
+		at(15_000, 5, 99, 0).gives(0, 3, 5, 18_000, 17_000, 0, 0),
+		at(17_999, 5, 99, 0).gives(0, 2, 5, 18_000, 18_000, 0, 0),
+		at(18_000, 5, 99, 0).gives(0, 0, 5, 18_000, 18_000, 0, 0),
 	)
 	f("a partial grant is what the tighter policy leaves",
-		row{now: 10_000, limits: p(3, 9), want: 2, granted: 2, minute: 2, day: 2, reset: 15_000, release: 15_000},
-		row{now: 11_000, limits: p(3, 9), want: 5, granted: 1, minute: 3, day: 3, reset: 16_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 20_000, limits: p(9, 4), want: 5, granted: 1, minute: 1, day: 4, reset: 25_000, release: 25_000, retryAt: 60_000},
+		at(10_000, 3, 9, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
+		at(11_000, 3, 9, 5).gives(1, 3, 3, 16_000, 15_000, 15_000, 15_000),
+		at(20_000, 9, 4, 5).gives(1, 1, 4, 25_000, 25_000, 0, 60_000),
 	)
 	f("both or neither: the day refuses and the minute is not charged, and the other way round",
-		row{now: 10_000, limits: p(9, 2), want: 3, granted: 2, minute: 2, day: 2, reset: 15_000, release: 15_000, retryAt: 60_000},
-		row{now: 11_000, limits: p(9, 2), want: 1, minute: 2, day: 2, reset: 15_000, release: 15_000, retryAt: 60_000},
-		row{now: 11_000, limits: p(2, 9), want: 1, minute: 2, day: 2, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 11_000, limits: p(2, 2), want: 1, minute: 2, day: 2, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 60_000},
+		at(10_000, 9, 2, 3).gives(2, 2, 2, 15_000, 15_000, 0, 60_000),
+		at(11_000, 9, 2, 1).gives(0, 2, 2, 15_000, 15_000, 0, 60_000),
+		at(11_000, 2, 9, 1).gives(0, 2, 2, 15_000, 15_000, 15_000, 15_000),
+		at(11_000, 2, 2, 1).gives(0, 2, 2, 15_000, 15_000, 15_000, 60_000),
 	)
 	f("the day ends at its midnight, the window goes on over it",
-		row{now: 59_999, limits: p(3, 3), want: 3, granted: 3, minute: 3, day: 3, reset: 64_000, release: 64_000, retryMin: 64_000, retryAt: 64_000},
-		row{now: 60_000, limits: p(3, 3), want: 1, minute: 3, day: 0, reset: 64_000, release: 64_000, retryMin: 64_000, retryAt: 64_000},
-		row{now: 64_000, limits: p(3, 3), want: 1, granted: 1, minute: 1, day: 1, reset: 69_000, release: 69_000},
+		at(59_999, 3, 3, 3).gives(3, 3, 3, 64_000, 64_000, 64_000, 64_000),
+		at(60_000, 3, 3, 1).gives(0, 3, 0, 64_000, 64_000, 64_000, 64_000),
+		at(64_000, 3, 3, 1).gives(1, 1, 1, 69_000, 69_000, 0, 0),
 	)
 	f("limits raised: the next request is admitted; use is kept",
-		row{now: 10_000, limits: p(2, 9), want: 3, granted: 2, minute: 2, day: 2, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 10_000, limits: p(5, 9), want: 9, granted: 3, minute: 5, day: 5, reset: 15_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
+		at(10_000, 2, 9, 3).gives(2, 2, 2, 15_000, 15_000, 15_000, 15_000),
+		at(10_000, 5, 9, 9).gives(3, 5, 5, 15_000, 15_000, 15_000, 15_000),
 	)
 	f("limits lowered below use: retry when so many slices have left that use is under the limit",
-		row{now: 10_000, limits: p(9, 99), want: 2, granted: 2, minute: 2, day: 2, reset: 15_000, release: 15_000},
-		row{now: 11_000, limits: p(9, 99), want: 3, granted: 3, minute: 5, day: 5, reset: 16_000, release: 15_000},
-		row{now: 13_000, limits: p(9, 99), want: 4, granted: 4, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 13_000, limits: p(8, 99), want: 1, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 13_000, limits: p(7, 99), want: 1, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 16_000, retryAt: 16_000},
-		row{now: 13_000, limits: p(5, 99), want: 1, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 16_000, retryAt: 16_000},
-		row{now: 13_000, limits: p(4, 99), want: 1, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 18_000, retryAt: 18_000},
-		row{now: 13_000, limits: p(1, 9), want: 1, minute: 9, day: 9, reset: 18_000, release: 15_000, retryMin: 18_000, retryAt: 60_000},
+		at(10_000, 9, 99, 2).gives(2, 2, 2, 15_000, 15_000, 0, 0),
+		at(11_000, 9, 99, 3).gives(3, 5, 5, 16_000, 15_000, 0, 0),
+		at(13_000, 9, 99, 4).gives(4, 9, 9, 18_000, 15_000, 15_000, 15_000),
+		at(13_000, 8, 99, 1).gives(0, 9, 9, 18_000, 15_000, 15_000, 15_000),
+		at(13_000, 7, 99, 1).gives(0, 9, 9, 18_000, 15_000, 16_000, 16_000),
+		at(13_000, 5, 99, 1).gives(0, 9, 9, 18_000, 15_000, 16_000, 16_000),
+		at(13_000, 4, 99, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 18_000),
+		at(13_000, 1, 9, 1).gives(0, 9, 9, 18_000, 15_000, 18_000, 60_000),
 	)
 	f("a limit that is not set admits nothing",
-		row{now: 10_000, limits: p(0, 9), want: 1, reset: 10_000, release: 10_000, retryMin: 15_000, retryAt: 15_000},
-		row{now: 10_000, limits: p(9, 0), want: 1, reset: 10_000, release: 10_000, retryAt: 60_000},
+		at(10_000, 0, 9, 1).gives(0, 0, 0, 10_000, 10_000, 15_000, 15_000),
+		at(10_000, 9, 0, 1).gives(0, 0, 0, 10_000, 10_000, 0, 60_000),
 	)
 	f("a clock that steps back a little is waited for",
-		row{now: 20_500, limits: p(2, 9), want: 2, granted: 2, minute: 2, day: 2, reset: 25_000, release: 25_000, retryMin: 25_000, retryAt: 25_000},
-		row{now: 15_000, limits: p(3, 9), want: 1, granted: 1, minute: 3, day: 3, reset: 25_000, release: 25_000, retryMin: 25_000, retryAt: 25_000},
-		row{now: 24_999, limits: p(3, 9), want: 1, minute: 3, day: 3, reset: 25_000, release: 25_000, retryMin: 25_000, retryAt: 25_000},
+		at(20_500, 2, 9, 2).gives(2, 2, 2, 25_000, 25_000, 25_000, 25_000),
+		at(15_000, 3, 9, 1).gives(1, 3, 3, 25_000, 25_000, 25_000, 25_000),
+		at(24_999, 3, 9, 1).gives(0, 3, 3, 25_000, 25_000, 25_000, 25_000),
 	)
 	f("what was released stays released, and does not come back with the clock",
-		row{now: 20_000, limits: p(2, 9), want: 2, granted: 2, minute: 2, day: 2, reset: 25_000, release: 25_000, retryMin: 25_000, retryAt: 25_000},
-		row{now: 25_000, limits: p(2, 9), minute: 0, day: 2, reset: 25_000, release: 25_000},
-		row{now: 24_000, limits: p(2, 9), want: 3, granted: 2, minute: 2, day: 4, reset: 30_000, release: 30_000, retryMin: 30_000, retryAt: 30_000},
+		at(20_000, 2, 9, 2).gives(2, 2, 2, 25_000, 25_000, 25_000, 25_000),
+		at(25_000, 2, 9, 0).gives(0, 0, 2, 25_000, 25_000, 0, 0),
+		at(24_000, 2, 9, 3).gives(2, 2, 4, 30_000, 30_000, 30_000, 30_000),
 	)
 	f("a day that has begun goes on when the clock steps back over its midnight",
-		row{now: 59_000, limits: p(9, 2), want: 2, granted: 2, minute: 2, day: 2, reset: 64_000, release: 64_000, retryAt: 60_000},
-		row{now: 60_000, limits: p(9, 2), want: 1, granted: 1, minute: 3, day: 1, reset: 65_000, release: 64_000},
-		row{now: 59_500, limits: p(9, 2), want: 2, granted: 1, minute: 4, day: 2, reset: 65_000, release: 64_000, retryAt: 120_000},
+		at(59_000, 9, 2, 2).gives(2, 2, 2, 64_000, 64_000, 0, 60_000),
+		at(60_000, 9, 2, 1).gives(1, 3, 1, 65_000, 64_000, 0, 0),
+		at(59_500, 9, 2, 2).gives(1, 4, 2, 65_000, 64_000, 0, 120_000),
 	)
 	f("a record from too far ahead counts as made now",
-		row{now: 118_000, limits: p(9, 9), want: 2, granted: 2, minute: 2, day: 2, reset: 123_000, release: 123_000},
-		row{now: 119_000, limits: p(9, 9), want: 1, granted: 1, minute: 3, day: 3, reset: 124_000, release: 123_000},
-		row{now: 113_999, limits: p(4, 4), want: 2, granted: 1, minute: 4, day: 4, reset: 118_000, release: 118_000, retryMin: 118_000, retryAt: 120_000},
-		row{now: 40_000, limits: p(4, 5), want: 1, minute: 4, day: 4, reset: 45_000, release: 45_000, retryMin: 45_000, retryAt: 45_000},
-		row{now: 45_000, limits: p(4, 5), want: 9, granted: 1, minute: 1, day: 5, reset: 50_000, release: 50_000, retryAt: 60_000},
+		at(118_000, 9, 9, 2).gives(2, 2, 2, 123_000, 123_000, 0, 0),
+		at(119_000, 9, 9, 1).gives(1, 3, 3, 124_000, 123_000, 0, 0),
+		at(113_999, 4, 4, 2).gives(1, 4, 4, 118_000, 118_000, 118_000, 120_000),
+		at(40_000, 4, 5, 1).gives(0, 4, 4, 45_000, 45_000, 45_000, 45_000),
+		at(45_000, 4, 5, 9).gives(1, 1, 5, 50_000, 50_000, 0, 60_000),
 	)
 	f("the larger of the record's and the asker's day counts",
-		row{now: 10_000, limits: p(9, 9), want: 1, known: quota.DayUse{Used: 5}, granted: 1, minute: 1, day: 6, reset: 15_000, release: 15_000},
-		row{now: 10_000, limits: p(9, 9), want: 1, known: quota.DayUse{Used: 5}, granted: 1, minute: 2, day: 7, reset: 15_000, release: 15_000},
-		row{now: 10_000, limits: p(9, 9), want: 1, known: quota.DayUse{Day: 1, Used: 9}, granted: 1, minute: 3, day: 8, reset: 15_000, release: 15_000},
-		row{now: 10_000, limits: p(9, 9), known: quota.DayUse{Used: 20}, minute: 3, day: 20, reset: 15_000, release: 15_000, retryAt: 60_000},
-		row{now: 60_000, limits: p(9, 9), known: quota.DayUse{Used: 20}, minute: 0, day: 0, reset: 60_000, release: 60_000},
+		at(10_000, 9, 9, 1).knowing(0, 5).gives(1, 1, 6, 15_000, 15_000, 0, 0),
+		at(10_000, 9, 9, 1).knowing(0, 5).gives(1, 2, 7, 15_000, 15_000, 0, 0),
+		at(10_000, 9, 9, 1).knowing(1, 9).gives(1, 3, 8, 15_000, 15_000, 0, 0),
+		at(10_000, 9, 9, 0).knowing(0, 20).gives(0, 3, 20, 15_000, 15_000, 0, 60_000),
+		at(60_000, 9, 9, 0).knowing(0, 20).gives(0, 0, 0, 60_000, 60_000, 0, 0),
 	)
 	f("merged use is charged whatever the limits, and before anything is granted",
-		row{now: 10_000, limits: p(9, 9), want: 9, spent: quota.Spent{Minute: 4, Day: quota.DayUse{Used: 6}}, granted: 3, minute: 7, day: 9, reset: 15_000, release: 15_000, retryAt: 60_000},
-		row{now: 11_000, limits: p(9, 9), want: 1, spent: quota.Spent{Minute: 40, Day: quota.DayUse{Day: 1, Used: 60}}, minute: 47, day: 9, reset: 16_000, release: 15_000, retryMin: 16_000, retryAt: 60_000},
-		row{now: 60_000, limits: p(9, 9), want: 1, known: quota.DayUse{Day: 1, Used: 3}, spent: quota.Spent{Day: quota.DayUse{Day: 1, Used: 2}}, granted: 1, minute: 1, day: 6, reset: 65_000, release: 65_000},
+		at(10_000, 9, 9, 9).merging(4, 0, 6).gives(3, 7, 9, 15_000, 15_000, 0, 60_000),
+		at(11_000, 9, 9, 1).merging(40, 1, 60).gives(0, 47, 9, 16_000, 15_000, 16_000, 60_000),
+		at(60_000, 9, 9, 1).knowing(1, 3).merging(0, 1, 2).gives(1, 1, 6, 65_000, 65_000, 0, 0),
 	)
 }
 
@@ -150,7 +165,14 @@ func TestViolated(t *testing.T) {
 	for _, c := range []struct {
 		minute, day int64
 		want        quota.Policy
-	}{{0, 0, quota.None}, {5, 0, quota.Minute}, {0, 5, quota.Day}, {5, 9, quota.Day}, {9, 5, quota.Minute}, {5, 5, quota.Day}} {
+	}{
+		{0, 0, quota.None},
+		{5, 0, quota.Minute},
+		{0, 5, quota.Day},
+		{5, 9, quota.Day},
+		{9, 5, quota.Minute},
+		{5, 5, quota.Day},
+	} {
 		v := quota.Verdict{Minute: quota.Usage{RetryAt: c.minute}, Day: quota.Usage{RetryAt: c.day}}
 		if got := v.Violated(); got != c.want {
 			t.Errorf("retry at %d and %d: the %v policy is violated, want %v", c.minute, c.day, got, c.want)
