@@ -110,9 +110,13 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	a.note("%s", either(b.Until == until, fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, instant(until)),
-		fmt.Sprintf("Key %s of tenant %s is banned for longer already, by %s until %s.", describe(k), t.Name, b.By, instant(b.Until))))
-	return a.confirm(ctx, confirmation{change, wait, "may still accept this key"})
+	return a.confirm(ctx, confirmation{
+		change: change, wait: wait, laggard: "may still accept this key",
+		done: either(b.Until == until,
+			fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, instant(until)),
+			fmt.Sprintf("Key %s of tenant %s is banned for longer already, by %s until %s.",
+				describe(k), t.Name, b.By, instant(b.Until))),
+	})
 }
 
 type banLift struct {
@@ -145,7 +149,9 @@ func (c *banLift) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	a.note("%s", either(ban.Until != 0, "Lifted the ban of key "+describe(k)+" of tenant "+t.Name+".",
-		"Key "+describe(k)+" of tenant "+t.Name+" is not banned."))
-	return a.confirm(ctx, confirmation{change, wait, "may still refuse this key"})
+	return a.confirm(ctx, confirmation{
+		change: change, wait: wait, laggard: "may still refuse this key",
+		done: either(ban.Until != 0, "Lifted the ban of key "+describe(k)+" of tenant "+t.Name+".",
+			"Key "+describe(k)+" of tenant "+t.Name+" is not banned."),
+	})
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"runtime/debug"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/service"
 )
 
 // exitCode is how keyadmin ends. The numbers are a contract with other people's scripts.
@@ -80,7 +80,7 @@ func (a *app) run(args []string) error {
 		kong.Writers(a.Out, a.Err),
 		kong.Exit(func(int) { ended = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": "keyadmin " + version()},
+		kong.Vars{"version": "keyadmin " + service.Version()},
 	)
 	if err != nil {
 		panic("bug: command line declaration: " + err.Error())
@@ -195,11 +195,4 @@ func (a *app) actor() string {
 		}
 	}
 	return "keyadmin"
-}
-
-func version() string {
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		return build.Main.Version
-	}
-	return "(devel)"
 }

@@ -18,6 +18,10 @@ func TestHelp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := s.ok("--version"); !strings.HasPrefix(got, "keyadmin ") {
+		t.Errorf("--version = %q", got)
+	}
+	s.record.Reset()
 	s.ok("--help")
 	for _, noun := range parser.Model.Children {
 		commands := []string{noun.Name}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,6 +32,7 @@ type confirmation struct {
 	change  keystore.Change
 	wait    time.Duration
 	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
+	done    string // what to say before waiting; may be empty
 }
 
 // either says what was done, or that there was nothing to do. Even then the change is waited for: the command may repeat one
@@ -64,6 +66,9 @@ func (a *app) confirm(ctx context.Context, c confirmation) error {
 	// The change is made: an interrupt now only ends the waiting, and must still say who may not know.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if c.done != "" {
+		a.note("%s", c.done)
+	}
 	return a.confirmBy(ctx, a.store, c)
 }
 
@@ -115,7 +120,8 @@ func (p progress) confirmed(waited time.Duration) string {
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
 	for _, g := range p.fenced {
-		text += fmt.Sprintf("\n  %s, last seen %s ago, is fenced: it refuses every call until it has caught up", gatewayName(g), age(g))
+		text += fmt.Sprintf("\n  %s, last seen %s ago, is fenced: it refuses every call until it has caught up",
+			gatewayName(g), age(g))
 	}
 	return text
 }
@@ -130,20 +136,26 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 		}
 		fmt.Fprintf(&text, "\n  %s, %s, %s", gatewayName(g), state, laggard)
 	}
-	fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", p.laggards[0].ID)
+	fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", printable(p.laggards[0].ID))
 	return text.String()
 }
 
-// gatewayName is a gateway's ID and host, as an operator looks for it.
+// gatewayName is a gateway's ID and host, as an operator looks for it. One that listens everywhere tells no host.
 func gatewayName(g keystore.Gateway) string {
 	host, _, err := net.SplitHostPort(g.AdminAddress)
 	if err != nil {
 		host = g.AdminAddress
 	}
-	if host == "" {
+	if isEverywhere(host) {
 		return printable(g.ID)
 	}
 	return printable(fmt.Sprintf("%s (%s)", g.ID, host))
+}
+
+// isEverywhere reports whether a host to listen on is all of the machine's.
+func isEverywhere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 func age(g keystore.Gateway) string { return span(time.Duration(max(g.Age, 0)) * time.Millisecond) }

@@ -278,7 +278,7 @@ func reachable(address string) string {
 	if err != nil {
 		return address
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+	if isEverywhere(host) {
 		host = "localhost"
 	}
 	return net.JoinHostPort(host, port)

@@ -178,7 +178,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if t.Suspended {
 		a.warn("Tenant %s is suspended: its keys are refused until: keyadmin tenant resume %s", t.Name, t.ID)
 	}
-	return a.confirm(ctx, confirmation{change, wait, "may not accept this key yet"})
+	return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept this key yet"})
 }
 
 // printToken shows a new key's token: alone on standard output, with a warning beside it for a person.
@@ -312,9 +312,11 @@ func (c *keyRevoke) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	a.note("%s", either(k.RevokedAt == 0, "Revoked key "+describe(k)+" of tenant "+t.Name+".",
-		"Key "+describe(k)+" of tenant "+t.Name+" was revoked already."))
-	return a.confirm(ctx, confirmation{change, wait, "may still accept this key"})
+	return a.confirm(ctx, confirmation{
+		change: change, wait: wait, laggard: "may still accept this key",
+		done: either(k.RevokedAt == 0, "Revoked key "+describe(k)+" of tenant "+t.Name+".",
+			"Key "+describe(k)+" of tenant "+t.Name+" was revoked already."),
+	})
 }
 
 type keyRotate struct {
@@ -325,9 +327,9 @@ type keyRotate struct {
 }
 
 func (keyRotate) Help() string {
-	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's one quota with it. Until the
-grace is over both work, and answers to the old one carry X-Key-Expires. Repeated within the grace this command changes
-nothing and says what it did before.
+	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's one quota with it.
+Until the grace is over both work, and answers to the old one carry X-Key-Expires. Repeated within the grace this
+command changes nothing and says what it did before.
 
 Examples:
 
@@ -351,7 +353,8 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	graceEndsAt := a.Clock().Add(grace).UnixMilli()
-	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token ends at %s.", describe(k), t.Name, instant(graceEndsAt)); err != nil {
+	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token ends at %s.",
+		describe(k), t.Name, instant(graceEndsAt)); err != nil {
 		return err
 	}
 	fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
@@ -375,7 +378,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 				return err
 			}
 		}
-		return a.confirm(ctx, confirmation{change, wait, "may not accept the new key yet"})
+		return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept the new key yet"})
 	}
 	a.note("Rotated key %s of tenant %s: %s replaces it, and it ends at %s.", describe(k), t.Name, describe(fresh),
 		view.OldGraceEndsAt)
@@ -387,7 +390,9 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.confirm(ctx, confirmation{change, wait, "may not accept the new key yet, or accept the old one too long"})
+	return a.confirm(ctx, confirmation{
+		change: change, wait: wait, laggard: "may not accept the new key yet, and the old one for too long",
+	})
 }
 
 type keyWhoami struct{}

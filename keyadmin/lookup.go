@@ -103,10 +103,14 @@ func didYouMean(name string, known []string) string {
 		name     string
 		distance int
 	}
+	limit := 2
+	if len(name) < 4 {
+		limit = 1 // of a short name, two differences leave nothing
+	}
 	var near []candidate
 	for _, k := range known {
 		d := distance(strings.ToLower(name), strings.ToLower(k))
-		if d <= 2 && d < len(name) || len(name) >= 3 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(name)) {
+		if d <= limit && d < len(name) || len(name) >= 3 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(name)) {
 			near = append(near, candidate{k, d})
 		}
 	}

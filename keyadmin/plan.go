@@ -81,8 +81,10 @@ func (c *planCreate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.planChanged(ctx, p, confirmation{change, wait, "may not know this plan yet"},
-		"Created plan "+p.Name+".")
+	return a.planChanged(ctx, p, confirmation{
+		change: change, wait: wait, laggard: "may not know this plan yet",
+		done: "Created plan " + p.Name + ".",
+	})
 }
 
 type planUpdate struct {
@@ -118,17 +120,18 @@ func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.planChanged(ctx, p, confirmation{change, wait, "may still apply the old limits"},
-		either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" had these limits already."))
+	return a.planChanged(ctx, p, confirmation{
+		change: change, wait: wait, laggard: "may still apply the old limits",
+		done: either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" had these limits already."),
+	})
 }
 
 // planChanged says what became of a plan, and waits until every gateway knows.
-func (a *app) planChanged(ctx context.Context, p keystore.Plan, c confirmation, done string) error {
+func (a *app) planChanged(ctx context.Context, p keystore.Plan, c confirmation) error {
 	if a.asJSON() {
 		if err := a.print(viewPlan(p), table{}); err != nil {
 			return err
 		}
 	}
-	a.note("%s", done)
 	return a.confirm(ctx, c)
 }

@@ -80,7 +80,7 @@ func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
 }
 
 // tenantChanged says what became of a tenant, and waits until every gateway knows.
-func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmation, done string) error {
+func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmation) error {
 	plans, err := a.planLimits(ctx)
 	if err != nil {
 		return err
@@ -91,9 +91,9 @@ func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmati
 			return err
 		}
 	}
-	a.note("%s", done)
+	err = a.confirm(ctx, c)
 	a.noteQuota(view)
-	return a.confirm(ctx, c)
+	return err
 }
 
 func (a *app) noteQuota(v tenantView) {
@@ -140,8 +140,10 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return a.tenantChanged(ctx, t, confirmation{change, wait, "may not know this tenant yet"},
-		"Created tenant "+t.Name+" on plan "+t.Plan+". Its first key: keyadmin key create "+t.ID.String())
+	return a.tenantChanged(ctx, t, confirmation{
+		change: change, wait: wait, laggard: "may not know this tenant yet",
+		done: "Created tenant " + t.Name + " on plan " + t.Plan + ". Its first key: keyadmin key create " + t.ID.String(),
+	})
 }
 
 type tenantList struct{}
@@ -247,8 +249,10 @@ func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.tenantChanged(ctx, suspended, confirmation{change, wait, "may still serve this tenant"},
-		either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was suspended already."))
+	return a.tenantChanged(ctx, suspended, confirmation{
+		change: change, wait: wait, laggard: "may still serve this tenant",
+		done: either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was suspended already."),
+	})
 }
 
 type tenantResume struct {
@@ -275,8 +279,10 @@ func (c *tenantResume) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.tenantChanged(ctx, resumed, confirmation{change, wait, "may still refuse this tenant"},
-		either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."))
+	return a.tenantChanged(ctx, resumed, confirmation{
+		change: change, wait: wait, laggard: "may still refuse this tenant",
+		done: either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."),
+	})
 }
 
 type tenantSetPlan struct {
@@ -309,8 +315,11 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return a.explainPlan(ctx, to, err)
 	}
-	return a.tenantChanged(ctx, moved, confirmation{change, wait, "may still apply the old plan"}, either(t.Plan != to,
-		"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was on plan "+to+" already."))
+	return a.tenantChanged(ctx, moved, confirmation{
+		change: change, wait: wait, laggard: "may still apply the old plan",
+		done: either(t.Plan != to,
+			"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was on plan "+to+" already."),
+	})
 }
 
 type tenantSetQuota struct {
@@ -359,6 +368,9 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.tenantChanged(ctx, changed, confirmation{change, wait, "may still apply the old limits"},
-		either(changed.Override != t.Override, "Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" had these limits already."))
+	return a.tenantChanged(ctx, changed, confirmation{
+		change: change, wait: wait, laggard: "may still apply the old limits",
+		done: either(changed.Override != t.Override,
+			"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" had these limits already."),
+	})
 }

@@ -137,6 +137,8 @@ func (c *usageReset) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.tenantChanged(ctx, t, confirmation{change, wait, "may still count what was used before"},
-		"Reset the use of tenant "+t.Name+".")
+	return a.tenantChanged(ctx, t, confirmation{
+		change: change, wait: wait, laggard: "may still count what was used before",
+		done: "Reset the use of tenant " + t.Name + ".",
+	})
 }

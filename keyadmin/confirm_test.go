@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// looks is a registry that answers each look with the next of its lists, and the last one from then on. A nil list is a
+// database that does not answer.
+type looks [][]keystore.Gateway
+
+func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
+	list := (*l)[0]
+	if len(*l) > 1 {
+		*l = (*l)[1:]
+	}
+	if list == nil {
+		return nil, errors.New("keystore: list gateways: database unavailable")
+	}
+	return list, nil
+}
+
+func TestConfirm(t *testing.T) {
+	const change = 7
+	at := func(id string, applied keystore.Change, age int64) keystore.Gateway {
+		return keystore.Gateway{ID: id, AdminAddress: "10.0.0." + id[3:] + ":9090", Applied: applied, Age: age}
+	}
+	fencing := func(g keystore.Gateway, maxAge int64) keystore.Gateway {
+		g.MaxAge = maxAge
+		return g
+	}
+	type list = []keystore.Gateway
+	const laggard = "may still accept this key"
+	forget := "\nOne that is gone for good must be forgotten: keyadmin gateway forget "
+	for _, c := range []struct {
+		name  string
+		looks looks
+		wait  time.Duration
+		code  exitCode
+		want  string
+	}{
+		{"no gateway", looks{list{}}, 0, exitDone, "no gateway is registered, so none has to confirm"},
+		{
+			"all at once",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 9, 1), at("gw-3", 7, 1)}},
+			0, exitDone, "confirmed by 3 of 3 gateways in 0 ms",
+		},
+		{
+			"one after the other",
+			looks{list{at("gw-1", 6, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 7, 1)}},
+			5 * time.Second, exitDone, "confirmed by 2 of 2 gateways in 6 ms",
+		},
+		{
+			"one is stopped",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 6, 43_000), at("gw-3", 7, 1)}},
+			5 * time.Second, exitUnconfirmed,
+			"done, but confirmed by only 2 of 3 gateways after 5 s:\n  gw-2 (10.0.0.2), last seen 43 s ago, " + laggard + forget + "gw-2",
+		},
+		{
+			"one that is silent has applied it",
+			looks{list{at("gw-1", 7, 43_000)}},
+			5 * time.Second, exitDone, "confirmed by 1 of 1 gateways in 0 ms",
+		},
+		{
+			"one begins meanwhile",
+			looks{list{at("gw-1", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 0, 1)}},
+			100 * time.Millisecond, exitUnconfirmed,
+			"done, but confirmed by only 1 of 2 gateways after 100 ms:\n  gw-2 (10.0.0.2), still starting, " + laggard + forget + "gw-2",
+		},
+		{
+			"one signs off meanwhile",
+			looks{list{at("gw-1", 7, 1), at("gw-2", 6, 1)}, list{at("gw-1", 7, 1)}},
+			5 * time.Second, exitDone, "confirmed by 1 of 1 gateways in 2 ms",
+		},
+		{
+			"one is not yet fenced",
+			looks{list{fencing(at("gw-1", 6, 11_000), 10_000)}},
+			0, exitUnconfirmed,
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 11 s ago, " + laggard + forget + "gw-1",
+		},
+		{
+			"one is fenced",
+			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 11_001), 10_000)}},
+			0, exitDone,
+			"confirmed by 1 of 2 gateways in 0 ms\n  gw-2 (10.0.0.2), last seen 11 s ago, is fenced: it refuses every call until it has caught up",
+		},
+		{
+			"a fenced one is no laggard",
+			looks{list{at("gw-1", 6, 180_000), fencing(at("gw-2", 6, 11_001), 10_000)}},
+			0, exitUnconfirmed,
+			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + forget + "gw-1",
+		},
+		{
+			"the database fails for a moment",
+			looks{nil, nil, list{at("gw-1", 7, 1)}},
+			5 * time.Second, exitDone, "confirmed by 1 of 1 gateways in 6 ms",
+		},
+		{
+			"the database is gone",
+			looks{list{at("gw-1", 6, 1)}, nil},
+			time.Second, exitUnconfirmed,
+			"done, but not confirmed, since the gateways' progress cannot be read: list gateways: database unavailable",
+		},
+		{
+			"one that listens everywhere",
+			looks{list{{ID: "gw-1", AdminAddress: "[::]:9090", Applied: 6, Age: 1000}}},
+			0, exitUnconfirmed,
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, last seen 1 s ago, " + laggard + forget + "gw-1",
+		},
+		{
+			"hostile names",
+			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07"}}},
+			0, exitUnconfirmed,
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), still starting, " + laggard + forget + "gw?[2J",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.UnixMilli(0)
+			var stdout, stderr bytes.Buffer
+			a := &app{stdio: stdio{
+				Out: &stdout, Err: &stderr, Clock: func() time.Time { return now },
+				Sleep: func(_ context.Context, d time.Duration) error {
+					now = now.Add(d)
+					return nil
+				},
+			}}
+			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: c.wait, laggard: laggard}))
+			if got := strings.TrimSuffix(stderr.String(), "\n"); code != c.code || got != c.want || stdout.Len() != 0 {
+				t.Errorf("exit %d, want %d\n got: %s\nwant: %s", code, c.code, got, c.want)
+			}
+			if waited := now.Sub(time.UnixMilli(0)); waited > c.wait {
+				t.Errorf("waited %v of %v", waited, c.wait)
+			}
+		})
+	}
+}
+
+// Whoever interrupts the waiting is still told who may not know.
+func TestInterruptedConfirm(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	a := &app{stdio: stdio{Err: &stderr, Clock: time.Now, Sleep: func(ctx context.Context, d time.Duration) error {
+		cancel()
+		return sleep(ctx, time.Hour)
+	}}}
+	behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1}}}
+	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: time.Hour, laggard: "may still accept this key"}))
+	if code != exitUnconfirmed || !strings.Contains(stderr.String(), "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
+		t.Errorf("exit %d\n%s", code, stderr.String())
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// The built program, as scripts use it: streams, exit codes, and nothing that waits for a person.
+func TestBinary(t *testing.T) {
+	path := testkit.Build(t, "petgate/keyadmin")
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		env := []string{"DATABASE_URL=" + url, "USER=script"}
+		keyadmin := func(stdin string, args ...string) (string, string, int) {
+			t.Helper()
+			var stdout, stderr bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), path, args...)
+			cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, strings.NewReader(stdin), &stdout, &stderr
+			var exit *exec.ExitError
+			if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
+		}
+		want := func(code int, stdin string, args ...string) string {
+			t.Helper()
+			stdout, stderr, got := keyadmin(stdin, args...)
+			if got != code {
+				t.Fatalf("keyadmin %s: exit %d, want %d\n%s%s", quoted(args), got, code, stdout, stderr)
+			}
+			return stdout
+		}
+		want(1, "", "tenant", "list")
+		want(0, "", "migrate")
+		want(2, "", "tenant", "list", "-o", "xml")
+		want(0, "", "tenant", "create", "acme")
+		token := want(0, "", "key", "create", "acme", "--name", "ci")
+		if !strings.HasPrefix(token, "ptg_live_") || strings.Count(token, "\n") != 1 {
+			t.Fatalf("key create prints %q", token)
+		}
+		var key struct{ ID, Token, TenantID, Name string }
+		if err := json.Unmarshal([]byte(want(0, token, "key", "whoami", "--output", "json")), &key); err != nil {
+			t.Fatal(err)
+		}
+		if key.Name != "ci" || key.Token != "" || !strings.HasPrefix(key.ID, "key_") || !strings.HasPrefix(key.TenantID, "ten_") {
+			t.Errorf("key whoami = %+v", key)
+		}
+		if err := json.Unmarshal([]byte(want(0, "", "key", "create", "acme", "-o", "json")), &key); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(key.Token, "ptg_live_") || !strings.HasPrefix(key.ID, "key_") || !strings.HasPrefix(key.TenantID, "ten_") {
+			t.Errorf("key create = %+v", key)
+		}
+
+		// A gateway that never answers: the waiting ends with an interrupt, and says so.
+		s := newShell(t, url)
+		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
+		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--wait", "10m")
+		testkit.Eventually(t, 10*time.Second, "the key is revoked", func() bool {
+			return strings.Contains(p.Stderr.String(), "Revoked key "+key.ID)
+		})
+		p.Signal(os.Interrupt)
+		if code := p.ExitCode(t); code != int(exitUnconfirmed) {
+			t.Errorf("exit %d after an interrupt, want %d", code, exitUnconfirmed)
+		}
+		if got := p.Stderr.String(); !strings.Contains(got, "gw-1 (10.0.0.5), still starting, may still accept this key") {
+			t.Errorf("after an interrupt it says:\n%s", got)
+		}
+		want(3, "", "key", "revoke", key.ID, "--wait", "0")
+		want(0, "", "gateway", "forget", "gw-1")
+		want(0, "", "key", "revoke", key.ID)
+	})
+}

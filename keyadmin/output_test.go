@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+)
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out,
+		func(head string) string { return "<" + head + ">" })
+	want := "<NAME      ><N>\n" +
+		"é         1\n" +
+		"a?[31m?b  22\n" +
+		"?evil     3\n"
+	if out.String() != want {
+		t.Errorf("table:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 ms", 14 * time.Millisecond: "14 ms", 999 * time.Millisecond: "999 ms", time.Second: "1 s", 119 * time.Second: "119 s",
+		2 * time.Minute: "2 min", 3 * time.Hour: "3 h", 49 * time.Hour: "2 days",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("span(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -999: "-999"} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) = %q, want %q", n, got, want)
+		}
+	}
+	if got := instant(0) + instant(1772366400999); got != "2026-03-01T12:00:00Z" {
+		t.Errorf("instant = %q", got)
+	}
+	if got := instantUp(1772366400001) + instantUp(1772366400000); got != "2026-03-01T12:00:01Z2026-03-01T12:00:00Z" {
+		t.Errorf("instantUp = %q", got)
+	}
+	for address, want := range map[string]string{
+		"10.0.0.5:9090": "10.0.0.5:9090", ":9090": "localhost:9090", "0.0.0.0:9090": "localhost:9090", "[::]:9090": "localhost:9090",
+		"[::1]:9090": "[::1]:9090", "gw-1:9090": "gw-1:9090", "nonsense": "nonsense",
+	} {
+		if got := reachable(address); got != want {
+			t.Errorf("reachable(%q) = %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestReadToken(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for _, c := range []struct {
+		name, stdin, want string
+	}{
+		{"a line", "token\n", "token"},
+		{"no newline", "token", "token"},
+		{"Windows", "token\r\n", "token"},
+		{"pasted", "\n\n \t token \t\nrest\n", "token"},
+		{"nothing", "", ""},
+		{"blank", " \n\t\n", ""},
+		{"endless", strings.Repeat("x", 10*tokenBytesMax), strings.Repeat("x", tokenBytesMax)},
+	} {
+		a := &app{stdio: stdio{In: strings.NewReader(c.stdin)}}
+		got, err := a.token()
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: token = %q, %v", c.name, got, err)
+		}
+	}
+	a := &app{stdio: stdio{In: iotest.ErrReader(broken)}}
+	if _, err := a.token(); !errors.Is(err, broken) {
+		t.Errorf("token from a broken pipe: %v", err)
+	}
+	a = &app{stdio: stdio{InTerminal: true, Err: &bytes.Buffer{}, Secret: func() ([]byte, error) { return nil, broken }}}
+	if _, err := a.token(); !errors.Is(err, broken) {
+		t.Errorf("token from a broken terminal: %v", err)
+	}
+}
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		if err := sleep(t.Context(), time.Minute); err != nil || time.Since(begin) != time.Minute {
+			t.Errorf("sleep = %v after %v", err, time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin = time.Now()
+		if err := sleep(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+			t.Errorf("interrupted sleep = %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// What cannot be written is a failure, not a silent success: a token that nobody saw is lost.
+func TestBrokenOutput(t *testing.T) {
+	a := &app{stdio: stdio{Out: brokenWriter{}}, cli: &cli{Output: "json"}}
+	if err := a.printSecret(keyView{}, "token"); err == nil {
+		t.Error("JSON to a broken pipe is no error")
+	}
+	a.cli.Output = "table"
+	if err := a.printSecret(keyView{}, "token"); err == nil {
+		t.Error("a token to a broken pipe is no error")
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
