@@ -234,6 +234,10 @@ func (c *collector) IsBool() bool { return c.isBool }
 // Decode implements kong.Mapper.
 func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 	given := ctx.Scan.Peek()
+	if given.String() == "" && target.Kind() == reflect.Slice {
+		ctx.Scan.Pop() // NAME= is an empty list, not a list of one empty value
+		return nil
+	}
 	err := c.inner.Decode(ctx, target)
 	if err == nil {
 		return nil

@@ -50,6 +50,13 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+func TestEmptyList(t *testing.T) {
+	t.Setenv("TEST_PROXIES", "")
+	if s, _, done, _, errs := load(); done || len(s.Proxies) != 0 {
+		t.Errorf("%+v, %s", s, errs)
+	}
+}
+
 func TestEveryProblemIsNamed(t *testing.T) {
 	t.Setenv("TEST_BAN_AFTER", "many")
 	t.Setenv("TEST_PROXIES", "10.0.0.0/8,nonsense")

@@ -1,0 +1,214 @@
+package docker_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	yaml "github.com/oasdiff/yaml3"
+
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+// compose is the part of docker-compose.yml that the tests look at.
+type compose struct {
+	Services map[string]struct {
+		Image       string
+		Build       *struct{ Context, Dockerfile, Target string }
+		Environment map[string]string
+		Ports       []string
+		Command     []string
+		Volumes     []string
+		Healthcheck *struct{ Test []string }
+		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+		Profiles    []string
+	}
+	Volumes map[string]any
+}
+
+func load(t *testing.T) compose {
+	t.Helper()
+	var c compose
+	if err := yaml.Unmarshal([]byte(read(t, "../../docker-compose.yml")), &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Services) < 8 {
+		t.Fatalf("docker-compose.yml has %d services", len(c.Services))
+	}
+	return c
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	named      = regexp.MustCompile(`\$([A-Z][A-Z0-9_]+)`)
+	secretName = regexp.MustCompile(`(?m)^  ([A-Z][A-Z0-9_]+)$`)
+)
+
+// declared returns the environment names that a program's settings declare: its help is written from them.
+func declared(t *testing.T, program string) []string {
+	t.Helper()
+	p := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--help")
+	if code := p.ExitCode(t); code != 0 {
+		t.Fatalf("%s --help: exit code %d\n%s", program, code, p.Stderr)
+	}
+	var names []string
+	for _, match := range named.FindAllStringSubmatch(p.Stdout.String(), -1) {
+		names = append(names, match[1])
+	}
+	for _, match := range secretName.FindAllStringSubmatch(p.Stdout.String(), -1) {
+		names = append(names, match[1], match[1]+"_FILE")
+	}
+	return names
+}
+
+func TestEveryEnvironmentNameIsDeclared(t *testing.T) {
+	known := make(map[string][]string)
+	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
+		known[program] = declared(t, program)
+		if !slices.Contains(known[program], "DATABASE_URL") {
+			t.Errorf("%s --help does not name DATABASE_URL: %v", program, known[program])
+		}
+	}
+	checked := 0
+	for name, s := range load(t).Services {
+		if s.Build == nil {
+			continue
+		}
+		for variable := range s.Environment {
+			checked++
+			if !slices.Contains(known[s.Build.Target], variable) {
+				t.Errorf("%s sets %s, which %s does not declare", name, variable, s.Build.Target)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d names were checked", checked)
+	}
+}
+
+func TestHealthChecksCallExistingPaths(t *testing.T) {
+	admin := service.NewAdmin(slog.New(slog.DiscardHandler))
+	checked := 0
+	for name, s := range load(t).Services {
+		listen := s.Environment["GATEWAY_ADMIN_LISTEN"] + s.Environment["PETSVC_ADMIN_LISTEN"]
+		if listen == "" {
+			continue
+		}
+		if s.Healthcheck == nil {
+			t.Errorf("%s has no health check", name)
+			continue
+		}
+		checked++
+		u, err := url.Parse(s.Healthcheck.Test[len(s.Healthcheck.Test)-1])
+		if err != nil || u.Host != listen {
+			t.Errorf("%s is checked at %v (%v), but its admin port is %s", name, u, err, listen)
+			continue
+		}
+		w := httptest.NewRecorder()
+		admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, u.Path, nil))
+		if u.Path != "/readyz" || w.Code == http.StatusNotFound {
+			t.Errorf("%s is checked at %s: the admin port answers %d", name, u.Path, w.Code)
+		}
+	}
+	if checked != 3 {
+		t.Errorf("%d programs are checked, want two gateways and petsvc", checked)
+	}
+}
+
+func TestOnlyGatewaysPublishPorts(t *testing.T) {
+	published := 0
+	for name, s := range load(t).Services {
+		if len(s.Ports) == 0 {
+			continue
+		}
+		published++
+		_, listens, _ := strings.Cut(s.Environment["GATEWAY_LISTEN"], ":")
+		if s.Build == nil || s.Build.Target != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) {
+			t.Errorf("%s publishes %v", name, s.Ports)
+		}
+	}
+	if published != 2 {
+		t.Errorf("%d services publish a port, want two gateways", published)
+	}
+}
+
+func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
+	line := func(path, start string) string {
+		for text := range strings.Lines(read(t, path)) {
+			if at := strings.Index(text, "CGO_ENABLED=0 go build"); at >= 0 && strings.HasPrefix(text, start) {
+				return strings.TrimSpace(strings.ReplaceAll(text[at:], "$$", "$"))
+			}
+		}
+		t.Fatalf("%s has no go build line", path)
+		return ""
+	}
+	image, local := line("Dockerfile", "RUN "), line("../../Makefile", "\t")
+	if image != local {
+		t.Errorf("the image is built by\n%s\nand make build does\n%s", image, local)
+	}
+	dockerfile := read(t, "Dockerfile")
+	for name, s := range load(t).Services {
+		if s.Build == nil {
+			continue
+		}
+		if s.Build.Dockerfile != "deploy/docker/Dockerfile" || s.Build.Context != "." ||
+			!strings.Contains(dockerfile, " AS "+s.Build.Target+"\n") {
+			t.Errorf("%s is built from %+v, which does not exist", name, *s.Build)
+		}
+	}
+	if !strings.Contains(dockerfile, "\nUSER petgate\n") {
+		t.Error("the images run as root")
+	}
+}
+
+// With --wait, a one-shot service that nobody waits for would count as a failure when it ends.
+func TestOneShotsAreWaitedFor(t *testing.T) {
+	services := load(t).Services
+	for _, name := range []string{"secrets", "migrate"} {
+		waited := false
+		for _, s := range services {
+			waited = waited || len(s.Profiles) == 0 && s.DependsOn[name].Condition == "service_completed_successfully"
+		}
+		if !waited {
+			t.Errorf("no service waits for %s to complete", name)
+		}
+	}
+}
+
+func TestDataIsKept(t *testing.T) {
+	c := load(t)
+	redis := strings.Join(c.Services["redis"].Command, " ")
+	for _, want := range []string{"appendonly yes", "maxmemory-policy noeviction"} {
+		if !strings.Contains(redis, want) {
+			t.Errorf("redis is not started with %s", want)
+		}
+	}
+	for name, s := range c.Services {
+		for _, mount := range s.Volumes {
+			volume, _, _ := strings.Cut(mount, ":")
+			if _, ok := c.Volumes[volume]; !ok {
+				t.Errorf("%s mounts %s, which is no declared volume", name, volume)
+			}
+		}
+		for variable, value := range s.Environment {
+			if strings.HasSuffix(variable, "PASSWORD") || strings.HasSuffix(variable, "SECRET") || strings.Contains(value, "@") {
+				t.Errorf("%s publishes a secret: %s", name, variable)
+			}
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package archtest keeps the import rules: which package may know which. They are data, checked by a test against what
+// `go list -json` says of the module.
+package archtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const module = "petgate/"
+
+// Package is the part of `go list -json` that the rules look at.
+type Package struct {
+	ImportPath                         string
+	Dir                                string
+	Imports, TestImports, XTestImports []string
+	GoFiles                            []string
+}
+
+// Rule forbids imports. A pattern is an import path, or the beginning of one followed by "...".
+type Rule struct {
+	Why     string
+	Of      []string // importers that it binds
+	Except  []string // importers that it leaves alone
+	Forbids []string
+	Allows  []string // what Forbids does not mean
+	Tests   bool     // it binds test files as well
+
+	violation [2]string // an importer and an import that break it: the tests prove that it is noticed
+}
+
+var programs = []string{module + "gateway/...", module + "petsvc/...", module + "keyadmin/..."}
+
+// products is what is delivered; bench is a laboratory, where foreign parts are the point.
+var products = append([]string{module + "shared/...", module + "deploy/..."}, programs...)
+
+// Rules are the import rules of the module.
+var Rules = []Rule{
+	{
+		Why: "programs never import one another: the gateway",
+		Of:  programs[:1], Forbids: programs[1:], Tests: true,
+		violation: [2]string{module + "gateway/edge", module + "petsvc/pets"},
+	},
+	{
+		Why: "programs never import one another: petsvc",
+		Of:  programs[1:2], Forbids: []string{programs[0], programs[2]}, Tests: true,
+		violation: [2]string{module + "petsvc", module + "gateway/edge"},
+	},
+	{
+		Why: "programs never import one another: keyadmin",
+		Of:  programs[2:], Forbids: programs[:2], Tests: true,
+		violation: [2]string{module + "keyadmin", module + "gateway/directory"},
+	},
+	{
+		Why: "shared never imports a program, nor what deploys them",
+		Of:  []string{module + "shared/..."}, Forbids: append([]string{module + "deploy/..."}, programs...), Tests: true,
+		violation: [2]string{module + "shared/api", module + "petsvc/pets"},
+	},
+	{
+		Why: "core is pure: it imports core and packages without I/O, clock, log or randomness of their own",
+		Of:  []string{module + "shared/core/..."}, Forbids: []string{"..."},
+		Allows: []string{
+			module + "shared/core/...",
+			"cmp", "crypto/sha256", "encoding/base32", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter", "maps",
+			"math", "math/bits", "net/netip", "regexp", "slices", "strconv", "strings", "time", "unicode/utf8",
+		},
+		violation: [2]string{module + "shared/core/quota", "os"},
+	},
+	{
+		Why: "SQL drivers and migrations are shared/database's matter",
+		Of:  products, Except: []string{module + "shared/database", module + "shared/testkit/..."},
+		Forbids:   []string{"github.com/lib/pq/...", "modernc.org/sqlite/...", "github.com/pressly/goose/..."},
+		violation: [2]string{module + "shared/keystore", "github.com/lib/pq"},
+	},
+	{
+		Why: "Redis is shared/limitstore's matter",
+		Of:  products, Except: []string{module + "shared/limitstore", module + "shared/testkit/..."},
+		Forbids:   []string{"github.com/redis/...", "github.com/go-redis/..."},
+		violation: [2]string{module + "gateway/edge", "github.com/redis/go-redis/v9"},
+	},
+	{
+		Why: "HTTP by fasthttp stays at the two servers and the Error body",
+		Of:  products, Except: []string{module + "gateway/edge", module + "petsvc/pets", module + "shared/api"},
+		Forbids:   []string{"github.com/valyala/fasthttp/...", "github.com/fasthttp/..."},
+		violation: [2]string{module + "gateway/node", "github.com/valyala/fasthttp"},
+	},
+	{
+		Why: "petsvc knows nothing of keys and limits",
+		Of:  []string{module + "petsvc/..."}, Tests: true,
+		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "shared/limitstore"},
+		violation: [2]string{module + "petsvc/pets", module + "shared/keystore"},
+	},
+	{
+		Why: "testing packages stay out of products",
+		Of:  products, Except: []string{module + "shared/testkit/..."},
+		Forbids:   []string{"testing", module + "shared/testkit/...", "pgregory.net/rapid", "go.uber.org/goleak"},
+		violation: [2]string{module + "gateway/node", module + "shared/testkit/..."},
+	},
+}
+
+// Fixed are the packages that the product is built on: each must be imported by product code.
+var Fixed = []string{
+	"github.com/valyala/fasthttp", "github.com/fasthttp/router", "github.com/redis/go-redis/v9",
+	"github.com/go-redis/redis_rate/v10", "github.com/jmoiron/sqlx", "github.com/lib/pq",
+}
+
+// Violations returns a line for every import that breaks a rule.
+func Violations(packages []Package) []string {
+	var found []string
+	for _, p := range packages {
+		for _, r := range Rules {
+			if !matches(p.ImportPath, r.Of) || matches(p.ImportPath, r.Except) {
+				continue
+			}
+			imports := p.Imports
+			if r.Tests {
+				imports = slices.Concat(imports, p.TestImports, p.XTestImports)
+			}
+			for _, path := range imports {
+				if matches(path, r.Forbids) && !matches(path, r.Allows) {
+					found = append(found, fmt.Sprintf("%s imports %s: %s", p.ImportPath, path, r.Why))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// Unused returns those of Fixed that no product code imports.
+func Unused(packages []Package) []string {
+	var unused []string
+	for _, fixed := range Fixed {
+		if !slices.ContainsFunc(packages, func(p Package) bool {
+			return isProduct(p.ImportPath) && slices.Contains(p.Imports, fixed)
+		}) {
+			unused = append(unused, fixed)
+		}
+	}
+	return unused
+}
+
+func isProduct(path string) bool {
+	return matches(path, products) && !matches(path, []string{module + "shared/testkit/..."})
+}
+
+func matches(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		start, open := strings.CutSuffix(pattern, "...")
+		return path == strings.TrimSuffix(start, "/") || open && strings.HasPrefix(path, start)
+	})
+}
