@@ -1,0 +1,109 @@
+package edge
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"petgate/shared/api"
+)
+
+// accessLog writes a line for each exchange, in the shape of slog's JSON. Exchanges append to a buffer, and one goroutine
+// writes what has gathered: a system call a line would be a tenth of a request's cost.
+type accessLog struct {
+	to  io.Writer
+	log *slog.Logger
+
+	mu       sync.Mutex
+	gathered []byte
+	wake     chan struct{}
+	done     chan struct{}
+}
+
+// accessBytesMax bounds what waits for a slow writer; lines that exceed it are dropped.
+const accessBytesMax = 8 << 20
+
+func newAccessLog(to io.Writer, log *slog.Logger) *accessLog {
+	l := &accessLog{to: to, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+func (l *accessLog) run() {
+	defer close(l.done)
+	var writing []byte
+	for range l.wake {
+		l.mu.Lock()
+		writing, l.gathered = l.gathered, writing[:0]
+		l.mu.Unlock()
+		if _, err := l.to.Write(writing); err != nil {
+			l.log.Error("write access log", "error", err)
+		}
+		if cap(writing) > 1<<20 {
+			writing = nil
+		}
+	}
+}
+
+// close writes what has gathered.
+func (l *accessLog) close() {
+	l.mu.Lock()
+	if l.wake != nil {
+		close(l.wake)
+		l.wake = nil
+	}
+	l.mu.Unlock()
+	<-l.done
+}
+
+func (l *accessLog) write(x *exchange, took time.Duration) {
+	x.line = appendAccess(x.line[:0], x, took)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wake == nil || len(l.gathered) > accessBytesMax {
+		return
+	}
+	l.gathered = append(l.gathered, x.line...)
+	select {
+	case l.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// loggedPathBytesMax cuts off what a line shows of a path.
+const loggedPathBytesMax = 256
+
+// appendAccess appends the line. Everything that a client chose is written as a JSON string. A query is not shown, nor a method
+// or path that seems to hold a token: clients put secrets into both.
+func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
+	dst = append(dst, `{"time":"`...)
+	dst = time.UnixMilli(x.now).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","requestId":`...), x.id)
+	if x.client.IsValid() {
+		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
+	}
+	if method := x.head.method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
+		dst = api.AppendString(append(dst, `,"method":`...), method)
+	}
+	if path := x.head.path; len(path) > 0 {
+		if bytes.Contains(path, tokenMark) {
+			path = []byte("withheld")
+		}
+		dst = api.AppendString(append(dst, `,"path":`...), path[:min(len(path), loggedPathBytesMax)])
+	}
+	if x.route != nil {
+		dst = api.AppendString(append(dst, `,"operation":`...), x.route.ID)
+	}
+	if x.hasKey {
+		dst = append(x.entry.Tenant.AppendTo(append(dst, `,"tenant":"`...)), '"')
+		dst = append(x.entry.Key.AppendTo(append(dst, `,"key":"`...)), '"')
+	}
+	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.rc.Response.StatusCode()), 10)
+	dst = append(append(append(dst, `,"outcome":"`...), x.refusal.reason.outcome()...), '"')
+	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(len(x.rc.Response.Body())), 10)
+	dst = strconv.AppendInt(append(dst, `,"micros":`...), took.Microseconds(), 10)
+	return append(dst, "}\n"...)
+}

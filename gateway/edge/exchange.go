@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"petgate/gateway/directory"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// exchange is one request and its response: what each stage leaves for the next. It is pooled; its slices keep their room.
+type exchange struct {
+	rc        *fasthttp.RequestCtx // valid until finish returns
+	wire      *wire
+	startedAt time.Time // by the machine's clock: for durations and deadlines
+	now       int64     // by the injected clock, Unix ms: for everything that a client is told
+
+	block  []byte // the request's head as it came
+	head   head
+	body   []byte
+	broken refusal // why the request could not be read
+
+	id      []byte // the request's ID
+	idRoom  [32]byte
+	client  netip.Addr
+	token   []byte
+	env     apikey.Environment
+	hasSlot bool
+
+	hasKey  bool // entry is valid
+	entry   directory.Entry
+	guard   limitstore.GuardState // valid where there is no key
+	verdict quota.Verdict         // valid where there is one: what meter decided, or the last known figures
+	isTaken bool                  // one request was charged
+
+	strikesLeft int   // until a ban
+	bannedUntil int64 // ms; 0 = not banned
+	route       *route
+	allow       string // methods of the path, where it does not allow this one
+
+	sent    []byte // the request as the upstream gets it
+	link    *link  // the upstream's connection while it is in use
+	answer  answer
+	tried   uint8 // attempts with an upstream
+	refusal refusal
+
+	limited api.Limited
+	text    []byte // for header values
+	line    []byte // for the Error body, then for the access log
+}
+
+// exchangePool keeps exchanges between requests.
+type exchangePool struct{ sync.Pool }
+
+func (p *exchangePool) get(w *wire) *exchange {
+	x, ok := p.Get().(*exchange)
+	if !ok {
+		x = &exchange{}
+	}
+	x.wire = w
+	return x
+}
+
+// pooledBytesMax is the largest buffer that a pooled exchange keeps.
+const pooledBytesMax = 64 << 10
+
+func (p *exchangePool) put(x *exchange) {
+	x.head.reset()
+	x.answer.reset()
+	*x = exchange{
+		head: x.head, answer: x.answer, block: x.block[:0], body: x.body[:0], text: x.text[:0], line: x.line[:0],
+		sent: x.sent[:0],
+	}
+	if cap(x.sent) > pooledBytesMax || cap(x.body) > pooledBytesMax {
+		x.sent, x.body = nil, nil
+	}
+	p.Put(x)
+}
+
+// tokenMark is how tokens begin: what holds it is not logged.
+var tokenMark = []byte("ptg_")
+
+// The shortest and the longest request ID that a client may choose.
+const (
+	idBytesMin = 8
+	idBytesMax = 64
+)
+
+// setID takes the client's request ID if it can do no harm in a log or a header, and is no token by mistake, and else draws
+// one. It only tells requests apart, so a fast generator will do.
+func (x *exchange) setID() {
+	id := x.head.requestID
+	if len(id) >= idBytesMin && len(id) <= idBytesMax && all(id, idByte) && !bytes.Contains(id, tokenMark) {
+		x.id = id
+		return
+	}
+	x.id = appendRandom(x.idRoom[:0], 2)
+}
+
+// appendRandom appends words of 16 random hexadecimal digits.
+func appendRandom(dst []byte, words int) []byte {
+	for range words {
+		var raw [8]byte
+		for n, i := rand.Uint64(), 0; i < len(raw); i++ {
+			raw[i] = byte(n)
+			n >>= 8
+		}
+		dst = hex.AppendEncode(dst, raw[:])
+	}
+	return dst
+}

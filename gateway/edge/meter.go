@@ -1,0 +1,127 @@
+package edge
+
+import (
+	"strconv"
+	"sync"
+
+	"petgate/shared/core/ban"
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free;
+// what it takes is not given back, whatever the answer.
+func (e *Edge) meter(x *exchange) refusal {
+	ask := limitstore.Ask{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
+	verdict, err := e.quotas.Take(ask)
+	if err != nil {
+		return refusal{reason: limitsUnavailable}
+	}
+	x.verdict = verdict
+	if verdict.Granted > 0 {
+		x.isTaken = true
+		return refusal{}
+	}
+	return e.exceeded(x)
+}
+
+// exceeded refuses, and tells the ban rule of it.
+func (e *Edge) exceeded(x *exchange) refusal {
+	r := refusal{reason: minuteQuotaExceeded}
+	if x.verdict.Violated() == quota.Day {
+		r.reason = dayQuotaExceeded
+	}
+	if e.cfg.BanRule.After <= 0 {
+		return r
+	}
+	promised := x.now + max(0, x.verdict.RetryAt()-x.verdict.At)
+	out := e.strikes.refused(x.entry.Key, x.now, promised)
+	x.strikesLeft, x.bannedUntil = out.StrikesUntilBan, out.BannedUntil
+	text := append(x.text[:0], r.reason.row().message...)
+	if out.BannedUntil != 0 {
+		e.metrics.bans.Inc()
+		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
+		text = append(text, ". The API key kept calling against its refusals, and is banned until then"...)
+	} else {
+		text = append(text, ". The API key is banned for a while after "...)
+		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
+		text = append(text, " more calls before that, at most"...)
+	}
+	x.text = text
+	r.message = string(text)
+	return r
+}
+
+const banReason = "kept calling against its refusals"
+
+// strikes is what this gateway remembers of the keys that it refused: one small record a key, bounded in number.
+type strikes struct {
+	rule   ban.Rule
+	shards [strikeShards]strikeShard
+}
+
+const (
+	strikeShards = 64
+	// strikeRecordsMax bounds a shard. Only keys over their quota have a record, so that more than this many of them (262,144
+	// in all) at a time is not expected; were it so, the records of some would begin anew.
+	strikeRecordsMax = 4096
+)
+
+type strikeShard struct {
+	sync.Mutex
+	records map[id.Key]*ban.Record
+}
+
+func newStrikes(rule ban.Rule) *strikes {
+	s := &strikes{rule: rule}
+	for i := range s.shards {
+		s.shards[i].records = make(map[id.Key]*ban.Record)
+	}
+	return s
+}
+
+// A key's ID is random: any of its bytes spreads keys evenly.
+func (s *strikes) shard(k id.Key) *strikeShard { return &s.shards[k[len(k)-1]%strikeShards] }
+
+// refused notes a refusal of k by a quota.
+func (s *strikes) refused(k id.Key, now, promised int64) ban.Outcome {
+	shard := s.shard(k)
+	shard.Lock()
+	defer shard.Unlock()
+	rec := shard.records[k]
+	if rec == nil {
+		if len(shard.records) >= strikeRecordsMax {
+			shard.sweep(s.rule, now)
+		}
+		rec = &ban.Record{}
+		shard.records[k] = rec
+	}
+	return s.rule.Refused(rec, now, promised)
+}
+
+// served notes that an admitted request of k is answered.
+func (s *strikes) served(k id.Key, now int64) {
+	shard := s.shard(k)
+	shard.Lock()
+	if rec := shard.records[k]; rec != nil {
+		s.rule.Served(rec, now)
+	}
+	shard.Unlock()
+}
+
+// sweep makes room: it forgets what changes nothing, or, if there is nothing such, any record.
+func (s *strikeShard) sweep(rule ban.Rule, now int64) {
+	for k, rec := range s.records {
+		if rule.Idle(rec, now) {
+			delete(s.records, k)
+		}
+	}
+	if len(s.records) < strikeRecordsMax {
+		return
+	}
+	for k := range s.records {
+		delete(s.records, k)
+		return
+	}
+}

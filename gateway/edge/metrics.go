@@ -1,0 +1,72 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics are what the edge counts. No label names a tenant, a key, a path or an address: their number is not ours to bound.
+type metrics struct {
+	requests  [reasons]prometheus.Counter
+	responses [6]prometheus.Counter // by the first digit of the status
+	seconds   prometheus.Histogram
+	retries   prometheus.Counter
+	bans      prometheus.Counter
+	shed      prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
+	make := promauto.With(reg)
+	requests := make.NewCounterVec(prometheus.CounterOpts{
+		Name: "gateway_requests_total",
+		Help: "Requests by outcome: ok, or the code of the refusal. Answers of the service count as ok, whatever their status.",
+	}, []string{"outcome"})
+	responses := make.NewCounterVec(prometheus.CounterOpts{
+		Name: "gateway_responses_total",
+		Help: "Responses by class of status: 2xx, 3xx, 4xx, 5xx.",
+	}, []string{"class"})
+	m := &metrics{
+		seconds: make.NewHistogram(prometheus.HistogramOpts{
+			Name:    "gateway_request_seconds",
+			Help:    "Time from a request's last byte to its response, of all requests.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
+		retries: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_upstream_retries_total",
+			Help: "Second attempts, after an upstream closed a connection that had served before.",
+		}),
+		bans: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_bans_total",
+			Help: "Bans that this gateway imposed.",
+		}),
+		shed: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_connections_shed_total",
+			Help: "Connections closed without a word, as even those being refused were too many.",
+		}),
+	}
+	for r := range m.requests {
+		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
+	}
+	for class := 2; class < len(m.responses); class++ {
+		m.responses[class] = responses.WithLabelValues(string('0'+rune(class)) + "xx")
+	}
+	gauge := func(name, help string, value func() float64) {
+		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	gauge("gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
+	gauge("gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
+	gauge("gateway_upstreams_ejected", "Upstreams that get nothing for a while, as they failed.", func() float64 {
+		return float64(e.ejected(time.Now()))
+	})
+	return m
+}
+
+func (m *metrics) observe(x *exchange, took time.Duration) {
+	m.requests[x.refusal.reason].Inc()
+	if class := x.rc.Response.StatusCode() / 100; class < len(m.responses) && m.responses[class] != nil {
+		m.responses[class].Inc()
+	}
+	m.seconds.Observe(took.Seconds())
+}

@@ -1,0 +1,202 @@
+package edge
+
+import (
+	"petgate/shared/api"
+)
+
+// reason is why a request is refused; the zero reason is none.
+type reason uint8
+
+// The reasons, in the order of the stages that refuse with them.
+const (
+	none reason = iota
+	badRequest
+	requestTimeout
+	bodyTooLarge
+	uriTooLong
+	expectationFailed
+	headersTooLarge
+	overloaded
+	missingKey
+	malformedKey
+	invalidKey
+	tooManyFailedAttempts
+	addressNotAllowed
+	tenantSuspended
+	quotaNotSet
+	keyBanned
+	directoryUnavailable
+	minuteQuotaExceeded
+	dayQuotaExceeded
+	limitsUnavailable
+	noSuchRoute
+	methodNotAllowed
+	insufficientScope
+	operationRemoved
+	upstreamUnreachable
+	upstreamOverloaded
+	upstreamTimeout
+	internal
+	reasons // how many there are
+)
+
+// refusal is a request's verdict: the zero value lets it pass. A stage refuses by returning one; whoever could not decide
+// at all refuses too, with a reason whose status says that it is our fault.
+type refusal struct {
+	reason  reason
+	message string // for the client, instead of the table's
+}
+
+func (r refusal) isRefused() bool { return r.reason != none }
+
+// row is what a reason is to the outside. Its code is also the label of metrics and the outcome in the access log: one
+// word from the answer to the dashboard.
+type row struct {
+	stage      string
+	status     int
+	code       string
+	message    string
+	retryAfter int64 // seconds, where nothing better is known; 0 = none
+}
+
+func (r reason) row() *row { return &table[r] }
+
+// outcome is one word for how an exchange ended: a refusal's code, or "ok" for one whose answer is the upstream's.
+func (r reason) outcome() string { return table[r].code }
+
+// table is the only place that knows what a reason looks like from outside. docs/refusals.md is printed from it.
+var table = [reasons]row{
+	none: {code: "ok"},
+
+	badRequest: {
+		stage: "accept", status: 400, code: "bad_request",
+		message: "the request is not well-formed HTTP/1.1",
+	},
+	requestTimeout: {
+		stage: "accept", status: 408, code: "request_timeout",
+		message: "the request did not arrive in time",
+	},
+	bodyTooLarge: {
+		stage: "accept", status: 413, code: "body_too_large",
+		message: "the body is larger than this service takes",
+	},
+	uriTooLong: {
+		stage: "accept", status: 414, code: "uri_too_long",
+		message: "the request target is longer than this service takes",
+	},
+	expectationFailed: {
+		stage: "accept", status: 417, code: "expectation_failed",
+		message: "the only expectation that can be met is 100-continue",
+	},
+	headersTooLarge: {
+		stage: "accept", status: 431, code: "headers_too_large",
+		message: "the header fields are more or larger than this service takes",
+	},
+	overloaded: {
+		stage: "accept", status: 503, code: "overloaded", retryAfter: 1,
+		message: "the gateway serves as many requests as it can: try again",
+	},
+
+	missingKey: {
+		stage: "identify", status: 401, code: "missing_api_key",
+		message: "send your API key as Authorization: Bearer <API_KEY>",
+	},
+	malformedKey: {
+		stage: "identify", status: 401, code: "malformed_api_key",
+		message: "the API key is malformed",
+	},
+
+	invalidKey: {
+		stage: "authenticate", status: 401, code: "invalid_api_key",
+		message: "the API key is unknown",
+	},
+	tooManyFailedAttempts: {
+		stage: "authenticate", status: 429, code: "too_many_failed_attempts",
+		message: "too many requests with unknown API keys came from your address: wait for Retry-After",
+	},
+	addressNotAllowed: {
+		stage: "authenticate", status: 403, code: "address_not_allowed",
+		message: "the API key may not be used from your address",
+	},
+	tenantSuspended: {
+		stage: "authenticate", status: 403, code: "tenant_suspended",
+		message: "the account that the API key belongs to is suspended",
+	},
+	quotaNotSet: {
+		stage: "authenticate", status: 403, code: "quota_not_set",
+		message: "no limits have been agreed for your account yet: ask your contact to set them",
+	},
+	keyBanned: {
+		stage: "authenticate", status: 429, code: "key_banned",
+		message: "the API key is banned for a while, as it kept calling against its refusals: wait for Retry-After",
+	},
+	directoryUnavailable: {
+		stage: "authenticate", status: 503, code: "directory_unavailable", retryAfter: 5,
+		message: "API keys cannot be checked at present: try again",
+	},
+
+	minuteQuotaExceeded: {
+		stage: "meter", status: 429, code: "minute_quota_exceeded",
+		message: "the requests of this minute are used up: wait for Retry-After",
+	},
+	dayQuotaExceeded: {
+		stage: "meter", status: 429, code: "day_quota_exceeded",
+		message: "the requests of this day are used up: wait for Retry-After",
+	},
+	limitsUnavailable: {
+		stage: "meter", status: 503, code: "limits_unavailable", retryAfter: 1,
+		message: "limits cannot be checked at present, and nothing was charged: try again",
+	},
+
+	noSuchRoute: {
+		stage: "route", status: 404, code: "no_such_route",
+		message: "there is no such path",
+	},
+	methodNotAllowed: {
+		stage: "route", status: 405, code: "method_not_allowed",
+		message: "the path does not allow this method: see Allow",
+	},
+	insufficientScope: {
+		stage: "route", status: 403, code: "insufficient_scope",
+		message: "the API key's scopes do not include this operation",
+	},
+	operationRemoved: {
+		stage: "route", status: 410, code: "operation_removed",
+		message: "the operation has been removed: see Link for its successor",
+	},
+
+	upstreamUnreachable: {
+		stage: "forward", status: 502, code: "upstream_unreachable",
+		message: "the service behind the gateway gave no usable answer",
+	},
+	upstreamOverloaded: {
+		stage: "forward", status: 503, code: "upstream_overloaded", retryAfter: 1,
+		message: "the service behind the gateway is busy, and the request was not sent to it: try again",
+	},
+	upstreamTimeout: {
+		stage: "forward", status: 504, code: "upstream_timeout",
+		message: "the service behind the gateway did not answer in time",
+	},
+
+	internal: {
+		stage: "finish", status: 500, code: "internal",
+		message: "the gateway failed: tell us the X-Request-Id",
+	},
+}
+
+// closes reports whether the connection ends with the answer: after a refusal by accept, what follows on it cannot be told
+// from the rest of what was refused.
+func (r reason) closes() bool { return r > none && r <= overloaded || r == internal }
+
+// body appends the refusal's Error body.
+func (r refusal) body(dst []byte, details *api.Limited) []byte {
+	row := r.reason.row()
+	e := api.Error{Code: row.code, Message: row.message, Status: row.status}
+	if r.message != "" {
+		e.Message = r.message
+	}
+	if row.status == 429 {
+		e.Details = details
+	}
+	return e.AppendJSON(dst)
+}

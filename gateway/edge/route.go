@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fasthttp/router"
+	"github.com/valyala/fasthttp"
+
+	"petgate/shared/api"
+)
+
+// route is an operation as the path of a request finds it.
+type route struct {
+	api.Operation
+	sunset int64 // ms; 0 = never
+
+	// Values of headers that tell of it; empty ones are not sent.
+	deprecation, sunsetDate, link string
+
+	needsScope string // the message for a key without the scope
+}
+
+// routes finds operations by method and path. The router's handlers only name a route: what it would do of itself
+// (redirects, OPTIONS, 405 in plain text) is never asked for.
+type routes struct {
+	router  *router.Router
+	methods []string // of any operation
+}
+
+func newRoutes(operations []api.Operation) (*routes, error) {
+	r := &routes{router: router.New()}
+	if len(operations) == 0 {
+		return nil, errors.New("there are no operations to route to")
+	}
+	for _, o := range operations {
+		one := &route{Operation: o, needsScope: "the API key needs the scope " + o.Scope.String() + " for this operation"}
+		if !o.DeprecatedAt.IsZero() {
+			one.deprecation = "@" + strconv.FormatInt(o.DeprecatedAt.Unix(), 10) // RFC 9745
+		}
+		if !o.SunsetAt.IsZero() {
+			one.sunset = o.SunsetAt.UnixMilli()
+			one.sunsetDate = o.SunsetAt.UTC().Format(http.TimeFormat) // RFC 8594
+		}
+		if o.Successor != "" {
+			one.link = "<" + o.Successor + `>; rel="successor-version"` // RFC 5829
+		}
+		methods := []string{o.Method}
+		if o.Method == http.MethodGet {
+			methods = append(methods, http.MethodHead)
+		}
+		for _, method := range methods {
+			r.router.Handle(method, o.Path, func(rc *fasthttp.RequestCtx) { rc.Conn().(*wire).exchange.route = one })
+			if !slices.Contains(r.methods, method) {
+				r.methods = append(r.methods, method)
+			}
+		}
+	}
+	slices.Sort(r.methods)
+	return r, nil
+}
+
+// find returns what names the route, or nil. The path is matched as it was sent, byte for byte.
+func (r *routes) find(method, path string) fasthttp.RequestHandler {
+	named, _ := r.router.Lookup(method, path, nil)
+	return named
+}
+
+// allowed lists the methods of a path; it is empty for a path that has none.
+func (r *routes) allowed(path string) string {
+	var methods []string
+	for _, method := range r.methods {
+		if r.find(method, path) != nil {
+			methods = append(methods, method)
+		}
+	}
+	return strings.Join(methods, ", ")
+}
+
+// route finds the operation, and whether it still exists and the key may call it.
+func (e *Edge) route(x *exchange) refusal {
+	path := string(x.head.path)
+	named := e.routes.find(methodName(x.head.method), path)
+	if named == nil {
+		if x.allow = e.routes.allowed(path); x.allow == "" {
+			return refusal{reason: noSuchRoute}
+		}
+		return refusal{reason: methodNotAllowed}
+	}
+	named(x.rc)
+	switch {
+	case x.route.sunset != 0 && x.route.sunset <= x.now:
+		return refusal{reason: operationRemoved}
+	case !x.entry.Scopes.Has(x.route.Scope):
+		return refusal{reason: insufficientScope, message: x.route.needsScope}
+	}
+	return refusal{}
+}
+
+// methodName is the method as a string that exists already. It is empty for a method that no operation can have.
+func methodName(method []byte) string {
+	switch string(method) {
+	case http.MethodGet:
+		return http.MethodGet
+	case http.MethodHead:
+		return http.MethodHead
+	case http.MethodPost:
+		return http.MethodPost
+	case http.MethodPut:
+		return http.MethodPut
+	case http.MethodPatch:
+		return http.MethodPatch
+	case http.MethodDelete:
+		return http.MethodDelete
+	}
+	return ""
+}

@@ -1,0 +1,200 @@
+package edge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Passive health: an upstream that failed so often in a row gets nothing for a while, if another one is there.
+const (
+	failuresToEject = 3
+	ejectedFor      = 3 * time.Second
+	dialTimeout     = time.Second
+)
+
+// upstream is one instance of the service, with its connections.
+type upstream struct {
+	network, address string
+	bit              uint64 // in a set of upstreams
+	cfg              *Config
+
+	inFlight     atomic.Int64
+	failures     atomic.Int64 // in a row
+	ejectedUntil atomic.Int64 // ms by the machine's clock
+
+	mu   sync.Mutex
+	idle []*link // the one used last is the last
+}
+
+// link is a connection to an upstream. It belongs to one exchange at a time.
+type link struct {
+	net.Conn
+	upstream  *upstream
+	raw       syscall.RawConn
+	peek      func(fd uintptr) bool // made once: a closure a request would be an allocation a request
+	poll      [1]unix.PollFd
+	isQuiet   bool // what peek found
+	isUsed    bool // it has carried an exchange
+	idleSince time.Time
+	window
+}
+
+// parseUpstream reads http://host:port or unix:/path.
+func parseUpstream(text string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
+		return "unix", path, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
+		return "", "", fmt.Errorf("%q is no upstream: use http://host:port or unix:/path", text)
+	}
+	if u.Port() == "" {
+		return "tcp", net.JoinHostPort(u.Hostname(), "80"), nil
+	}
+	return "tcp", u.Host, nil
+}
+
+func newUpstream(text string, n int, cfg *Config) (*upstream, error) {
+	network, address, err := parseUpstream(text)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream{network: network, address: address, bit: 1 << n, cfg: cfg}, nil
+}
+
+// pick returns the least loaded upstream that is healthy and not among those tried, else the least loaded of the ejected
+// ones: when all are ill, to try one is better than to refuse. It returns nil when all have been tried.
+func (e *Edge) pick(tried uint64, now int64) *upstream {
+	var best *upstream
+	var bestLoad int64
+	offset := 0
+	if len(e.upstreams) > 1 {
+		offset = rand.IntN(len(e.upstreams)) // so that equals are chosen evenly
+	}
+	for i := range e.upstreams {
+		u := e.upstreams[(i+offset)%len(e.upstreams)]
+		load := u.inFlight.Load()
+		if u.ejectedUntil.Load() > now {
+			load += 1 << 32
+		}
+		if tried&u.bit == 0 && (best == nil || load < bestLoad) {
+			best, bestLoad = u, load
+		}
+	}
+	return best
+}
+
+// acquire takes an idle connection that is still good, or dials one. An idle one that the upstream has closed, or on which it
+// has said something unasked, is closed: on the former a POST would be lost, on the latter the next answer would be another
+// request's.
+func (u *upstream) acquire(deadline time.Time) (*link, error) {
+	for {
+		l := u.pop()
+		if l == nil {
+			break
+		}
+		if l.SetDeadline(deadline) == nil && l.quiet() {
+			return l, nil
+		}
+		_ = l.Close()
+	}
+	timeout := min(dialTimeout, time.Until(deadline))
+	if timeout <= 0 {
+		timeout = time.Nanosecond
+	}
+	conn, err := net.DialTimeout(u.network, u.address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{Conn: conn, upstream: u, window: window{buf: make([]byte, u.cfg.UpstreamHeaderBytesMax)}}
+	if c, ok := conn.(syscall.Conn); ok {
+		if l.raw, err = c.SyscallConn(); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	l.peek = l.look
+	if err := l.SetDeadline(deadline); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (u *upstream) pop() *link {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last := len(u.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	l := u.idle[last]
+	u.idle[last] = nil
+	u.idle = u.idle[:last]
+	return l
+}
+
+// release keeps a connection for the next exchange, and closes those that nobody needed for long.
+func (u *upstream) release(l *link, now time.Time) {
+	l.start, l.end, l.isUsed, l.idleSince = 0, 0, true, now
+	var old *link
+	u.mu.Lock()
+	if len(u.idle) > 0 && now.Sub(u.idle[0].idleSince) > u.cfg.UpstreamIdleTimeout {
+		old = u.idle[0]
+		u.idle = append(u.idle[:0], u.idle[1:]...)
+	}
+	u.idle = append(u.idle, l)
+	u.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+}
+
+// closeIdle closes all unused connections.
+func (u *upstream) closeIdle() {
+	for l := u.pop(); l != nil; l = u.pop() {
+		_ = l.Close()
+	}
+}
+
+// succeeded and failed keep the upstream's health.
+func (u *upstream) succeeded() {
+	if u.failures.Load() != 0 {
+		u.failures.Store(0)
+	}
+}
+
+func (u *upstream) failed() {
+	if u.failures.Add(1) >= failuresToEject {
+		u.failures.Store(0)
+		u.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
+	}
+}
+
+// quiet reports whether the connection is open and nothing is there to be read.
+func (l *link) quiet() bool {
+	if time.Since(l.idleSince) > l.upstream.cfg.UpstreamIdleTimeout {
+		return false
+	}
+	if l.raw == nil {
+		return true
+	}
+	return l.raw.Read(l.peek) == nil && l.isQuiet
+}
+
+// look asks the kernel without waiting; its result ends RawConn.Read's loop either way.
+func (l *link) look(fd uintptr) bool {
+	l.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	n, err := unix.Poll(l.poll[:], 0)
+	l.isQuiet = n == 0 && err == nil
+	return true
+}
