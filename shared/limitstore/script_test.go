@@ -146,6 +146,30 @@ func TestLostScript(t *testing.T) {
 	next("FLUSHALL, told of the day's use")
 }
 
+// A replica that takes over has the records, decides on from them, and is given the script when it is first asked.
+func TestFailOver(t *testing.T) {
+	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
+	before, after := dialServer(t, first), dialServer(t, second)
+	host, port, _ := strings.Cut(first.Addr, ":")
+	if err := after.ReplicaOf(background, host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := demand{Ask: ask(tenant(1), 10, 100), Want: 7}
+	v := take(t, newRedisScript(before, "over:", quota.Product), d)
+	testkit.Eventually(t, 10*time.Second, "the replica has the record", func() bool {
+		return before.Wait(background, 1, 100*time.Millisecond).Val() == 1 &&
+			after.Exists(background, "over:{"+d.Tenant.String()+"}").Val() == 1
+	})
+	first.Kill(t)
+	if err := after.ReplicaOf(background, "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	over := take(t, newRedisScript(after, "over:", quota.Product), d)
+	if over.Granted != 3 || over.Day.Used != 10 || over.Minute.RetryAt != v.Minute.ReleaseAt {
+		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
+	}
+}
+
 // What would meet every tenant alike fails the trip, and charges nobody.
 func TestServerThatCannotWrite(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
