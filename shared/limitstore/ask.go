@@ -27,15 +27,17 @@ func (d *demand) quota() quota.Demand {
 	return quota.Demand{Limits: d.Limits, Want: d.Want, Known: d.Known, Spent: d.Spent}
 }
 
-// result is a backend's answer to one demand. Err is about that tenant's record only, and then Verdict is void.
+// result is a backend's answer to one demand. Err concerns that tenant alone, and makes Verdict void: it wraps errRecord
+// where the record is spoiled, and is the trip's error where only the tenant's own node of a cluster could not be asked.
 type result struct {
 	Verdict quota.Verdict
 	Err     error
 }
 
-// backend decides all demands in one trip; results has their length. An error means that it cannot be told which of
-// them were decided. No tenant may stand in demands twice.
+// backend is where decisions are made. It is safe for concurrent use.
 type backend interface {
+	// decide decides all demands in one trip, those of one tenant in their order; results has their length. An error
+	// means that nobody can tell which of them were decided.
 	decide(ctx context.Context, demands []demand, results []result) error
 	// forget drops the tenant's record: its quota starts anew.
 	forget(ctx context.Context, tenant id.Tenant) error

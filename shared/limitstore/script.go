@@ -117,19 +117,19 @@ func (r *redisScript) decide(ctx context.Context, demands []demand, results []re
 	if r.cluster {
 		return r.decideEach(ctx, t, demands, results)
 	}
-	reply, err := r.call(ctx, t, 0, len(demands))
+	reply, err := r.decideAll(ctx, t, len(demands))
 	if err != nil {
 		return fmt.Errorf("limitstore: decide %d quotas: %w", len(demands), err)
 	}
 	return r.read(reply, demands, results)
 }
 
-// call runs the script for the demands from up to, but not including, to.
-func (r *redisScript) call(ctx context.Context, t *trip, from, to int) ([]byte, error) {
-	cmd := t.command(ctx, r, evalSHA, from, to)
+// decideAll makes one call for all n demands.
+func (r *redisScript) decideAll(ctx context.Context, t *trip, n int) ([]byte, error) {
+	cmd := t.command(ctx, r, evalSHA, 0, n)
 	err := r.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = t.command(ctx, r, eval, from, to)
+		cmd = t.command(ctx, r, eval, 0, n)
 		err = r.client.Process(ctx, cmd)
 	}
 	return cmd.Bytes(), err
@@ -233,8 +233,8 @@ func (t *trip) pack(r *redisScript, demands []demand) {
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
-// dayIndex is a day as the script takes it. A day before 1970 or far in the future was never decided upon: it becomes one
-// that no clock shows.
+// dayIndex is a day as the script takes it. No decision was ever made on a day before 1970 or far in the future: such a
+// day becomes one that no clock shows.
 func dayIndex(d quota.DayUse) uint32 {
 	if d.Day < 0 || d.Day > math.MaxUint32 {
 		return math.MaxUint32

@@ -63,6 +63,7 @@ func TestSpoiledRecord(t *testing.T) {
 		{"another version", "wrong version", set(alter(summary, 1))},
 		{"slices in disorder", "wrong version", set(alter(summary+20, 1))},
 		{"slices far apart", "wrong version", set(alter(summary+29, 255))},
+		{"use outside the window", "wrong version", set(alter(summary+14, 1))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client.Del(background, key)

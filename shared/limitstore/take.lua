@@ -68,10 +68,13 @@ local function decide(key, demand_at)
   local version, count, day_used, at, newest, oldest, sum, stored_day
   if type(stored) == 'table' then
     if string.find(stored.err, 'WRONGTYPE', 1, true) then return WRONG_TYPE end
-    call('EXISTS', key) -- fails as GETRANGE did, now for the whole call
+    call('GETRANGE', key, '0', '0') -- fails again, now for the whole call
   elseif #stored == SUMMARY_BYTES then
     version, count, day_used, at, newest, oldest, sum = unpack(SUMMARY, stored)
-    if version ~= VERSION or newest > at or oldest > newest or oldest < newest - slices then return WRONG_VERSION end
+    if version ~= VERSION or newest > at or oldest > newest or oldest < newest - slices
+      or sum > 0 and newest < at - slices then
+      return WRONG_VERSION
+    end
     stored_day = at == this_slice and today or day_of(at)
   elseif stored == '' and call('EXISTS', key) == 0 then
     count, day_used, at, newest, oldest, sum = 0, 0, 0, 0, 0, 0

@@ -63,7 +63,9 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 	if rec.summary, err = decodeSummary(src[len(ring):]); err != nil {
 		return rec, err
 	}
-	if rec.newest > rec.at || rec.oldest > rec.newest || rec.oldest < max(0, rec.newest-int64(r.Slices)) {
+	window := int64(r.Slices)
+	if rec.newest > rec.at || rec.oldest > rec.newest || rec.oldest < max(0, rec.newest-window) ||
+		rec.sum > 0 && rec.newest < rec.at-window {
 		return Record{}, errors.New("a quota record whose slices are in disorder")
 	}
 	rec.ring = make([]uint32, r.Slices)

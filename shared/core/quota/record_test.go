@@ -40,6 +40,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"newest slice after the latest", "disorder", func(b []byte) []byte { b[summary+20]++; return b }},
 		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+29]++; return b }},
 		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+29]--; return b }},
+		{"use outside the window", "disorder", func(b []byte) []byte { b[summary+14]++; return b }},
 		{"oldest slice before time", "disorder", func(b []byte) []byte {
 			for _, at := range []int{12, 20, 28} {
 				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
