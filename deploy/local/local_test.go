@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// startWithin includes a build of keyadmin.
+const startWithin = 2 * time.Minute
+
+// copyModule copies the sources as an archive would hold them: no .git, nothing built, no data.
+func copyModule(t *testing.T) string {
+	t.Helper()
+	root, dst := filepath.Join("..", ".."), t.TempDir()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name == ".git" || name == "bin" || name == "var" || name == "bench" {
+				return filepath.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(dst, name), 0o755)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dst, name), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+// local is a copy of the product that runs on ports of its own.
+type local struct {
+	*testkit.Process
+	dir, binary string
+	env         []string
+	url, admin  string
+}
+
+func newLocal(t *testing.T) *local {
+	t.Helper()
+	l := &local{binary: testkit.Build(t, "petgate/deploy/local"), dir: copyModule(t)}
+	public, admin := "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t)), "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t))
+	l.url, l.admin = "http://"+public, "http://"+admin
+	l.env = []string{"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing"}
+	// The copy's keyadmin is built with what is in the caches already.
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
+		value, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.env = append(l.env, name+"="+strings.TrimSpace(string(value)))
+	}
+	t.Chdir(filepath.Join(l.dir, "deploy", "local")) // a directory somewhere in the module
+	return l
+}
+
+func (l *local) start(t *testing.T) {
+	t.Helper()
+	l.Process = testkit.Start(t, l.binary, l.env)
+	testkit.Eventually(t, startWithin, "the welcome", func() bool {
+		if code, ended := l.Wait(0); ended {
+			t.Fatalf("it ended with exit code %d:\n%s", code, l.Stderr)
+		}
+		return strings.Contains(l.Stdout.String(), "set-plan demo pro")
+	})
+}
+
+// token reads the token that the last start wrote.
+func (l *local) token(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(l.dir, "var", "demo.token")
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%s: mode %v, %v; want 0600", path, info.Mode(), err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (l *local) call(t *testing.T, token, method, path, body string) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, l.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(text)
+}
+
+func (l *local) keyadmin(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("bin/keyadmin", args...)
+	cmd.Dir = l.dir
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("keyadmin %s: %v", strings.Join(args, " "), err)
+	}
+	return string(out)
+}
+
+func TestFirstLook(t *testing.T) {
+	l := newLocal(t)
+	l.start(t)
+	token := l.token(t)
+	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests a minute"} {
+		if !strings.Contains(l.Stdout.String(), want) {
+			t.Errorf("the welcome lacks %q:\n%s", want, l.Stdout)
+		}
+	}
+	if n := strings.Count(l.Stdout.String(), "    curl "); n != 3 {
+		t.Errorf("the welcome has %d curl lines, want 3", n)
+	}
+
+	response, body := l.call(t, token, http.MethodGet, "/v1/pets", "")
+	if response.StatusCode != 200 || !strings.HasPrefix(body, "[{") {
+		t.Fatalf("list: %d %s", response.StatusCode, body)
+	}
+	response, body = l.call(t, token, http.MethodPost, "/v1/pets", `{"name":"Rex","categoryId":1}`)
+	if response.StatusCode != 201 {
+		t.Fatalf("add: %d %s", response.StatusCode, body)
+	}
+	added := response.Header.Get("Location")
+	if response, body = l.call(t, token, http.MethodGet, added, ""); response.StatusCode != 200 || !strings.Contains(body, "Rex") {
+		t.Fatalf("get %s: %d %s", added, response.StatusCode, body)
+	}
+
+	var key struct{ ID, Token string }
+	if err := json.Unmarshal([]byte(l.keyadmin(t, "key", "create", "demo", "--output", "json")), &key); err != nil {
+		t.Fatal(err)
+	}
+	if response, body := l.call(t, key.Token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 200 {
+		t.Errorf("a new key: %d %s", response.StatusCode, body)
+	}
+	l.keyadmin(t, "key", "revoke", key.ID, "--yes")
+	if response, body := l.call(t, key.Token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 401 {
+		t.Errorf("a revoked key: %d %s", response.StatusCode, body)
+	}
+
+	for used := 4; used < 60; used++ { // 3 with the demo key, 1 with the other: a quota is the tenant's
+		if response, body := l.call(t, token, http.MethodGet, "/v1/pets?limit=1", ""); response.StatusCode != 200 {
+			t.Fatalf("request %d: %d %s", used+1, response.StatusCode, body)
+		}
+	}
+	response, body = l.call(t, token, http.MethodGet, "/v1/pets", "")
+	wait, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if response.StatusCode != 429 || err != nil || wait < 1 || wait > 61 {
+		t.Errorf("request 61: %d, Retry-After %d, %v: %s", response.StatusCode, wait, err, body)
+	}
+
+	l.Signal(syscall.SIGINT)
+	if code := l.ExitCode(t); code != 0 {
+		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
+	}
+
+	// A second run keeps the pets and the quota, and replaces the key.
+	l.start(t)
+	fresh := l.token(t)
+	if fresh == token {
+		t.Error("the second run kept the demo key")
+	}
+	if response, body := l.call(t, token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 401 {
+		t.Errorf("the first run's key: %d %s", response.StatusCode, body)
+	}
+	if response, body := l.call(t, fresh, http.MethodGet, "/v1/pets", ""); response.StatusCode != 429 {
+		t.Errorf("the quota did not survive: %d %s", response.StatusCode, body)
+	}
+	l.keyadmin(t, "tenant", "set-plan", "demo", "pro")
+	if response, body := l.call(t, fresh, http.MethodGet, added, ""); response.StatusCode != 200 || !strings.Contains(body, "Rex") {
+		t.Errorf("after set-plan demo pro, %s: %d %s", added, response.StatusCode, body)
+	}
+
+	// A third one beside it names the busy port and touches nothing.
+	other := testkit.Start(t, l.binary, l.env)
+	if code := other.ExitCode(t); code != 1 || !strings.Contains(other.Stderr.String(), "is in use") ||
+		!strings.Contains(other.Stderr.String(), strings.TrimPrefix(l.url, "http://")) {
+		t.Errorf("with the port busy: exit code %d\n%s", code, other.Stderr)
+	}
+	if l.token(t) != fresh {
+		t.Error("a run that could not start replaced the demo key")
+	}
+}

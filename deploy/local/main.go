@@ -1,0 +1,202 @@
+// Command local runs the whole product in one process, for a first look and for development: gateway, pet service, SQLite
+// and quotas in process. It needs the Go command and nothing else.
+//
+// It keeps its data in the directory var of the module, whichever directory of it it is started from. Each start
+// replaces the key of the tenant demo. The gateway's settings hold here too, but for the database, Redis, the upstream
+// and the drain delay, which are its own.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/node"
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+const (
+	databaseURL = "sqlite:var/petgate.db"
+	socketPath  = "var/petsvc.sock"
+	accessPath  = "var/access.log"
+
+	// petsWithin is how long requests at the pet service may take when the gateway has drained: there should be none.
+	petsWithin = 5 * time.Second
+)
+
+func main() {
+	var cfg node.Config
+	if code, done := service.Load(&cfg, "local", "The whole product in one process. The gateway's settings hold here too.",
+		os.Args[1:], os.Stdout, os.Stderr); done {
+		os.Exit(code)
+	}
+	started, err := os.Getwd()
+	if err == nil {
+		err = enterModule(started)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "local:", err)
+		os.Exit(1)
+	}
+	log := service.NewLog(os.Stderr, max(cfg.LogLevel, slog.LevelWarn), "local")
+	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
+		return run(ctx, cfg, log, started)
+	}))
+}
+
+// plain prints why the program stopped as a sentence, for it is read in a terminal.
+type plain struct{ slog.Handler }
+
+func (p plain) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintln(os.Stderr, "local:", a.Value)
+		return true
+	})
+	return nil
+}
+
+// enterModule changes to the module's root, so that all paths are those that the documentation names.
+func enterModule(dir string) error {
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(text, []byte("module petgate\n")) {
+			return os.Chdir(dir)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return errors.New("run this inside the source tree of petgate")
+		}
+		dir = parent
+	}
+}
+
+// run runs everything until ctx ends. started is the directory that the user is in.
+func run(ctx context.Context, cfg node.Config, log *slog.Logger, started string) error {
+	// The ports first: what occupies them is perhaps another one of us, whose data is not to be touched.
+	ports, err := node.Listen(cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll("var", 0o755); err != nil {
+		return err
+	}
+	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer accessLog.Close()
+	db, err := database.OpenOrCreate(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := errors.Join(db.Migrate(ctx, keystore.Migrations), pets.Seed(ctx, db)); err != nil {
+		return err
+	}
+
+	stopPets, err := servePets(ctx, db, log)
+	if err != nil {
+		return err
+	}
+	defer stopPets()
+
+	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
+	gateway := make(chan error, 1)
+	go func() { gateway <- node.Run(ctx, cfg, ports, log, accessLog) }()
+	if err := await(ctx, cfg, ports, keystore.New(db, nil, nil, "local"), gateway, started); err != nil {
+		return err
+	}
+	return <-gateway
+}
+
+// await makes everything ready for the user and says so; it returns early when ctx or the gateway ends.
+func await(ctx context.Context, cfg node.Config, ports node.Ports, store *keystore.Store, gateway chan error, started string) error {
+	building := make(chan error, 1)
+	go func() { building <- buildKeyadmin(ctx) }()
+
+	admin := "http://" + ports.Admin.Addr().String()
+	for ready := false; !ready; ready = isReady(ctx, admin) {
+		select {
+		case err := <-gateway:
+			gateway <- err
+			return nil
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	key, err := replaceDemoKey(ctx, store)
+	if err == nil {
+		err = <-building
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		err = writeToken(key.token)
+	}
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if cfg.TLSCert != "" {
+		scheme = "https"
+	}
+	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started))
+	return nil
+}
+
+func isReady(ctx context.Context, admin string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// buildKeyadmin builds the tool for the second terminal, with the flags of `go run`, which has compiled most of it. Git
+// need not be there.
+func buildKeyadmin(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", "bin/", "./keyadmin")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build bin/keyadmin: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// servePets serves the pet service on a socket. The path is relative, which is why it is short enough wherever the source
+// tree lies.
+func servePets(ctx context.Context, db *database.DB, log *slog.Logger) (stop func(), err error) {
+	listener, err := service.Listen("unix:"+socketPath, "another copy of the source tree")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(socketPath, 0o600); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	server := pets.Open(ctx, db, pets.Config{Queue: 64, Log: log, Metrics: prometheus.NewRegistry()})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	return func() {
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), petsWithin)
+		defer cancel()
+		if err := errors.Join(server.Shutdown(settle), <-ended); err != nil {
+			log.Error("the pet service did not end in order", "error", err.Error())
+		}
+	}, nil
+}

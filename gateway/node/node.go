@@ -1,0 +1,199 @@
+// Package node puts one gateway together: the directory of keys, the quotas, the edge and the admin port.
+//
+// A gateway starts whatever is down. Without its database it serves from its snapshot, without Redis from its own counts;
+// what it cannot do without, /readyz names until it is there. Only what no waiting cures ends it: a busy port, a bad
+// setting, a SQLite file that does not exist.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/shared/api"
+	"petgate/shared/core/id"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/limitstore"
+	"petgate/shared/service"
+)
+
+// settleWithin bounds what comes after the last answer: usage, quotas, signing off.
+const settleWithin = 5 * time.Second
+
+// healthWithin bounds what /readyz asks of Redis.
+const healthWithin = time.Second
+
+// Ports are the listeners of a gateway.
+type Ports struct{ Public, Admin net.Listener }
+
+// Listen opens both ports of a gateway, or neither.
+func Listen(cfg Config) (Ports, error) {
+	public, err := service.Listen(cfg.Listen, "GATEWAY_LISTEN or --listen")
+	if err != nil {
+		return Ports{}, err
+	}
+	admin, err := service.Listen(cfg.AdminListen, "GATEWAY_ADMIN_LISTEN or --admin-listen")
+	if err != nil {
+		return Ports{}, errors.Join(err, public.Close())
+	}
+	return Ports{Public: public, Admin: admin}, nil
+}
+
+// Run runs a gateway on its ports, which it closes, until ctx ends, and then drains it. Each request is a line of accessLog,
+// unless the settings say no.
+func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
+	defer ports.Public.Close()
+	admin := service.NewAdmin(log)
+	admin.Start(ports.Admin)
+	defer admin.Close()
+
+	db, err := database.Open(ctx, string(cfg.DatabaseURL))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store := keystore.New(db, nil, nil, cfg.id())
+	keys, err := directory.Open(ctx, store, directory.Config{
+		GatewayID: cfg.id(), AdminAddress: ports.Admin.Addr().String(), Snapshot: cfg.Snapshot,
+		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	// Last to end: it takes down the usage of the last requests, and signs off when no key is accepted any more.
+	defer background(log, keys.Run)()
+	admin.SetReady(func() []service.Problem {
+		return append(problems(keys), service.Problem{Name: "quotas", Detail: "the saved quotas are not loaded yet"})
+	})
+
+	limits, err := openLimits(ctx, limitstore.Config{
+		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
+		LiveGateways: keys.LiveGateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
+	})
+	if err != nil || limits == nil {
+		return err
+	}
+	defer func() {
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+		defer cancel()
+		err = errors.Join(err, limits.Close(settle))
+	}()
+	keys.OnReset(func(t id.Tenant) { reset(ctx, limits, t, log) })
+	admin.Handle("GET /quota/{tenant}", serveQuota(keys, limits))
+	admin.SetReady(func() []service.Problem {
+		found := problems(keys)
+		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
+		defer cancel()
+		for _, complaint := range limits.Health(asking) {
+			found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
+		}
+		return found
+	})
+
+	operations, err := api.Operations()
+	if err != nil {
+		return err
+	}
+	edgeConfig, err := cfg.edge(time.Now, log)
+	if err != nil {
+		return err
+	}
+	if !cfg.AccessLog {
+		accessLog = nil
+	}
+	public, err := edge.New(edgeConfig, edge.Deps{
+		Directory: keys, Quotas: limits, Guard: limits.Guard(cfg.AuthFailures), Usage: keys,
+		Operations: operations, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	return service.Serving{Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log}.Run(ctx)
+}
+
+func problems(keys *directory.Directory) []service.Problem {
+	if err := keys.Ready(); err != nil {
+		return []service.Problem{{Name: "directory", Detail: err.Error()}}
+	}
+	return nil
+}
+
+// background runs f until the returned function is called, which waits for its end.
+func background(log *slog.Logger, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(ctx); err != nil {
+			log.Error("the directory ended", "error", err.Error())
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// openLimits waits for a database that has to hand out saved quotas: to go on without them would give every tenant its
+// minute anew. It returns nil when ctx ends meanwhile.
+func openLimits(ctx context.Context, cfg limitstore.Config) (*limitstore.Limiter, error) {
+	for told := false; ; {
+		limits, err := limitstore.Open(ctx, cfg)
+		if err == nil || cfg.RedisURL != "" {
+			return limits, err
+		}
+		if !told {
+			cfg.Log.Warn("waiting for the saved quotas", "error", err.Error())
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// retryEvery is how often a database that was not ready is asked again.
+const retryEvery = 500 * time.Millisecond
+
+// reset applies an operator's reset. Every gateway does so, because each may bring back the day's use that it remembers
+// until it has forgotten it.
+func reset(ctx context.Context, limits *limitstore.Limiter, t id.Tenant, log *slog.Logger) {
+	if err := limits.Reset(ctx, t); err != nil {
+		log.Error("a tenant's quotas could not be reset", "tenant", t.String(), "error", err.Error())
+	}
+}
+
+// saver lets quotas without Redis survive a restart in the database.
+type saver struct{ store *keystore.Store }
+
+func (s saver) SaveQuotas(ctx context.Context, now int64, records []limitstore.Saved) error {
+	rows := make([]keystore.QuotaRecord, len(records))
+	for i, r := range records {
+		rows[i] = keystore.QuotaRecord(r)
+	}
+	if err := s.store.SaveQuotas(ctx, now, rows); err != nil {
+		return fmt.Errorf("node: save quotas: %w", err)
+	}
+	return nil
+}
+
+func (s saver) LoadQuotas(ctx context.Context) ([]limitstore.Saved, error) {
+	rows, err := s.store.LoadQuotas(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("node: load quotas: %w", err)
+	}
+	records := make([]limitstore.Saved, len(rows))
+	for i, r := range rows {
+		records[i] = limitstore.Saved(r)
+	}
+	return records, nil
+}
