@@ -28,14 +28,14 @@ const accessBytesMax = 8 << 20
 
 func newAccessLog(to io.Writer, log *slog.Logger) *accessLog {
 	l := &accessLog{to: to, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go l.run()
+	go l.run(l.wake)
 	return l
 }
 
-func (l *accessLog) run() {
+func (l *accessLog) run(wake <-chan struct{}) {
 	defer close(l.done)
 	var writing []byte
-	for range l.wake {
+	for range wake {
 		l.mu.Lock()
 		writing, l.gathered = l.gathered, writing[:0]
 		l.mu.Unlock()

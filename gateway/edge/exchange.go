@@ -50,7 +50,6 @@ type exchange struct {
 	sent    []byte // the request as the upstream gets it
 	link    *link  // the upstream's connection while it is in use
 	answer  answer
-	tried   uint8 // attempts with an upstream
 	refusal refusal
 
 	limited api.Limited

@@ -1,0 +1,179 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/edge"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// codeOf is the code of an Error body; "" for an answer of the upstream.
+func codeOf(a answer) string {
+	var body struct {
+		Code   string
+		Status int
+	}
+	if json.Unmarshal([]byte(a.Body), &body) != nil || body.Status != a.Status {
+		return ""
+	}
+	return body.Code
+}
+
+// Every row of the table is provoked over a connection, and has its status, its body, and the headers without exception.
+func TestEveryRefusal(t *testing.T) {
+	provoked := map[string]bool{}
+	f := func(code string, status int, charged bool, request string, change func(*setup)) {
+		t.Helper()
+		provoked[code] = true
+		r := newRig(t, change)
+		got := r.dial(t).ask(t, request)
+		if err := got.checkFields(); err != nil {
+			t.Errorf("%s: %v", code, err)
+		}
+		if codeOf(got) != code || got.Status != status {
+			t.Errorf("got %d %s %s, want %d %s", got.Status, codeOf(got), got.Body, status, code)
+		}
+		if wasCharged := r.admitted.Load() > 0; wasCharged != charged {
+			t.Errorf("%s: charged: %t, want %t", code, wasCharged, charged)
+		}
+		if (status == 429) != strings.Contains(got.Body, `"details":{`) {
+			t.Errorf("%s: details in %s", code, got.Body)
+		}
+	}
+	answering := func(c func(net.Conn, upstreamRequest) bool) func(*setup) {
+		return func(s *setup) {
+			u := newRawUpstream(t, "tcp", "127.0.0.1:0")
+			u.Answer(c)
+			s.Upstreams, s.UpstreamTimeout = []string{u.URL()}, 100*time.Millisecond
+		}
+	}
+	f("bad_request", 400, false, rawGet("X : y"), nil)
+	f("request_timeout", 408, false, "GET /v1/pets HTTP/1.1\r\n", func(s *setup) { s.ReadTimeout = 10 * time.Millisecond })
+	f("body_too_large", 413, false, rawPost("Content-Length: "+decimal(bodyMax+1)), nil)
+	f("uri_too_long", 414, false, rawTarget(longTarget(targetMax+1)), nil)
+	f("expectation_failed", 417, false, rawGet("Expect: more"), nil)
+	f("headers_too_large", 431, false, rawGet(numbered("X-", 200)...), nil)
+	f("missing_api_key", 401, false, rawKey(), nil)
+	f("malformed_api_key", 401, false, rawKey("Authorization: Bearer "+mistyped(token)), nil)
+	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
+	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
+		g := s.Guard.(fakeGuard)
+		g.fail = func(netip.Addr) (limitstore.GuardState, bool) {
+			return limitstore.GuardState{Limit: 120, ResetAt: now.UnixMilli() + 60_000, RetryAt: now.UnixMilli() + 500}, false
+		}
+		s.Guard = g
+	})
+	f("address_not_allowed", 403, false, rawKey("Authorization: Bearer "+elsewhereToken), nil)
+	f("tenant_suspended", 403, false, rawKey("Authorization: Bearer "+suspendedToken), nil)
+	f("quota_not_set", 403, false, rawKey("Authorization: Bearer "+limitlessToken), nil)
+	f("key_banned", 429, false, rawKey("Authorization: Bearer "+bannedToken), nil)
+	f("directory_unavailable", 503, false, rawGet(), func(s *setup) {
+		d := s.Directory.(fakeDirectory)
+		d.fresh = func(at int64) bool { return at != now.UnixMilli() }
+		s.Directory = d
+	})
+	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
+	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
+		q := s.Quotas.(fakeQuotas)
+		q.take = func(a limitstore.Ask) (quota.Verdict, error) {
+			v := verdict(a.Limits, 1000)
+			v.Day.RetryAt = v.Day.ResetAt
+			return v, nil
+		}
+		s.Quotas = q
+	})
+	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
+		q := s.Quotas.(fakeQuotas)
+		q.take = func(limitstore.Ask) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
+		s.Quotas = q
+	})
+	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
+	f("method_not_allowed", 405, true, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
+	f("insufficient_scope", 403, true, rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken), nil)
+	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
+	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
+	f("upstream_timeout", 504, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return true }))
+	f("internal", 500, false, rawGet(), func(s *setup) {
+		q := s.Quotas.(fakeQuotas)
+		q.take = func(limitstore.Ask) (quota.Verdict, error) { panic("planted") }
+		s.Quotas = q
+	})
+
+	// The two that need a second request: one is held at the upstream, the other finds no room.
+	crowded := func(code string, charged int64, change func(*setup)) {
+		t.Helper()
+		provoked[code] = true
+		arrived, release := make(chan bool), make(chan bool)
+		r := newRig(t, func(s *setup) {
+			answering(func(c net.Conn, r upstreamRequest) bool {
+				arrived <- true
+				<-release
+				return plainAnswer(c, r)
+			})(s)
+			s.UpstreamTimeout = patience
+			change(s)
+		})
+		first := make(chan answer)
+		client, other := r.dial(t), r.dial(t)
+		go func() {
+			a, _ := client.try(rawGet())
+			first <- a
+		}()
+		<-arrived
+		got := other.ask(t, rawGet())
+		if err := got.checkFields(); codeOf(got) != code || got.Status != 503 || err != nil {
+			t.Errorf("got %d %s %v, want 503 %s", got.Status, codeOf(got), err, code)
+		}
+		close(release)
+		if got := <-first; got.Status != 200 || r.admitted.Load() != charged {
+			t.Errorf("%s: the first one got %d, and %d were charged", code, got.Status, r.admitted.Load())
+		}
+	}
+	crowded("overloaded", 1, func(s *setup) { s.ConcurrencyMax = 1 })
+	crowded("upstream_overloaded", 2, func(s *setup) { s.UpstreamConnsMax = 1 })
+
+	for _, code := range edge.Codes() {
+		if !provoked[code] {
+			t.Errorf("%s was not provoked", code)
+		}
+	}
+}
+
+// A connection too many is told so, and then there is room again.
+func TestConnectionsMax(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.ConnectionsMax = 1 })
+	first, second := r.dial(t), r.dial(t)
+	if got := first.ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("the first connection: %d", got.Status)
+	}
+	got := second.ask(t, "")
+	if err := got.checkFields(); codeOf(got) != "overloaded" || !got.Closes || err != nil {
+		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
+	}
+}
+
+// Why a key is not valid stands in the message.
+func TestInvalidKeySaysWhy(t *testing.T) {
+	r := newRig(t, nil)
+	f := func(token, want string) {
+		t.Helper()
+		got := r.dial(t).ask(t, rawKey("Authorization: Bearer "+token))
+		if codeOf(got) != "invalid_api_key" || !strings.Contains(got.Body, want) {
+			t.Errorf("got %s, want %q in it", got.Body, want)
+		}
+		if challenge := got.field("www-authenticate"); !strings.HasSuffix(challenge, `error="invalid_token"`) {
+			t.Errorf("WWW-Authenticate is %q", challenge)
+		}
+	}
+	f(unknownToken, "unknown")
+	f(revokedToken, "revoked")
+	f(expiredToken, "expired")
+	f(testToken, "is a test key")
+}
