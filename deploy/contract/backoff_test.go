@@ -1,0 +1,71 @@
+package contract_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// The two loops of docs/api.md, as they stand there, against a gateway that refuses them first.
+func TestBackOffLoopsOfTheDocs(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
+	f.MustKeyadmin("tenant", "create", "patient")
+	url := f.Gateways[0].URL
+	for language, command := range map[string]func(dir, code string) *exec.Cmd{
+		"sh": func(dir, code string) *exec.Cmd {
+			return exec.Command("sh", "-e", write(t, filepath.Join(dir, "loop.sh"), code))
+		},
+		"go": func(dir, code string) *exec.Cmd {
+			return exec.Command("go", "run", write(t, filepath.Join(dir, "loop.go"), code))
+		},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			const banned = 3 * time.Second
+			k := f.NewKey("patient")
+			cmd := command(t.TempDir(), block(t, language))
+			before := time.Now()
+			f.MustKeyadmin("ban", "add", k.ID, "--for", banned.String(), "--reason", "a test", "--yes")
+			refused := send(t, url, "in the ban", operations[0], request{token: k.Token})
+			if refused.status != 429 {
+				t.Fatalf("in the ban: %d %s", refused.status, refused.body)
+			}
+			cmd.Dir = filepath.Dir(cmd.Args[len(cmd.Args)-1])
+			cmd.Env = append(os.Environ(), "PETGATE_URL="+url, "PETGATE_TOKEN="+k.Token)
+			out, err := cmd.CombinedOutput()
+			took := time.Since(before)
+			if err != nil || strings.TrimSpace(string(out)) != "[]" || took < banned {
+				t.Errorf("after %v: %v\n%s", took, err, out)
+			}
+		})
+	}
+}
+
+// block returns the only block of docs/api.md in a language.
+func block(t *testing.T, language string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("docs/api.md has %d blocks of %s", len(blocks), language)
+	}
+	return blocks[0][1]
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

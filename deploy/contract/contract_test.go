@@ -1,0 +1,287 @@
+// Package contract_test drives the built programs over sockets and holds every answer to the OpenAPI document.
+package contract_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// refusal is one way to be refused, over a socket, whatever operation is asked for.
+type refusal struct {
+	code    string
+	base    func(*system) string // where to ask; the ordinary gateway when nil
+	request func(*system) request
+	only    string // the operation it is about; all when empty
+}
+
+// system is everything that a database's worth of provocations needs.
+type system struct {
+	*fleet.Fleet
+	good                              fleet.Key
+	revoked, expired, banned, spent   fleet.Key
+	readOnly, writeOnly, elsewhere    fleet.Key
+	suspended, unlimited, testKey, hr fleet.Key
+	other                             *fleet.Fleet // before the faulty upstream, one request at a time
+}
+
+func (s *system) gateway() string { return s.Gateways[0].URL }
+func (s *system) faulty() string  { return s.other.Gateways[0].URL }
+
+func startSystem(t *testing.T, database string) *system {
+	t.Helper()
+	s := &system{Fleet: fleet.Start(t, fleet.Spec{
+		Database: database, Gateways: 1,
+		GatewayEnv: []string{"GATEWAY_READ_TIMEOUT=1s", "GATEWAY_AUTH_FAILURES_PER_MINUTE=20"},
+	})}
+	s.other = fleet.Start(t, fleet.Spec{
+		Database: database, Gateways: 1, Upstreams: faultyUpstream(t),
+		GatewayEnv: []string{"GATEWAY_ID=faulty", "GATEWAY_UPSTREAM_TIMEOUT=1s", "GATEWAY_CONCURRENCY_MAX=1"},
+	})
+	s.good = s.NewTenant("good", "--plan", "business")
+	s.revoked, s.expired, s.banned = s.NewKey("good"), s.NewKey("good", "--expires", "1s"), s.NewKey("good")
+	s.readOnly, s.writeOnly = s.NewKey("good", "--scope", "pets:read"), s.NewKey("good", "--scope", "pets:write")
+	s.elsewhere, s.testKey = s.NewKey("good", "--allow", "192.0.2.0/24"), s.NewKey("good", "--test")
+	s.suspended, s.unlimited = s.NewTenant("suspended"), s.NewTenant("unlimited", "--plan", "enterprise")
+	s.spent, s.hr = s.NewTenant("spent", "--minute", "1"), s.NewTenant("spent-day", "--day", "1")
+	s.MustKeyadmin("key", "revoke", s.revoked.ID, "--yes")
+	s.MustKeyadmin("ban", "add", s.banned.ID, "--for", "1h", "--reason", "a test", "--yes")
+	s.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
+	for _, key := range []fleet.Key{s.spent, s.hr} {
+		send(t, s.gateway(), "the one request of the limit", operations[0], request{token: key.Token})
+	}
+	return s
+}
+
+// The refusals that a client can provoke at the ordinary gateway, in the order of its stages.
+var refusals = []refusal{
+	{code: "bad_request", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: []string{"Authorization: Bearer " + s.good.Token}}
+	})},
+	{code: "request_timeout", request: with(func(s *system) request { return request{token: s.good.Token, cut: true} })},
+	{code: "body_too_large", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: []string{"Content-Length: 999999999"}, body: "{}"}
+	})},
+	{code: "uri_too_long", request: with(func(s *system) request {
+		return request{token: s.good.Token, query: "?x=" + strings.Repeat("x", 9000)}
+	})},
+	{code: "expectation_failed", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: []string{"Expect: the impossible"}}
+	})},
+	{code: "headers_too_large", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: slices.Repeat([]string{"X-Filler: " + strings.Repeat("x", 1000)}, 40)}
+	})},
+	{code: "missing_api_key", request: with(func(*system) request { return request{} })},
+	{code: "malformed_api_key", request: key(func(s *system) fleet.Key { return fleet.Key{Token: s.good.Token[:46] + "!"} })},
+	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.revoked })},
+	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.expired })},
+	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.testKey })},
+	{code: "address_not_allowed", request: key(func(s *system) fleet.Key { return s.elsewhere })},
+	{code: "tenant_suspended", request: key(func(s *system) fleet.Key { return s.suspended })},
+	{code: "quota_not_set", request: key(func(s *system) fleet.Key { return s.unlimited })},
+	{code: "key_banned", request: key(func(s *system) fleet.Key { return s.banned })},
+	{code: "minute_quota_exceeded", request: key(func(s *system) fleet.Key { return s.spent })},
+	{code: "day_quota_exceeded", request: key(func(s *system) fleet.Key { return s.hr })},
+	{code: "method_not_allowed", request: with(func(s *system) request {
+		return request{token: s.good.Token, method: "DELETE"}
+	})},
+	{code: "insufficient_scope", only: "createPet", request: key(func(s *system) fleet.Key { return s.readOnly })},
+	{code: "insufficient_scope", only: "listPets", request: key(func(s *system) fleet.Key { return s.writeOnly })},
+	{code: "insufficient_scope", only: "getPet", request: key(func(s *system) fleet.Key { return s.writeOnly })},
+	{code: "pet_not_found", only: "getPet", request: with(func(s *system) request {
+		return request{token: s.good.Token, target: "/v1/pets/9223372036854775807"}
+	})},
+	{code: "invalid_parameter", only: "getPet", request: with(func(s *system) request {
+		return request{token: s.good.Token, target: "/v1/pets/one"}
+	})},
+	{code: "invalid_parameter", only: "listPets", request: with(func(s *system) request {
+		return request{token: s.good.Token, query: "?limit=101"}
+	})},
+	{code: "invalid_request", only: "createPet", request: with(func(s *system) request {
+		return request{token: s.good.Token, body: `{"name":"Rex"}`}
+	})},
+	{code: "unsupported_media_type", only: "createPet", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: []string{"Content-Type: text/plain"}}
+	})},
+	{code: "internal", base: (*system).faulty, request: fault("500")},
+	{code: "upstream_unreachable", base: (*system).faulty, request: fault("garbage")},
+	{code: "database_unavailable", base: (*system).faulty, request: fault("503")},
+	{code: "upstream_timeout", base: (*system).faulty, request: fault("hang")},
+}
+
+func with(f func(*system) request) func(*system) request { return f }
+
+func key(of func(*system) fleet.Key) func(*system) request {
+	return func(s *system) request { return request{token: of(s).Token} }
+}
+
+func fault(kind string) func(*system) request {
+	return func(s *system) request { return request{token: s.good.Token, query: "?fault=" + kind} }
+}
+
+func TestEveryAnswerIsInTheDocument(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, database string) {
+		s := startSystem(t, database)
+		answers := append(s.successes(t), s.refusals(t)...)
+		answers = append(answers, s.failedAttempts(t)...)
+		answers = append(answers, s.overloaded(t)...)
+		answers = append(answers, gone(t)...)
+		checkAnswers(t, answers)
+
+		seen := map[string]int{}
+		for _, a := range answers {
+			if a.status >= 400 {
+				seen[codeOf(t, a)]++
+			}
+		}
+		t.Logf("figure: %d answers, %d of them refusals or failures of %d codes, on %s", len(answers),
+			len(answers)-len(operations), len(seen), strings.SplitN(database, ":", 2)[0])
+		t.Logf("codes: %v", slices.Sorted(maps.Keys(seen)))
+	})
+}
+
+// successes asks for every operation so that it succeeds; the first one stores the pet that the others find.
+func (s *system) successes(t *testing.T) []answer {
+	t.Helper()
+	var answers []answer
+	for _, o := range []operation{operations[1], operations[0], operations[2]} {
+		a := send(t, s.gateway(), "success of", o, request{token: s.good.Token})
+		want := http.StatusOK
+		if o.method == http.MethodPost {
+			want = http.StatusCreated
+		}
+		if a.status != want {
+			t.Fatalf("%s: %d %s", a.what, a.status, a.body)
+		}
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+func (s *system) refusals(t *testing.T) []answer {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, "the short-lived key expires", func() bool {
+		return send(t, s.gateway(), "expiry", operations[0], request{token: s.expired.Token}).status == http.StatusUnauthorized
+	})
+	var answers []answer
+	for _, r := range refusals {
+		for _, o := range operations {
+			if r.only != "" && r.only != o.id {
+				continue
+			}
+			base := s.gateway()
+			if r.base != nil {
+				base = r.base(s)
+			}
+			what := r.request(s)
+			if strings.Contains(what.target+what.query, "fault=garbage") {
+				s.awaitUpstream(t) // three failures in a row take an upstream out for a while
+			}
+			a := send(t, base, r.code, o, what)
+			if got := codeOf(t, a); got != r.code {
+				t.Errorf("%s: %d %s", a.what, a.status, a.body)
+			}
+			answers = append(answers, a)
+		}
+	}
+	return answers
+}
+
+// A path that the document does not have is answered as its general response says.
+func TestNoSuchRoute(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: faultyUpstream(t)})
+	key := f.NewTenant("lost")
+	for _, target := range []string{"/", "/v1", "/v1/pets/", "/v1/Pets", "/v2/pets", "/v1/pets/1/2", "/v1/stores/orders"} {
+		a := send(t, f.Gateways[0].URL, target, operations[2], request{token: key.Token, target: target})
+		if got := codeOf(t, a); got != "no_such_route" {
+			t.Errorf("%s: %d %s", target, a.status, a.body)
+		}
+		// The one operation that declares 404 lends its description.
+		if err := validate(loadDocument(t), a); err != nil {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}
+
+// awaitUpstream waits until the faulty upstream is asked again.
+func (s *system) awaitUpstream(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, "the upstream is back", func() bool {
+		return send(t, s.faulty(), "success behind", operations[0], request{token: s.good.Token}).status == http.StatusOK
+	})
+}
+
+// failedAttempts sends well-formed tokens that nobody has until the address is told to wait.
+func (s *system) failedAttempts(t *testing.T) []answer {
+	t.Helper()
+	var answers []answer
+	for _, o := range operations {
+		for i := 0; ; i++ {
+			a := send(t, s.gateway(), "an unknown token", o, request{token: unknownToken(t)})
+			if answers = append(answers, a); a.status == http.StatusTooManyRequests {
+				if got := codeOf(t, a); got != "too_many_failed_attempts" {
+					t.Errorf("%s: %s", a.what, a.body)
+				}
+				break
+			}
+			if got := codeOf(t, a); got != "invalid_api_key" || i > 100 {
+				t.Fatalf("%s, attempt %d: %d %s", a.what, i, a.status, a.body)
+			}
+		}
+	}
+	return answers
+}
+
+// overloaded asks a gateway that serves one request at a time while it serves one.
+func (s *system) overloaded(t *testing.T) []answer {
+	t.Helper()
+	var answers []answer
+	for _, o := range operations {
+		var a answer
+		testkit.Eventually(t, answerWithin, "a request is refused while another one hangs", func() bool {
+			hung := make(chan struct{})
+			go func() {
+				defer close(hung)
+				send(t, s.faulty(), "occupy the only slot", operations[0], request{token: s.good.Token, query: "?fault=hang"})
+			}()
+			for {
+				select {
+				case <-hung:
+					return false
+				default:
+				}
+				a = send(t, s.faulty(), "overloaded", o, request{token: s.good.Token})
+				if a.status == http.StatusServiceUnavailable && codeOf(t, a) == "overloaded" {
+					<-hung
+					return true
+				}
+			}
+		})
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+// codeOf returns the code of an error body, which repeats the status.
+func codeOf(t *testing.T, a answer) string {
+	t.Helper()
+	var body struct {
+		Code, Message string
+		Status        int
+	}
+	if err := json.Unmarshal(a.body, &body); err != nil {
+		t.Errorf("%s: %d %q: %v", a.what, a.status, a.body, err)
+	}
+	if body.Status != a.status || body.Message == "" {
+		t.Errorf("%s: status %d, but the body says %s", a.what, a.status, fmt.Sprint(body))
+	}
+	return body.Code
+}

@@ -1,0 +1,133 @@
+package contract_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"petgate/shared/api"
+)
+
+// operation is one operation of the document, and a request for it that succeeds.
+type operation struct {
+	id, method, path string // path is the template
+	target           string
+	body             string
+}
+
+var operations = []operation{
+	{"listPets", "GET", "/v1/pets", "/v1/pets", ""},
+	{"createPet", "POST", "/v1/pets", "/v1/pets", `{"name":"Rex","categoryId":1}`},
+	{"getPet", "GET", "/v1/pets/{petId}", "/v1/pets/1", ""},
+}
+
+// answer is one answer of the running system, and the operation that was asked for.
+type answer struct {
+	what      string
+	operation operation
+	status    int
+	header    http.Header
+	body      []byte
+}
+
+// framing are the headers of HTTP itself, which an OpenAPI document does not describe.
+var framing = []string{"Content-Type", "Content-Length", "Date", "Connection", "Transfer-Encoding"}
+
+func loadDocument(t testing.TB) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// validate returns how an answer departs from the document: an undeclared status or header, a missing or ill-formed
+// one, or a body that is not what was promised.
+func validate(doc *openapi3.T, a answer) error {
+	item := doc.Paths.Find(a.operation.path)
+	described := item.GetOperation(a.operation.method)
+	response := described.Responses.Value(fmt.Sprint(a.status))
+	if response == nil {
+		return fmt.Errorf("%s does not declare status %d", a.operation.id, a.status)
+	}
+	var undeclared []error
+	for name := range a.header {
+		declared := slices.Contains(framing, name)
+		for documented := range response.Value.Headers {
+			declared = declared || http.CanonicalHeaderKey(documented) == name
+		}
+		if !declared {
+			undeclared = append(undeclared, fmt.Errorf("%s %d does not declare header %s", a.operation.id, a.status, name))
+		}
+	}
+	request, err := http.NewRequest(a.operation.method, "http://localhost"+a.operation.target, bytes.NewBufferString(a.operation.body))
+	if err != nil {
+		return err
+	}
+	input := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{
+			Request: request,
+			Route: &routers.Route{
+				Spec: doc, Path: a.operation.path, PathItem: item, Method: a.operation.method, Operation: described,
+			},
+		},
+		Status:  a.status,
+		Header:  a.header,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+	}
+	input.SetBodyBytes(a.body)
+	return errors.Join(append(undeclared, openapi3filter.ValidateResponse(context.Background(), input))...)
+}
+
+// checkAnswers holds every answer to the document, and then the check itself to account: with any declared status taken
+// out of the document, it must find something wrong with the same answers. So it also fails where a status is declared
+// that nothing provoked.
+func checkAnswers(t *testing.T, answers []answer) {
+	t.Helper()
+	doc := loadDocument(t)
+	for _, a := range answers {
+		if err := validate(doc, a); err != nil {
+			t.Errorf("%s: %d %s\n%v", a.what, a.status, a.body, err)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	for _, o := range operations {
+		for status := range doc.Paths.Find(o.path).GetOperation(o.method).Responses.Map() {
+			mutant := loadDocument(t)
+			mutant.Paths.Find(o.path).GetOperation(o.method).Responses.Delete(status)
+			if !slices.ContainsFunc(answers, func(a answer) bool { return validate(mutant, a) != nil }) {
+				t.Errorf("%s: no answer would be missed if the document did not declare %s", o.id, status)
+			}
+		}
+	}
+	for _, name := range []string{"X-Ratelimit-Limit", "X-Request-Id", "Retry-After", "Www-Authenticate"} {
+		seen := slices.IndexFunc(answers, func(a answer) bool { return a.header.Get(name) != "" })
+		if seen < 0 {
+			t.Errorf("no answer carries %s", name)
+			continue
+		}
+		without := answers[seen]
+		without.header = without.header.Clone()
+		without.header.Del(name)
+		if validate(doc, without) == nil {
+			t.Errorf("an answer without %s would not be missed", name)
+		}
+		with := answers[seen]
+		with.header = with.header.Clone()
+		with.header.Set("X-Undeclared", "1")
+		if validate(doc, with) == nil {
+			t.Error("an undeclared header would not be noticed")
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package contract_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// everyone is a directory in which every token is a good key, with quotas that never end.
+type everyone struct{}
+
+func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
+	return directory.Entry{
+		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000},
+	}, true
+}
+func (everyone) Fresh(int64) bool                                        { return true }
+func (everyone) Ban(id.Key, int64, string)                               {}
+func (everyone) Count(id.Tenant, id.Key, string)                         {}
+func (everyone) Fail(netip.Addr) (s limitstore.GuardState, allowed bool) { return s, true }
+func (everyone) Take(ask limitstore.Ask) (quota.Verdict, error)          { return full(ask.Limits), nil }
+
+func (everyone) Known(_ id.Tenant, limits plan.Limits) (verdict quota.Verdict) { return full(limits) }
+
+type noAttempts struct{ everyone }
+
+func (noAttempts) Known(netip.Addr) (s limitstore.GuardState) { return s }
+
+func full(limits plan.Limits) quota.Verdict {
+	return quota.Verdict{
+		Granted: 1,
+		Minute:  quota.Usage{Limit: limits.Minute},
+		Day:     quota.Usage{Limit: limits.Day},
+	}
+}
+
+// gone asks an edge whose clock stands at an instant: no built program can be taken to the year 2030. One instant before
+// the sunset of the deprecated operation it is served, and says what is coming; at the sunset it is gone.
+func gone(t *testing.T) []answer {
+	t.Helper()
+	sunset := time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC)
+	served, removed := operations[2], operations[2]
+	before := askAt(t, sunset.Add(-time.Millisecond), served)
+	for name, want := range map[string]string{
+		"Deprecation": "@1767225600", "Sunset": "Thu, 05 Dec 2030 00:00:00 GMT", "Link": `</v1/pets>; rel="successor-version"`,
+	} {
+		if got := before.header.Get(name); before.status != http.StatusOK || got != want {
+			t.Errorf("one instant before the sunset: %d, %s is %q, want %q", before.status, name, got, want)
+		}
+	}
+	at := askAt(t, sunset, removed)
+	if at.status != http.StatusGone || codeOf(t, at) != "operation_removed" {
+		t.Errorf("at the sunset: %d %s", at.status, at.body)
+	}
+	if list := askAt(t, sunset, operations[0]); list.status != http.StatusOK {
+		t.Errorf("at the sunset, the list: %d %s", list.status, list.body)
+	}
+	return []answer{at}
+}
+
+func askAt(t *testing.T, instant time.Time, o operation) answer {
+	t.Helper()
+	described, err := api.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := edge.New(edge.Config{Upstreams: []string{faultyUpstream(t)}}, edge.Deps{
+		Directory: everyone{}, Quotas: everyone{}, Guard: noAttempts{}, Usage: everyone{}, Operations: described,
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Clock: func() time.Time { return instant },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ln) }()
+	t.Cleanup(func() {
+		if err := e.Shutdown(context.Background()); err != nil {
+			t.Log(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return send(t, "http://"+ln.Addr().String(), "at "+instant.Format(time.RFC3339Nano), o, request{token: unknownToken(t)})
+}

@@ -1,0 +1,58 @@
+package contract_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// The refusals that nothing but a broken system gives.
+func TestRefusalsOfABrokenSystem(t *testing.T) {
+	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Database: postgres.URL, Redis: redis.URL, Gateways: 1, Upstreams: faultyUpstream(t),
+		GatewayEnv: []string{"GATEWAY_LIMITS_ON_OUTAGE=refuse", "GATEWAY_DIRECTORY_MAX_AGE=3s"},
+	})
+	key := f.NewTenant("unlucky", "--minute", "1000000", "--day", "1000000")
+	doc := loadDocument(t)
+	expect(t, f, key, http.StatusOK, "")
+
+	redis.Kill(t)
+	for _, a := range expect(t, f, key, http.StatusServiceUnavailable, "limits_unavailable") {
+		if err := validate(doc, a); err != nil {
+			t.Error(err)
+		}
+	}
+	redis.Start(t)
+	expect(t, f, key, http.StatusOK, "")
+
+	postgres.Kill(t)
+	for _, a := range expect(t, f, key, http.StatusServiceUnavailable, "directory_unavailable") {
+		if err := validate(doc, a); err != nil {
+			t.Error(err)
+		}
+	}
+	postgres.Start(t)
+	expect(t, f, key, http.StatusOK, "")
+}
+
+// expect asks for every operation until all are answered so, and returns those answers.
+func expect(t *testing.T, f *fleet.Fleet, key fleet.Key, status int, code string) []answer {
+	t.Helper()
+	var answers []answer
+	testkit.Eventually(t, 15*time.Second, "every operation is answered "+http.StatusText(status)+" "+code, func() bool {
+		answers = answers[:0]
+		for _, o := range operations {
+			a := send(t, f.Gateways[0].URL, code, o, request{token: key.Token})
+			if a.status != status || status >= 400 && codeOf(t, a) != code {
+				return false
+			}
+			answers = append(answers, a)
+		}
+		return true
+	})
+	return answers
+}

@@ -1,0 +1,178 @@
+// Package fleet runs the product for tests as an operator would: built binaries, real processes, real servers.
+//
+// A fleet is any number of gateways on one database and, if asked for, one Redis, before one upstream: the pet service,
+// unless a test brings its own. Everything ends with the test.
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// readyWithin bounds how long a program may take to be ready on a machine that is busy with other tests.
+const readyWithin = 30 * time.Second
+
+// Spec says what runs. The zero value is nothing but a migrated Postgres database.
+type Spec struct {
+	Database    string   // URL; empty is a fresh Postgres database
+	Redis       string   // URL; empty is in-process quotas, which only make sense for one gateway
+	RedisPrefix string   // of all names in Redis
+	Gateways    int      // how many
+	Upstreams   string   // the gateways' GATEWAY_UPSTREAMS; empty starts the pet service
+	GatewayEnv  []string // settings of every gateway, "NAME=value"
+	PetsEnv     []string // settings of the pet service
+}
+
+// Fleet is what runs. Its methods end the test when they cannot do their work.
+type Fleet struct {
+	Database string
+	Pets     *Program // nil where the test brought its own upstream
+	Gateways []*Program
+
+	t testing.TB
+}
+
+// Program is one gateway or pet service. It keeps its addresses, its settings and its directory when it is started
+// again.
+type Program struct {
+	*testkit.Process // of the last start
+
+	URL   string // where it serves
+	Admin string // its admin port, as a URL
+	ID    string // a gateway's; empty for the pet service
+
+	path string
+	env  []string
+}
+
+// Start starts the fleet and waits until all of it is ready.
+func Start(t testing.TB, spec Spec) *Fleet {
+	t.Helper()
+	f := &Fleet{Database: spec.Database, t: t}
+	if f.Database == "" {
+		f.Database = testkit.Postgres(t)
+	}
+	if done := f.Keyadmin("migrate"); done.Code != 0 {
+		t.Fatalf("keyadmin migrate: exit code %d\n%s", done.Code, done.Stderr)
+	}
+	if spec.Upstreams == "" && spec.Gateways > 0 {
+		f.Pets = f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, spec.PetsEnv...))
+		spec.Upstreams = f.Pets.URL
+	}
+	for i := range spec.Gateways {
+		id := fmt.Sprintf("gw-%d", i+1)
+		env := []string{
+			"DATABASE_URL=" + f.Database, "GATEWAY_ID=" + id, "GATEWAY_UPSTREAMS=" + spec.Upstreams,
+			"GATEWAY_SNAPSHOT=" + filepath.Join(t.TempDir(), id+".snapshot"),
+		}
+		if spec.Redis != "" {
+			env = append(env, "REDIS_URL="+spec.Redis)
+		}
+		if spec.RedisPrefix != "" {
+			env = append(env, "GATEWAY_REDIS_PREFIX="+spec.RedisPrefix)
+		}
+		f.Gateways = append(f.Gateways, f.add("gateway", id, append(env, spec.GatewayEnv...)))
+	}
+	return f
+}
+
+func (f *Fleet) add(name, id string, env []string) *Program {
+	f.t.Helper()
+	listen, admin := address(f.t), address(f.t)
+	prefix := strings.ToUpper(name)
+	p := &Program{
+		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
+		path: testkit.Build(f.t, "petgate/"+name),
+		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
+	}
+	p.Start(f.t)
+	return p
+}
+
+func address(t testing.TB) string { return "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)) }
+
+// Start runs the program, again if it has ended, and waits until it is ready.
+func (p *Program) Start(t testing.TB) {
+	t.Helper()
+	p.Launch(t)
+	p.AwaitReady(t)
+}
+
+// Launch runs the program without waiting for it.
+func (p *Program) Launch(t testing.TB) {
+	t.Helper()
+	p.Process = testkit.Start(t, p.path, p.env)
+}
+
+// AwaitReady waits until /readyz says so.
+func (p *Program) AwaitReady(t testing.TB) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, p.path+" is ready", func() bool { return p.Ready() })
+}
+
+// Ready reports whether /readyz answers 200.
+func (p *Program) Ready() bool {
+	response, err := http.Get(p.Admin + "/readyz")
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.StatusCode == http.StatusOK
+}
+
+// Result is how a command ended.
+type Result struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Keyadmin runs one command on the fleet's database.
+func (f *Fleet) Keyadmin(args ...string) Result {
+	f.t.Helper()
+	p := testkit.Start(f.t, testkit.Build(f.t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database}, args...)
+	code := p.ExitCode(f.t)
+	return Result{Stdout: p.Stdout.String(), Stderr: p.Stderr.String(), Code: code}
+}
+
+// MustKeyadmin is Keyadmin for a command that has to be done and confirmed; it returns standard output.
+func (f *Fleet) MustKeyadmin(args ...string) string {
+	f.t.Helper()
+	result := f.Keyadmin(args...)
+	if result.Code != 0 {
+		f.t.Fatalf("keyadmin %s: exit code %d\n%s", strings.Join(args, " "), result.Code, result.Stderr)
+	}
+	return result.Stdout
+}
+
+// Key is what `keyadmin key create` printed.
+type Key struct {
+	ID       string `json:"id"`
+	Token    string `json:"token"`
+	TenantID string `json:"tenantId"`
+}
+
+// NewKey creates a key of an existing tenant, with the given flags.
+func (f *Fleet) NewKey(tenant string, flags ...string) Key {
+	f.t.Helper()
+	var key Key
+	out := f.MustKeyadmin(append([]string{"key", "create", tenant, "--output", "json"}, flags...)...)
+	if err := json.Unmarshal([]byte(out), &key); err != nil {
+		f.t.Fatalf("keyadmin key create printed %q: %v", out, err)
+	}
+	return key
+}
+
+// NewTenant creates a tenant, with the given flags (such as "--plan", "pro"), and a key of it.
+func (f *Fleet) NewTenant(name string, flags ...string) Key {
+	f.t.Helper()
+	f.MustKeyadmin(append([]string{"tenant", "create", name}, flags...)...)
+	return f.NewKey(name)
+}
