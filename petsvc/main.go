@@ -1,5 +1,5 @@
-// Petsvc is the pet service: it lists, adds and gets pets. It trusts its network, or the gateway's secret; clients reach it
-// only through the gateway.
+// Petsvc is the pet service: it lists, adds and gets pets. It trusts its network, or the gateway's secret; clients
+// reach it only through the gateway.
 package main
 
 import (
@@ -16,7 +16,8 @@ import (
 
 func main() {
 	var c config
-	if code, done := service.Load(&c, "petsvc", "Petsvc lists, adds and gets pets.", os.Args[1:], os.Stdout, os.Stderr); done {
+	code, done := service.Load(&c, "petsvc", "Petsvc lists, adds and gets pets.", os.Args[1:], os.Stdout, os.Stderr)
+	if done {
 		os.Exit(code)
 	}
 	log := service.NewLog(os.Stderr, c.LogLevel, "petsvc")

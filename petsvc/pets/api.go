@@ -1,8 +1,8 @@
 // Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the database.
 //
-// It knows nothing of keys, tenants and limits: the gateway in front of it does, and an optional secret between the two keeps
-// everybody else out. Its answers are JSON, errors included, also those that fasthttp would write as text. A database that is
-// away, read-only or too busy is a 503 with Retry-After, at once or after a short wait, never a 500.
+// It knows nothing of keys, tenants and limits: the gateway in front of it does, and an optional secret between the two
+// keeps everybody else out. Its answers are JSON, errors included, also those that fasthttp would write as text. A
+// database that is away, read-only or too busy is a 503 with Retry-After, at once or after a short wait, never a 500.
 //
 // A Service is safe for concurrent use.
 package pets
@@ -49,10 +49,12 @@ const (
 
 // Config says how a Service serves.
 type Config struct {
-	// Secret is what SecretHeader must carry. Empty: whoever reaches the listener is served, so it must be out of others' reach.
+	// Secret is what SecretHeader must carry. Empty: whoever reaches the listener is served, so it must be out of
+	// others' reach.
 	Secret string
 
-	// Queue is how many requests may wait for a connection to the database. More wait longer under overload; 0 lets none wait.
+	// Queue is how many requests may wait for a connection to the database. More wait longer under overload; 0 lets
+	// none wait.
 	Queue int
 
 	Log       *slog.Logger
@@ -70,8 +72,8 @@ type Service struct {
 	pages    sync.Pool
 }
 
-// Open returns a service on db, whose maximum of open connections it makes use of. In the background it migrates db and keeps
-// looking after it, also when it is away now. Shutdown ends that; closing db is the caller's.
+// Open returns a service on db, whose maximum of open connections it makes use of. In the background it migrates db and
+// keeps looking after it, also when it is away now. Shutdown ends that; closing db is the caller's.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	m := newMetrics(config.Metrics)
 	s := &Service{config: config, metrics: m, pages: sync.Pool{New: newPage}}
@@ -191,7 +193,8 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.As(err, &tooSmall):
 		e = api.Error{
-			Code: "headers_too_large", Status: 431, Message: fmt.Sprintf("A header section has at most %d bytes.", headerBytesMax),
+			Code: "headers_too_large", Status: 431,
+			Message: fmt.Sprintf("A header section has at most %d bytes.", headerBytesMax),
 		}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("A body has at most %d bytes.", bodyBytesMax)}
@@ -221,7 +224,8 @@ func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
 func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 	if !isJSON(string(rc.Request.Header.ContentType())) || len(rc.Request.Header.ContentEncoding()) != 0 {
 		return refuse(rc, api.Error{
-			Code: "unsupported_media_type", Status: 415, Message: "Send the pet as application/json, without a Content-Encoding.",
+			Code: "unsupported_media_type", Status: 415,
+			Message: "Send the pet as application/json, without a Content-Encoding.",
 		})
 	}
 	p, f := decode(rc.Request.Body())
@@ -284,7 +288,8 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	case errors.Is(err, errUnavailable):
 		e.Message = "The pets cannot be reached now. Nothing was stored. Try again."
 	default:
-		s.config.Log.Error("request failed", "error", err.Error(), "requestId", string(rc.Request.Header.Peek(requestIDHeader)))
+		s.config.Log.Error("request failed", "error", err.Error(),
+			"requestId", string(rc.Request.Header.Peek(requestIDHeader)))
 		return refuse(rc, errInternal)
 	}
 	rc.Response.Header.Set("Retry-After", "1")
@@ -300,7 +305,9 @@ func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 
 func refuseMethod(rc *fasthttp.RequestCtx, allow string) (outcome string) {
 	rc.Response.Header.Set("Allow", allow)
-	return refuse(rc, api.Error{Code: "method_not_allowed", Status: 405, Message: "This path has other methods: " + allow + "."})
+	return refuse(rc, api.Error{
+		Code: "method_not_allowed", Status: 405, Message: "This path has other methods: " + allow + ".",
+	})
 }
 
 func answer(rc *fasthttp.RequestCtx, status int, body []byte) (outcome string) {

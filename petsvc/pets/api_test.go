@@ -306,7 +306,10 @@ func TestDrain(t *testing.T) {
 	down := make(chan error)
 	go func() { down <- r.Shutdown(context.Background()) }()
 	testkit.Eventually(t, 5*time.Second, "the listener is closed", func() bool {
-		_, err := r.listener.Dial()
+		conn, err := r.listener.Dial()
+		if err == nil {
+			conn.Close()
+		}
 		return err != nil
 	})
 	if err := tx.Rollback(); err != nil {

@@ -70,8 +70,8 @@ func (f *fault) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// decode reads a NewPet. It is stricter than encoding/json is with a struct: names match exactly, none comes twice, and text
-// that is no Unicode is refused, not repaired, because a name is stored as sent.
+// decode reads a NewPet. It is stricter than encoding/json is with a struct: names match exactly, none comes twice, and
+// text that is no Unicode is refused, not repaired, because a name is stored as sent.
 func decode(body []byte) (NewPet, *fault) {
 	p := NewPet{Status: Available}
 	var whole json.RawMessage
@@ -97,7 +97,7 @@ func decode(body []byte) (NewPet, *fault) {
 		case seen[name]:
 			return p, &fault{"member", name, "is there more than once"}
 		case !isUnicode(value):
-			return p, &fault{"member", name, "must be Unicode text, without bytes that are not UTF-8 and without half surrogate pairs"}
+			return p, &fault{"member", name, "must be whole UTF-8, without half surrogate pairs"}
 		}
 		seen[name] = true
 		if f := p.set(name, value); f != nil {
@@ -158,8 +158,8 @@ func isName(name string) bool {
 	return visible && count <= nameMax
 }
 
-// isUnicode reports whether JSON text is UTF-8 and escapes only whole characters: encoding/json puts U+FFFD in the place of
-// what is neither.
+// isUnicode reports whether JSON text is UTF-8 and escapes only whole characters: encoding/json puts U+FFFD in the
+// place of what is neither.
 func isUnicode(text []byte) bool {
 	if !utf8.Valid(text) {
 		return false

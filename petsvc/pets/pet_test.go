@@ -93,8 +93,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What decode takes, encoding/json must read the same way; what decode refuses as no JSON, encoding/json must refuse too, and the
-// answer has to come back as it was sent.
+// What decode takes, encoding/json must read the same way; what decode refuses as no JSON, encoding/json must refuse
+// too, and the answer has to come back as it was sent.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"Rex","categoryId":1}`, `{"name":"R\ud83d\ude00","categoryId":-0,"status":"sold","x":[{}]}`, `{"id":1}`,

@@ -12,7 +12,8 @@ var files embed.FS
 // Migrations are the tables of the pets.
 var Migrations = database.Migrations{FS: files, Table: "pets_schema"}
 
-// All statements serve both databases. The columns of a SELECT are those of Pet, in the order in which a Pet is encoded.
+// All statements serve both databases. The columns of a SELECT are those of Pet, in the order in which a Pet is
+// encoded.
 const (
 	// A page of all pets. $1: the id after which it begins, $2: how many rows.
 	listQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2`

@@ -26,7 +26,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// rig is a service on a database, reached over memory. Every answer that it hands out has been held to the OpenAPI document.
+// rig is a service on a database, reached over memory. Every answer that it hands out has been held to the OpenAPI
+// document.
 type rig struct {
 	*pets.Service
 	db       *database.DB

@@ -19,7 +19,8 @@ const (
 	watchInterval = time.Second
 	retryInterval = 250 * time.Millisecond // while the database is away
 
-	// A database that takes longer than this for a sign of life is treated as away: requests are better refused than held.
+	// A database that takes longer than this for a sign of life is treated as away: requests are better refused than
+	// held.
 	signOfLife = time.Second
 
 	// How long a request waits for a connection before it is refused.
@@ -35,8 +36,9 @@ var (
 	errUncertain   = errors.New("the database was lost while it stored the pet")
 )
 
-// store keeps pets in the database. It lets only as many requests to the database as there are connections, and a bounded
-// number wait; and while the database is away it refuses at once instead of letting every request find out for itself.
+// store keeps pets in the database. It lets only as many requests to the database as there are connections, and a
+// bounded number wait; and while the database is away it refuses at once instead of letting every request find out for
+// itself.
 type store struct {
 	db         *database.DB
 	log        *slog.Logger
@@ -57,7 +59,8 @@ type statements struct{ list, listByStatus, get, insert *sqlx.Stmt }
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &store{
-		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), suspect: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		db: db, log: log, metrics: m, waitingMax: int64(waitingMax),
+		suspect: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 		// One connection is left to the watch, so that it never waits behind requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
@@ -165,8 +168,8 @@ func (s *store) ready() error {
 	return nil
 }
 
-// enter waits for a connection to be free; leave gives it back. A request that cannot be served soon is refused now: the longer
-// the queue, the later every answer in it, until clients give up on answers that are still worked on.
+// enter waits for a connection to be free; leave gives it back. A request that cannot be served soon is refused now:
+// the longer the queue, the later every answer in it, until clients give up on answers that are still worked on.
 func (s *store) enter() error {
 	if s.away.Load() != nil {
 		return errUnavailable
@@ -241,8 +244,8 @@ func (s *store) get(id int64, page *page) error {
 	return nil
 }
 
-// add stores a pet, once or not at all. The transaction is not for the one statement's sake: outside of one, database/sql sends a
-// statement again when the connection broke, though it may have been executed.
+// add stores a pet, once or not at all. The transaction is not for the one statement's sake: outside of one,
+// database/sql sends a statement again when the connection broke, though it may have been executed.
 func (s *store) add(p NewPet) (Pet, error) {
 	if err := s.enter(); err != nil {
 		return Pet{}, err

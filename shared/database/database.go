@@ -1,12 +1,13 @@
 // Package database opens Petgate's databases: PostgreSQL or SQLite behind one URL.
 //
 // Opening is lazy: a server that is down is no error of Open but of the statements that need it, so that a program can
-// start, say that it is not ready, and serve what it can. Both databases take $1 placeholders, so that one SQL text serves
-// both wherever their SQL agrees.
+// start, say that it is not ready, and serve what it can. Both databases take $1 placeholders, so that one SQL text
+// serves both wherever their SQL agrees.
 //
 // Nothing on a hot path needs a context that can be cancelled (with lib/pq it costs a goroutine per statement, and a
-// cancellation costs a connection): a PostgreSQL session carries a statement_timeout, and a connection on which the server
-// says nothing for a second longer than that is given up. A SQLite connection waits up to 5 s for another writer.
+// cancellation costs a connection): a PostgreSQL session carries a statement_timeout, and a connection on which the
+// server says nothing for a second longer than that is given up. A SQLite connection waits up to 5 s for another
+// writer.
 //
 // A *DB is safe for concurrent use. No error text of this package holds a password.
 package database
@@ -58,16 +59,17 @@ var ErrURL = errors.New("not a usable database URL")
 // ErrNoFile is wrapped by Open's error when the SQLite file does not exist.
 var ErrNoFile = errors.New("no such file: `keyadmin migrate` creates it")
 
-// The pool: enough connections to keep a server busy, few enough that a dozen processes fit PostgreSQL's default of 100.
+// The pool: enough connections to keep a server busy, few enough that a dozen processes fit PostgreSQL's default of
+// 100.
 const (
 	connectionsMax     = 16
 	connectionLifetime = 30 * time.Minute // so that load spreads again after a fail-over
 )
 
-// Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or `sqlite:PATH`, whose file
-// must exist. The PG… environment variables fill what a postgres URL leaves out. A statement_timeout in the URL (in
-// milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer begins with
-// SET LOCAL statement_timeout.
+// Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or `sqlite:PATH`,
+// whose file must exist. The PG… environment variables fill what a postgres URL leaves out. A statement_timeout in the
+// URL (in milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer
+// begins with SET LOCAL statement_timeout.
 func Open(_ context.Context, rawURL string) (*DB, error) {
 	return open(rawURL, false)
 }
@@ -91,8 +93,9 @@ func open(rawURL string, create bool) (*DB, error) {
 // Dialect says which database this is.
 func (d *DB) Dialect() Dialect { return d.dialect }
 
-// Check asks the database for a sign of life; it may take as long as a statement may. A SQLite file that was deleted or replaced
-// would go on answering to those who have it open, and lose what they write: Check fails then, and lets go of it.
+// Check asks the database for a sign of life; it may take as long as a statement may. A SQLite file that was deleted or
+// replaced would go on answering to those who have it open, and lose what they write: Check fails then, and lets go of
+// it.
 func (d *DB) Check() error {
 	if d.dialect == SQLite {
 		if err := d.sameFile(); err != nil {

@@ -14,14 +14,20 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// IsUnavailable reports whether err says that the database cannot be reached or cannot answer now, and that the same statement
-// may well succeed later. Whether the statement took effect is not known.
+// IsUnavailable reports whether err says that the database cannot be reached or cannot answer now, and that the same
+// statement may well succeed later. Whether the statement took effect is not known.
 func IsUnavailable(err error) bool {
 	var connecting *connectError
 	var network net.Error
-	if errors.As(err, &connecting) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &connecting) || errors.As(err, &network) {
 		return true
+	}
+	for _, lost := range []error{
+		driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, sql.ErrConnDone, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, lost) {
+			return true
+		}
 	}
 	var p *pq.Error
 	if errors.As(err, &p) {
@@ -53,7 +59,8 @@ func IsUnique(err error) bool {
 	return code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
-// IsReadOnly reports whether err says that the database takes no writes now: a PostgreSQL standby, a write-protected file.
+// IsReadOnly reports whether err says that the database takes no writes now: a PostgreSQL standby, a write-protected
+// file.
 func IsReadOnly(err error) bool {
 	return pq.As(err, pqerror.ReadOnlySQLTransaction) != nil || sqliteCode(err)&0xff == sqlite3.SQLITE_READONLY
 }

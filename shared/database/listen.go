@@ -21,8 +21,8 @@ const (
 	dataVersionPoll = 200 * time.Millisecond
 )
 
-// Listener wakes whoever reads C when the database may have changed. It is a hint: wake-ups are merged, some come for nothing,
-// and those of a time without connection are made up for by one when it is back.
+// Listener wakes whoever reads C when the database may have changed. It is a hint: wake-ups are merged, some come for
+// nothing, and those of a time without connection are made up for by one when it is back.
 type Listener struct {
 	C <-chan struct{} // is never closed
 
@@ -30,8 +30,9 @@ type Listener struct {
 	done chan struct{}
 }
 
-// Listen returns at once and connects in the background, again and again until Close. PostgreSQL: it wakes on NOTIFY channel,
-// on a connection of its own. SQLite, which has no channels: on any commit by another connection, seen within 200 ms.
+// Listen returns at once and connects in the background, again and again until Close. PostgreSQL: it wakes on NOTIFY
+// channel, on a connection of its own. SQLite, which has no channels: on any commit by another connection, seen within
+// 200 ms.
 func (d *DB) Listen(channel string) *Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)
@@ -60,12 +61,14 @@ func (l *Listener) Close() {
 }
 
 func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) {
-	// The dialer's context closes the connection when ctx ends, which frees whatever waits for the server: Close alone would wait too.
+	// The dialer's context closes the connection when ctx ends, which frees whatever waits for the server: Close alone
+	// would wait too.
 	p := pq.NewDialListener(&dialer{ctx: ctx, silence: listenSilence}, d.dsn, reconnectMin, reconnectMax, nil)
 	background := make(chan struct{})
 	go func() {
 		defer close(background)
-		// Not in the loop below: a ping waits for its answer, which may be queued behind notifications that the loop has to take.
+		// Not in the loop below: a ping waits for its answer, which may be queued behind notifications that the loop
+		// has to take.
 		tick := time.NewTicker(listenPing)
 		defer tick.Stop()
 		listening := false

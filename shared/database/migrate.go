@@ -74,8 +74,8 @@ var tableExists = map[Dialect]string{
 	SQLite:   `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1)`,
 }
 
-// Schema returns the version of the owner's tables and the one that this program was built for; 0 is an empty database. It
-// changes nothing.
+// Schema returns the version of the owner's tables and the one that this program was built for; 0 is an empty database.
+// It changes nothing.
 func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
 	p, err := d.provider(m, d.DB.DB)
 	if err != nil {

@@ -76,7 +76,8 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 	return sql.OpenDB(plainConnector{connector{c}}), nil
 }
 
-// patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may take long.
+// patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may
+// take long.
 func (d *DB) patient() (*sql.DB, error) {
 	config, err := pq.NewConfig(d.dsn)
 	if err != nil {
@@ -122,8 +123,8 @@ type postgresConn interface {
 	driver.Validator
 }
 
-// plainConn begins ordinary transactions with a plain BEGIN. Lib/pq says READ WRITE, and so would write to a database whose owner
-// has made it read-only.
+// plainConn begins ordinary transactions with a plain BEGIN. Lib/pq says READ WRITE, and so would write to a database
+// whose owner has made it read-only.
 type plainConn struct{ postgresConn }
 
 func (c plainConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
@@ -133,8 +134,8 @@ func (c plainConn) BeginTx(ctx context.Context, options driver.TxOptions) (drive
 	return c.postgresConn.BeginTx(ctx, options)
 }
 
-// dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is frozen
-// or a network that swallows everything.
+// dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is
+// frozen or a network that swallows everything.
 type dialer struct {
 	ctx     context.Context // ends when no further connection is wanted, and ends those being made
 	silence time.Duration   // 0 = for ever
@@ -163,8 +164,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's context.
-// One goroutine uses it at a time.
+// impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's
+// context. One goroutine uses it at a time.
 type impatientConn struct {
 	net.Conn
 	silence  time.Duration

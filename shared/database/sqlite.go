@@ -29,8 +29,8 @@ func openSQLite(path string, create bool) (*DB, error) {
 	}
 	path = filepath.Clean(path)
 	d := &DB{dialect: SQLite, file: path}
-	// Write-ahead logging lets readers go on beside the writer. A transaction takes the write lock when it begins: one that
-	// reads first and writes later would fail "busy" at once if another wrote in between, whatever the timeout.
+	// Write-ahead logging lets readers go on beside the writer. A transaction takes the write lock when it begins: one
+	// that reads first and writes later would fail "busy" at once if another wrote in between, whatever the timeout.
 	d.dsn = "file:" + (&url.URL{Path: path}).EscapedPath() +
 		"?mode=rw&_busy_timeout=5000&_journal_mode=WAL&_foreign_keys=1&_txlock=immediate"
 	c, err := sqlite.NewConnector(d.dsn)
@@ -71,8 +71,8 @@ func (d *DB) sameFile() error {
 	return nil
 }
 
-// createFile makes an empty database. Its first connection turns on write-ahead logging, which fails "busy" at once, without
-// waiting, when two do it together: hence the lock.
+// createFile makes an empty database. Its first connection turns on write-ahead logging, which fails "busy" at once,
+// without waiting, when two do it together: hence the lock.
 func (d *DB) createFile() error {
 	if err := os.MkdirAll(filepath.Dir(d.file), 0o755); err != nil {
 		return err
@@ -95,8 +95,9 @@ func (d *DB) createFile() error {
 	return d.Ping()
 }
 
-// lockFile keeps other processes, and other goroutines, from creating or migrating databases in the same directory until
-// unlock. Not a lock on the file itself: SQLite has its own there, and closing any descriptor of the file drops them.
+// lockFile keeps other processes, and other goroutines, from creating or migrating databases in the same directory
+// until unlock. Not a lock on the file itself: SQLite has its own there, and closing any descriptor of the file drops
+// them.
 func (d *DB) lockFile(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(d.file))
 	if err != nil {

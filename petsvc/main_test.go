@@ -1,0 +1,150 @@
+package main_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+func TestBadSettingsAreAllNamed(t *testing.T) {
+	p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), []string{
+		"DATABASE_URL=mysql://root:hunter2@localhost/pets", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:", "PETSVC_CONNECTIONS=0",
+		"PETSVC_DRAIN_DELAY=soon",
+	}, "--queue=-1")
+	if code := p.ExitCode(t); code != 2 {
+		t.Errorf("the exit code is %d", code)
+	}
+	for _, want := range []string{"DATABASE_URL", "--listen", "--admin-listen", "--connections", "PETSVC_DRAIN_DELAY", "--queue"} {
+		if !strings.Contains(p.Stderr.String(), want) {
+			t.Errorf("%s is not named", want)
+		}
+	}
+	if strings.Contains(p.Stderr.String(), "hunter2") {
+		t.Error("the password is told")
+	}
+	if t.Failed() {
+		t.Log(p.Stderr.String())
+	}
+}
+
+func TestSecretsAreNoFlags(t *testing.T) {
+	for _, flag := range []string{"--database-url=sqlite:x", "--secret=hunter2"} {
+		p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), nil, flag)
+		if code := p.ExitCode(t); code != 2 {
+			t.Errorf("%s: the exit code is %d", flag, code)
+		}
+	}
+}
+
+func TestMissingFileNamesTheCure(t *testing.T) {
+	p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), []string{
+		"DATABASE_URL=" + testkit.SQLite(t), "PETSVC_LISTEN=127.0.0.1:0", "PETSVC_ADMIN_LISTEN=127.0.0.1:0",
+	})
+	if code := p.ExitCode(t); code != 1 || !strings.Contains(p.Stderr.String(), "keyadmin migrate") {
+		t.Errorf("exit code %d: %s", code, p.Stderr.String())
+	}
+}
+
+// On a Unix socket, with its secrets in files, killed, started again and stopped.
+func TestServesOnSocket(t *testing.T) {
+	dir := t.TempDir()
+	url := testkit.SQLite(t)
+	db, err := database.OpenOrCreate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	socket := filepath.Join(dir, "pets.sock")
+	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
+	env := []string{
+		"PETSVC_LISTEN=unix:" + socket, "PETSVC_ADMIN_LISTEN=" + admin, "PETSVC_DRAIN_DELAY=0s",
+		"DATABASE_URL_FILE=" + write(t, dir, "url", url+"\n"), "PETSVC_SECRET_FILE=" + write(t, dir, "secret", "open sesame\n"),
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	do := func(method, body string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequest(method, "http://pets/v1/pets", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Gateway-Secret", "open sesame")
+		request.Header.Set("X-Request-Id", "r-1")
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	launch := func() *testkit.Process {
+		t.Helper()
+		p := testkit.Start(t, testkit.Build(t, "petgate/petsvc"), env)
+		testkit.Eventually(t, 20*time.Second, "petsvc is ready", func() bool {
+			response, err := http.Get("http://" + admin + "/readyz")
+			if err != nil {
+				return false
+			}
+			response.Body.Close()
+			return response.StatusCode == http.StatusOK
+		})
+		return p
+	}
+
+	p := launch()
+	info, err := os.Stat(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o660 {
+		t.Errorf("the socket's mode is %o", got)
+	}
+	if status, body := do("POST", `{"name":"Rex","categoryId":1}`); status != 201 {
+		t.Errorf("POST: %d %s", status, body)
+	}
+	p.Kill()
+
+	p = launch() // though the socket is still there
+	if status, body := do("GET", ""); status != 200 || strings.Count(body, "Rex") != 1 {
+		t.Errorf("GET: %d %s", status, body)
+	}
+	if code := p.Stop(); code != 0 {
+		t.Errorf("the exit code is %d", code)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	if !strings.Contains(p.Stdout.String(), `"requestId":"r-1"`) {
+		t.Errorf("the access log is %s", p.Stdout.String())
+	}
+	if all := p.Stdout.String() + p.Stderr.String(); strings.Contains(all, "sesame") {
+		t.Errorf("the secret is told: %s", all)
+	}
+}
+
+func write(t *testing.T, dir, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
