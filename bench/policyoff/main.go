@@ -1,0 +1,72 @@
+// Policyoff is our own edge without a directory and without quotas: every stage of the request path runs, but any
+// well-formed key is good and nothing is counted. What the policy costs is the difference.
+package main
+
+import (
+	"flag"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// off admits everybody.
+type off struct{}
+
+var verdict = quota.Verdict{
+	Granted: 1,
+	Minute:  quota.Usage{Limit: plan.LimitMax},
+	Day:     quota.Usage{Limit: plan.LimitMax},
+}
+
+func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
+	return directory.Entry{
+		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "enterprise",
+		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
+	}, true
+}
+func (off) Fresh(int64) bool                              { return true }
+func (off) Ban(id.Key, int64, string)                     {}
+func (off) Count(id.Tenant, id.Key, string)               {}
+func (off) Take(limitstore.Ask) (quota.Verdict, error)    { return verdict, nil }
+func (off) Known(id.Tenant, plan.Limits) quota.Verdict    { return verdict }
+func (off) Fail(netip.Addr) (limitstore.GuardState, bool) { return limitstore.GuardState{}, true }
+
+// unguarded counts no failed attempts.
+type unguarded struct{ off }
+
+func (unguarded) Known(netip.Addr) limitstore.GuardState { return limitstore.GuardState{} }
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")
+	upstream := flag.String("upstream", "http://127.0.0.1:8081", "URL of the origin")
+	flag.Parse()
+	operations, err := api.Operations()
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := edge.New(edge.Config{Upstreams: []string{*upstream}}, edge.Deps{
+		Directory: off{}, Quotas: off{}, Guard: unguarded{}, Usage: off{}, Operations: operations,
+		Log: slog.Default(), Metrics: prometheus.NewRegistry(), Clock: time.Now,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(e.Serve(ln))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one server of a run: ours, a peer's, or Redis.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  *bytes.Buffer
+}
+
+// launch starts a program that ends with this one.
+func launch(env []string, name string, args ...string) (*process, error) {
+	p := &process{name: filepath.Base(name), cmd: exec.Command(name, args...), log: new(bytes.Buffer)}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// stop ends the process and its children, and waits.
+func (p *process) stop() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	_ = p.cmd.Wait()
+}
+
+// cpu is the processor time of the process and its children since they started. The kernel counts in ticks of 10 ms.
+func (p *process) cpu() time.Duration {
+	var ticks int64
+	for _, pid := range append(childrenOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		// The name, in parentheses, may hold spaces; utime and stime are the 12th and 13th field after it (proc(5)).
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		user, _ := strconv.ParseInt(fields[11], 10, 64)
+		system, _ := strconv.ParseInt(fields[12], 10, 64)
+		ticks += user + system
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// resident is the memory of the process and its children, in bytes.
+func (p *process) resident() int64 {
+	var pages int64
+	for _, pid := range append(childrenOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
+		statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			continue
+		}
+		n, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
+		pages += n
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+func childrenOf(pid int) []int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(text)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// awaitListener waits until something accepts connections at addr.
+func awaitListener(ctx context.Context, addr string) error {
+	var dialer net.Dialer
+	for {
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nobody listens at %s: %w", addr, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// freeAddress returns a loopback address that nobody listens on now.
+func freeAddress() (string, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return ln.Addr().String(), ln.Close()
+}
