@@ -55,7 +55,8 @@ var ErrRewound = errors.New("the last event is gone: the database is an older co
 // Register makes a gateway count, with nothing applied, in the place of an earlier process of its ID. It returns the number
 // of the last batch of usage that was added for it.
 func (s *Store) Register(ctx context.Context, r Registration) (batch int64, err error) {
-	err = s.db.QueryRowContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, r.AdminAddress, r.MaxAge.Milliseconds()).Scan(&batch)
+	query := s.expand.Replace(register)
+	err = s.db.QueryRowContext(ctx, query, r.ID, r.Incarnation, r.AdminAddress, r.MaxAge.Milliseconds()).Scan(&batch)
 	return batch, fail("register gateway", err)
 }
 

@@ -115,7 +115,8 @@ func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to
 		return nil, nil
 	}
 	upTo := events[len(events)-1].ID
-	return events, s.read(ctx, s.db, to, [4]string{changedPlans, changedTenants, changedKeys, changedBans}, int64(after), int64(upTo))
+	queries := [4]string{changedPlans, changedTenants, changedKeys, changedBans}
+	return events, s.read(ctx, s.db, to, queries, int64(after), int64(upTo))
 }
 
 func scanEventRow(row scanner) (e EventRow, err error) {

@@ -66,7 +66,8 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 			return err
 		}
 		made.CreatedAt = t.at
-		err := t.exec(insertTenant, made.ID.String(), made.Name, made.Plan, made.Override.Minute, made.Override.Day, false, made.CreatedAt)
+		err := t.exec(insertTenant, made.ID.String(), made.Name, made.Plan, made.Override.Minute, made.Override.Day, false,
+			made.CreatedAt)
 		if database.IsUnique(err) {
 			return fmt.Errorf("%w: a tenant named %q; choose another name, or `keyadmin tenant show` it", ErrExists, spec.Name)
 		}

@@ -101,6 +101,7 @@ func TestFourProcessesWriteAtOnce(t *testing.T) {
 			}
 			by[e.Actor]++
 		}
-		t.Logf("figure: %d processes made %d changes in %v, none failed: %v", writers, len(events), time.Since(begun).Round(time.Millisecond), by)
+		t.Logf("figure: %d processes made %d changes in %v, none failed: %v", writers, len(events),
+			time.Since(begun).Round(time.Millisecond), by)
 	})
 }

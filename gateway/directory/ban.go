@@ -1,0 +1,78 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+// Ban keeps a key out until an instant (ms): at once here, everywhere when its row is written, which happens in the background
+// and is tried until it succeeds. A key that is banned for longer stays so.
+func (d *Directory) Ban(k id.Key, until int64, reason string) {
+	d.write.Lock()
+	defer d.write.Unlock()
+	s := d.state.Load()
+	ref, known := s.findKey(&k)
+	if !known || s.keys.at(ref).bannedUntil.Load() >= until {
+		return
+	}
+	s.keys.at(ref).bannedUntil.Store(until)
+	d.pending[k] = keystore.Ban{
+		Key: k, Until: until, Reason: reason, By: d.cfg.GatewayID, ImposedAt: d.cfg.Clock().UnixMilli(),
+	}
+	select {
+	case d.banned <- struct{}{}:
+	default:
+	}
+}
+
+// writeBans gives every ban imposed here its row.
+func (d *Directory) writeBans(ctx context.Context) {
+	retry := retryMin
+	for {
+		var again <-chan time.Time // never, while nothing is left
+		if d.drainBans(context.WithoutCancel(ctx)) {
+			retry = retryMin
+		} else {
+			again = time.After(retry)
+			retry = min(2*retry, retryMax)
+		}
+		select {
+		case <-d.banned:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drainBans reports whether all rows are written.
+func (d *Directory) drainBans(ctx context.Context) bool {
+	for {
+		ban, left := d.nextBan()
+		if !left {
+			return true
+		}
+		_, _, err := d.store.AddBan(ctx, ban)
+		if err != nil && !errors.Is(err, keystore.ErrNotFound) && !errors.Is(err, keystore.ErrInvalid) {
+			return false
+		}
+		d.write.Lock()
+		if d.pending[ban.Key] == ban {
+			delete(d.pending, ban.Key)
+		}
+		d.write.Unlock()
+	}
+}
+
+func (d *Directory) nextBan() (keystore.Ban, bool) {
+	d.write.Lock()
+	defer d.write.Unlock()
+	for _, ban := range d.pending {
+		return ban, true
+	}
+	return keystore.Ban{}, false
+}

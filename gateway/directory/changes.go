@@ -1,0 +1,43 @@
+package directory
+
+import (
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+// changes are the rows of one tail, kept until all of them are read.
+type changes struct {
+	plans   []keystore.Plan
+	tenants []keystore.TenantRow
+	keys    []keystore.KeyRow
+	bans    []banRow
+}
+
+type banRow struct {
+	key   id.Key
+	until int64
+}
+
+func (c *changes) rows() keystore.Rows {
+	return keystore.Rows{
+		Plan:   func(p keystore.Plan) { c.plans = append(c.plans, p) },
+		Tenant: func(t *keystore.TenantRow) { c.tenants = append(c.tenants, *t) },
+		Key:    func(k *keystore.KeyRow) { c.keys = append(c.keys, *k) },
+		Ban:    func(k id.Key, until int64) { c.bans = append(c.bans, banRow{k, until}) },
+	}
+}
+
+func (c *changes) apply(s *state, ban func(id.Key, int64)) {
+	for _, p := range c.plans {
+		s.setPlan(p)
+	}
+	for i := range c.tenants {
+		s.setTenant(&c.tenants[i])
+	}
+	for i := range c.keys {
+		s.setKey(&c.keys[i])
+	}
+	for _, b := range c.bans {
+		ban(b.key, b.until)
+	}
+}

@@ -1,0 +1,198 @@
+// Package directory holds all tenants, plans, keys and bans in memory, and keeps them as the database has them.
+//
+// So no request waits for the database, an unknown key costs no query, and an outage changes nothing for what was loaded.
+//
+// A gateway registers first and loads then; so whoever changes something afterwards finds it in the list of those that have to
+// confirm. It then follows the events: it reads what is new, applies it to the records in memory, and says with a heartbeat up
+// to which event it has come. A notification wakes it, and it looks once a second in any case. When its last event is gone, the
+// database is an older copy of itself after a fail-over, and everything is loaded afresh.
+//
+// A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. All that was
+// confirmed is in it: changes are appended before the heartbeat that confirms them. It is removed before the gateway signs off,
+// because nobody waits for the confirmation of a gateway that has signed off.
+//
+// Look-ups take no lock and allocate nothing; all methods may be called from many goroutines.
+package directory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// Config is a directory's configuration.
+type Config struct {
+	GatewayID    string        // stable over restarts, and no two gateways have the same
+	AdminAddress string        // shown to operators when this gateway does not confirm
+	Snapshot     string        // the snapshot's path; empty: none
+	MaxAge       time.Duration // refuse everything this long after the last contact with the database; 0: never
+	Log          *slog.Logger  // nil: none
+	Metrics      prometheus.Registerer
+	Clock        func() time.Time // nil: the system's
+}
+
+// Entry is what the request path needs to know of a key and its tenant. It is a copy and may be kept; Allow is shared and must
+// not be changed. Times are in ms; 0 is never.
+type Entry struct {
+	Key         id.Key
+	Tenant      id.Tenant
+	Environment apikey.Environment
+	Scopes      apikey.Scopes
+	Plan        string
+	Limits      plan.Limits
+	Version     uint64 // changes whenever the tenant's limits do
+	Suspended   bool
+	ExpiresAt   int64
+	RevokedAt   int64
+	GraceEndsAt int64 // rotated: from then on refused
+	BannedUntil int64
+	Allow       []netip.Prefix // empty: from everywhere
+}
+
+// Directory is a gateway's view of the key database.
+type Directory struct {
+	cfg   Config
+	store *keystore.Store
+	self  keystore.Registration
+
+	state atomic.Pointer[state]
+	seen  atomic.Int64          // ms: when the last successful contact began; 0: nothing was ever loaded
+	live  atomic.Int64          // gateways alive at the last contact
+	fault atomic.Pointer[error] // why it is not ready; nil: it is
+
+	write    sync.Mutex // held to change the state
+	versions uint64
+	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
+	banned   chan struct{}           // wakes the writer of bans
+	onReset  atomic.Pointer[func(id.Tenant)]
+
+	follower follower
+	usage    usage
+	snapshot snapshot
+	metrics  *metrics
+}
+
+// Open registers the gateway and loads everything. If the database is unreachable, it reads the snapshot; if there is none
+// either, the directory is not Fresh until Run has loaded. What is wrong meanwhile, Ready says; Open fails only for what a retry
+// cannot cure.
+func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, error) {
+	if cfg.GatewayID == "" {
+		return nil, errors.New("directory: a gateway needs an ID: set GATEWAY_ID")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Directory{
+		cfg:     cfg,
+		store:   store,
+		self:    keystore.Registration{ID: cfg.GatewayID, Incarnation: rand.Text(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge},
+		pending: map[id.Key]keystore.Ban{},
+		banned:  make(chan struct{}, 1),
+	}
+	d.state.Store(newState(&d.versions))
+	d.live.Store(1)
+	d.usage.init()
+	d.snapshot.path, d.snapshot.wanted = cfg.Snapshot, make(chan struct{}, 1)
+	d.metrics = newMetrics(cfg.Metrics, d)
+
+	err := d.sync(context.WithoutCancel(ctx))
+	d.report(err)
+	if errors.Is(err, keystore.ErrUnavailable) && cfg.Snapshot != "" {
+		d.restore()
+	}
+	return d, nil
+}
+
+// restore serves from the snapshot until the database is back.
+func (d *Directory) restore() {
+	next := newState(&d.versions)
+	head, err := readSnapshot(d.cfg.Snapshot, d.cfg.GatewayID, next.rows(next.setBan))
+	if err == nil {
+		err = next.err
+	}
+	if err != nil {
+		d.cfg.Log.Error("directory: the snapshot cannot be used", "path", d.cfg.Snapshot, "err", err)
+		return
+	}
+	d.state.Store(next)
+	settle(next.keys.len, next.tenants.len)
+	d.live.Store(head.live)
+	d.seen.Store(head.seen)
+	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len,
+		"as_of", time.UnixMilli(head.seen).UTC())
+}
+
+// Lookup finds a key by its token's hash.
+func (d *Directory) Lookup(h apikey.Hash) (Entry, bool) {
+	s := d.state.Load()
+	ref, ok := s.findHash(&h)
+	if !ok {
+		return Entry{}, false
+	}
+	return s.entry(ref), true
+}
+
+// LookupKey finds a key by its ID.
+func (d *Directory) LookupKey(k id.Key) (Entry, bool) {
+	s := d.state.Load()
+	ref, ok := s.findKey(&k)
+	if !ok {
+		return Entry{}, false
+	}
+	return s.entry(ref), true
+}
+
+// TenantLimits returns a tenant's plan, its effective limits and their version.
+func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limits, version uint64, ok bool) {
+	s := d.state.Load()
+	ref, ok := s.findTenant(&t)
+	if !ok {
+		return "", plan.Limits{}, 0, false
+	}
+	now := s.tenants.at(ref).terms.Load()
+	return now.plan, now.limits, now.version, true
+}
+
+// Fresh reports whether the directory may be relied on at now (ms): something was loaded, and within MaxAge the database was
+// heard of. It is false for good when another process has taken this gateway's ID, because nobody waits for this one then.
+func (d *Directory) Fresh(now int64) bool {
+	seen := d.seen.Load()
+	return seen > 0 && (d.cfg.MaxAge == 0 || now-seen <= d.cfg.MaxAge.Milliseconds())
+}
+
+// Ready returns nil if the gateway can serve, and else the problem with its cure.
+func (d *Directory) Ready() error {
+	fault := d.fault.Load()
+	switch now := d.cfg.Clock().UnixMilli(); {
+	case fault != nil && (errors.Is(*fault, keystore.ErrSchema) || errors.Is(*fault, keystore.ErrDisplaced)):
+		return fmt.Errorf("directory: %w", *fault)
+	case d.seen.Load() == 0 && fault != nil:
+		return fmt.Errorf("directory: never loaded: %w", *fault)
+	case !d.Fresh(now):
+		return fmt.Errorf("directory: stale: the database was last heard of %s ago, the maximum is %s",
+			time.Duration(now-d.seen.Load())*time.Millisecond, d.cfg.MaxAge)
+	}
+	return nil
+}
+
+// LiveGateways returns how many gateways, this one among them, were alive when the database was last heard of; at least 1.
+func (d *Directory) LiveGateways() int { return int(d.live.Load()) }
+
+// OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets.
+func (d *Directory) OnReset(f func(id.Tenant)) { d.onReset.Store(&f) }

@@ -1,0 +1,373 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// eachDatabase runs f on each database, with a store that writes and a directory that follows.
+func eachDatabase(t *testing.T, f func(t *testing.T, store *keystore.Store, d *running)) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		f(t, store, start(t, store, Config{}))
+	})
+}
+
+// applied reports whether the directory has confirmed a change.
+func applied(t testing.TB, store *keystore.Store, c keystore.Change) bool {
+	t.Helper()
+	gateways, err := store.Gateways(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gateways {
+		if !g.Confirms(c) {
+			return false
+		}
+	}
+	return len(gateways) > 0
+}
+
+func confirm(t testing.TB, store *keystore.Store, c keystore.Change, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "confirmed", func() bool { return applied(t, store, c) })
+}
+
+func TestFollowsEveryKindOfChange(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		ctx := t.Context()
+		resets := make(chan id.Tenant, 10)
+		d.OnReset(func(t id.Tenant) { resets <- t })
+
+		tenant, key, hash := fixture(t, store)
+		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
+		e, _ := d.Lookup(hash)
+		version := e.Version
+		want := Entry{
+			Key: key.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free",
+			Limits: plan.Limits{Minute: 60, Day: 1000}, Version: version,
+		}
+		check := func(what string, wantChanged bool) {
+			t.Helper()
+			got, ok := d.Lookup(hash)
+			if changed := got.Version != version; changed != wantChanged {
+				t.Errorf("%s: the version changed: %t", what, changed)
+			}
+			version, want.Version = got.Version, got.Version
+			if !ok || !equal(got, want) {
+				t.Errorf("%s: got %+v, want %+v", what, got, want)
+			}
+			if byID, ok := d.LookupKey(key.ID); !ok || !equal(byID, want) {
+				t.Errorf("%s: by ID %+v, want %+v", what, byID, want)
+			}
+		}
+		check("created", false)
+
+		_, c, err := store.SetPlan(ctx, tenant.ID, "pro")
+		confirm(t, store, c, err)
+		want.Plan, want.Limits = "pro", plan.Limits{Minute: 300, Day: 10_000}
+		check("plan set", true)
+
+		_, c, err = store.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
+		confirm(t, store, c, err)
+		want.Limits.Minute = 7
+		check("quota set", true)
+
+		_, c, err = store.UpdatePlan(ctx, "pro", plan.Limits{Minute: 8, Day: 80})
+		confirm(t, store, c, err)
+		want.Limits.Day = 80
+		check("plan updated", true)
+
+		_, c, err = store.ClearQuota(ctx, tenant.ID)
+		confirm(t, store, c, err)
+		want.Limits.Minute = 8
+		check("quota cleared", true)
+
+		_, c, err = store.Suspend(ctx, tenant.ID)
+		confirm(t, store, c, err)
+		want.Suspended = true
+		check("suspended", false)
+		_, c, err = store.Resume(ctx, tenant.ID)
+		confirm(t, store, c, err)
+		want.Suspended = false
+		check("resumed", false)
+
+		until := time.Now().Add(time.Hour).UnixMilli()
+		_, c, err = store.AddBan(ctx, keystore.Ban{Key: key.ID, Until: until})
+		confirm(t, store, c, err)
+		want.BannedUntil = until
+		check("banned", false)
+		c, err = store.LiftBan(ctx, key.ID)
+		confirm(t, store, c, err)
+		want.BannedUntil = 0
+		check("ban lifted", false)
+
+		fresh, token, c, err := store.RotateKey(ctx, key.ID, until)
+		confirm(t, store, c, err)
+		want.GraceEndsAt = until
+		check("rotated", false)
+		if e, ok := d.Lookup(apikey.Sum([]byte(token))); !ok || e.Key != fresh.ID || e.Tenant != tenant.ID {
+			t.Errorf("the new key: %t %+v", ok, e)
+		}
+
+		revoked, c, err := store.RevokeKey(ctx, key.ID)
+		confirm(t, store, c, err)
+		want.RevokedAt = revoked.RevokedAt
+		check("revoked", false)
+
+		c, err = store.RequestQuotaReset(ctx, tenant.ID)
+		confirm(t, store, c, err)
+		if got := <-resets; got != tenant.ID || len(resets) != 0 {
+			t.Errorf("reset of %s, and %d more", got, len(resets))
+		}
+		if _, _, _, ok := d.TenantLimits(id.Tenant{1}); ok {
+			t.Error("found a tenant that does not exist")
+		}
+		wantSame(t, d.Directory, store)
+	})
+}
+
+func equal(a, b Entry) bool {
+	same := len(a.Allow) == len(b.Allow)
+	a.Allow, b.Allow = nil, nil
+	return same && a.Key == b.Key && a.Tenant == b.Tenant && a.Environment == b.Environment && a.Scopes == b.Scopes &&
+		a.Plan == b.Plan && a.Limits == b.Limits && a.Version == b.Version && a.Suspended == b.Suspended &&
+		a.ExpiresAt == b.ExpiresAt && a.RevokedAt == b.RevokedAt && a.GraceEndsAt == b.GraceEndsAt && a.BannedUntil == b.BannedUntil
+}
+
+func TestRevocationIsConfirmedFast(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		tenant, _, _ := fixture(t, store)
+		var worst, sum time.Duration
+		rounds := 30
+		if strings.HasSuffix(t.Name(), "sqlite") {
+			rounds = 8 // each waits for the poll
+		}
+		for range rounds {
+			key, hash := addKey(t, store, tenant.ID)
+			eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
+			begun := time.Now()
+			_, c, err := store.RevokeKey(t.Context(), key.ID)
+			confirm(t, store, c, err)
+			took := time.Since(begun)
+			if e, _ := d.Lookup(hash); e.RevokedAt == 0 {
+				t.Fatal("confirmed, but the key is still accepted")
+			}
+			worst, sum = max(worst, took), sum+took
+		}
+		t.Logf("figure: %d revocations confirmed, mean %v, worst %v", rounds, sum/time.Duration(rounds), worst)
+		if worst > 3*time.Second {
+			t.Errorf("the slowest took %v", worst)
+		}
+	})
+}
+
+func TestSignsOff(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		tenant, key, _ := fixture(t, store)
+		d.Count(tenant.ID, key.ID, "ok")
+		d.Count(tenant.ID, key.ID, "ok")
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+		gateways, err := store.Gateways(t.Context())
+		if err != nil || len(gateways) != 0 {
+			t.Errorf("after a clean exit: %+v, %v", gateways, err)
+		}
+		rows, err := store.Usage(t.Context(), tenant.ID, 0)
+		if err != nil || len(rows) != 1 || rows[0].Requests != 2 || rows[0].Outcome != "ok" {
+			t.Errorf("usage: %+v, %v", rows, err)
+		}
+		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(time.UnixMilli(k.LastUsedAt)) > time.Minute {
+			t.Errorf("last used at %d, %v", k.LastUsedAt, err)
+		}
+	})
+}
+
+func TestForgottenGatewayRegistersAgain(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		c, err := store.ForgetGateway(t.Context(), "gw-1")
+		confirm(t, store, c, err)
+		if err := d.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTwoProcessesWithOneID(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, first *running) {
+		_, _, hash := fixture(t, store)
+		eventually(t, "the key arrives", func() bool { _, ok := first.Lookup(hash); return ok })
+		second := start(t, store, Config{})
+		eventually(t, "the first one gives up", func() bool { return !first.Fresh(time.Now().UnixMilli()) })
+		if err := first.Ready(); !errors.Is(err, keystore.ErrDisplaced) {
+			t.Errorf("ready: %v", err)
+		}
+		if err := first.stop(); !errors.Is(err, keystore.ErrDisplaced) {
+			t.Errorf("run: %v", err)
+		}
+		if err := second.Ready(); err != nil {
+			t.Errorf("the second one: %v", err)
+		}
+		if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 {
+			t.Errorf("%+v, %v", gateways, err)
+		}
+	})
+}
+
+func TestLiveGateways(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, one *running) {
+		two := start(t, store, Config{GatewayID: "gw-2"})
+		eventually(t, "both know of both", func() bool { return one.LiveGateways() == 2 && two.LiveGateways() == 2 })
+		two.stop()
+		eventually(t, "the one left knows", func() bool { return one.LiveGateways() == 1 })
+	})
+}
+
+func TestOldSchema(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		if _, err := db.Exec("DELETE FROM keystore_schema WHERE version_id > 0"); err != nil {
+			t.Fatal(err)
+		}
+		d := start(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "`keyadmin migrate`") {
+			t.Errorf("ready: %v", err)
+		}
+		if d.Fresh(time.Now().UnixMilli()) {
+			t.Error("fresh without having loaded anything")
+		}
+		if _, err := db.Exec("INSERT INTO keystore_schema (version_id, is_applied) VALUES (1, true)"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is ready once migrated", func() bool { return d.Ready() == nil })
+	})
+}
+
+func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		other := start(t, store, Config{GatewayID: "gw-2"})
+		_, key, hash := fixture(t, store)
+		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
+		until := time.Now().Add(time.Minute).UnixMilli()
+		d.Ban(key.ID, until, "30 strikes")
+		d.Ban(key.ID, until-1000, "a shorter one")
+		if e, _ := d.Lookup(hash); e.BannedUntil != until {
+			t.Errorf("banned until %d here, want %d", e.BannedUntil, until)
+		}
+		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until })
+		bans, err := store.Bans(t.Context())
+		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
+			t.Errorf("bans: %+v, %v", bans, err)
+		}
+		c, err := store.LiftBan(t.Context(), key.ID)
+		confirm(t, store, c, err)
+		if e, _ := d.Lookup(hash); e.BannedUntil != 0 {
+			t.Error("the lifted ban holds where it was imposed")
+		}
+		if events, err := store.Events(t.Context(), 0); err != nil || len(events) != 4 {
+			t.Errorf("%d events, want 4: the ban is one change; %v", len(events), err)
+		}
+	})
+}
+
+// The database as it was a while ago, with other events under the IDs that are known here.
+func TestRewoundEventsAreLoadedAfresh(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		d := start(t, store, Config{})
+		tenant, key, hash := fixture(t, store)
+		confirm(t, store, 2, nil)
+		lost, lostHash := addKey(t, store, tenant.ID)
+		_, c, err := store.RevokeKey(t.Context(), key.ID)
+		confirm(t, store, c, err)
+
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{
+			"DELETE FROM tenant_keys WHERE id = '" + lost.ID.String() + "'",
+			"UPDATE tenant_keys SET revoked_at = 0",
+			"DELETE FROM events WHERE id >= 3",
+			"INSERT INTO events VALUES (3, 'x', 1, 'b', 'plan.updated', '', '', 'free', '', '')",
+			"INSERT INTO events VALUES (4, 'y', 1, 'b', 'plan.updated', '', '', 'free', '', '')",
+		} {
+			if _, err := tx.Exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the copy is loaded", func() bool {
+			_, found := d.Lookup(lostHash)
+			e, _ := d.Lookup(hash)
+			return !found && e.RevokedAt == 0
+		})
+		confirm(t, store, 4, nil)
+		wantSame(t, d.Directory, store)
+	})
+}
+
+func TestLookupAllocatesNothing(t *testing.T) {
+	store := openStore(t, testkit.SQLite(t))
+	tenant, key, hash := fixture(t, store)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := bogus(1)
+	for what, f := range map[string]func(){
+		"Lookup":         func() { d.Lookup(hash) },
+		"bogus Lookup":   func() { d.Lookup(unknown) },
+		"LookupKey":      func() { d.LookupKey(key.ID) },
+		"TenantLimits":   func() { d.TenantLimits(tenant.ID) },
+		"Count":          func() { d.Count(tenant.ID, key.ID, "ok") },
+		"Fresh and live": func() { d.Fresh(1); d.LiveGateways() },
+	} {
+		if n := testing.AllocsPerRun(1000, f); n != 0 {
+			t.Errorf("%s allocates %v times", what, n)
+		}
+	}
+}
+
+func TestOpenNeedsAnID(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{})
+	if err == nil || !strings.Contains(err.Error(), "GATEWAY_ID") {
+		t.Error(err)
+	}
+}
+
+func TestNoSnapshotIsWrittenWithoutAPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	store := openStore(t, testkit.SQLite(t))
+	d := start(t, store, Config{})
+	d.stop()
+	if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}

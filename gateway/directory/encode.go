@@ -1,0 +1,186 @@
+package directory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// The records of a snapshot: a tag and its fields, numbers as varints, texts behind their length.
+const (
+	tagHead   = 'H'
+	tagPlan   = 'P'
+	tagTenant = 'T'
+	tagKey    = 'K'
+	tagBan    = 'B'
+	tagEnd    = 'E' // of everything that was there when the snapshot was taken; changes follow
+)
+
+// head says whose snapshot it is and of when.
+type head struct {
+	gateway string
+	seen    int64 // ms: the last contact with the database
+	live    int64 // gateways alive then
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+func appendHead(b []byte, h head) []byte {
+	b = appendText(append(b, tagHead), h.gateway)
+	return binary.AppendVarint(binary.AppendVarint(b, h.seen), h.live)
+}
+
+func appendLimits(b []byte, l plan.Limits) []byte {
+	return binary.AppendVarint(binary.AppendVarint(b, l.Minute), l.Day)
+}
+
+func appendPlan(b []byte, name string, limits plan.Limits) []byte {
+	return appendLimits(appendText(append(b, tagPlan), name), limits)
+}
+
+func appendTenant(b []byte, t *keystore.TenantRow) []byte {
+	b = append(append(b, tagTenant), t.ID[:]...)
+	b = appendLimits(appendText(b, t.Plan), t.Override)
+	if t.Suspended {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendKey(b []byte, k *keystore.KeyRow) []byte {
+	b = append(append(b, tagKey), k.Hash[:]...)
+	b = append(append(b, k.ID[:]...), k.Tenant[:]...)
+	b = append(b, byte(k.Environment), byte(k.Scopes))
+	b = binary.AppendVarint(b, k.ExpiresAt)
+	b = binary.AppendVarint(b, k.RevokedAt)
+	b = binary.AppendVarint(b, k.GraceEndsAt)
+	b = binary.AppendUvarint(b, uint64(len(k.Allow)))
+	for _, prefix := range k.Allow {
+		b = appendText(b, prefix.String())
+	}
+	return b
+}
+
+func appendBan(b []byte, k id.Key, until int64) []byte {
+	return binary.AppendVarint(append(append(b, tagBan), k[:]...), until)
+}
+
+func (c *changes) appendTo(b []byte) []byte {
+	for _, p := range c.plans {
+		b = appendPlan(b, p.Name, p.Limits)
+	}
+	for i := range c.tenants {
+		b = appendTenant(b, &c.tenants[i])
+	}
+	for i := range c.keys {
+		b = appendKey(b, &c.keys[i])
+	}
+	for _, ban := range c.bans {
+		b = appendBan(b, ban.key, ban.until)
+	}
+	return b
+}
+
+var errRecord = errors.New("a record cannot be read")
+
+// decoder reads records from a frame. Once it fails it reads zeros.
+type decoder struct {
+	left   []byte
+	failed bool
+
+	planName string // the last one, which most records share
+}
+
+func (d *decoder) bytes(n int) []byte {
+	if n > len(d.left) {
+		d.failed, d.left = true, nil
+		return make([]byte, min(n, len(apikey.Hash{})))
+	}
+	b := d.left[:n]
+	d.left = d.left[n:]
+	return b
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.left)
+	if n <= 0 {
+		d.failed, d.left = true, nil
+		return 0
+	}
+	d.left = d.left[n:]
+	return v
+}
+
+func (d *decoder) count() int {
+	v, n := binary.Uvarint(d.left)
+	if n <= 0 || v > uint64(len(d.left)-n) { // whatever is counted takes a byte at least
+		d.failed, d.left = true, nil
+		return 0
+	}
+	d.left = d.left[n:]
+	return int(v)
+}
+
+func (d *decoder) text() []byte { return d.bytes(d.count()) }
+
+func (d *decoder) limits() plan.Limits {
+	minute := d.varint()
+	return plan.Limits{Minute: minute, Day: d.varint()}
+}
+
+// record reads one record into to, and into h or end if it is one of those.
+func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
+	switch tag := d.bytes(1)[0]; tag {
+	case tagHead:
+		gateway := string(d.text())
+		*h = head{gateway: gateway, seen: d.varint()}
+		h.live = d.varint()
+	case tagPlan:
+		p := keystore.Plan{Name: string(d.text())}
+		p.Limits = d.limits()
+		to.Plan(p)
+	case tagTenant:
+		var t keystore.TenantRow
+		t.ID = id.Tenant(d.bytes(len(t.ID)))
+		if name := d.text(); d.planName != string(name) {
+			d.planName = string(name)
+		}
+		t.Plan, t.Override = d.planName, d.limits()
+		t.Suspended = d.bytes(1)[0] == 1
+		to.Tenant(&t)
+	case tagKey:
+		var k keystore.KeyRow
+		k.Hash = apikey.Hash(d.bytes(len(k.Hash)))
+		k.ID = id.Key(d.bytes(len(k.ID)))
+		k.Tenant = id.Tenant(d.bytes(len(k.Tenant)))
+		k.Environment, k.Scopes = apikey.Environment(d.bytes(1)[0]), apikey.Scopes(d.bytes(1)[0])
+		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = d.varint(), d.varint(), d.varint()
+		for range d.count() {
+			prefix, err := netip.ParsePrefix(string(d.text()))
+			if err != nil {
+				return errRecord
+			}
+			k.Allow = append(k.Allow, prefix)
+		}
+		to.Key(&k)
+	case tagBan:
+		k := id.Key(d.bytes(len(id.Key{})))
+		to.Ban(k, d.varint())
+	case tagEnd:
+		*end = true
+	default:
+		return fmt.Errorf("%w: unknown tag %d", errRecord, tag)
+	}
+	if d.failed {
+		return errRecord
+	}
+	return nil
+}

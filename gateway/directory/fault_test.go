@@ -1,0 +1,221 @@
+package directory
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// behindProxy returns a store that writes directly, and one whose connections a test can cut.
+func behindProxy(t *testing.T) (direct, proxied *keystore.Store, proxy *testkit.Proxy) {
+	t.Helper()
+	server := testkit.StartPostgres(t)
+	proxy = testkit.NewProxy(t, server.Addr)
+	direct = openStore(t, server.URL)
+	db, err := database.Open(t.Context(), strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return direct, keystore.New(db, nil, nil, "gw-1"), proxy
+}
+
+func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	tenant, key, hash := fixture(t, store)
+	d := start(t, proxied, Config{MaxAge: 3 * time.Second})
+	now := func() int64 { return time.Now().UnixMilli() }
+	if err := d.Ready(); err != nil || !d.Fresh(now()) {
+		t.Fatal(err)
+	}
+	proxy.Kill()
+	until := time.Now().Add(time.Minute).UnixMilli()
+	d.Ban(key.ID, until, "30 strikes")
+	d.Count(tenant.ID, key.ID, "ok")
+	if e, ok := d.Lookup(hash); !ok || e.BannedUntil != until {
+		t.Errorf("during the outage: %t %+v", ok, e)
+	}
+	_, late := addKey(t, store, tenant.ID)
+	if !d.Fresh(now()) || d.Ready() != nil || d.LiveGateways() != 1 {
+		t.Errorf("a short outage: fresh %t, ready %v", d.Fresh(now()), d.Ready())
+	}
+	eventually(t, "it is stale past its maximal age", func() bool { return !d.Fresh(now()) })
+	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "stale") {
+		t.Errorf("ready: %v", err)
+	}
+	proxy.Restore(t)
+	eventually(t, "it follows again", func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
+	eventually(t, "the ban is written", func() bool { bans, err := store.Bans(t.Context()); return err == nil && len(bans) == 1 })
+	eventually(t, "the usage is written", func() bool {
+		rows, err := store.Usage(t.Context(), tenant.ID, 0)
+		return err == nil && len(rows) == 1 && rows[0].Requests == 1
+	})
+	if n := strings.Count(d.log.String(), "cannot follow"); n != 1 {
+		t.Errorf("the outage was logged %d times, want once:\n%s", n, d.log)
+	}
+}
+
+func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {
+	t.Parallel()
+	direct := openDB(t, testkit.Postgres(t))
+	store := keystore.New(direct, nil, nil, "test")
+	d := start(t, store, Config{})
+	tenant, _, _ := fixture(t, store)
+	eventually(t, "the fixture arrives", func() bool { return applied(t, store, 2) })
+
+	// An event as another writer would make it, but without a notification.
+	_, err := direct.Exec(`UPDATE tenants SET suspended = true`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = direct.Exec(`INSERT INTO events VALUES (3, 'quiet', 1, 'test', 'tenant.suspended', $1, '', '', '', '')`,
+		tenant.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	testkit.Eventually(t, 2*time.Second, "the poll finds it", func() bool { return applied(t, store, 3) })
+	t.Logf("figure: without its notification a change was confirmed after %v", time.Since(begun).Round(time.Millisecond))
+	wantSame(t, d.Directory, store)
+}
+
+func TestNeverLoaded(t *testing.T) {
+	t.Parallel()
+	_, proxied, proxy := behindProxy(t)
+	proxy.Kill()
+	d := start(t, proxied, Config{Snapshot: snapshotPath(t)})
+	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "never loaded") || d.Fresh(time.Now().UnixMilli()) {
+		t.Errorf("ready: %v", err)
+	}
+	proxy.Restore(t)
+	eventually(t, "it loads when the database is there", func() bool { return d.Ready() == nil && d.Fresh(time.Now().UnixMilli()) })
+}
+
+// A gateway dies without a word, the database is gone too, and the gateway starts again.
+func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	tenant, revoked, revokedHash := fixture(t, store)
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{Snapshot: path})
+	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+
+	// What is confirmed after the snapshot was taken is in it too.
+	late, lateHash := addKey(t, store, tenant.ID)
+	_, _, err := store.RevokeKey(t.Context(), revoked.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(time.Hour).UnixMilli()
+	_, _, err = store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c, err := store.SetPlan(t.Context(), tenant.ID, "pro")
+	confirm(t, store, c, err)
+	wantNoToken(t, path)
+
+	proxy.Kill()
+	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	d.stop()
+
+	again := start(t, proxied, Config{Snapshot: path})
+	if err := again.Ready(); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	if e, ok := again.Lookup(revokedHash); !ok || e.RevokedAt == 0 {
+		t.Errorf("a revocation that was confirmed is forgotten: %t %+v", ok, e)
+	}
+	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.Plan != "pro" || e.Limits.Minute != 300 {
+		t.Errorf("from the snapshot: %t %+v", ok, e)
+	}
+	stranger := start(t, proxied, Config{Snapshot: path, GatewayID: "gw-2"})
+	if _, ok := stranger.Lookup(lateHash); ok || stranger.Ready() == nil || !strings.Contains(stranger.log.String(), "gw-1") {
+		t.Errorf("another gateway uses the snapshot: %t; log %s", ok, stranger.log)
+	}
+	stranger.stop()
+
+	_, lastHash := addKey(t, store, tenant.ID)
+	proxy.Restore(t)
+	eventually(t, "it follows again", func() bool { _, ok := again.Lookup(lastHash); return ok })
+	wantSame(t, again.Directory, store)
+
+	// Signed off, it counts no more: a snapshot would let it accept what all the others confirm to refuse.
+	if err := again.stop(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(path[:strings.LastIndex(path, "/")]); err != nil || len(left) != 0 {
+		t.Errorf("left after signing off: %v, %v", left, err)
+	}
+}
+
+func wantNoToken(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "ptg_") {
+		t.Error("the snapshot holds a token")
+	}
+}
+
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	_, _, hash := fixture(t, store)
+	path := snapshotPath(t)
+	d, err := Open(context.Background(), store, Config{GatewayID: "gw-1", Snapshot: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.takeSnapshot(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(content []byte) (found bool, err error) {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := newState(&d.versions)
+		_, err = readSnapshot(path, "gw-1", next.rows(next.setBan))
+		_, found = next.findHash((*apikey.Hash)(&hash))
+		return found, err
+	}
+	if found, err := read(whole); err != nil || !found {
+		t.Fatalf("the whole file: found %t, %v", found, err)
+	}
+	for at := range whole {
+		damaged := append([]byte(nil), whole...)
+		damaged[at] ^= 0x10
+		if _, err := read(damaged); err == nil {
+			t.Errorf("byte %d of %d is wrong, and nobody sees it", at, len(whole))
+		}
+		if _, err := read(whole[:at]); err == nil {
+			t.Errorf("cut off after byte %d of %d, and nobody sees it", at, len(whole))
+		}
+	}
+	// A change that was being written when the process died was confirmed to nobody.
+	d.recordHead()
+	longer, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := read(append(whole, longer[len(whole):][:3]...)); err != nil || !found {
+		t.Errorf("cut off in a change: found %t, %v", found, err)
+	}
+}

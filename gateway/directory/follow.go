@@ -1,0 +1,244 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+const (
+	pollEvery = time.Second // also the heartbeat's: a gateway counts as live for three of them
+	retryMin  = 50 * time.Millisecond
+	retryMax  = time.Second
+
+	tailEvents = 1000 // at a time
+)
+
+// follower is where the directory stands in the log of events. It belongs to the goroutine that calls sync.
+type follower struct {
+	registered bool
+	loaded     bool // from the database, not from a snapshot
+	last       keystore.Change
+	uuid       string
+	told       keystore.Change // the last heartbeat's
+	toldAt     time.Time
+	healthy    bool
+}
+
+// Run follows the events until ctx ends, and then says goodbye: it writes what is left of usage and bans and signs off. End ctx
+// only when no more requests are accepted: from then on nobody waits for this gateway. Run fails if another process has taken
+// this gateway's ID.
+func (d *Directory) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var others sync.WaitGroup
+	others.Go(func() { d.writeBans(background) })
+	others.Go(func() { d.flushUsage(background) })
+	others.Go(func() { d.writeSnapshots(background) })
+
+	err := d.follow(ctx)
+	stop()
+	others.Wait()
+	d.goodbye()
+	d.snapshot.close()
+	return err
+}
+
+func (d *Directory) follow(ctx context.Context) error {
+	wake := d.store.Listen()
+	defer wake.Close()
+	// Not ctx: a cancelled statement costs a connection, and all of them end within seconds anyway.
+	work := context.WithoutCancel(ctx)
+	retry := retryMin
+	for ctx.Err() == nil {
+		err := d.sync(work)
+		d.report(err)
+		pause := pollEvery
+		if err == nil {
+			retry = retryMin
+		} else if errors.Is(err, keystore.ErrDisplaced) {
+			return err
+		} else {
+			pause, retry = retry, min(2*retry, retryMax)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-wake.C:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// sync takes every step that is left between the directory and the database, and stops at the first that fails.
+func (d *Directory) sync(ctx context.Context) error {
+	f := &d.follower
+	if !f.registered {
+		if err := d.register(ctx); err != nil {
+			return err
+		}
+	}
+	if !f.loaded {
+		if err := d.load(ctx); err != nil {
+			return err
+		}
+	}
+	var begun time.Time
+	for {
+		begun = d.cfg.Clock()
+		events, err := d.tail(ctx)
+		if err != nil {
+			f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
+			return err
+		}
+		if events < tailEvents {
+			break
+		}
+	}
+	if f.told == f.last && begun.Sub(f.toldAt) < pollEvery-50*time.Millisecond {
+		return nil
+	}
+	live, err := d.store.Heartbeat(ctx, d.self, f.last, f.uuid)
+	if err != nil {
+		f.registered = !errors.Is(err, keystore.ErrNotFound) && f.registered
+		f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
+		return err
+	}
+	f.told, f.toldAt = f.last, begun
+	d.live.Store(int64(max(live, 1)))
+	d.seen.Store(begun.UnixMilli())
+	return nil
+}
+
+func (d *Directory) register(ctx context.Context) error {
+	if err := d.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	batch, err := d.store.Register(ctx, d.self)
+	if err != nil {
+		return err
+	}
+	d.follower.registered = true
+	d.follower.toldAt = time.Time{}
+	d.usage.continueAfter(batch)
+	return nil
+}
+
+// load replaces the whole state.
+func (d *Directory) load(ctx context.Context) error {
+	next := newState(&d.versions)
+	last, uuid, err := d.store.Load(ctx, next.rows(next.setBan))
+	if err == nil {
+		err = next.err
+	}
+	if err != nil {
+		return err
+	}
+	d.write.Lock()
+	for k, ban := range d.pending {
+		next.setBan(k, ban.Until)
+	}
+	d.state.Store(next)
+	d.write.Unlock()
+	f := &d.follower
+	f.loaded, f.last, f.uuid, f.toldAt = true, last, uuid, time.Time{}
+	d.metrics.loads.Inc()
+	// Before the heartbeat that confirms what was loaded: the file does not know of it.
+	d.snapshot.invalidate()
+	settle(next.keys.len, next.tenants.len)
+	return nil
+}
+
+// tail applies the next events and returns how many there were.
+func (d *Directory) tail(ctx context.Context) (int, error) {
+	f := &d.follower
+	s := d.state.Load()
+	// Everything is read before anything is applied, so that no lock is held for the database.
+	var c changes
+	events, err := d.store.Tail(ctx, f.last, f.uuid, tailEvents, c.rows())
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	d.write.Lock()
+	c.apply(s, d.setBan)
+	d.write.Unlock()
+	if err := s.err; err != nil {
+		s.err, f.loaded = nil, false
+		return 0, err
+	}
+	for _, e := range events {
+		if hook := d.onReset.Load(); e.Kind == keystore.QuotaReset && hook != nil {
+			(*hook)(e.Tenant)
+		}
+	}
+	newest := events[len(events)-1]
+	f.last, f.uuid = newest.ID, newest.UUID
+	d.metrics.events.Add(float64(len(events)))
+	d.record(&c)
+	return len(events), nil
+}
+
+// setBan applies what the database says of a ban; one imposed here that it does not know yet still holds. The caller holds
+// d.write.
+func (d *Directory) setBan(k id.Key, until int64) {
+	d.state.Load().setBan(k, max(until, d.pending[k].Until))
+}
+
+// report logs every change between working and not, once, and keeps the reason for Ready.
+func (d *Directory) report(err error) {
+	f := &d.follower
+	was := d.fault.Load()
+	switch {
+	case err == nil:
+		d.fault.Store(nil)
+		if !f.healthy {
+			d.cfg.Log.Info("directory: follows the database", "event", int64(f.last), "keys", d.state.Load().keys.len,
+				"tenants", d.state.Load().tenants.len)
+		}
+	case errors.Is(err, keystore.ErrDisplaced):
+		d.seen.Store(0)
+		d.cfg.Log.Error("directory: refusing everything from now on", "err", err)
+	case was == nil || kindOf(*was) != kindOf(err):
+		d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "err", err)
+	}
+	if err != nil {
+		d.fault.Store(&err)
+	}
+	f.healthy = err == nil
+}
+
+// kindOf returns the first of the errors that an operator tells apart.
+func kindOf(err error) error {
+	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return nil
+}
+
+// goodbye writes what is left and signs off. Without a database it leaves the registration and the snapshot, which belong
+// together: the gateway still counts, and may serve again.
+func (d *Directory) goodbye() {
+	ctx := context.Background()
+	if !d.follower.healthy {
+		d.recordHead()
+		return
+	}
+	d.drainBans(ctx)
+	if err := d.drainUsage(ctx); err != nil {
+		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "err", err)
+	}
+	d.snapshot.setAside()
+	if err := d.store.SignOff(ctx, d.self); err != nil {
+		d.snapshot.takeBack()
+		d.cfg.Log.Warn("directory: could not sign off; this gateway counts until it is back or forgotten", "err", err)
+		return
+	}
+	d.snapshot.remove()
+}

@@ -1,0 +1,215 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// follow is a gateway's directory until standard input ends; then it waits for the last event and compares itself with the
+// database.
+func follow() error {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	db, err := database.Open(ctx, os.Getenv("DIRECTORY_TEST_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store := keystore.New(db, nil, nil, "gw-2")
+	d, err := Open(ctx, store, Config{GatewayID: "gw-2"})
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		found := differences(d, store)
+		if len(found) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return errors.New(strings.Join(found, "\n"))
+		}
+	}
+	stop()
+	return <-done
+}
+
+// follower starts a process that follows; end ends its input and returns what it found wrong, kill does not ask.
+func startFollower(t *testing.T, url string) (end func() error, kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url)
+	var said strings.Builder
+	cmd.Stderr = &said
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = func() error {
+		input.Close()
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("%w: %s", err, said.String())
+		}
+		return nil
+	}
+	return end, func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+func TestNoEventIsSkipped(t *testing.T) {
+	const writers = 8
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		d := start(t, store, Config{}) // from the first change to the last
+		begun := time.Now()
+		var made atomic.Int64
+		var working sync.WaitGroup
+		failed := make(chan error, writers)
+		for i := range writers {
+			working.Go(func() {
+				w := writer{store: store, random: rand.New(rand.NewPCG(1, uint64(i))), name: fmt.Sprint("w", i, "-")}
+				for made.Add(1) <= changesMade {
+					if err := w.change(); err != nil {
+						failed <- err
+						return
+					}
+				}
+			})
+		}
+		idle := make(chan struct{})
+		go func() {
+			working.Wait()
+			close(idle)
+		}()
+		end, kill := startFollower(t, url)
+		kills := 0
+		const killsMax = 5
+		for kills < killsMax && made.Load() < changesMade {
+			next := int64((kills + 1) * changesMade / (killsMax + 1))
+			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= next || len(failed) > 0 })
+			kill()
+			kills++
+			end, kill = startFollower(t, url)
+		}
+		<-idle
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		default:
+		}
+		took := time.Since(begun)
+		if err := end(); err != nil {
+			t.Errorf("the process that was killed and restarted: %v", err)
+		}
+		events, err := store.Events(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := events[len(events)-1].ID
+		eventually(t, "the last event is applied", func() bool { return applied(t, store, last) })
+		wantSame(t, d.Directory, store)
+		if n := len(events); n < changesMade/2 {
+			t.Errorf("only %d events", n)
+		}
+		t.Logf("figure: %d writers made %d events in %v while a gateway was killed %d times; no row differs", writers, len(events),
+			took.Round(time.Millisecond), kills)
+	})
+}
+
+// writer makes random changes.
+type writer struct {
+	store   *keystore.Store
+	random  *rand.Rand
+	name    string
+	tenants []id.Tenant
+	keys    []id.Key
+	count   int
+}
+
+func (w *writer) change() error {
+	ctx := context.Background()
+	w.count++
+	if len(w.keys) == 0 {
+		return w.create(ctx)
+	}
+	tenant := w.tenants[w.random.IntN(len(w.tenants))]
+	key := w.keys[w.random.IntN(len(w.keys))]
+	limits := plan.Limits{Minute: 1 + w.random.Int64N(1000), Day: 1 + w.random.Int64N(1000)}
+	hence := time.Now().Add(time.Hour).UnixMilli() + w.random.Int64N(1000)
+	var err error
+	switch w.random.IntN(12) {
+	case 0, 1:
+		return w.create(ctx)
+	case 2:
+		_, _, err = w.store.RevokeKey(ctx, key)
+	case 3:
+		var fresh keystore.Key
+		fresh, _, _, err = w.store.RotateKey(ctx, key, hence)
+		if err == nil {
+			w.keys = append(w.keys, fresh.ID)
+		} else if errors.Is(err, keystore.ErrConflict) {
+			err = nil
+		}
+	case 4:
+		_, _, err = w.store.SetPlan(ctx, tenant, []string{"free", "pro", "business"}[w.random.IntN(3)])
+	case 5:
+		_, _, err = w.store.SetQuota(ctx, tenant, limits)
+	case 6:
+		_, _, err = w.store.ClearQuota(ctx, tenant)
+	case 7:
+		_, _, err = w.store.Suspend(ctx, tenant)
+	case 8:
+		_, _, err = w.store.Resume(ctx, tenant)
+	case 9:
+		_, _, err = w.store.AddBan(ctx, keystore.Ban{Key: key, Until: hence})
+	case 10:
+		_, err = w.store.LiftBan(ctx, key)
+	case 11:
+		_, _, err = w.store.UpdatePlan(ctx, "pro", limits)
+	}
+	return err
+}
+
+func (w *writer) create(ctx context.Context) error {
+	if len(w.tenants) == 0 || w.random.IntN(4) == 0 {
+		tenant, _, err := w.store.CreateTenant(ctx, keystore.TenantSpec{Name: fmt.Sprint(w.name, w.count), Plan: "pro"})
+		if err != nil {
+			return err
+		}
+		w.tenants = append(w.tenants, tenant.ID)
+	}
+	spec := keystore.KeySpec{Tenant: w.tenants[len(w.tenants)-1], Environment: apikey.Test, Scopes: apikey.PetsRead}
+	if w.random.IntN(2) == 0 {
+		spec.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	key, _, _, err := w.store.CreateKey(ctx, spec)
+	w.keys = append(w.keys, key.ID)
+	return err
+}

@@ -1,0 +1,237 @@
+package directory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// TestMain lets a test run this binary again as a gateway's directory in a process of its own.
+func TestMain(m *testing.M) {
+	if role := os.Getenv("DIRECTORY_TEST_ROLE"); role != "" {
+		if err := roles[role](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+var roles = map[string]func() error{"measure": measure, "follow": follow}
+
+func openDB(t testing.TB, url string) *database.DB {
+	t.Helper()
+	db, err := database.OpenOrCreate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func openStore(t testing.TB, url string) *keystore.Store {
+	t.Helper()
+	return keystore.New(openDB(t, url), nil, nil, "test")
+}
+
+// running is a directory whose Run is under way.
+type running struct {
+	*Directory
+	stop func() error // ends Run and returns its error
+	log  *syncBuffer
+}
+
+func start(t testing.TB, store *keystore.Store, cfg Config) *running {
+	t.Helper()
+	r := &running{log: &syncBuffer{}}
+	if cfg.GatewayID == "" {
+		cfg.GatewayID = "gw-1"
+	}
+	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
+	d, err := Open(t.Context(), store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Directory = d
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { r.stop() })
+	return r
+}
+
+type syncBuffer struct {
+	lock sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.text.String()
+}
+
+// fixture makes one tenant with one key.
+func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key, apikey.Hash) {
+	t.Helper()
+	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, hash := addKey(t, store, tenant.ID)
+	return tenant, key, hash
+}
+
+func addKey(t testing.TB, store *keystore.Store, tenant id.Tenant) (keystore.Key, apikey.Hash) {
+	t.Helper()
+	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, apikey.Sum([]byte(token))
+}
+
+// mass is the i-th of many tenants or keys.
+func mass(kind string, i int) [32]byte { return sha256.Sum256(fmt.Appendf(nil, "%s %d", kind, i)) }
+
+func massKey(i int) id.Key { h := mass("key", i); return id.Key(h[:10]) }
+
+func massTenant(i int) id.Tenant { h := mass("tenant", i); return id.Tenant(h[:10]) }
+
+// seed fills the tables with many rows at once.
+func seed(t testing.TB, db *database.DB, tenants, keys int) {
+	t.Helper()
+	rows, unhex := "json_array_elements(CAST($1 AS json)) AS r(value)", "decode(value->>'h', 'hex')"
+	if db.Dialect() == database.SQLite {
+		rows, unhex = "json_each($1)", "unhex(value->>'h')"
+	}
+	insert := func(query string, n int, row func(i int) map[string]string) {
+		const step = 20_000
+		for from := 0; from < n; from += step {
+			var batch []map[string]string
+			for i := from; i < min(from+step, n); i++ {
+				batch = append(batch, row(i))
+			}
+			text, err := json.Marshal(batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec(query, string(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	plans := []string{"free", "pro", "business"}
+	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1 FROM `+rows, tenants,
+		func(i int) map[string]string {
+			return map[string]string{"id": massTenant(i).String(), "plan": plans[i%len(plans)]}
+		})
+	insert(`INSERT INTO tenant_keys SELECT value->>'id', value->>'t', `+unhex+`, 'default', 'abcd', 'live', 'pets:read pets:write', '', 1,
+		0, 0, 0, '', 0 FROM `+rows, keys,
+		func(i int) map[string]string {
+			hash := mass("hash", i)
+			return map[string]string{"id": massKey(i).String(), "t": massTenant(i % tenants).String(), "h": hex.EncodeToString(hash[:])}
+		})
+}
+
+// wantSame compares the directory with the database, row by row.
+func wantSame(t testing.TB, d *Directory, store *keystore.Store) {
+	t.Helper()
+	for _, difference := range differences(d, store) {
+		t.Error(difference)
+	}
+}
+
+// differences names every row in which the directory and the database differ.
+func differences(d *Directory, store *keystore.Store) (found []string) {
+	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	ctx := context.Background()
+	listed, err1 := store.Bans(ctx)
+	tenants, err2 := store.Tenants(ctx)
+	plans, err3 := store.Plans(ctx)
+	keys, err4 := store.Keys(ctx, nil)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return []string{err.Error()}
+	}
+	d.write.Lock()
+	defer d.write.Unlock()
+	s := d.state.Load()
+	if s.keys.len != len(keys) || s.tenants.len != len(tenants) || len(s.plans) != len(plans) {
+		note("the directory has %d keys, %d tenants, %d plans; the database %d, %d, %d", s.keys.len, s.tenants.len, len(s.plans),
+			len(keys), len(tenants), len(plans))
+	}
+	limits := map[string]plan.Limits{}
+	for _, p := range plans {
+		limits[p.Name] = p.Limits
+		if s.plans[p.Name] != p.Limits {
+			note("plan %s: directory %+v, database %+v", p.Name, s.plans[p.Name], p.Limits)
+		}
+	}
+	bans := map[id.Key]int64{}
+	for _, b := range listed {
+		bans[b.Key] = b.Until
+	}
+	suspended := map[id.Tenant]bool{}
+	for _, row := range tenants {
+		suspended[row.ID] = row.Suspended
+		planName, has, _, ok := d.TenantLimits(row.ID)
+		if !ok || planName != row.Plan || has != plan.Effective(limits[row.Plan], row.Override) {
+			note("tenant %s: directory %t %s %+v, database %+v", row.ID, ok, planName, has, row)
+		}
+	}
+	for _, k := range keys {
+		e, ok := d.LookupKey(k.ID)
+		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
+			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID] ||
+			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) {
+			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID])
+		}
+	}
+	return found
+}
+
+// eventually is testkit's, with the usual patience.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, what, cond)
+}
+
+func snapshotPath(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway.snapshot") }
+
+func bogus(i uint64) (h apikey.Hash) {
+	binary.LittleEndian.PutUint64(h[:], i*0x9e3779b97f4a7c15)
+	return h
+}

@@ -1,0 +1,49 @@
+package directory
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	loads  prometheus.Counter
+	events prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
+	make := promauto.With(reg)
+	gauge := func(name, help string, value func() float64) {
+		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	gauge("gateway_directory_keys", "Keys held in memory.", func() float64 {
+		d.write.Lock()
+		defer d.write.Unlock()
+		return float64(d.state.Load().keys.len)
+	})
+	const age = "Time since the database was last heard of; -1 before anything was loaded."
+	gauge("gateway_directory_age_seconds", age, func() float64 {
+		seen := d.seen.Load()
+		if seen == 0 {
+			return -1
+		}
+		return (time.Duration(d.cfg.Clock().UnixMilli()-seen) * time.Millisecond).Seconds()
+	})
+	gauge("gateway_directory_live_gateways", "Gateways alive when the database was last heard of.", func() float64 {
+		return float64(d.live.Load())
+	})
+	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
+		d.write.Lock()
+		defer d.write.Unlock()
+		return float64(len(d.pending))
+	})
+	return &metrics{
+		loads: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_directory_loads_total", Help: "Full loads from the database.",
+		}),
+		events: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_directory_events_total", Help: "Events applied.",
+		}),
+	}
+}

@@ -1,0 +1,379 @@
+package directory
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+const (
+	snapshotMagic = "petgate directory snapshot 1\n"
+	snapshotEvery = time.Minute
+	frameBytes    = 64 << 10
+	frameBytesMax = 64 << 20 // of what is read: more is garbage
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// snapshot is the file: a magic line, then frames of a length, a checksum and records. Each checksum goes on from the one before
+// it, so that no frame can be missing or out of place. After the end record come the changes since, one frame for each batch of
+// events, written before the heartbeat that confirms them. They survive the end of the process, not a loss of power.
+type snapshot struct {
+	path   string        // empty: there is none
+	wanted chan struct{} // wakes the writer after a load
+
+	lock       sync.Mutex
+	file       *frames  // nil: the file on disk is not what this process has loaded
+	generation int      // of the state: a snapshot of an earlier one is void
+	taking     bool     // a new file is being written…
+	meanwhile  [][]byte // …and these changes have to follow it
+	changed    int      // bytes of changes in the file
+}
+
+// frames writes frames.
+type frames struct {
+	*os.File
+	to  *bufio.Writer
+	sum uint32
+}
+
+func (f *frames) write(records []byte) error {
+	f.sum = crc32.Update(f.sum, castagnoli, records)
+	var header [8]byte
+	binary.LittleEndian.PutUint32(header[:], uint32(len(records)))
+	binary.LittleEndian.PutUint32(header[4:], f.sum)
+	f.to.Write(header[:])
+	_, err := f.to.Write(records) // a buffer's first error stays
+	return err
+}
+
+// invalidate removes a file that is older than what is about to be confirmed.
+func (s *snapshot) invalidate() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.generation++
+	s.discard()
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// isOutdated reports whether a new file would be better than the one there is.
+func (s *snapshot) isOutdated() bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.generation > 0 && (s.file == nil || s.changed > 0)
+}
+
+// discard removes the file. The caller holds the lock.
+func (s *snapshot) discard() {
+	s.shut()
+	if s.path != "" {
+		os.Remove(s.path)
+	}
+}
+
+// append adds changes to the file. If that fails, the file is removed: an old one would let through what was confirmed to be
+// refused.
+func (s *snapshot) append(records []byte, isChange bool) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if s.taking && isChange {
+		s.meanwhile = append(s.meanwhile, records)
+	}
+	if s.file == nil {
+		return nil
+	}
+	err := s.file.write(records)
+	if err == nil {
+		err = s.file.to.Flush()
+	}
+	if err != nil {
+		s.discard()
+		return fmt.Errorf("directory: append to snapshot: %w", err)
+	}
+	if isChange {
+		s.changed += len(records)
+	}
+	return nil
+}
+
+// record adds the changes of a tail to the snapshot.
+func (d *Directory) record(c *changes) {
+	if d.cfg.Snapshot == "" {
+		return
+	}
+	if err := d.snapshot.append(c.appendTo(nil), true); err != nil {
+		d.cfg.Log.Error("directory: going on without a snapshot for now", "err", err)
+	}
+}
+
+// recordHead dates the snapshot.
+func (d *Directory) recordHead() {
+	if d.cfg.Snapshot == "" {
+		return
+	}
+	if err := d.snapshot.append(appendHead(nil, d.head()), false); err != nil {
+		d.cfg.Log.Error("directory: going on without a snapshot for now", "err", err)
+	}
+}
+
+func (d *Directory) head() head {
+	return head{gateway: d.cfg.GatewayID, seen: d.seen.Load(), live: d.live.Load()}
+}
+
+// writeSnapshots takes a snapshot after each load, and once a minute if there were changes.
+func (d *Directory) writeSnapshots(ctx context.Context) {
+	if d.cfg.Snapshot == "" {
+		return
+	}
+	tick := time.NewTicker(snapshotEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-d.snapshot.wanted:
+			err = d.takeSnapshot()
+		case <-tick.C:
+			if d.snapshot.isOutdated() {
+				err = d.takeSnapshot()
+			} else {
+				d.recordHead()
+			}
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "err", err)
+		}
+	}
+}
+
+// takeSnapshot writes a new file beside the old one and takes its place.
+func (d *Directory) takeSnapshot() error {
+	s := &d.snapshot
+	d.write.Lock() // so that all of this is of one instant; what is applied later follows as a change
+	image := d.state.Load()
+	keys, tenants, plans := image.keys.len, image.tenants.len, maps.Clone(image.plans)
+	s.lock.Lock()
+	s.taking, s.meanwhile = true, nil
+	generation := s.generation
+	s.lock.Unlock()
+	d.write.Unlock()
+
+	f, err := createFrames(s.path)
+	if err == nil {
+		err = f.writeState(d.head(), image, keys, tenants, plans)
+	}
+
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.taking = false
+	if err == nil && generation == s.generation {
+		for _, records := range s.meanwhile {
+			err = errors.Join(err, f.write(records))
+		}
+		if err = errors.Join(err, f.to.Flush()); err == nil {
+			err = os.Rename(f.Name(), s.path)
+		}
+		if err == nil {
+			s.shut()
+			s.file, s.meanwhile, s.changed = f, nil, 0
+			return syncDir(s.path)
+		}
+	}
+	s.meanwhile = nil
+	if f != nil {
+		f.Close()
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+func createFrames(path string) (*frames, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f := &frames{File: file, to: bufio.NewWriter(file)}
+	_, err = f.to.WriteString(snapshotMagic)
+	return f, err
+}
+
+func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[string]plan.Limits) error {
+	b := appendHead(make([]byte, 0, frameBytes+1024), h)
+	for name, limits := range plans {
+		b = appendPlan(b, name, limits)
+	}
+	flush := func(least int) error {
+		if len(b) < least {
+			return nil
+		}
+		err := f.write(b)
+		b = b[:0]
+		return err
+	}
+	for ref := range uint32(tenants) {
+		t := s.tenants.at(ref)
+		now := t.terms.Load()
+		b = appendTenant(b, &keystore.TenantRow{ID: t.id, Plan: now.plan, Override: now.override, Suspended: now.suspended})
+		if err := flush(frameBytes); err != nil {
+			return err
+		}
+	}
+	for ref := range uint32(keys) {
+		k := s.keys.at(ref)
+		row := keystore.KeyRow{
+			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
+			Scopes: k.scopes, ExpiresAt: k.expiresAt, RevokedAt: k.revokedAt.Load(), GraceEndsAt: k.graceEndsAt.Load(),
+		}
+		if k.allow != 0 {
+			row.Allow = *s.allows.at(k.allow - 1)
+		}
+		b = appendKey(b, &row)
+		if until := k.bannedUntil.Load(); until != 0 {
+			b = appendBan(b, k.id, until)
+		}
+		if err := flush(frameBytes); err != nil {
+			return err
+		}
+	}
+	b = append(b, tagEnd)
+	if err := flush(0); err != nil {
+		return err
+	}
+	if err := f.to.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// setAside keeps the file from being used while the gateway signs off, takeBack undoes it, remove makes it final.
+func (s *snapshot) setAside() {
+	if s.path != "" {
+		os.Rename(s.path, s.path+".aside")
+	}
+}
+
+func (s *snapshot) takeBack() {
+	if s.path != "" {
+		os.Rename(s.path+".aside", s.path)
+	}
+}
+
+func (s *snapshot) remove() {
+	if s.path != "" {
+		os.Remove(s.path + ".aside")
+	}
+}
+
+func (s *snapshot) close() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.shut()
+}
+
+// shut lets go of the file. The caller holds the lock.
+func (s *snapshot) shut() {
+	if s.file != nil {
+		s.file.Close()
+		s.file = nil
+	}
+}
+
+// readSnapshot hands over the records of a gateway's snapshot, the later ones in the place of earlier ones. A last frame that was
+// cut off confirmed nothing and is left out; anything else that is wrong makes the file void.
+func readSnapshot(path, gateway string, to keystore.Rows) (head, error) {
+	h, err := readFrames(path, gateway, to)
+	if err != nil {
+		return head{}, fmt.Errorf("directory: snapshot: %w", err)
+	}
+	return h, nil
+}
+
+func readFrames(path, gateway string, to keystore.Rows) (h head, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer file.Close()
+	from := bufio.NewReaderSize(file, frameBytes)
+	magic := make([]byte, len(snapshotMagic))
+	if _, err := io.ReadFull(from, magic); err != nil || string(magic) != snapshotMagic {
+		return h, errors.New("not a snapshot of this version")
+	}
+	var sum uint32
+	var frame []byte
+	var d decoder
+	complete := false
+	for {
+		if frame, err = readFrame(from, frame, &sum); err != nil {
+			break
+		}
+		d.left = frame
+		for len(d.left) > 0 {
+			if err := d.record(to, &h, &complete); err != nil {
+				return h, err
+			}
+			if h.gateway != gateway {
+				return h, fmt.Errorf("it was written by gateway %q, this is %q", h.gateway, gateway)
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return h, err
+	}
+	if !complete {
+		return h, errors.New("it is cut off")
+	}
+	return h, nil
+}
+
+func readFrame(from io.Reader, into []byte, sum *uint32) ([]byte, error) {
+	var header [8]byte
+	if _, err := io.ReadFull(from, header[:]); err != nil {
+		return into, err
+	}
+	size := binary.LittleEndian.Uint32(header[:])
+	if size > frameBytesMax {
+		return into, errors.New("checksum does not match")
+	}
+	if uint32(cap(into)) < size {
+		into = make([]byte, size)
+	}
+	into = into[:size]
+	if _, err := io.ReadFull(from, into); err != nil {
+		return into, err
+	}
+	*sum = crc32.Update(*sum, castagnoli, into)
+	if binary.LittleEndian.Uint32(header[4:]) != *sum {
+		return into, errors.New("checksum does not match")
+	}
+	return into, nil
+}

@@ -1,0 +1,190 @@
+package directory
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// state is everything in memory: lists of records without pointers, and indexes into them. Look-ups take no lock. All changes
+// are made by one goroutine at a time, in place: a record is complete before an index leads to it, and what changes later is
+// atomic. Not shards with locks: a look-up would write to the lock's cache line, which all cores then pass around.
+type state struct {
+	keys   list[key]
+	byHash index
+	byID   index
+
+	tenants  list[tenant]
+	byTenant index
+
+	allows list[[]netip.Prefix]
+	plans  map[string]plan.Limits // the writer's
+
+	versions *uint64 // the last one given out; it outlives a reload
+	err      error   // the first row that made no sense
+}
+
+// key is a key's record: 88 bytes.
+type key struct {
+	hash        apikey.Hash
+	id          id.Key
+	environment uint8
+	scopes      apikey.Scopes
+	tenant      uint32 // reference
+	allow       uint32 // reference + 1; 0: from everywhere
+	expiresAt   int64
+	revokedAt   atomic.Int64
+	graceEndsAt atomic.Int64
+	bannedUntil atomic.Int64
+}
+
+// tenant is a tenant's record. What can change is replaced as a whole, so that plan, limits and version always fit together.
+type tenant struct {
+	id    id.Tenant
+	terms atomic.Pointer[terms]
+}
+
+type terms struct {
+	plan      string
+	override  plan.Limits
+	limits    plan.Limits // effective
+	version   uint64
+	suspended bool
+}
+
+func newState(versions *uint64) *state {
+	s := &state{plans: map[string]plan.Limits{}, versions: versions}
+	s.expect(0, 0)
+	return s
+}
+
+func (s *state) expect(tenants, keys int) {
+	s.byHash.reserve(keys)
+	s.byID.reserve(keys)
+	s.byTenant.reserve(tenants)
+}
+
+// SHA-256 and random IDs are as good as any hash of themselves.
+func hashOfHash(h *apikey.Hash) uint64    { return binary.LittleEndian.Uint64(h[:]) }
+func hashOfKey(k *id.Key) uint64          { return binary.LittleEndian.Uint64(k[:]) }
+func hashOfTenant(t *id.Tenant) uint64    { return binary.LittleEndian.Uint64(t[:]) }
+func (s *state) hashAt(ref uint32) uint64 { return hashOfHash(&s.keys.at(ref).hash) }
+
+func (s *state) findHash(h *apikey.Hash) (uint32, bool) {
+	return s.byHash.find(hashOfHash(h), func(ref uint32) bool { return s.keys.at(ref).hash == *h })
+}
+
+func (s *state) findKey(k *id.Key) (uint32, bool) {
+	return s.byID.find(hashOfKey(k), func(ref uint32) bool { return s.keys.at(ref).id == *k })
+}
+
+func (s *state) findTenant(t *id.Tenant) (uint32, bool) {
+	return s.byTenant.find(hashOfTenant(t), func(ref uint32) bool { return s.tenants.at(ref).id == *t })
+}
+
+func (s *state) entry(ref uint32) Entry {
+	k := s.keys.at(ref)
+	t := s.tenants.at(k.tenant)
+	now := t.terms.Load()
+	e := Entry{
+		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment), Scopes: k.scopes,
+		Plan: now.plan, Limits: now.limits, Version: now.version, Suspended: now.suspended, ExpiresAt: k.expiresAt,
+		RevokedAt: k.revokedAt.Load(), GraceEndsAt: k.graceEndsAt.Load(), BannedUntil: k.bannedUntil.Load(),
+	}
+	if k.allow != 0 {
+		e.Allow = *s.allows.at(k.allow - 1)
+	}
+	return e
+}
+
+// rows takes what a load, a tail or a snapshot reads. ban is told of every ban.
+func (s *state) rows(ban func(id.Key, int64)) keystore.Rows {
+	return keystore.Rows{Expect: s.expect, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
+}
+
+func (s *state) setPlan(p keystore.Plan) {
+	was, known := s.plans[p.Name]
+	s.plans[p.Name] = p.Limits
+	if !known || was == p.Limits {
+		return
+	}
+	for ref := range uint32(s.tenants.len) {
+		t := s.tenants.at(ref)
+		if now := t.terms.Load(); now.plan == p.Name {
+			s.setTerms(t, now.plan, now.override, now.suspended)
+		}
+	}
+}
+
+func (s *state) setTenant(row *keystore.TenantRow) {
+	ref, known := s.findTenant(&row.ID)
+	if known {
+		s.setTerms(s.tenants.at(ref), row.Plan, row.Override, row.Suspended)
+		return
+	}
+	ref, t := s.tenants.add()
+	t.id = row.ID
+	s.setTerms(t, row.Plan, row.Override, row.Suspended)
+	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
+}
+
+func (s *state) setTerms(t *tenant, planName string, override plan.Limits, suspended bool) {
+	limits, known := s.plans[planName]
+	if !known {
+		s.refuse("tenant %s has an unknown plan %q", t.id, planName)
+		return
+	}
+	next := &terms{plan: planName, override: override, limits: plan.Effective(limits, override), suspended: suspended}
+	if was := t.terms.Load(); was != nil && was.limits == next.limits {
+		next.version = was.version
+	} else {
+		*s.versions++
+		next.version = *s.versions
+	}
+	t.terms.Store(next)
+}
+
+func (s *state) setKey(row *keystore.KeyRow) {
+	if ref, known := s.findKey(&row.ID); known {
+		k := s.keys.at(ref) // the rest of it never changes
+		k.revokedAt.Store(row.RevokedAt)
+		k.graceEndsAt.Store(row.GraceEndsAt)
+		return
+	}
+	owner, known := s.findTenant(&row.Tenant)
+	if !known {
+		s.refuse("key %s has an unknown tenant %s", row.ID, row.Tenant)
+		return
+	}
+	ref, k := s.keys.add()
+	k.hash, k.id, k.tenant = row.Hash, row.ID, owner
+	k.environment, k.scopes, k.expiresAt = uint8(row.Environment), row.Scopes, row.ExpiresAt
+	k.revokedAt.Store(row.RevokedAt)
+	k.graceEndsAt.Store(row.GraceEndsAt)
+	if len(row.Allow) > 0 {
+		at, allow := s.allows.add()
+		*allow = row.Allow
+		k.allow = at + 1
+	}
+	s.byID.insert(hashOfKey(&row.ID), ref, func(ref uint32) uint64 { return hashOfKey(&s.keys.at(ref).id) })
+	s.byHash.insert(hashOfHash(&row.Hash), ref, s.hashAt)
+}
+
+// setBan says until when a key is banned; 0 lifts.
+func (s *state) setBan(k id.Key, until int64) {
+	if ref, known := s.findKey(&k); known {
+		s.keys.at(ref).bannedUntil.Store(until)
+	}
+}
+
+func (s *state) refuse(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}

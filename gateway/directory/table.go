@@ -1,0 +1,90 @@
+package directory
+
+import (
+	"sync/atomic"
+)
+
+// list is an array that grows in place: what it holds is never moved, so a reference to it stays good. One goroutine at a time
+// adds, any number read, without locks.
+type list[T any] struct {
+	chunks atomic.Pointer[[]*[chunkLen]T]
+	len    int // the adder's
+}
+
+const chunkLen = 1024
+
+// add makes room for one more. Readers must get to know its reference through an index or another atomic value.
+func (l *list[T]) add() (ref uint32, item *T) {
+	ref = uint32(l.len)
+	if l.len%chunkLen == 0 {
+		var chunks []*[chunkLen]T
+		if known := l.chunks.Load(); known != nil {
+			chunks = *known
+		}
+		chunks = append(chunks, new([chunkLen]T)) // what readers see of the old slice is not written
+		l.chunks.Store(&chunks)
+	}
+	l.len++
+	return ref, l.at(ref)
+}
+
+func (l *list[T]) at(ref uint32) *T { return &(*l.chunks.Load())[ref/chunkLen][ref%chunkLen] }
+
+// index finds references by the hash of what they refer to: open addressing with linear probing, in a table that is replaced
+// when it is three quarters full. Nothing is ever taken out. One goroutine at a time inserts, any number find, without locks.
+type index struct {
+	slots atomic.Pointer[[]atomic.Uint32] // reference + 1; 0 is free. The length is a power of two
+	used  int                             // the inserter's
+}
+
+// reserve makes room for n references.
+func (x *index) reserve(n int) {
+	size := 16
+	for size*3/4 < n {
+		size *= 2
+	}
+	slots := make([]atomic.Uint32, size)
+	x.slots.Store(&slots)
+}
+
+// find returns the reference for which same is true, among those of that hash.
+func (x *index) find(hash uint64, same func(ref uint32) bool) (ref uint32, ok bool) {
+	slots := *x.slots.Load()
+	mask := uint64(len(slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		slot := slots[i].Load()
+		if slot == 0 {
+			return 0, false
+		}
+		if same(slot - 1) {
+			return slot - 1, true
+		}
+	}
+}
+
+// insert adds a reference that is not there yet. From now on readers find what it refers to, as it was when insert was called.
+// hashOf is asked for the hashes of earlier ones when the table grows.
+func (x *index) insert(hash uint64, ref uint32, hashOf func(ref uint32) uint64) {
+	slots := *x.slots.Load()
+	if (x.used+1)*4 > len(slots)*3 {
+		grown := make([]atomic.Uint32, 2*len(slots))
+		for i := range slots {
+			if slot := slots[i].Load(); slot != 0 {
+				put(grown, hashOf(slot-1), slot)
+			}
+		}
+		x.slots.Store(&grown)
+		slots = grown
+	}
+	put(slots, hash, ref+1)
+	x.used++
+}
+
+func put(slots []atomic.Uint32, hash uint64, slot uint32) {
+	mask := uint64(len(slots) - 1)
+	i := hash & mask
+	for slots[i].Load() != 0 {
+		i = (i + 1) & mask
+	}
+	slots[i].Store(slot)
+}

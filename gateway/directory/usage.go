@@ -1,0 +1,140 @@
+package directory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+const (
+	flushEvery   = 3 * time.Second
+	usageRowsMax = 5000 // of one batch, so that no transaction is long
+	usageShards  = 32
+)
+
+// usage adds up requests. A request costs a short lock on one of many shards; the clock is read only when they are collected, so
+// what came just before a full hour may be counted to the next.
+type usage struct {
+	shards [usageShards]usageShard
+
+	collecting sync.Mutex // held to use what follows
+	backlog    map[usageRow]usageSum
+	batch      int64               // the last batch's number
+	sent       []keystore.UsageRow // that batch, until the database has it for sure
+}
+
+type usageShard struct {
+	lock   sync.Mutex
+	counts map[usageKey]int64
+	_      [48]byte // a cache line each
+}
+
+type usageKey struct {
+	tenant  id.Tenant
+	key     id.Key
+	outcome string
+}
+
+type usageRow struct {
+	usageKey
+	hour int64
+}
+
+type usageSum struct{ requests, lastAt int64 }
+
+func (u *usage) init() {
+	for i := range u.shards {
+		u.shards[i].counts = map[usageKey]int64{}
+	}
+	u.backlog = map[usageRow]usageSum{}
+}
+
+// Count adds one request of a tenant's key to the statistics. outcome is one of a few constants.
+func (d *Directory) Count(tenant id.Tenant, key id.Key, outcome string) {
+	shard := &d.usage.shards[key[0]%usageShards]
+	shard.lock.Lock()
+	shard.counts[usageKey{tenant, key, outcome}]++
+	shard.lock.Unlock()
+}
+
+// continueAfter says which batch of this gateway was the last to be added, maybe by an earlier process.
+func (u *usage) continueAfter(batch int64) {
+	u.collecting.Lock()
+	u.batch = max(u.batch, batch)
+	u.collecting.Unlock()
+}
+
+// collect moves all counts to the backlog.
+func (u *usage) collect(now int64) {
+	const hour = int64(time.Hour / time.Millisecond)
+	for i := range u.shards {
+		shard := &u.shards[i]
+		shard.lock.Lock()
+		counts := shard.counts
+		if len(counts) > 0 {
+			shard.counts = make(map[usageKey]int64, len(counts))
+		}
+		shard.lock.Unlock()
+		for k, n := range counts {
+			row := usageRow{k, now - now%hour}
+			u.backlog[row] = usageSum{u.backlog[row].requests + n, now}
+		}
+	}
+}
+
+// next returns the batch to send: the last one again while its fate is unknown.
+func (u *usage) next() []keystore.UsageRow {
+	if u.sent != nil || len(u.backlog) == 0 {
+		return u.sent
+	}
+	u.batch++
+	for row, sum := range u.backlog {
+		u.sent = append(u.sent, keystore.UsageRow{
+			Tenant: row.tenant, Key: row.key, Outcome: row.outcome, Hour: row.hour, Requests: sum.requests, LastAt: sum.lastAt,
+		})
+		delete(u.backlog, row)
+		if len(u.sent) == usageRowsMax {
+			break
+		}
+	}
+	return u.sent
+}
+
+func (d *Directory) flushUsage(ctx context.Context) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		err := d.drainUsage(context.WithoutCancel(ctx))
+		if err != nil && !failing {
+			d.cfg.Log.Warn("directory: usage is kept until the database takes it", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// drainUsage writes everything that was counted. What fails is kept.
+func (d *Directory) drainUsage(ctx context.Context) error {
+	u := &d.usage
+	u.collecting.Lock()
+	defer u.collecting.Unlock()
+	u.collect(d.cfg.Clock().UnixMilli())
+	for {
+		rows := u.next()
+		if len(rows) == 0 {
+			return nil
+		}
+		if err := d.store.AddUsage(ctx, d.self, u.batch, rows); err != nil {
+			return err
+		}
+		u.sent = nil
+	}
+}
