@@ -133,7 +133,7 @@ func newLoader(settings Checker, program, description string) (*loader, error) {
 	l := &loader{}
 	parser, err := kong.New(settings,
 		kong.Name(program), kong.Description(description), kong.Vars{"version": program + " " + Version()},
-		kong.Help(l.help), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100}),
+		kong.Help(l.help), kong.ValueFormatter(helpOf), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100}),
 	)
 	if err != nil {
 		return nil, err
@@ -154,6 +154,18 @@ func newLoader(settings Checker, program, description string) (*loader, error) {
 	return l, nil
 }
 
+// helpOf is a setting's text in the help, which shows a default as the flag's value unless a placeholder stands there.
+func helpOf(v *kong.Value) string {
+	text := v.Help
+	if v.Default != "" && (v.Tag.PlaceHolder != "" || v.Target.Type() == secretType || v.Target.Kind() == reflect.Bool) {
+		text += " Default: " + v.Default + "."
+	}
+	if len(v.Tag.Envs) != 0 && v.Target.Type() != secretType {
+		text += " ($" + v.Tag.Envs[0] + ")"
+	}
+	return text
+}
+
 func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == secretType }
 
 // help adds the settings that have no flag to kong's text.
@@ -163,7 +175,7 @@ func (l *loader) help(options kong.HelpOptions, ctx *kong.Context) error {
 	}
 	fmt.Fprintf(ctx.Stdout, "\nOnly from the environment, or from the file that the name with _FILE appended names:\n")
 	for _, flag := range l.secrets {
-		fmt.Fprintf(ctx.Stdout, "  %s\n      %s\n", flag.Envs[0], flag.Help)
+		fmt.Fprintf(ctx.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
 	}
 	return nil
 }
