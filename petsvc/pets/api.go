@@ -126,7 +126,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		s.finish(rc, operation, outcome, began)
 	}()
 	if s.config.Secret != "" && !s.isGateway(rc) {
-		outcome = refuse(rc, api.Error{Code: "gateway_only", Status: 403, Message: "This service answers only its gateway."})
+		outcome = refuse(rc, api.Error{Code: "gateway_only", Status: 403, Message: "this service answers only its gateway"})
 		return
 	}
 	operation, outcome = s.route(rc)
@@ -152,7 +152,7 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string) {
 	id, isPet := strings.CutPrefix(string(path), petPrefix)
 	switch {
 	case !isPet || id == "" || strings.Contains(id, "/"):
-		return "none", refuse(rc, api.Error{Code: "no_such_route", Status: 404, Message: "There is nothing at this path."})
+		return "none", refuse(rc, api.Error{Code: "no_such_route", Status: 404, Message: "there is nothing at this path"})
 	case !isGet:
 		return "none", refuseMethod(rc, "GET, HEAD")
 	}
@@ -187,19 +187,19 @@ func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
 
 // handleUnreadable answers what fasthttp could not read as a request. The connection is closed after it.
 func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
-	e := api.Error{Code: "bad_request", Status: 400, Message: "This is not a request as HTTP/1.1 has them."}
+	e := api.Error{Code: "bad_request", Status: 400, Message: "the request is not well-formed HTTP/1.1"}
 	var tooSmall *fasthttp.ErrSmallBuffer
 	var network net.Error
 	switch {
 	case errors.As(err, &tooSmall):
 		e = api.Error{
 			Code: "headers_too_large", Status: 431,
-			Message: fmt.Sprintf("A header section has at most %d bytes.", headerBytesMax),
+			Message: fmt.Sprintf("a header section has at most %d bytes", headerBytesMax),
 		}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("A body has at most %d bytes.", bodyBytesMax)}
+		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("a body has at most %d bytes", bodyBytesMax)}
 	case errors.As(err, &network) && network.Timeout():
-		e = api.Error{Code: "request_timeout", Status: 408, Message: "The request came too slowly."}
+		e = api.Error{Code: "request_timeout", Status: 408, Message: "the request did not arrive in time"}
 	}
 	s.finish(rc, "none", refuse(rc, e), time.Now())
 }
@@ -225,7 +225,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 	if !isJSON(string(rc.Request.Header.ContentType())) || len(rc.Request.Header.ContentEncoding()) != 0 {
 		return refuse(rc, api.Error{
 			Code: "unsupported_media_type", Status: 415,
-			Message: "Send the pet as application/json, without a Content-Encoding.",
+			Message: "send the pet as application/json, without a Content-Encoding",
 		})
 	}
 	p, f := decode(rc.Request.Body())
@@ -278,15 +278,15 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	e := api.Error{Code: "database_unavailable", Status: 503}
 	switch {
 	case errors.Is(err, errNotFound):
-		return refuse(rc, api.Error{Code: "pet_not_found", Status: 404, Message: "No pet has this id."})
+		return refuse(rc, api.Error{Code: "pet_not_found", Status: 404, Message: "no pet has this id"})
 	case errors.Is(err, errOverloaded):
-		e.Code, e.Message = "overloaded", "Too many requests are waiting. Nothing was stored. Try again."
+		e.Code, e.Message = "overloaded", "too many requests are waiting; nothing was stored, try again"
 	case errors.Is(err, errUncertain):
-		e.Message = "The database was lost while it stored the pet: list the pets before you send it again."
+		e.Message = "the database was lost while it stored the pet: list the pets before you send it again"
 	case errors.Is(err, errReadOnly):
-		e.Message = "The pets can only be read now. Nothing was stored. Try again later."
+		e.Message = "pets can only be read now; nothing was stored, try again later"
 	case errors.Is(err, errUnavailable):
-		e.Message = "The pets cannot be reached now. Nothing was stored. Try again."
+		e.Message = "the pets cannot be reached now; nothing was stored, try again"
 	default:
 		s.config.Log.Error("request failed", "error", err.Error(),
 			"requestId", string(rc.Request.Header.Peek(requestIDHeader)))
@@ -296,7 +296,7 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	return refuse(rc, e)
 }
 
-var errInternal = api.Error{Code: "internal", Status: 500, Message: "A fault of the service. It has been logged."}
+var errInternal = api.Error{Code: "internal", Status: 500, Message: "a fault of the service; it has been logged"}
 
 func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 	api.WriteError(rc, e)
@@ -306,7 +306,7 @@ func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 func refuseMethod(rc *fasthttp.RequestCtx, allow string) (outcome string) {
 	rc.Response.Header.Set("Allow", allow)
 	return refuse(rc, api.Error{
-		Code: "method_not_allowed", Status: 405, Message: "This path has other methods: " + allow + ".",
+		Code: "method_not_allowed", Status: 405, Message: "this path has other methods: " + allow,
 	})
 }
 

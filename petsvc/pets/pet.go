@@ -58,9 +58,9 @@ type fault struct {
 
 func (f *fault) message() string {
 	if f.kind == "" {
-		return "The body " + f.text + "."
+		return "the body " + f.text
 	}
-	return fmt.Sprintf("The %s %q %s.", f.kind, f.name, f.text)
+	return fmt.Sprintf("the %s %q %s", f.kind, f.name, f.text)
 }
 
 // AppendJSON appends what a program can use of f.
