@@ -32,14 +32,23 @@ const mark = "figure: "
 func filter(in io.Reader, out io.Writer) (failed bool, err error) {
 	held := make(map[string][]string) // output by package and test, until the test has passed or failed
 	decoder := json.NewDecoder(in)
+	ended := 0 // packages; none at all means that go test itself did not get to run
 	for {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
-			return failed, nil
+			if ended == 0 {
+				err = errors.New("no package was tested")
+			} else {
+				err = nil
+			}
+			return failed, err
 		} else if err != nil {
 			return true, fmt.Errorf("read go test -json: %w", err)
 		}
 		name := e.Package + e.ImportPath + " " + e.Test
+		if e.Test == "" && (e.Action == "pass" || e.Action == "fail") {
+			ended++
+		}
 		switch e.Action {
 		case "output", "build-output":
 			if _, figure, ok := strings.Cut(e.Output, mark); ok {

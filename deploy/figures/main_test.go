@@ -22,6 +22,7 @@ func TestFilter(t *testing.T) {
 `
 	const unbuilt = `{"ImportPath":"r [r.test]","Action":"build-output","Output":"r.go:1: nonsense\n"}
 {"ImportPath":"r [r.test]","Action":"build-fail"}
+{"Action":"fail","Package":"r","FailedBuild":"r [r.test]"}
 `
 	for _, c := range []struct {
 		name, in, out string
@@ -37,7 +38,9 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: failed %t, %v, output %q", c.name, failed, err, out.String())
 		}
 	}
-	if failed, err := filter(strings.NewReader("not JSON"), &strings.Builder{}); !failed || err == nil {
-		t.Error("input that is not JSON passes")
+	for _, in := range []string{"", "not JSON"} {
+		if failed, err := filter(strings.NewReader(in), &strings.Builder{}); err == nil {
+			t.Errorf("%q: failed %t, no error", in, failed)
+		}
 	}
 }

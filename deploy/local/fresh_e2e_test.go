@@ -51,11 +51,12 @@ func TestOnAFreshMachine(t *testing.T) {
 	}
 	l.keyadmin(t, "tenant", "show", "demo")
 
-	// A terminal's Ctrl-C goes to the whole process group.
+	// A terminal's Ctrl-C goes to the whole process group. The go command then exits 1 whatever its program did, and
+	// names the program's exit code if it was not 0.
 	if err := syscall.Kill(-l.PID(), syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if code := l.ExitCode(t); code != 0 {
-		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
+	if l.ExitCode(t); strings.Contains(l.Stderr.String(), "exit status") {
+		t.Errorf("after Ctrl-C: %s", l.Stderr)
 	}
 }
