@@ -159,8 +159,8 @@ func isHost(authority []byte) bool {
 			return false
 		}
 	}
-	if len(port) == 0 {
-		return true
+	if len(port) == 0 || string(port) == ":" {
+		return true // RFC 3986, section 3.2.3: a port may be empty
 	}
 	n, ok := parseDigits(port[1:])
 	return port[0] == ':' && ok && n <= 65535

@@ -14,6 +14,10 @@ import (
 // refusedMax is how many connections past ConnectionsMax are told that they are too many; the rest are closed.
 const refusedMax = 1024
 
+// sendBufferBytes is how much of its answers the kernel holds for a client that does not read them; it would go up to some
+// megabytes.
+const sendBufferBytes = 128 << 10
+
 func (e *Edge) newServer() *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler: e.serve,
@@ -66,6 +70,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			e.metrics.shed.Inc()
 			_ = c.Close()
 			continue
+		}
+		if socket, ok := c.(*net.TCPConn); ok {
+			_ = socket.SetWriteBuffer(sendBufferBytes)
 		}
 		if e.cfg.TLS != nil {
 			c = tls.Server(c, e.cfg.TLS) // the handshake comes with the first read, in the connection's own goroutine

@@ -1,0 +1,171 @@
+//go:build !race
+
+// The race detector makes pools forget at random, so that allocations say nothing.
+
+package edge_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/edge"
+	"petgate/shared/core/ban"
+)
+
+// What a request may allocate, over everything in the process: the one byte with which fasthttp waits for a request, and the
+// path as the router wants it; a refusal's message if it tells of strikes. The client and the upstream of these tests allocate
+// nothing.
+const (
+	admittedAllocsMax = 2
+	refusedAllocsMax  = 1
+	struckAllocsMax   = 2
+)
+
+func TestAllocations(t *testing.T) {
+	f := func(name, request string, allocsMax float64) {
+		t.Helper()
+		e := newQuietEdge(t)
+		client := newQuietClient(t, e, request)
+		for range 100 { // pools and buffers are filled first
+			client.ask(t)
+		}
+		got := testing.AllocsPerRun(500, func() { client.ask(t) })
+		t.Logf("%s: %v allocations", name, got)
+		if got > allocsMax {
+			t.Errorf("%s: %v allocations, want at most %v", name, got, allocsMax)
+		}
+	}
+	f("admitted", rawGet(), admittedAllocsMax)
+	f("over the quota", rawKey("Authorization: Bearer "+usedUpToken), struckAllocsMax)
+	f("banned", rawKey("Authorization: Bearer "+bannedToken), refusedAllocsMax)
+	f("unknown key", rawKey("Authorization: Bearer "+unknownToken), refusedAllocsMax)
+	f("no key", rawKey(), refusedAllocsMax)
+}
+
+// newQuietEdge serves on a socket, with an upstream that answers from one buffer.
+func newQuietEdge(t testing.TB) net.Addr {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := upstream.Accept()
+			if err != nil {
+				return
+			}
+			go answerQuietly(c)
+		}
+	}()
+	var s setup
+	newRig(t, func(own *setup) {
+		own.AccessLog = io.Discard
+		s = *own
+	})
+	s.Upstreams = []string{"http://" + upstream.Addr().String()}
+	s.Metrics = prometheus.NewRegistry()
+	s.ReadTimeout, s.BanRule = time.Minute, ban.Product
+	e, err := edge.New(s.Config, s.Deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := contextFor(patience)
+		defer cancel()
+		if err := e.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		_ = upstream.Close()
+	})
+	return ln.Addr()
+}
+
+func answerQuietly(c net.Conn) {
+	defer c.Close()
+	answer := []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1200\r\n\r\n" + repeat("x", 1200))
+	buf := make([]byte, 4096)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return
+		}
+		if _, err := c.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// quietClient asks the same thing again and again.
+type quietClient struct {
+	net.Conn
+	request, buf []byte
+}
+
+func newQuietClient(t testing.TB, address net.Addr, request string) *quietClient {
+	c, err := net.Dial("tcp", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, 8192)}
+}
+
+var (
+	headEnd    = []byte("\r\n\r\n")
+	lengthName = []byte("Content-Length: ")
+)
+
+func (c *quietClient) ask(t testing.TB) {
+	if _, err := c.Write(c.request); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; {
+		got, err := c.Read(c.buf[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += got
+		head := bytes.Index(c.buf[:n], headEnd)
+		at := bytes.Index(c.buf[:n], lengthName)
+		if head < 0 || at < 0 {
+			continue
+		}
+		length := 0
+		for _, digit := range c.buf[at+len(lengthName) : head] {
+			if digit < '0' || digit > '9' {
+				break
+			}
+			length = length*10 + int(digit-'0')
+		}
+		if n == head+len(headEnd)+length {
+			return
+		}
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	for name, request := range map[string]string{
+		"admitted": rawGet("User-Agent: wrk"), "refused": rawKey("Authorization: Bearer " + usedUpToken), "keyless": rawKey(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			client := newQuietClient(b, newQuietEdge(b), request)
+			b.ReportAllocs()
+			for b.Loop() {
+				client.ask(b)
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package edge_test
+
+import (
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/shared/core/apikey"
+)
+
+var dateLine = regexp.MustCompile(`Date: [^\r]*\r\n`)
+
+// The whole answer, byte for byte but for its date.
+func TestAnswers(t *testing.T) {
+	const id = "X-Request-Id: golden-answer"
+	f := func(request, want string, change func(*setup)) {
+		t.Helper()
+		r := newRig(t, change)
+		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = strings.ReplaceAll(strings.TrimPrefix(want, "\n"), "\n", "\r\n")
+		if got := dateLine.ReplaceAllString(string(out), ""); got != want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		}
+	}
+	f(rawGet(id), `
+HTTP/1.1 200 OK
+Content-Type: application/json
+Content-Length: 2
+X-RateLimit-Limit: 60
+X-RateLimit-Remaining: 59
+X-RateLimit-Reset: 1780315261
+RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400
+RateLimit: "minute";r=59;t=61, "day";r=999;t=43200
+X-Request-Id: golden-answer
+
+[]`, nil)
+	f(rawTarget("/v1/pets/7")[:len(rawTarget("/v1/pets/7"))-2]+id+"\r\n\r\n", `
+HTTP/1.1 200 OK
+Content-Type: application/json
+Content-Length: 2
+X-RateLimit-Limit: 60
+X-RateLimit-Remaining: 59
+X-RateLimit-Reset: 1780315261
+RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400
+RateLimit: "minute";r=59;t=61, "day";r=999;t=43200
+X-Request-Id: golden-answer
+X-Key-Expires: Mon, 01 Jun 2026 13:00:00 GMT
+Deprecation: @1767225600
+Sunset: Thu, 05 Dec 2030 00:00:00 GMT
+Link: </v1/pets>; rel="successor-version"
+X-Stability: beta
+
+[]`, func(s *setup) {
+		sunsetAt(time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC))(s)
+		d := s.Directory.(fakeDirectory)
+		lookup := d.lookup
+		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
+			e, found := lookup(h)
+			e.GraceEndsAt = now.Add(time.Hour).UnixMilli()
+			return e, found
+		}
+		s.Directory = d
+	})
+	f(rawKey("Authorization: Bearer "+usedUpToken, id), `
+HTTP/1.1 429 Too Many Requests
+Content-Type: application/json
+Content-Length: 231
+X-RateLimit-Limit: 1
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: 1780315261
+RateLimit-Policy: "minute";q=1;w=60, "day";q=1000;w=86400
+RateLimit: "minute";r=0;t=61, "day";r=999;t=43200
+X-Request-Id: golden-answer
+Retry-After: 61
+
+{"code":"minute_quota_exceeded","message":"the requests of this minute are used up: wait for Retry-After",`+
+		`"status":429,"details":{"policy":"minute","plan":"free","limit":1,"used":1,"resetAt":"2026-06-01T12:01:01Z","retryAfter":61}}`, nil)
+	f(rawKey(id), `
+HTTP/1.1 401 Unauthorized
+Content-Type: application/json
+Content-Length: 104
+X-RateLimit-Limit: 120
+X-RateLimit-Remaining: 120
+X-RateLimit-Reset: 1780315260
+RateLimit-Policy: "failed-attempts";q=120;w=60
+RateLimit: "failed-attempts";r=120;t=60
+X-Request-Id: golden-answer
+WWW-Authenticate: Bearer realm="petgate"
+
+{"code":"missing_api_key","message":"send your API key as Authorization: Bearer <API_KEY>","status":401}`, nil)
+	f(rawBare("HEAD /v1/cats HTTP/1.1", "Host: a", id, authorization), `
+HTTP/1.1 404 Not Found
+Content-Type: application/json
+Content-Length: 71
+X-RateLimit-Limit: 60
+X-RateLimit-Remaining: 59
+X-RateLimit-Reset: 1780315261
+RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400
+RateLimit: "minute";r=59;t=61, "day";r=999;t=43200
+X-Request-Id: golden-answer
+
+`, nil)
+}
+
+// An upstream's answer cannot set what the gateway tells.
+func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
+	r := newRig(t, nil)
+	theirs := rawBare("HTTP/1.1 200 OK", "X-RateLimit-Limit: 7", "x-ratelimit-used: 7", "RateLimit: x", "RateLimit-Policy: x",
+		"Retry-After: 7", "X-Request-Id: theirs-theirs", "X-Key-Expires: x", "Deprecation: x", "Sunset: x", "X-Stability: x",
+		"Server: theirs", "Date: theirs", "Keep-Alive: x", "X-Own: kept", "Link: </v1/pets?after=1>; rel=\"next\"",
+		"Content-Type: application/json", "Content-Length: 2") + "[]"
+	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, err := io.WriteString(c, theirs)
+		return err == nil
+	})
+	got := r.dial(t).ask(t, rawGet())
+	if err := got.checkFields(); err != nil || got.Status != 200 || got.field("x-ratelimit-limit") != "60" {
+		t.Errorf("got %d %v %v", got.Status, got.Fields, err)
+	}
+	for _, name := range []string{"x-ratelimit-used", "retry-after", "x-key-expires", "deprecation", "sunset", "x-stability", "server"} {
+		if got.Fields[name] != nil {
+			t.Errorf("%s is %q", name, got.field(name))
+		}
+	}
+	if got.field("x-own") != "kept" || got.field("link") != `</v1/pets?after=1>; rel="next"` {
+		t.Errorf("end-to-end fields are lost: %v", got.Fields)
+	}
+}
