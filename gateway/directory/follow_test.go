@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
@@ -135,6 +137,9 @@ func TestNoEventIsSkipped(t *testing.T) {
 		last := events[len(events)-1].ID
 		eventually(t, "the last event is applied", func() bool { return applied(t, store, last) })
 		wantSame(t, d.Directory, store)
+		if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
+			t.Errorf("loaded %v times, want once", loads)
+		}
 		if n := len(events); n < changesMade/2 {
 			t.Errorf("only %d events", n)
 		}
@@ -164,7 +169,7 @@ func (w *writer) change() error {
 	limits := plan.Limits{Minute: 1 + w.random.Int64N(1000), Day: 1 + w.random.Int64N(1000)}
 	hence := time.Now().Add(time.Hour).UnixMilli() + w.random.Int64N(1000)
 	var err error
-	switch w.random.IntN(12) {
+	switch w.random.IntN(13) {
 	case 0, 1:
 		return w.create(ctx)
 	case 2:
@@ -193,6 +198,11 @@ func (w *writer) change() error {
 		_, err = w.store.LiftBan(ctx, key)
 	case 11:
 		_, _, err = w.store.UpdatePlan(ctx, "pro", limits)
+	case 12:
+		made := keystore.Plan{Name: fmt.Sprint(w.name, w.count), Limits: limits}
+		if _, _, err = w.store.CreatePlan(ctx, made); err == nil {
+			_, _, err = w.store.SetPlan(ctx, tenant, made.Name)
+		}
 	}
 	return err
 }

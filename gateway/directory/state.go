@@ -117,37 +117,38 @@ func (s *state) setPlan(p keystore.Plan) {
 	for ref := range uint32(s.tenants.len) {
 		t := s.tenants.at(ref)
 		if now := t.terms.Load(); now.plan == p.Name {
-			s.setTerms(t, now.plan, now.override, now.suspended)
+			t.terms.Store(s.newTerms(now, now.plan, now.override, now.suspended))
 		}
 	}
 }
 
 func (s *state) setTenant(row *keystore.TenantRow) {
-	ref, known := s.findTenant(&row.ID)
-	if known {
-		s.setTerms(s.tenants.at(ref), row.Plan, row.Override, row.Suspended)
+	if _, known := s.plans[row.Plan]; !known {
+		s.refuse("tenant %s has an unknown plan %q", row.ID, row.Plan)
+		return
+	}
+	if ref, known := s.findTenant(&row.ID); known {
+		t := s.tenants.at(ref)
+		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, row.Suspended))
 		return
 	}
 	ref, t := s.tenants.add()
 	t.id = row.ID
-	s.setTerms(t, row.Plan, row.Override, row.Suspended)
+	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, row.Suspended))
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
-func (s *state) setTerms(t *tenant, planName string, override plan.Limits, suspended bool) {
-	limits, known := s.plans[planName]
-	if !known {
-		s.refuse("tenant %s has an unknown plan %q", t.id, planName)
-		return
-	}
-	next := &terms{plan: planName, override: override, limits: plan.Effective(limits, override), suspended: suspended}
-	if was := t.terms.Load(); was != nil && was.limits == next.limits {
+// newTerms returns what follows was, with a new version unless the limits are the same.
+func (s *state) newTerms(was *terms, planName string, override plan.Limits, suspended bool) *terms {
+	next := &terms{plan: planName, override: override, suspended: suspended}
+	next.limits = plan.Effective(s.plans[planName], override)
+	if was != nil && was.limits == next.limits {
 		next.version = was.version
 	} else {
 		*s.versions++
 		next.version = *s.versions
 	}
-	t.terms.Store(next)
+	return next
 }
 
 func (s *state) setKey(row *keystore.KeyRow) {

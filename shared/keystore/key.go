@@ -87,7 +87,7 @@ func formatAllow(allow []netip.Prefix) string {
 		if i > 0 {
 			text.WriteByte(' ')
 		}
-		text.WriteString(prefix.Masked().String())
+		text.WriteString(prefix.String())
 	}
 	return text.String()
 }
@@ -126,8 +126,11 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 // mint stores a new key and its event.
 func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 	k = Key{
-		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes, Allow: spec.Allow,
+		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
 		CreatedAt: t.at, ExpiresAt: spec.ExpiresAt,
+	}
+	for _, prefix := range spec.Allow {
+		k.Allow = append(k.Allow, prefix.Masked())
 	}
 	if k.ID, err = id.NewKey(t.store.random); err != nil {
 		return k, "", err

@@ -115,8 +115,12 @@ func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to
 		return nil, nil
 	}
 	upTo := events[len(events)-1].ID
-	queries := [4]string{changedPlans, changedTenants, changedKeys, changedBans}
-	return events, s.read(ctx, s.db, to, queries, int64(after), int64(upTo))
+	err = s.read(ctx, s.db, to, [4]string{1: changedTenants, 2: changedKeys, 3: changedBans}, int64(after), int64(upTo))
+	if err != nil {
+		return nil, err
+	}
+	// All of them, and last: a tenant as it is now may have a plan that only a later event tells of.
+	return events, s.read(ctx, s.db, to, [4]string{0: selectPlans})
 }
 
 func scanEventRow(row scanner) (e EventRow, err error) {
@@ -127,7 +131,7 @@ func scanEventRow(row scanner) (e EventRow, err error) {
 	return e, err
 }
 
-// read hands over plans, tenants, keys and bans.
+// read hands over what the queries for plans, tenants, keys and bans find; an empty one is left out.
 func (s *Store) read(ctx context.Context, q querier, to Rows, queries [4]string, args ...any) error {
 	var r reader
 	scans := [4]func(scanner) error{
@@ -167,6 +171,9 @@ func (s *Store) read(ctx context.Context, q querier, to Rows, queries [4]string,
 		},
 	}
 	for i, query := range queries {
+		if query == "" {
+			continue
+		}
 		if err := each(ctx, q, scans[i], query, args...); err != nil {
 			return err
 		}

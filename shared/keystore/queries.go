@@ -110,8 +110,6 @@ const (
 
 	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
 
-	changedPlans = selectPlans + ` WHERE name IN (SELECT plan FROM events WHERE id > $1 AND id <= $2)`
-
 	changedTenants = loadTenants + ` WHERE id IN (SELECT tenant_id FROM events WHERE id > $1 AND id <= $2)`
 
 	changedKeys = loadKeys + ` WHERE id IN (SELECT key_id FROM events WHERE id > $1 AND id <= $2)`
