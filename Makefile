@@ -21,8 +21,9 @@ build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped wit
 	@mkdir -p "$(ROOT)bin"
 	$(IN) CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
 
-test: ## run the tests with the race detector, against real servers
-	@$(IN) deploy/services.sh go test -race -timeout 5m ./...
+# Built once, and not by each test that starts a program.
+test: build ## run the tests with the race detector, against real servers
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh go test -race -timeout 5m ./...
 
 # One package at a time: the figures are measured, and packages would disturb one another.
 e2e: build ## run the tests in full size with built binaries, and print a line for each figure
