@@ -36,6 +36,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	switch {
 	case entry.BannedUntil > x.now:
 		x.bannedUntil = entry.BannedUntil
+		e.strikes.banned(entry.Key, x.now, entry.BannedUntil)
 		return refusal{reason: keyBanned}
 	case !isAllowed(entry.Allow, x.client):
 		return refusal{reason: addressNotAllowed}

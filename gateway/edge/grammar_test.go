@@ -176,3 +176,26 @@ func TestStrikesAreBounded(t *testing.T) {
 		t.Errorf("%d records, want %d", n, strikeRecordsMax)
 	}
 }
+
+// A ban that another gateway imposed makes the next one here longer.
+func TestBansOfOthersCount(t *testing.T) {
+	rule := ban.Product
+	rule.After = 1
+	f := func(left, want time.Duration) {
+		t.Helper()
+		s, k, now := newStrikes(rule), id.Key{1}, time.Now().UnixMilli()
+		for range 3 { // seen again, it is the same ban
+			s.banned(k, now, now+left.Milliseconds())
+		}
+		now += left.Milliseconds()
+		s.refused(k, now, now+600_000)
+		now += rule.Grace.Milliseconds()
+		if out := s.refused(k, now, now+600_000); out.BannedUntil != now+want.Milliseconds() {
+			t.Errorf("%v left of the other one: banned for %d ms, want %v", left, out.BannedUntil-now, want)
+		}
+	}
+	f(time.Minute, 2*time.Minute)
+	f(30*time.Second, 2*time.Minute)
+	f(90*time.Second, 4*time.Minute)
+	f(time.Hour, time.Hour)
+}

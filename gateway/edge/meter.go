@@ -70,13 +70,18 @@ const (
 
 type strikeShard struct {
 	sync.Mutex
-	records map[id.Key]*ban.Record
+	records map[id.Key]*strikeRecord
+}
+
+type strikeRecord struct {
+	ban.Record
+	bannedUntil int64 // the end of the last ban that Record knows of
 }
 
 func newStrikes(rule ban.Rule) *strikes {
 	s := &strikes{rule: rule}
 	for i := range s.shards {
-		s.shards[i].records = make(map[id.Key]*ban.Record)
+		s.shards[i].records = make(map[id.Key]*strikeRecord)
 	}
 	return s
 }
@@ -89,15 +94,46 @@ func (s *strikes) refused(k id.Key, now, promised int64) ban.Outcome {
 	shard := s.shard(k)
 	shard.Lock()
 	defer shard.Unlock()
-	rec := shard.records[k]
-	if rec == nil {
-		if len(shard.records) >= strikeRecordsMax {
-			shard.sweep(s.rule, now)
-		}
-		rec = &ban.Record{}
-		shard.records[k] = rec
+	rec := shard.record(s.rule, k, now)
+	out := s.rule.Refused(&rec.Record, now, promised)
+	if out.BannedUntil != 0 {
+		rec.bannedUntil = out.BannedUntil
 	}
-	return s.rule.Refused(rec, now, promised)
+	return out
+}
+
+// banned notes that k is banned, by whomever: the next ban is to be longer, also after another gateway's or a restart. The
+// length of this one is the shortest of the schedule that fits.
+func (s *strikes) banned(k id.Key, now, until int64) {
+	if s.rule.After <= 0 {
+		return
+	}
+	shard := s.shard(k)
+	shard.Lock()
+	defer shard.Unlock()
+	rec := shard.record(s.rule, k, now)
+	if rec.bannedUntil == until {
+		return
+	}
+	rec.bannedUntil = until
+	length := s.rule.For
+	for length < s.rule.Max && until-length.Milliseconds() > now {
+		length = min(2*length, s.rule.Max)
+	}
+	s.rule.Banned(&rec.Record, until-length.Milliseconds(), until)
+}
+
+// record returns k's record, a new one if there is none.
+func (s *strikeShard) record(rule ban.Rule, k id.Key, now int64) *strikeRecord {
+	rec := s.records[k]
+	if rec == nil {
+		if len(s.records) >= strikeRecordsMax {
+			s.sweep(rule, now)
+		}
+		rec = &strikeRecord{}
+		s.records[k] = rec
+	}
+	return rec
 }
 
 // served notes that an admitted request of k is answered.
@@ -105,7 +141,7 @@ func (s *strikes) served(k id.Key, now int64) {
 	shard := s.shard(k)
 	shard.Lock()
 	if rec := shard.records[k]; rec != nil {
-		s.rule.Served(rec, now)
+		s.rule.Served(&rec.Record, now)
 	}
 	shard.Unlock()
 }
@@ -113,7 +149,7 @@ func (s *strikes) served(k id.Key, now int64) {
 // sweep makes room: it forgets what changes nothing, or, if there is nothing such, any record.
 func (s *strikeShard) sweep(rule ban.Rule, now int64) {
 	for k, rec := range s.records {
-		if rule.Idle(rec, now) {
+		if rule.Idle(&rec.Record, now) {
 			delete(s.records, k)
 		}
 	}
