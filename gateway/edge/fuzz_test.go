@@ -1,0 +1,129 @@
+package edge_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// FuzzServe gives the whole serve path bytes that a client might send, cut in two at any point.
+func FuzzServe(f *testing.F) {
+	for _, attacks := range themes {
+		for _, a := range attacks {
+			if len(a.bytes) <= 4<<10 {
+				f.Add([]byte(a.bytes), uint16(len(a.bytes)/2))
+			}
+		}
+	}
+	r := newRig(f, nil)
+	f.Fuzz(func(t *testing.T, input []byte, cut uint16) {
+		if len(input) > 128<<10 {
+			return
+		}
+		r.trimLogs(t)
+		before := r.counts()
+		at := min(int(cut), len(input))
+		out, err := r.pipes.play([][]byte{input[:at], input[at:]}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers, err := readAll(out)
+		if err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		if err := r.checkCounts(input, answers, before); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// trimLogs checks what was logged, now and then, so that it does not gather for ever.
+func (r *rig) trimLogs(t *testing.T) {
+	if r.accessLog.size() > 1<<20 || r.log.size() > 1<<20 {
+		r.checkLogs(t)
+		r.accessLog.reset()
+		r.log.reset()
+	}
+}
+
+// checkCounts holds any input to what is true of all: a verdict each, charged what was admitted, nothing upstream that
+// no valid key paid for, no fault of ours.
+func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
+	seen := r.upstream.Seen()
+	if err := r.upstream.Problem(); err != nil {
+		return err
+	}
+	got, err := verdictsOf(answers, seen)
+	if err != nil {
+		return err
+	}
+	if keys := bytes.Count(input, []byte(token)) + bytes.Count(input, []byte(readerToken)); len(seen) > keys {
+		return fmt.Errorf("the upstream saw %q for %d keys", texts(seen), keys)
+	}
+	admitted := len(seen)
+	for i, v := range got {
+		if name, _, _ := strings.Cut(v, "|"); answers[i].Status >= 400 && refusals[name].charged {
+			admitted++
+		}
+	}
+	if charged := int(r.admitted.Load() - before.admitted); charged != admitted {
+		return fmt.Errorf("charged %d, admitted %d: %q", charged, admitted, got)
+	}
+	return nil
+}
+
+// FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The client gets one answer by
+// the rules, and the next exchange gets its own.
+func FuzzUpstream(f *testing.F) {
+	for _, fault := range faults {
+		if fault.says != "" && len(fault.says) <= 4<<10 {
+			f.Add([]byte(fault.says), false)
+			f.Add([]byte(fault.says), true)
+		}
+	}
+	r := newRig(f, nil)
+	f.Fuzz(func(t *testing.T, said []byte, post bool) {
+		if len(said) > 128<<10 {
+			return
+		}
+		r.trimLogs(t)
+		r.upstream.Seen()
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, _ = c.Write(said)
+			return false
+		})
+		request := rawGet()
+		if post {
+			request = rawPost("Content-Length: 5") + "hello"
+		}
+		out, err := r.pipes.play([][]byte{[]byte(request)}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(out); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		if seen := r.upstream.Seen(); len(seen) > 1 && post {
+			t.Fatalf("the upstream saw %q", texts(seen))
+		}
+		const own = `[{"id":1,"name":"its own"}]`
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, err := io.WriteString(c, says("Content-Length: "+decimal(len(own)))+own)
+			return err == nil
+		})
+		out, err = r.pipes.play([][]byte{[]byte(rawGet())}, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answers, err := readAll(out); err != nil || len(answers) != 1 || answers[0].Body != own {
+			t.Fatalf("the next exchange got %v %q", err, out)
+		}
+	})
+}

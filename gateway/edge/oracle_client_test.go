@@ -1,0 +1,152 @@
+package edge_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// answer is one response as the client read it.
+type answer struct {
+	Status int
+	Fields map[string][]string
+	Body   string
+	Code   string // of the Error body; "" for an answer of the upstream
+	Closes bool   // the gateway says that it closes
+}
+
+func (a answer) field(name string) string { return strings.Join(a.Fields[name], " AND ") }
+
+var statusLine = regexp.MustCompile(`^HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*$`)
+
+// errNoAnswer is the end of the connection between two responses.
+var errNoAnswer = errors.New("no answer")
+
+// readAnswer reads one response by the grammar of RFC 9112; interim ones are read past. Answers to HEAD have a length and
+// no content: toHead says whether this is one, asked when its head has been read.
+func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer, err error) {
+	for {
+		if _, err := in.Peek(1); err != nil {
+			return a, fmt.Errorf("%w: %w", errNoAnswer, err)
+		}
+		line, err := readLine(in)
+		if err != nil {
+			return a, err
+		}
+		parts := statusLine.FindStringSubmatch(line)
+		if parts == nil {
+			return a, malformed("status line %q", line)
+		}
+		a.Status, _ = strconv.Atoi(parts[1])
+		a.Fields = map[string][]string{}
+		for {
+			if line, err = readLine(in); err != nil {
+				return a, err
+			}
+			if line == "" {
+				break
+			}
+			parts := fieldLine.FindStringSubmatch(line)
+			if parts == nil {
+				return a, malformed("field line %q", line)
+			}
+			name := strings.ToLower(parts[1])
+			a.Fields[name] = append(a.Fields[name], parts[2])
+		}
+		if a.Status >= 200 {
+			break
+		}
+		if a.Status != 100 || len(a.Fields) > 0 {
+			return a, malformed("interim response %d %v", a.Status, a.Fields)
+		}
+	}
+	a.Closes = strings.EqualFold(a.field("connection"), "close")
+	if toHead(in) {
+		return a, a.checkFields()
+	}
+	a.Body, err = readContent(in, a.Fields["content-length"], a.Fields["transfer-encoding"], fmt.Sprint(a.Fields))
+	if err != nil {
+		return a, err
+	}
+	return a, a.checkFields()
+}
+
+// Whether an answer is one to HEAD.
+func no(*bufio.Reader) bool  { return false }
+func yes(*bufio.Reader) bool { return true }
+
+// guess tells by what follows, which must not block: all content is JSON, so it does not begin as a status line does.
+func guess(in *bufio.Reader) bool {
+	next, _ := in.Peek(1)
+	return len(next) == 0 || next[0] == 'H'
+}
+
+// mustHave are the fields of every response without exception, each exactly once.
+var mustHave = map[string]*regexp.Regexp{
+	"x-ratelimit-limit":     regexp.MustCompile(`^[0-9]+$`),
+	"x-ratelimit-remaining": regexp.MustCompile(`^[0-9]+$`),
+	"x-ratelimit-reset":     regexp.MustCompile(`^[0-9]{10}$`),
+	"ratelimit-policy":      regexp.MustCompile(`^"[a-z-]+";q=[0-9]+;w=[0-9]+(, "[a-z-]+";q=[0-9]+;w=[0-9]+)?$`),
+	"ratelimit":             regexp.MustCompile(`^"[a-z-]+";r=[0-9]+;t=[0-9]+(, "[a-z-]+";r=[0-9]+;t=[0-9]+)?$`),
+	"x-request-id":          regexp.MustCompile(`^[0-9A-Za-z_-]{8,64}$`),
+}
+
+// checkFields holds a response, whoever's it is, to what the gateway promises of every one.
+func (a answer) checkFields() error {
+	for name, shape := range mustHave {
+		if got := a.Fields[name]; len(got) != 1 || !shape.MatchString(got[0]) {
+			return malformed("%d has %s %q", a.Status, name, got)
+		}
+	}
+	if waits := a.Fields["retry-after"]; (a.Status == 429 || a.Status == 503) &&
+		(len(waits) != 1 || !lengthDigits.MatchString(waits[0])) {
+		return malformed("%d has Retry-After %q", a.Status, waits)
+	}
+	for _, name := range []string{"upgrade", "trailer", "transfer-encoding", "keep-alive", "proxy-connection", "te"} {
+		if a.Fields[name] != nil {
+			return malformed("%d has %s %q", a.Status, name, a.Fields[name])
+		}
+	}
+	return nil
+}
+
+// refusal reads the Error body of the gateway's own 4xx or 5xx and holds it to the contract. An answer to HEAD has none.
+func (a *answer) refusal() error {
+	if a.Status < 400 {
+		return nil
+	}
+	if got := a.field("content-type"); got != "application/json" {
+		return malformed("%d has Content-Type %q", a.Status, got)
+	}
+	if a.Status == 401 != strings.HasPrefix(a.field("www-authenticate"), `Bearer realm="petgate"`) && a.Status != 403 {
+		return malformed("%d has WWW-Authenticate %q", a.Status, a.field("www-authenticate"))
+	}
+	if a.Status == 405 != (a.field("allow") != "") {
+		return malformed("%d has Allow %q", a.Status, a.field("allow"))
+	}
+	if a.Body == "" {
+		return nil
+	}
+	var body struct {
+		Code, Message string
+		Status        int
+	}
+	if err := json.Unmarshal([]byte(a.Body), &body); err != nil {
+		return malformed("body %q: %v", a.Body, err)
+	}
+	if body.Code == "" || body.Message == "" || body.Status != a.Status {
+		return malformed("body %q of a %d", a.Body, a.Status)
+	}
+	a.Code = body.Code
+	return nil
+}
+
+// ended reports whether err is how a connection ends, rather than bytes that make no sense.
+func ended(err error) bool {
+	return errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}

@@ -1,0 +1,144 @@
+package edge_test
+
+import (
+	"strconv"
+	"strings"
+
+	"petgate/shared/core/apikey"
+)
+
+// attack is one input of the corpus: bytes on one connection, and what must come of them.
+//
+// want lists verdicts, one a request, separated by "; ". A verdict is either the code of a refusal or, for a request that
+// is admitted and routed, what the upstream must see of it: method, target and length of content. Where two are right, "|"
+// separates them. "close" at the end says that the connection ends though nothing was refused for its framing; "gone", that
+// the client closes there, in the middle of a request. The bytes may go on after the last verdict: nothing of that may
+// be answered or reach the upstream.
+//
+// rfc names the section that decides, "ours" a decision of the gateway's own.
+type attack struct{ name, rfc, want, bytes string }
+
+// themes are all of the corpus.
+var themes = map[string][]attack{
+	"framing": framing, "chunks": chunks, "syntax": syntax, "targets": targets, "hosts": hosts,
+	"credentials": credentials, "fields": fields, "pipelines": pipelines,
+}
+
+// Verdicts that occur often.
+const (
+	ok     = "GET /v1/pets 0"
+	posted = "POST /v1/pets 5"
+	bad    = "bad_request"
+	gone   = "gone"
+)
+
+// The sizes that the rigs allow: smaller than the product's, so that what exceeds them stays small.
+const (
+	bodyMax   = 64 << 10
+	targetMax = 8 << 10
+	fieldsMax = 32 << 10
+)
+
+const helloChunks = "5\r\nhello\r\n0\r\n\r\n"
+
+// Tokens of the keys that every rig's directory knows, apart from unknownToken. They are the same in every run, so that
+// what a fuzzer finds can be played again.
+var (
+	token          = mintToken(apikey.Live, 1)
+	testToken      = mintToken(apikey.Test, 2)
+	unknownToken   = mintToken(apikey.Live, 3)
+	revokedToken   = mintToken(apikey.Live, 4)
+	expiredToken   = mintToken(apikey.Live, 5)
+	bannedToken    = mintToken(apikey.Live, 6)
+	suspendedToken = mintToken(apikey.Live, 7)
+	limitlessToken = mintToken(apikey.Live, 8)
+	elsewhereToken = mintToken(apikey.Live, 9)
+	usedUpToken    = mintToken(apikey.Live, 10)
+	readerToken    = mintToken(apikey.Live, 11)
+
+	authorization = "Authorization: Bearer " + token
+)
+
+func mintToken(env apikey.Environment, seed byte) string {
+	minted, err := apikey.Mint(env, counting(seed))
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return minted
+}
+
+// counting is a source of bytes that are no secret: start, start+1, …
+type counting byte
+
+func (c counting) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(c) + byte(i)
+	}
+	return len(p), nil
+}
+
+// mistyped changes the last but one character of a token's random part.
+func mistyped(token string) string {
+	at := apikey.TokenLen - 8
+	return token[:at] + string(token[at]^1) + token[at+1:]
+}
+
+// rawBare writes a request line and fields as they are.
+func rawBare(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n\r\n" }
+
+// rawStart is a request with a valid key, a good host and the given request line.
+func rawStart(line string, fields ...string) string {
+	return rawBare(append([]string{line, "Host: a", authorization}, fields...)...)
+}
+
+func rawGet(fields ...string) string { return rawStart("GET /v1/pets HTTP/1.1", fields...) }
+
+// rawPost is the head of a POST; the fields must frame the content that the caller appends.
+func rawPost(fields ...string) string {
+	return rawStart("POST /v1/pets HTTP/1.1", append([]string{"Content-Type: application/json"}, fields...)...)
+}
+
+func rawChunked(content string) string { return rawPost("Transfer-Encoding: chunked") + content }
+
+func rawTarget(target string) string { return rawStart("GET " + target + " HTTP/1.1") }
+
+func rawHost(field string) string { return rawBare("GET /v1/pets HTTP/1.1", field, authorization) }
+
+func rawKey(fields ...string) string {
+	return rawBare(append([]string{"GET /v1/pets HTTP/1.1", "Host: a"}, fields...)...)
+}
+
+// longTarget is a target of n bytes that routes.
+func longTarget(n int) string {
+	const start = "/v1/pets?a="
+	return start + repeat("b", n-len(start))
+}
+
+func allBytes() string {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return string(all)
+}
+
+func numbered(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = prefix + strconv.Itoa(i) + ": y"
+	}
+	return all
+}
+
+func times(field string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = field
+	}
+	return all
+}
+
+func repeat(s string, n int) string { return strings.Repeat(s, n) }
+func upper(s string) string         { return strings.ToUpper(s) }
+func decimal(n int) string          { return strconv.Itoa(n) }
+func hexadecimal(n int) string      { return strconv.FormatInt(int64(n), 16) }

@@ -1,0 +1,339 @@
+package edge_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/limitstore"
+)
+
+// now is when every rig begins.
+var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// rig is one edge between a client that writes raw bytes and an upstream that reads raw bytes, with counts at both ends
+// and in between. It serves on a TCP socket and on pipes in memory.
+type rig struct {
+	edge     *edge.Edge
+	address  string
+	pipes    *pipeListener
+	upstream *rawUpstream // nil when the test gave its own URLs
+
+	takes, admitted, counted atomic.Int64
+	accessLog, log           *lines
+	banned                   atomic.Int64
+}
+
+// fake* stand for what the edge consumes.
+type (
+	fakeDirectory struct {
+		lookup func(apikey.Hash) (directory.Entry, bool)
+		fresh  func(now int64) bool
+		ban    func(k id.Key, until int64, reason string)
+	}
+	fakeQuotas struct {
+		take  func(limitstore.Ask) (quota.Verdict, error)
+		known func(id.Tenant, plan.Limits) quota.Verdict
+	}
+	fakeGuard struct {
+		fail  func(netip.Addr) (limitstore.GuardState, bool)
+		known func(netip.Addr) limitstore.GuardState
+	}
+	fakeUsage func(tenant id.Tenant, key id.Key, outcome string)
+)
+
+func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool)   { return f.lookup(h) }
+func (f fakeDirectory) Fresh(now int64) bool                           { return f.fresh(now) }
+func (f fakeDirectory) Ban(k id.Key, until int64, reason string)       { f.ban(k, until, reason) }
+func (f fakeQuotas) Take(a limitstore.Ask) (quota.Verdict, error)      { return f.take(a) }
+func (f fakeGuard) Fail(a netip.Addr) (limitstore.GuardState, bool)    { return f.fail(a) }
+func (f fakeGuard) Known(a netip.Addr) limitstore.GuardState           { return f.known(a) }
+func (f fakeUsage) Count(tenant id.Tenant, key id.Key, outcome string) { f(tenant, key, outcome) }
+func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
+	return f.known(t, limits)
+}
+
+// lines gathers what a log writes.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Len()
+}
+
+func (l *lines) count() int { return strings.Count(l.String(), "\n") }
+
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
+// operations are those of the contract, with nothing else to them.
+var operations = []api.Operation{
+	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
+	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite},
+	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: apikey.PetsRead},
+}
+
+// entries are the keys that every rig knows, by the hash of their token.
+var entries = func() map[apikey.Hash]directory.Entry {
+	all := map[apikey.Hash]directory.Entry{}
+	for i, key := range []struct {
+		token  string
+		change func(*directory.Entry)
+	}{
+		{token, func(*directory.Entry) {}},
+		{testToken, func(e *directory.Entry) { e.Environment = apikey.Test }},
+		{revokedToken, func(e *directory.Entry) { e.RevokedAt = now.UnixMilli() - 1 }},
+		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = now.UnixMilli() }},
+		{bannedToken, func(e *directory.Entry) { e.BannedUntil = now.UnixMilli() + 60_000 }},
+		{suspendedToken, func(e *directory.Entry) { e.Suspended = true }},
+		{limitlessToken, func(e *directory.Entry) { e.Limits = plan.Limits{} }},
+		{elsewhereToken, func(e *directory.Entry) { e.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
+		{usedUpToken, func(e *directory.Entry) { e.Limits.Minute = 1 }},
+		{readerToken, func(e *directory.Entry) { e.Scopes = apikey.PetsRead }},
+	} {
+		e := directory.Entry{
+			Key: id.Key{byte(i + 1)}, Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: apikey.AllScopes,
+			Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1,
+		}
+		key.change(&e)
+		all[apikey.Sum([]byte(key.token))] = e
+	}
+	return all
+}()
+
+// setup is what a test changes of a rig before it serves.
+type setup struct {
+	edge.Config
+	edge.Deps
+	listen func(net.Listener) net.Listener // wraps the socket; nil = as it is
+}
+
+// newRig serves until the test ends. change may be nil.
+func newRig(t testing.TB, change func(*setup)) *rig {
+	t.Helper()
+	r := &rig{pipes: newPipeListener(), accessLog: &lines{}, log: &lines{}}
+	s := setup{
+		Config: edge.Config{
+			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
+			ReadTimeout: 500 * time.Millisecond, UpstreamTimeout: 2 * time.Second,
+		},
+		Deps: edge.Deps{
+			Directory: fakeDirectory{
+				lookup: func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
+				fresh:  func(int64) bool { return true },
+				ban:    func(id.Key, int64, string) { r.banned.Add(1) },
+			},
+			Quotas: fakeQuotas{
+				take:  r.take,
+				known: func(_ id.Tenant, limits plan.Limits) quota.Verdict { return verdict(limits, 0) },
+			},
+			Guard: fakeGuard{
+				fail:  func(netip.Addr) (limitstore.GuardState, bool) { return guardState, true },
+				known: func(netip.Addr) limitstore.GuardState { return guardState },
+			},
+			Usage:      fakeUsage(func(id.Tenant, id.Key, string) { r.counted.Add(1) }),
+			Operations: operations,
+			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			AccessLog:  r.accessLog,
+			Metrics:    prometheus.NewRegistry(),
+			Clock:      clock(),
+		},
+	}
+	if change != nil {
+		change(&s)
+	}
+	if s.Upstreams == nil {
+		r.upstream = newRawUpstream(t, "tcp", "127.0.0.1:0")
+		s.Upstreams = []string{r.upstream.URL()}
+	}
+	e, err := edge.New(s.Config, s.Deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.edge = e
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = ln.Addr().String()
+	if s.listen != nil {
+		ln = s.listen(ln)
+	}
+	var serving sync.WaitGroup
+	for _, l := range []net.Listener{ln, r.pipes} {
+		serving.Go(func() {
+			if err := e.Serve(l); err != nil && !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Serve: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		ctx, cancel := contextFor(10 * time.Second)
+		defer cancel()
+		_ = e.Shutdown(ctx)
+		_ = ln.Close()
+		_ = r.pipes.Close()
+		serving.Wait()
+		r.checkLogs(t)
+	})
+	return r
+}
+
+// take is a quota store that admits all but the tenant whose limit is one.
+func (r *rig) take(a limitstore.Ask) (quota.Verdict, error) {
+	r.takes.Add(1)
+	if a.Limits.Minute == 1 {
+		return verdict(a.Limits, 1), nil
+	}
+	r.admitted.Add(1)
+	v := verdict(a.Limits, 1)
+	v.Granted = 1
+	return v, nil
+}
+
+// clock runs from now on.
+func clock() func() time.Time {
+	started := time.Now()
+	return func() time.Time { return now.Add(time.Since(started)) }
+}
+
+func verdict(limits plan.Limits, used int64) quota.Verdict {
+	at := now.UnixMilli()
+	v := quota.Verdict{
+		At:     at,
+		Minute: quota.Usage{Limit: limits.Minute, Used: used, ResetAt: at + 60_250, ReleaseAt: at + 60_250},
+		Day:    quota.Usage{Limit: limits.Day, Used: used, ResetAt: at + 43_200_000, ReleaseAt: at + 43_200_000},
+	}
+	if used >= limits.Minute {
+		v.Minute.RetryAt = at + 60_250
+	}
+	return v
+}
+
+var guardState = limitstore.GuardState{Limit: 120, Remaining: 120, ResetAt: now.UnixMilli() + 60_000}
+
+// pipeListener accepts connections made in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
+
+// wire is the server's end of a connection whose client says everything at once, in the given pieces, and then closes
+// its half. What the server says is kept; it never waits for the client.
+type wire struct {
+	pieces [][]byte
+	mu     sync.Mutex
+	out    bytes.Buffer
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Dial plays the pieces on a connection in memory and returns all that was answered until the server closed it.
+func (l *pipeListener) play(pieces [][]byte, within time.Duration) ([]byte, error) {
+	w := &wire{pieces: pieces, closed: make(chan struct{})}
+	select {
+	case l.conns <- w:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	select {
+	case <-w.closed:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.out.Bytes(), nil
+	case <-time.After(within):
+		return nil, errors.New("the server neither read on nor closed")
+	}
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	select {
+	case <-w.closed:
+		return 0, net.ErrClosed
+	default:
+	}
+	if len(w.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, w.pieces[0])
+	if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
+		w.pieces = w.pieces[1:]
+	}
+	return n, nil
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(p)
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return nil
+}
+
+func (w *wire) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
+func (w *wire) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 50000}
+}
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }

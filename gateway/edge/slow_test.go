@@ -1,0 +1,296 @@
+package edge_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// goneWithin is how long a client may be slow before it is gone.
+const goneWithin = 10 * time.Second
+
+// gauge is a listener that counts the connections that the server holds, and all it ever had.
+type gauge struct {
+	net.Listener
+	open, accepted atomic.Int64
+}
+
+type gaugedConn struct {
+	net.Conn
+	gauge *gauge
+	once  sync.Once
+}
+
+func (g *gauge) Accept() (net.Conn, error) {
+	c, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	g.open.Add(1)
+	g.accepted.Add(1)
+	return &gaugedConn{Conn: c, gauge: g}, nil
+}
+
+func (c *gaugedConn) Close() error {
+	c.once.Do(func() { c.gauge.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+func newSlowRig(t *testing.T) (*rig, *gauge) {
+	held := &gauge{}
+	return newRig(t, func(s *setup) {
+		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowTimeout, slowTimeout, 0
+		s.UpstreamTimeout, s.BodyBytesMax = 0, 1<<20
+		s.listen = func(ln net.Listener) net.Listener { held.Listener = ln; return held }
+	}), held
+}
+
+// honest asks as often as it can until stopped, one request after the other, and tells the latencies.
+func honest(t *testing.T, r *rig, stop <-chan struct{}) []time.Duration {
+	client := r.dial(t)
+	var took []time.Duration
+	for {
+		select {
+		case <-stop:
+			client.close()
+			return took
+		default:
+		}
+		began := time.Now()
+		got, err := client.try(rawGet())
+		if err != nil || got.Status != 200 {
+			t.Errorf("the honest client got %d %v", got.Status, err)
+			return took
+		}
+		took = append(took, time.Since(began))
+	}
+}
+
+func p99(took []time.Duration) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// normal is the honest client's p99 when nobody else is there.
+func normal(t *testing.T, r *rig) time.Duration {
+	client := r.dial(t)
+	took := make([]time.Duration, honestRounds)
+	for i := range took {
+		began := time.Now()
+		client.ask(t, rawGet())
+		took[i] = time.Since(began)
+	}
+	client.close()
+	return p99(took)
+}
+
+// memory is what this process uses now: heap in use and stacks.
+func memory() int64 {
+	runtime.GC()
+	runtime.GC() // the second one empties what the pools kept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// measureClient tells what the client's end of a connection costs in this process: half of one that nobody serves.
+func measureClient(t *testing.T) int64 {
+	t.Helper()
+	const sample = 200
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conns := make([]net.Conn, 2*sample)
+	defer closeAll(conns)
+	before := memory()
+	for i := range sample {
+		if conns[2*i], err = net.Dial("tcp", ln.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		if conns[2*i+1], err = ln.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return (memory() - before) / (2 * sample)
+}
+
+func closeAll(conns []net.Conn) {
+	for _, c := range conns {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// raiseFileLimit makes room for n descriptors, or fails with the cure.
+func raiseFileLimit(t *testing.T, n uint64) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur >= n {
+		return
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}); err != nil {
+		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
+	}
+}
+
+// TestSlowClients opens many slow connections of a kind beside an honest client. The slow ones are gone in time, and the
+// honest one is served throughout.
+func TestSlowClients(t *testing.T) {
+	raiseFileLimit(t, 4*slowClients+1000)
+	clientBytes := measureClient(t)
+	for _, kind := range []struct {
+		name  string
+		begin string // what a slow client says at once
+		drip  string // and then again and again; "" = nothing, and it reads nothing either
+	}{
+		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
+		{"body", rawPost("Content-Length: 100000") + "{", "a"},
+		{"chunks", rawChunked(""), "1\r\na\r\n"},
+		{"readers", repeat(rawTarget("/v1/pets?large"), 64), ""},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			r, held := newSlowRig(t)
+			large := says("Content-Length: "+decimal(64<<10)) + repeat("a", 64<<10)
+			r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {
+				if request.Target != "/v1/pets?large" {
+					return plainAnswer(c, request)
+				}
+				_, err := io.WriteString(c, large)
+				return err == nil
+			})
+			alone := normal(t, r)
+			testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
+			accepted, before := held.accepted.Load(), memory()
+			clients := make([]net.Conn, slowClients)
+			defer closeAll(clients)
+			for i := range clients {
+				clients[i] = dialSlow(t, r.address)
+				if _, err := io.WriteString(clients[i], kind.begin); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testkit.Eventually(t, patience, "all slow clients", func() bool {
+				return held.accepted.Load() == accepted+slowClients
+			})
+			began := time.Now()
+			each := (memory()-before)/max(1, held.open.Load()) - clientBytes
+			stop, done := make(chan struct{}), make(chan []time.Duration)
+			go func() { done <- honest(t, r, stop) }()
+			go drip(clients, kind.drip, stop)
+			testkit.Eventually(t, goneWithin+patience, "their end", func() bool { return held.open.Load() <= 1 })
+			took := time.Since(began)
+			close(stop)
+			beside := p99(<-done)
+			if took > goneWithin {
+				t.Errorf("the slow clients were gone after %v", took)
+			}
+			if kind.drip != "" && each > slowBytesMax {
+				t.Errorf("a slow connection costs %d bytes, want at most %d", each, slowBytesMax)
+			}
+			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", slowClients, kind.name,
+				took.Seconds(), beside.Round(time.Microsecond), alone.Round(time.Microsecond))
+			if kind.drip != "" { // what readers cost are answers, in flux until the kernel takes no more of them
+				fmt.Printf("figure: a connection with slow %s costs %d bytes\n", kind.name, each)
+			}
+		})
+	}
+}
+
+// dialSlow connects with a small receive buffer, so that a client that does not read is soon felt.
+func dialSlow(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// drip says a little more on every connection, ten times a second, until stopped.
+func drip(clients []net.Conn, what string, stop <-chan struct{}) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			for _, c := range clients {
+				_, _ = io.WriteString(c, what) // to one that is gone, it fails
+			}
+		}
+	}
+}
+
+// TestIdleConnections keeps many connections open that asked once and now say nothing.
+func TestIdleConnections(t *testing.T) {
+	raiseFileLimit(t, 2*idleClients+1000)
+	clientBytes := measureClient(t)
+	r, held := newSlowRig(t)
+	alone := normal(t, r)
+	testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
+	before := memory()
+	clients := make([]net.Conn, idleClients)
+	defer closeAll(clients)
+	in := bufio.NewReader(nil)
+	for i := range clients {
+		c, err := net.Dial("tcp", r.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients[i] = c
+		if _, err := io.WriteString(c, rawGet()); err != nil {
+			t.Fatal(err)
+		}
+		in.Reset(c)
+		if got, err := readAnswer(in, no); err != nil || got.Status != 200 {
+			t.Fatalf("%d %v", got.Status, err)
+		}
+	}
+	each := (memory()-before)/idleClients - clientBytes
+	took := make([]time.Duration, honestRounds)
+	client := r.dial(t)
+	for i := range took {
+		began := time.Now()
+		client.ask(t, rawGet())
+		took[i] = time.Since(began)
+	}
+	if open := held.open.Load(); open != idleClients+1 {
+		t.Errorf("the server holds %d connections, want %d", open, idleClients+1)
+	}
+	if each > idleBytesMax {
+		t.Errorf("an idle connection costs %d bytes, want at most %d", each, idleBytesMax)
+	}
+	for _, c := range clients[:10] { // it is still there for those that were idle
+		in.Reset(c)
+		if _, err := io.WriteString(c, rawGet()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readAnswer(in, no); err != nil || got.Status != 200 {
+			t.Errorf("an idle client got %d %v", got.Status, err)
+		}
+	}
+	fmt.Printf("figure: %d idle connections: %d bytes each; p99 beside them %v, alone %v\n",
+		idleClients, each, p99(took).Round(time.Microsecond), alone.Round(time.Microsecond))
+}
