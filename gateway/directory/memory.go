@@ -10,7 +10,7 @@ const (
 	tenantBytes = 120
 
 	// What the process may allocate, beside a large directory, before the collector runs.
-	headroomBytes = 64 << 20
+	headroomBytes = 40 << 20
 	gcPercentMin  = 20
 )
 
