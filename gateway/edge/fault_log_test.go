@@ -115,7 +115,7 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answers, err := readAll(out)
+			answers, err := readAll(out, guess)
 			if err != nil || len(answers) == 0 {
 				t.Fatalf("%d answers, %v", len(answers), err)
 			}

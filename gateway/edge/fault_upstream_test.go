@@ -300,7 +300,7 @@ func (r *rig) dial(t testing.TB) *rawClient {
 func (c *rawClient) close() {
 	if c.conn != nil {
 		_ = c.conn.Close()
-		c.conn = nil
+		c.conn, c.in = nil, nil
 	}
 }
 
@@ -319,6 +319,8 @@ func (c *rawClient) try(request string) (a answer, err error) {
 		if c.conn, err = net.Dial("tcp", c.address); err != nil {
 			return a, err
 		}
+	}
+	if c.in == nil {
 		c.in = bufio.NewReader(c.conn)
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -34,7 +34,7 @@ func FuzzServe(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answers, err := readAll(out)
+		answers, err := readAll(out, guess)
 		if err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}
@@ -107,7 +107,7 @@ func FuzzUpstream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readAll(out); err != nil {
+		if _, err := readAll(out, no); err != nil {
 			t.Fatalf("%v in %q", err, out)
 		}
 		if seen := r.upstream.Seen(); len(seen) > 1 && post {
@@ -122,7 +122,7 @@ func FuzzUpstream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answers, err := readAll(out); err != nil || len(answers) != 1 || answers[0].Body != own {
+		if answers, err := readAll(out, no); err != nil || len(answers) != 1 || answers[0].Body != own {
 			t.Fatalf("the next exchange got %v %q", err, out)
 		}
 	})
