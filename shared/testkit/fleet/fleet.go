@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,7 +38,8 @@ type Fleet struct {
 	Pets     *Program // nil where the test brought its own upstream
 	Gateways []*Program
 
-	t testing.TB
+	t        testing.TB
+	settings []string // of every gateway
 }
 
 // Program is one gateway or pet service. It keeps its addresses, its settings and its directory when it is started
@@ -67,21 +69,28 @@ func Start(t testing.TB, spec Spec) *Fleet {
 		f.Pets = f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, spec.PetsEnv...))
 		spec.Upstreams = f.Pets.URL
 	}
-	for i := range spec.Gateways {
-		id := fmt.Sprintf("gw-%d", i+1)
-		env := []string{
-			"DATABASE_URL=" + f.Database, "GATEWAY_ID=" + id, "GATEWAY_UPSTREAMS=" + spec.Upstreams,
-			"GATEWAY_SNAPSHOT=" + filepath.Join(t.TempDir(), id+".snapshot"),
-		}
-		if spec.Redis != "" {
-			env = append(env, "REDIS_URL="+spec.Redis)
-		}
-		if spec.RedisPrefix != "" {
-			env = append(env, "GATEWAY_REDIS_PREFIX="+spec.RedisPrefix)
-		}
-		f.Gateways = append(f.Gateways, f.add("gateway", id, append(env, spec.GatewayEnv...)))
+	f.settings = []string{"DATABASE_URL=" + f.Database, "GATEWAY_UPSTREAMS=" + spec.Upstreams}
+	if spec.Redis != "" {
+		f.settings = append(f.settings, "REDIS_URL="+spec.Redis)
+	}
+	if spec.RedisPrefix != "" {
+		f.settings = append(f.settings, "GATEWAY_REDIS_PREFIX="+spec.RedisPrefix)
+	}
+	f.settings = append(f.settings, spec.GatewayEnv...)
+	for range spec.Gateways {
+		f.AddGateway()
 	}
 	return f
+}
+
+// AddGateway starts one more gateway, with settings that win over those of all, and waits until it is ready.
+func (f *Fleet) AddGateway(settings ...string) *Program {
+	f.t.Helper()
+	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)
+	own := []string{"GATEWAY_ID=" + id, "GATEWAY_SNAPSHOT=" + filepath.Join(f.t.TempDir(), id+".snapshot")}
+	p := f.add("gateway", id, slices.Concat(own, f.settings, settings))
+	f.Gateways = append(f.Gateways, p)
+	return p
 }
 
 func (f *Fleet) add(name, id string, env []string) *Program {
@@ -137,7 +146,19 @@ type Result struct {
 // Keyadmin runs one command on the fleet's database.
 func (f *Fleet) Keyadmin(args ...string) Result {
 	f.t.Helper()
-	p := testkit.Start(f.t, testkit.Build(f.t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database}, args...)
+	return f.run(nil, testkit.Build(f.t, "petgate/keyadmin"), args...)
+}
+
+// Ask is Keyadmin with a token on standard input.
+func (f *Fleet) Ask(token string, args ...string) Result {
+	f.t.Helper()
+	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", testkit.Build(f.t, "petgate/keyadmin")}
+	return f.run([]string{"TOKEN=" + token}, "/bin/sh", append(script, args...)...)
+}
+
+func (f *Fleet) run(env []string, path string, args ...string) Result {
+	f.t.Helper()
+	p := testkit.Start(f.t, path, append(env, "DATABASE_URL="+f.Database), args...)
 	code := p.ExitCode(f.t)
 	return Result{Stdout: p.Stdout.String(), Stderr: p.Stderr.String(), Code: code}
 }
