@@ -5,6 +5,9 @@ IN := cd "$(ROOT)" &&
 # What the binaries say of themselves; without git nothing is known.
 export VERSION ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/dev/null || echo dev)
 
+# The images are built by the same line: a test compares it with deploy/docker/Dockerfile.
+BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
+
 FUZZTIME ?= 30s
 E2E_TIMEOUT ?= 15m
 
@@ -16,18 +19,18 @@ help: ## list the targets
 run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090
 	@$(IN) exec go run ./deploy/local
 
-# The images are built by the same line: a test compares it with deploy/docker/Dockerfile.
 build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
-	@mkdir -p "$(ROOT)bin"
-	$(IN) CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
+	$(IN) $(BUILD)
 
-# Built once, and not by each test that starts a program.
-test: build ## run the tests with the race detector, against real servers
-	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh go test -race -timeout 5m ./...
+# The programs are built once, and not by each test that starts one.
+test: ## run the tests with the race detector, against real servers
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+		$(BUILD) && exec go test -race -timeout 5m ./...'
 
 # One package at a time: the figures are measured, and packages would disturb one another.
-e2e: build ## run the tests in full size with built binaries, and print a line for each figure
+e2e: ## run the tests in full size with built programs, and print a line for each figure
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+		$(BUILD) && \
 		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
 			$$(grep -rl --include="*_test.go" "^//go:build e2e" . | xargs -n 1 dirname | sort -u) | \
 		go run ./deploy/figures'
@@ -48,6 +51,6 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 		go test -run "^$$" -fuzz "^$${target#func }$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
 	done
 
-bench: build ## measure the product under load, and run the Go benchmarks once
-	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh bench/run
+bench: ## measure the product under load, and run the Go benchmarks once
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c '$(BUILD) && exec bench/run'
 	@$(IN) go test -run "^$$" -bench . -benchtime 1x ./...

@@ -157,7 +157,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		t.Fatalf("%s has no go build line", path)
 		return ""
 	}
-	image, local := line("Dockerfile", "RUN "), line("../../Makefile", "\t")
+	image, local := line("Dockerfile", "RUN "), line("../../Makefile", "BUILD = ")
 	if image != local {
 		t.Errorf("the image is built by\n%s\nand make build does\n%s", image, local)
 	}
