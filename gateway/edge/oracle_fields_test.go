@@ -241,6 +241,10 @@ var fields = []attack{
 		"Connection that names a hundred fields", "9110 7.6.1", "GET /v1/pets 0|headers_too_large|bad_request",
 		rawGet("Connection: "+repeat("a,", 100)+"X-Hop", "X-Hop: evil"),
 	},
+	{
+		"Connection that names thousands of fields", "6585 5", "headers_too_large",
+		rawGet(append(numbered("X-", 90), "Connection: "+repeat("a,", 5000))...),
+	},
 	{"line that never ends", "6585 5", "headers_too_large", "GET /v1/pets HTTP/1.1\r\nX: " + repeat("a", 1<<20)},
 	{"request line that never ends", "9110 15.5.15", "uri_too_long|headers_too_large", "GET /" + repeat("a", 1<<20)},
 	{"method that never ends", "9112 3", "bad_request|uri_too_long|headers_too_large", repeat("A", 1<<20)},

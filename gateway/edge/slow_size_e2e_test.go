@@ -7,6 +7,7 @@ import "time"
 // Sizes of the slow tests in `make e2e`: zero is the product's own timeout.
 const (
 	slowClients  = 800
+	slowReaders  = 800
 	idleClients  = 10_000
 	slowTimeout  = time.Duration(0)
 	honestRounds = 2000

@@ -7,6 +7,7 @@ import "time"
 // Sizes of the slow tests in `make test`: a few seconds each. The e2e tests hold the product's own figures.
 const (
 	slowClients  = 100
+	slowReaders  = 20
 	idleClients  = 1000
 	slowTimeout  = time.Second
 	honestRounds = 300

@@ -145,11 +145,12 @@ func TestSlowClients(t *testing.T) {
 		name  string
 		begin string // what a slow client says at once
 		drip  string // and then again and again; "" = nothing, and it reads nothing either
+		count int64
 	}{
-		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
-		{"body", rawPost("Content-Length: 100000") + "{", "a"},
-		{"chunks", rawChunked(""), "1\r\na\r\n"},
-		{"readers", repeat(rawTarget("/v1/pets?large"), 64), ""},
+		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a", slowClients},
+		{"body", rawPost("Content-Length: 100000") + "{", "a", slowClients},
+		{"chunks", rawChunked(""), "1\r\na\r\n", slowClients},
+		{"readers", repeat(rawTarget("/v1/pets?large"), 64), "", slowReaders},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			r, held := newSlowRig(t)
@@ -164,7 +165,7 @@ func TestSlowClients(t *testing.T) {
 			alone := normal(t, r)
 			testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
 			accepted, before := held.accepted.Load(), memory()
-			clients := make([]net.Conn, slowClients)
+			clients := make([]net.Conn, kind.count)
 			defer closeAll(clients)
 			for i := range clients {
 				clients[i] = dialSlow(t, r.address)
@@ -173,7 +174,7 @@ func TestSlowClients(t *testing.T) {
 				}
 			}
 			testkit.Eventually(t, patience, "all slow clients", func() bool {
-				return held.accepted.Load() == accepted+slowClients
+				return held.accepted.Load() == accepted+kind.count
 			})
 			began := time.Now()
 			r.upstream.Seen()
@@ -191,7 +192,7 @@ func TestSlowClients(t *testing.T) {
 			if kind.drip != "" && each > slowBytesMax {
 				t.Errorf("a slow connection costs %d bytes, want at most %d", each, slowBytesMax)
 			}
-			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", slowClients, kind.name,
+			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", kind.count, kind.name,
 				took.Seconds(), beside.Round(time.Microsecond), alone.Round(time.Microsecond))
 			if kind.drip != "" { // what readers cost are answers, in flux until the kernel takes no more of them
 				fmt.Printf("figure: a connection with slow %s costs %d bytes\n", kind.name, each)
