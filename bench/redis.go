@@ -26,7 +26,7 @@ func redisCalls(addr string) (int64, error) {
 		count, _, _ := strings.Cut(strings.TrimPrefix(values, "calls="), ",")
 		n, err := strconv.ParseInt(count, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("Redis counts %q: %w", line, err)
+			return 0, fmt.Errorf("count of calls %q: %w", line, err)
 		}
 		calls += n
 	}
@@ -53,7 +53,7 @@ func redisInfo(addr, section string) (string, error) {
 	}
 	size, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(head, "$")))
 	if err != nil {
-		return "", fmt.Errorf("Redis answers INFO with %q", head)
+		return "", fmt.Errorf("answer to INFO: %q", head)
 	}
 	text := make([]byte, size)
 	_, err = io.ReadFull(reader, text)
