@@ -66,7 +66,7 @@ func Start(t testing.TB, spec Spec) *Fleet {
 		t.Fatalf("keyadmin migrate: exit code %d\n%s", done.Code, done.Stderr)
 	}
 	if spec.Upstreams == "" && spec.Gateways > 0 {
-		f.Pets = f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, spec.PetsEnv...))
+		f.Pets = f.AddPets(spec.PetsEnv...)
 		spec.Upstreams = f.Pets.URL
 	}
 	f.settings = []string{"DATABASE_URL=" + f.Database, "GATEWAY_UPSTREAMS=" + spec.Upstreams}
@@ -91,6 +91,13 @@ func (f *Fleet) AddGateway(settings ...string) *Program {
 	p := f.add("gateway", id, slices.Concat(own, f.settings, settings))
 	f.Gateways = append(f.Gateways, p)
 	return p
+}
+
+// AddPets starts one more pet service with the given settings, for which gateways have yet to be set up, and waits until it
+// is ready.
+func (f *Fleet) AddPets(settings ...string) *Program {
+	f.t.Helper()
+	return f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, settings...))
 }
 
 func (f *Fleet) add(name, id string, env []string) *Program {
