@@ -1,0 +1,164 @@
+package e2e_test
+
+import (
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// throughProxy returns the fleet's database URL as a gateway sees it for which the network can break.
+func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	return proxy, "DATABASE_URL=" + u.String()
+}
+
+// wantUnconfirmed runs a command that one gateway must not be said to have applied.
+func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args ...string) {
+	t.Helper()
+	done := f.Keyadmin(args...)
+	if done.Code != 3 || !strings.Contains(done.Stderr, laggard.ID+" (127.0.0.1), ") ||
+		!strings.Contains(done.Stderr, "may still accept this key") {
+		t.Errorf("keyadmin %s: exit code %d, want 3 and %s named\n%s", strings.Join(args, " "), done.Code, laggard.ID, done.Stderr)
+	}
+	for _, g := range f.Gateways {
+		if g != laggard && strings.Contains(done.Stderr, g.ID+" ") {
+			t.Errorf("%s is named as well:\n%s", g.ID, done.Stderr)
+		}
+	}
+}
+
+// A gateway that does not apply a revocation is named, and the one that does refuses. To repeat the command waits anew.
+func TestRevocationWithALaggard(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+	})
+	proxy, through := throughProxy(t, f.Database)
+	well, cut := f.Gateways[0], f.AddGateway(through)
+	stopped, partitioned, restarted := f.NewTenant("acme", unlimited...), f.NewKey("acme"), f.NewKey("acme")
+
+	t.Run("stopped", func(t *testing.T) {
+		revocation := []string{"key", "revoke", stopped.ID, "--yes", "--wait", "500ms"}
+		want(t, cut, stopped.Token, 200, "")
+		cut.Signal(syscall.SIGSTOP)
+		wantUnconfirmed(t, f, cut, revocation...)
+		want(t, well, stopped.Token, 401, "invalid_api_key")
+		cut.Signal(syscall.SIGCONT)
+		f.MustKeyadmin("key", "revoke", stopped.ID, "--yes", "--wait", "20s")
+		want(t, cut, stopped.Token, 401, "invalid_api_key")
+	})
+	t.Run("partitioned", func(t *testing.T) {
+		proxy.BlackHole()
+		wantUnconfirmed(t, f, cut, "key", "revoke", partitioned.ID, "--yes", "--wait", "500ms")
+		want(t, well, partitioned.Token, 401, "invalid_api_key")
+		want(t, cut, partitioned.Token, 200, "") // it cannot know, and nobody was told that it does
+		proxy.Restore(t)
+		f.MustKeyadmin("key", "revoke", partitioned.ID, "--yes", "--wait", "30s")
+		want(t, cut, partitioned.Token, 401, "invalid_api_key")
+	})
+	t.Run("restarted from its snapshot", func(t *testing.T) {
+		proxy.BlackHole()
+		cut.Kill()
+		cut.Start(t)
+		want(t, cut, partitioned.Token, 401, "invalid_api_key") // confirmed before it was killed
+		wantUnconfirmed(t, f, cut, "key", "revoke", restarted.ID, "--yes", "--wait", "500ms")
+		want(t, cut, restarted.Token, 200, "")
+		proxy.Restore(t)
+		f.MustKeyadmin("key", "revoke", restarted.ID, "--yes", "--wait", "30s")
+		want(t, cut, restarted.Token, 401, "invalid_api_key")
+	})
+}
+
+// With a maximum age, a gateway that cannot be reached fences itself off, and is known to have done so.
+func TestRevocationFencesAPartitionedGateway(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
+	proxy, through := throughProxy(t, f.Database)
+	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s", "GATEWAY_DRAIN_DELAY=0s")
+	key := f.NewTenant("acme", unlimited...)
+	want(t, g, key.Token, 200, "")
+
+	l := startLoad(t, key.Token, 2, 5*time.Millisecond, g)
+	proxy.BlackHole()
+	begun := time.Now()
+	done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "20s")
+	over := time.Now()
+	if done.Code != 0 || !strings.Contains(done.Stderr, "is fenced: it refuses every call") {
+		t.Fatalf("exit code %d, want 0 and a fence\n%s", done.Code, done.Stderr)
+	}
+	testkit.Eventually(t, answerWithin, "it refuses everything", func() bool { return l.since(key.Token, over)[g][503] >= 20 })
+	proxy.Restore(t)
+	testkit.Eventually(t, answerWithin, "it follows again", func() bool { return l.since(key.Token, over)[g][401] >= 20 })
+	for _, s := range l.end() {
+		if s.status == 200 && s.started.After(over) {
+			t.Errorf("200 to a request begun %v after the revocation was confirmed", s.started.Sub(over))
+		}
+	}
+	t.Logf("figure: a partitioned gateway with a maximum age of 2s was fenced, and its revocation confirmed, after %v",
+		over.Sub(begun).Round(10*time.Millisecond))
+}
+
+// A gateway that starts while a revocation commits has registered in time to be waited for, or it loads the revocation.
+func TestRevocationWhileAGatewayStarts(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_ACCESS_LOG=false"},
+	})
+	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, unlimited...)...)
+	starting := f.Gateways[1]
+	confirmed, unconfirmed, accepted := 0, 0, 0
+	for i := range revocationsStarting {
+		key := f.NewKey("acme")
+		if i%2 == 0 {
+			starting.Stop() // it signs off
+		} else {
+			starting.Kill() // it still counts, and has a snapshot in which the key is valid
+		}
+		begun := time.Now()
+		l := startLoad(t, key.Token, 2, time.Millisecond, starting)
+		starting.Launch(t)
+		// From the first moment of the start to its end: the steps are spread over what a start takes.
+		<-time.After(time.Duration(i) * 150 * time.Millisecond / revocationsStarting)
+		done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "1s")
+		over := time.Now()
+		starting.AwaitReady(t)
+		switch done.Code {
+		case 0:
+			confirmed++
+			testkit.Eventually(t, answerWithin, "the gateway refuses the key", func() bool {
+				return l.since(key.Token, over)[starting][401] >= 3
+			})
+		case 3:
+			unconfirmed++
+			if !strings.Contains(done.Stderr, starting.ID+" (127.0.0.1), ") {
+				t.Errorf("exit code 3 names another gateway:\n%s", done.Stderr)
+			}
+		default:
+			t.Fatalf("exit code %d\n%s", done.Code, done.Stderr)
+		}
+		for _, s := range l.end() {
+			if s.status == 200 {
+				accepted++
+			}
+			if s.status == 200 && done.Code == 0 && s.started.After(over) {
+				t.Errorf("round %d: 200 to a request begun %v after the revocation was confirmed, %v after the gateway was started",
+					i, s.started.Sub(over), s.started.Sub(begun))
+			}
+		}
+	}
+	t.Logf("figure: %d revocations while a gateway starts: %d confirmed, %d not and the gateway named; %d answers 200, all before a confirmation",
+		revocationsStarting, confirmed, unconfirmed, accepted)
+}

@@ -1,0 +1,177 @@
+package e2e_test
+
+import (
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// confirmMax is what a confirmation may take at worst: the product aims at a fifth of it on a machine of its own.
+const confirmMax = 5 * time.Second
+
+// confirmation is how keyadmin says that all gateways have applied a change.
+var confirmation = regexp.MustCompile(`confirmed by (\d+) of (\d+) gateways in (\d+ (?:ms|s))`)
+
+// revoke revokes a key, which all gateways have to confirm, and returns when the command was over and what it said the
+// confirmation took.
+func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	done := f.Keyadmin("key", "revoke", key.ID, "--yes")
+	over = time.Now()
+	said := confirmation.FindStringSubmatch(done.Stderr)
+	if done.Code != 0 || said == nil || said[1] != said[2] {
+		t.Fatalf("keyadmin key revoke: exit code %d\n%s", done.Code, done.Stderr)
+	}
+	if took, err := time.ParseDuration(compact(said[3])); err == nil && took < time.Second {
+		return over, took
+	}
+	return over, over.Sub(begun) // what it says is cut to whole seconds
+}
+
+func compact(text string) string { return regexp.MustCompile(`\s`).ReplaceAllString(text, "") }
+
+// revokeUnderLoad revokes keys one after the other while all gateways are asked with them, and returns what each took to
+// confirm. No request that starts after the command is over may be answered 200.
+func revokeUnderLoad(t *testing.T, f *fleet.Fleet, n int) []time.Duration {
+	t.Helper()
+	var keys []fleet.Key
+	for range n {
+		keys = append(keys, f.NewKey("acme"))
+	}
+	l := startLoad(t, keys[0].Token, 2, 4*time.Millisecond, f.Gateways...)
+	answers := func(key fleet.Key, after time.Time, status, least int) func() bool {
+		return func() bool {
+			counts := l.since(key.Token, after)
+			return !slices.ContainsFunc(f.Gateways, func(g *fleet.Program) bool { return counts[g][status] < least })
+		}
+	}
+	took := make([]time.Duration, n)
+	for i, key := range keys {
+		l.token.Store(&key.Token)
+		testkit.Eventually(t, answerWithin, "all gateways accept the key", answers(key, time.Time{}, 200, 3))
+		var over time.Time
+		over, took[i] = revoke(t, f, key)
+		testkit.Eventually(t, answerWithin, "all gateways refuse the key", answers(key, over, 401, 5))
+		for _, s := range l.take() {
+			if s.status != 200 && s.status != 401 || s.status == 401 && s.token != key.Token && s.token != keys[max(i-1, 0)].Token {
+				t.Errorf("%s answers %d: %v", s.gateway.ID, s.status, s.err)
+			}
+			if s.token == key.Token && s.status == 200 && s.started.After(over) {
+				t.Errorf("%s answers 200 to a request begun %v after the revocation was confirmed", s.gateway.ID, s.started.Sub(over))
+			}
+		}
+	}
+	l.end()
+	slices.Sort(took)
+	return took
+}
+
+func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
+
+func TestRevocation(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+	})
+	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, unlimited...)...)
+	db := openDatabase(t, f)
+
+	took := revokeUnderLoad(t, f, revocations)
+	t.Logf("figure: %d revocations under load, 3 gateways on Postgres: confirmed in %v (median), %v (worst); no 200 afterwards",
+		len(took), median(took), slices.Max(took))
+	if median(took) > confirmMedianMax || slices.Max(took) > confirmMax {
+		t.Errorf("confirmed in %v (median), %v (worst), want at most %v and %v", median(took), slices.Max(took),
+			confirmMedianMax, confirmMax)
+	}
+
+	stop := cutListeners(t, db)
+	took = revokeUnderLoad(t, f, revocationsCut)
+	cuts := stop()
+	t.Logf("figure: %d revocations while %d listening sessions were cut: confirmed in %v (median), %v (worst); no 200 afterwards",
+		len(took), cuts, median(took), slices.Max(took))
+	if slices.Max(took) > confirmMax || cuts < 3 {
+		t.Errorf("confirmed in %v (worst), want at most %v; %d sessions cut, want 3 or more", slices.Max(took), confirmMax, cuts)
+	}
+
+	lost := loseNotifications(t, db)
+	took = revokeUnderLoad(t, f, revocationsLost)
+	t.Logf("figure: %d revocations with every notification lost: confirmed in %v (median), %v (worst); no 200 afterwards",
+		len(took), median(took), slices.Max(took))
+	if slices.Max(took) > confirmMax || lost() < revocationsLost {
+		t.Errorf("confirmed in %v (worst), want at most %v; %d notifications lost", slices.Max(took), confirmMax, lost())
+	}
+}
+
+func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
+	t.Helper()
+	db, err := database.Open(t.Context(), f.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// cutListeners ends the gateways' listening sessions as soon as they are there again, until it is stopped. It returns how
+// many it has ended.
+func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
+	t.Helper()
+	end, cut := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-end:
+				cut <- n
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			var ended int
+			// The empty statement is a listener's ping.
+			err := db.Get(&ended, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+				WHERE datname = current_database() AND backend_type = 'client backend' AND (query LIKE 'LISTEN%' OR query = '')
+				AND state = 'idle'`)
+			if err != nil {
+				t.Error(err)
+			}
+			n += ended
+		}
+	}()
+	stop = sync.OnceValue(func() int {
+		close(end)
+		return <-cut
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// loseNotifications has every later session's pg_notify do nothing but count its calls.
+func loseNotifications(t *testing.T, db *database.DB) (lost func() int) {
+	t.Helper()
+	var name string
+	if err := db.Get(&name, `SELECT current_database()`); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		`CREATE TABLE lost_notifications (channel text)`,
+		`CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO lost_notifications VALUES ($1)'`,
+		`ALTER DATABASE ` + name + ` SET search_path = public, pg_catalog`,
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() (n int) {
+		if err := db.Get(&n, `SELECT count(*) FROM lost_notifications`); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+}
