@@ -99,8 +99,16 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 // Ready returns nil when the service can serve, else why it cannot.
 func (s *Service) Ready() error { return s.store.ready() }
 
-// Serve serves the connections of ln until Shutdown.
-func (s *Service) Serve(ln net.Listener) error { return s.server.Serve(ln) }
+// Serve serves the connections of ln until Shutdown. The first ones wait a moment, until it is known whether the database
+// answers: a gateway sends requests as soon as it can connect, and would get a 503 for each.
+func (s *Service) Serve(ln net.Listener) error {
+	select {
+	case <-s.store.looked:
+		return s.server.Serve(ln)
+	case <-s.store.done:
+		return ln.Close()
+	}
+}
 
 // Drain makes every answer from now on ask for its connection to be closed.
 func (s *Service) Drain() { s.draining.Store(true) }

@@ -203,3 +203,13 @@ func removeDatabase(t *testing.T, path string) {
 		}
 	}
 }
+
+// What connects first is not refused for a database that just was not looked for.
+func TestFirstRequestsWaitForTheFirstLook(t *testing.T) {
+	for range 3 {
+		r := launch(t, testkit.Postgres(t), pets.Config{})
+		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 {
+			t.Fatalf("the first request: %d %s", a.status, a.body)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,7 @@ type store struct {
 	waiting    atomic.Int64
 	waitingMax int64
 	suspect    chan struct{} // wakes the watch
+	looked     chan struct{} // closed when the watch knows for the first time, or has waited for signOfLife
 	stop       context.CancelFunc
 	done       chan struct{}
 }
@@ -60,7 +62,7 @@ func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.L
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &store{
 		db: db, log: log, metrics: m, waitingMax: int64(waitingMax),
-		suspect: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		suspect: make(chan struct{}, 1), looked: make(chan struct{}), stop: stop, done: make(chan struct{}),
 		// One connection is left to the watch, so that it never waits behind requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
@@ -83,6 +85,7 @@ func (s *store) close(ctx context.Context) {
 func (s *store) watch(ctx context.Context) {
 	defer close(s.done)
 	sound := false // migrated and prepared since the last failure
+	look := sync.OnceFunc(func() { close(s.looked) })
 	for ctx.Err() == nil {
 		result := make(chan error, 1)
 		go func() { result <- s.check(ctx, sound) }()
@@ -92,10 +95,13 @@ func (s *store) watch(ctx context.Context) {
 		case err = <-result:
 		case <-late.C:
 			s.setAway(fmt.Errorf("no answer within %v", signOfLife))
+			look()
 			err = <-result
 		}
 		late.Stop()
-		s.setAway(err)
+		if s.setAway(err); ctx.Err() == nil {
+			look()
+		}
 		sound = err == nil
 		pause := time.NewTimer(retryInterval)
 		if sound {
