@@ -24,7 +24,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	switch {
 	case entry.Environment != e.cfg.Environment:
 		return refusal{reason: invalidKey, message: "the API key is of another environment"}
-	case entry.RevokedAt != 0 && entry.RevokedAt <= x.now:
+	case entry.RevokedAt != 0: // whatever its date, which an operator's clock wrote: revoked is never later
 		return refusal{reason: invalidKey, message: "the API key has been revoked"}
 	case entry.ExpiresAt != 0 && entry.ExpiresAt <= x.now:
 		return refusal{reason: invalidKey, message: "the API key has expired"}

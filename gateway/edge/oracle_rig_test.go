@@ -118,7 +118,8 @@ var entries = func() map[apikey.Hash]directory.Entry {
 	}{
 		{token, func(*directory.Entry) {}},
 		{testToken, func(e *directory.Entry) { e.Environment = apikey.Test }},
-		{revokedToken, func(e *directory.Entry) { e.RevokedAt = now.UnixMilli() - 1 }},
+		// By an operator whose clock is ahead.
+		{revokedToken, func(e *directory.Entry) { e.RevokedAt = now.UnixMilli() + 5000 }},
 		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = now.UnixMilli() }},
 		{bannedToken, func(e *directory.Entry) { e.BannedUntil = now.UnixMilli() + 60_000 }},
 		{suspendedToken, func(e *directory.Entry) { e.Suspended = true }},
