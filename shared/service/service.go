@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -160,7 +161,8 @@ func cutUnix(address string) (path string, ok bool) {
 	return "", false
 }
 
-// listenUnix replaces a socket that nobody answers on, which a killed process leaves behind.
+// listenUnix replaces a socket that nobody answers on, which a killed process leaves behind. Any other file stays: it
+// refuses connections just so.
 func listenUnix(path, setting string) (net.Listener, error) {
 	if len(path) > socketPathMax {
 		return nil, fmt.Errorf("the socket path %s has %d bytes and systems allow %d: choose a shorter one with %s",
@@ -169,7 +171,7 @@ func listenUnix(path, setting string) (net.Listener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("the socket %s is in use: stop what listens there or choose another with %s", path, setting)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
+	} else if info, _ := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && info != nil && info.Mode().Type() == fs.ModeSocket {
 		_ = os.Remove(path)
 	}
 	ln, err := net.Listen("unix", path)

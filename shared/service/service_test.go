@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -191,6 +192,15 @@ func TestListenUnix(t *testing.T) {
 		t.Fatalf("a socket left behind: %v", err)
 	}
 	_ = ln.Close()
+	if err := os.WriteFile(path, []byte("not a socket"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Listen("unix:"+path, "--listen"); err == nil {
+		t.Error("a file that is no socket was replaced")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "not a socket" {
+		t.Errorf("a file that is no socket: %q, %v", text, err)
+	}
 	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("too long a path: %v", err)
 	}
