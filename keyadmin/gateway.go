@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"petgate/shared/keystore"
 )
@@ -71,7 +70,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	// The events first: a gateway read later can only be further.
-	last, err := a.lastEvent(ctx)
+	last, err := a.store.LastEvent(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,20 +88,6 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		})
 	}
 	return a.print(views, t)
-}
-
-// lastEvent finds the newest change there is. It looks back further and further, as the log of years may be long.
-func (a *app) lastEvent(ctx context.Context) (keystore.Change, error) {
-	for _, since := range []int64{a.Clock().Add(-time.Hour).UnixMilli(), a.Clock().Add(-30 * day).UnixMilli(), 0} {
-		events, err := a.store.Events(ctx, since)
-		if err != nil {
-			return 0, err
-		}
-		if len(events) > 0 {
-			return events[len(events)-1].ID, nil
-		}
-	}
-	return 0, nil
 }
 
 type gatewayForget struct {
@@ -148,7 +133,7 @@ func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
 		return err
 	}
 	if a.asJSON() {
-		last, err := a.lastEvent(ctx)
+		last, err := a.store.LastEvent(ctx)
 		if err != nil {
 			return err
 		}

@@ -33,6 +33,12 @@ func scanEvent(row scanner) (e Event, err error) {
 	return e, err
 }
 
+// LastEvent returns the newest event's ID, or 0 before the first.
+func (s *Store) LastEvent(ctx context.Context) (Change, error) {
+	last, _, err := s.lastEvent(ctx, s.db)
+	return last, fail("last event", err)
+}
+
 // lastEvent returns the highest event's ID and UUID, or 0 and "" before the first.
 func (s *Store) lastEvent(ctx context.Context, q querier) (c Change, uuid string, err error) {
 	err = q.QueryRowContext(ctx, lastEvent).Scan(&c, &uuid)

@@ -402,8 +402,14 @@ func TestGateways(t *testing.T) {
 		if live, err := s.Heartbeat(ctx, one, 0, ""); err != nil || live != 2 {
 			t.Errorf("heartbeat before the first event: %d live, %v", live, err)
 		}
+		if last, err := s.LastEvent(ctx); err != nil || last != 0 {
+			t.Errorf("before the first event: %d, %v", last, err)
+		}
 		newTenant(t, s, "acme")
 		event := must[[]keystore.Event](t)(s.Events(ctx, 0))[0]
+		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
+			t.Errorf("the last event: %d, %v", last, err)
+		}
 		if _, err := s.Heartbeat(ctx, one, event.ID, event.UUID); err != nil {
 			t.Error(err)
 		}
