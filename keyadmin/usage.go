@@ -32,7 +32,8 @@ type usageShow struct {
 }
 
 func (usageShow) Help() string {
-	return `These are statistics, a few seconds late; what decides over the next call is shown by usage explain.
+	return `These are statistics, a few seconds late, and kept for 400 days. What decides over the next call is shown by usage
+explain.
 
 Examples:
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -474,11 +475,13 @@ func TestUsage(t *testing.T) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme").ID
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		const hour = 3_600_000
+		last := c.now.Truncate(time.Hour).UnixMilli()
 		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 		rows := []keystore.UsageRow{
-			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: 3_600_000, Requests: 5, LastAt: 3_700_000},
-			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: 3_600_000, Requests: 1, LastAt: 3_800_000},
-			{Tenant: tenant, Outcome: "ok", Hour: 7_200_000, Requests: 2, LastAt: 7_200_000},
+			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: last - hour, Requests: 5, LastAt: last - 200_000},
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: last - hour, Requests: 1, LastAt: last - 100_000},
+			{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 2, LastAt: last},
 		}
 		wantError(t, s.AddUsage(ctx, gateway, 1, rows), keystore.ErrNotFound)
 		if _, err := s.Register(ctx, gateway); err != nil {
@@ -490,21 +493,27 @@ func TestUsage(t *testing.T) {
 			}
 		}
 		want := []keystore.UsageRow{
-			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: 3_600_000, Requests: 2},
-			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: 3_600_000, Requests: 10},
-			{Tenant: tenant, Outcome: "ok", Hour: 7_200_000, Requests: 4},
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: last - hour, Requests: 2},
+			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: last - hour, Requests: 10},
+			{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 4},
 		}
-		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 3_600_001)), want)
-		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 7_200_000)), want[2:])
-		if last := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; last != 3_800_000 {
-			t.Errorf("last used at %d", last)
+		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
+		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[2:])
+		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
+			t.Errorf("last used at %d", used)
 		}
+		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 6}}
+		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 399*24*hour, Requests: 7}}
+		if err := s.AddUsage(ctx, gateway, 3, slices.Concat(old, kept)); err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		batch, err := s.Register(ctx, gateway)
-		if err != nil || batch != 2 {
+		if err != nil || batch != 3 {
 			t.Errorf("registered again: batch %d, %v", batch, err)
 		}
 		gateway.Incarnation = "b"
-		wantError(t, s.AddUsage(ctx, gateway, 3, rows), keystore.ErrDisplaced)
+		wantError(t, s.AddUsage(ctx, gateway, 4, rows), keystore.ErrDisplaced)
 	})
 }
 

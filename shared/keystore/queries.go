@@ -165,6 +165,9 @@ const (
 		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
 		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
 
+	// $1: rows of UsageRow, $2: the first hour that their tenants keep.
+	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
+
 	// $1: tenant, $2: the first hour.
 	usageOfTenant = `SELECT hour, key_id, outcome, requests FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
 		ORDER BY hour, key_id, outcome`

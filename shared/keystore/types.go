@@ -44,7 +44,7 @@ type Key struct {
 	RevokedAt   int64
 	GraceEndsAt int64  // rotated: from then on refused
 	ReplacedBy  id.Key // rotated: the key that took its place
-	LastUsedAt  int64  // a few seconds late
+	LastUsedAt  int64  // up to a minute late
 }
 
 // MarshalJSON writes scopes and environment by their names and leaves out what is not set.

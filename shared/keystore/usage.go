@@ -8,11 +8,16 @@ import (
 	"petgate/shared/database"
 )
 
-const hourMillis = 3_600_000
+const (
+	hourMillis = 3_600_000
+
+	// usageMillis is how long usage is kept: 400 days, a year and some weeks to look back on it.
+	usageMillis = 400 * 24 * hourMillis
+)
 
 // AddUsage adds a gateway's batch of requests, and dates the last use of their keys. Batches have growing numbers; one that was
 // added before changes nothing, so that a batch whose answer was lost can be sent again. Its rows name each tenant, key, outcome
-// and hour once. ErrNotFound: the gateway was forgotten; ErrDisplaced.
+// and hour once. What is older than 400 days goes. ErrNotFound: the gateway was forgotten; ErrDisplaced.
 func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
 	return fail("add usage", s.addUsage(ctx, r, batch, rows))
 }
@@ -47,6 +52,10 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 		if _, err := t.ExecContext(ctx, s.expand.Replace(query), string(text)); err != nil {
 			return err
 		}
+	}
+	// With each batch, since only a tenant that adds rows can have too many; it is one look into an index.
+	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now()-usageMillis); err != nil {
+		return err
 	}
 	return t.Commit()
 }
