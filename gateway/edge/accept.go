@@ -264,7 +264,12 @@ func (h *head) readField(name, value []byte) refusal {
 	case equalFold(name, "x-request-id"):
 		h.single(requestIDSeen, &h.requestID, value)
 	case equalFold(name, "x-forwarded-for"):
-		h.single(forwardedForSeen, &h.forwardedFor, value)
+		// Several lines are one list (RFC 9110, section 5.3): a proxy may add its line below the one that the client wrote.
+		if h.once(forwardedForSeen) {
+			h.forwardedFor = slices.Clip(value) // so that to append is to copy
+		} else {
+			h.forwardedFor = append(append(h.forwardedFor, ','), value...)
+		}
 	case equalFold(name, "x-forwarded-proto"):
 		h.single(forwardedProtoSeen, &h.forwardedProto, value)
 	case equalFold(name, "traceparent"):

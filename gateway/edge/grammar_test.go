@@ -99,7 +99,10 @@ func TestClientAddress(t *testing.T) {
 	f := func(peer, forwardedFor, want string) {
 		t.Helper()
 		e := &Edge{cfg: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
-		x := &exchange{wire: &wire{peer: netip.MustParseAddr(peer)}, head: head{forwardedFor: []byte(forwardedFor)}}
+		x := &exchange{wire: &wire{peer: netip.MustParseAddr(peer)}}
+		for line := range strings.SplitSeq(forwardedFor, "\n") {
+			x.head.readField([]byte("X-Forwarded-For"), []byte(line))
+		}
 		if got := e.clientAddress(x); got != netip.MustParseAddr(want) {
 			t.Errorf("%s with %q: %v, want %s", peer, forwardedFor, got, want)
 		}
@@ -112,6 +115,8 @@ func TestClientAddress(t *testing.T) {
 	f("10.0.0.1", "198.51.100.1, forged, 10.0.0.2", "10.0.0.2")
 	f("10.0.0.1", "::ffff:198.51.100.1", "198.51.100.1")
 	f("10.0.0.1", "10.0.0.3,10.0.0.2", "10.0.0.3")
+	f("10.0.0.1", "203.0.113.9\n198.51.100.1", "198.51.100.1")
+	f("10.0.0.1", "203.0.113.9\n198.51.100.1\n10.0.0.2", "198.51.100.1")
 }
 
 func TestAppendTrace(t *testing.T) {
