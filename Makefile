@@ -29,7 +29,7 @@ test: ## run the tests with the race detector, against real servers
 
 # One package at a time: the figures are measured, and packages would disturb one another.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
-	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+	@$(IN) TEST_PROGRAMS=haproxy PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && \
 		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
 			$$(grep -rl --include="*_test.go" "^//go:build e2e" . | xargs -n 1 dirname | sort -u) | \

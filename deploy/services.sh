@@ -8,6 +8,8 @@
 # TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo -n`), from brew, or from a
 # Docker engine; the first that works. Nothing is ever asked, no system service is started, and where everything is
 # there already this takes no noticeable time. The tests start private servers themselves (shared/testkit).
+#
+# TEST_PROGRAMS names what only some tests need, such as haproxy: programs whose packages have the same name.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -48,11 +50,19 @@ has_postgres() {
 
 has_redis() { [ -n "${TEST_REDIS_URL:-}" ] || have redis-server; }
 
+# missing_programs looks where Debian keeps what only root is expected to run as well.
+missing_programs() {
+	for name in ${TEST_PROGRAMS:-}; do
+		(PATH=$PATH:/usr/sbin && have "$name") || echo "$name"
+	done
+}
+
 # missing prints the Debian packages of what is not there yet.
 missing() {
 	has_compiler || echo gcc libc6-dev
 	has_postgres || echo postgresql
 	has_redis || echo redis-server
+	missing_programs
 }
 
 # as_root runs its arguments as root without ever asking for a password.
@@ -83,6 +93,9 @@ apt_install() {
 brew_install() {
 	has_postgres || quietly brew install postgresql@17 || say "brew install postgresql@17 failed"
 	has_redis || quietly brew install redis || say "brew install redis failed"
+	for name in $(missing_programs); do
+		quietly brew install "$name" || say "brew install $name failed"
+	done
 }
 
 # docker_run starts a container that ends with this script: docker_run NAME PORT ARGUMENTS… . It leaves the address in
@@ -135,7 +148,8 @@ fi
 packages=$(missing)
 if [ -n "$packages" ]; then
 	if have brew; then
-		fail "still missing: $(echo $packages). Paste:" "xcode-select --install; brew install postgresql@17 redis"
+		fail "still missing: $(echo $packages). Paste:" \
+			"xcode-select --install; brew install postgresql@17 redis${TEST_PROGRAMS:+ $TEST_PROGRAMS}"
 	elif have apt-get; then
 		fail "missing: $(echo $packages), and neither root, sudo without a password nor a Docker engine to get it. Paste:" \
 			"sudo apt-get update && sudo apt-get install -y --no-install-recommends $(echo $packages)"

@@ -89,5 +89,10 @@ func TestServices(t *testing.T) {
 	f("no C compiler", map[string]string{
 		"redis-server": "", "id": "echo 0", "apt-get": `case "$*" in *install*gcc*) install cc-test ;; esac`,
 	}, []string{"CC=cc-test"}, 0, "redis: none\n", "installing gcc libc6-dev with apt")
+	f("a program that only some tests need", map[string]string{
+		"redis-server": "", "id": "echo 0", "apt-get": `case "$*" in *install*balancer*) install balancer ;; esac`,
+	}, []string{"TEST_PROGRAMS=balancer"}, 0, "redis: none\n", "installing balancer with apt")
+	f("no way to such a program", map[string]string{"redis-server": ""}, []string{"TEST_PROGRAMS=balancer"}, 1, "",
+		"missing (Debian's names): balancer")
 	f("Go is too old", map[string]string{"redis-server": "", "go": "echo go1.20.1"}, nil, 1, "", "this is 1.20.1")
 }
