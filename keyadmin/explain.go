@@ -59,11 +59,11 @@ type policyView struct {
 
 // figures are what a gateway's admin port answers to GET /quota/TENANT. Times are in ms; a retryAt of 0 is at once.
 type figures struct {
-	gateway string
-	Plan    string       `json:"plan"`
-	Mode    string       `json:"mode"`
-	Minute  policyAnswer `json:"minute"`
-	Day     policyAnswer `json:"day"`
+	gateway     string
+	Environment string       `json:"environment"` // whose keys the gateway accepts
+	Mode        string       `json:"mode"`
+	Minute      policyAnswer `json:"minute"`
+	Day         policyAnswer `json:"day"`
 }
 
 type policyAnswer struct {
@@ -126,14 +126,14 @@ func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 	if refused, ok := e.byRecord(k, t, plan.Effective(plans[t.Plan], t.Override), a.now()); ok {
 		return refused, nil
 	}
-	f, err := a.figures(ctx, t.ID)
+	f, err := a.figures(ctx, t.ID, v.Environment)
 	if err != nil && ban.Until == 0 {
 		return e, err
 	}
 	if err == nil {
 		e = e.byFigures(f)
 	}
-	if ban.Until != 0 {
+	if ban.Until != 0 && e.Status != http.StatusUnauthorized {
 		e = e.refuse(http.StatusTooManyRequests, "key_banned", fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
 		e.Until = instantUp(max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt))
 	}
@@ -166,6 +166,10 @@ func (e explanation) byRecord(k keystore.Key, t keystore.Tenant, limits plan.Lim
 
 // byFigures says what the quota does with one more call; if both policies refuse it, the one that frees later counts.
 func (e explanation) byFigures(f figures) explanation {
+	if f.Environment != e.Environment {
+		return e.refuse(http.StatusUnauthorized, "invalid_api_key",
+			fmt.Sprintf("this is a %s key, and every gateway that answers accepts %s keys only", e.Environment, f.Environment))
+	}
 	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
 	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
 	case retryAt == 0:
@@ -227,8 +231,9 @@ const (
 	figuresBytesMax = 1 << 16
 )
 
-// figures asks the registered gateways, one after the other, for a tenant's use.
-func (a *app) figures(ctx context.Context, t id.Tenant) (figures, error) {
+// figures asks the registered gateways, one after the other, for a tenant's use: the first that accepts keys of the
+// environment, else any.
+func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (figures, error) {
 	gateways, err := a.store.Gateways(ctx)
 	if err != nil {
 		return figures{}, err
@@ -237,12 +242,19 @@ func (a *app) figures(ctx context.Context, t id.Tenant) (figures, error) {
 		return figures{}, errors.New("no gateway is registered, and only a gateway knows what is used of a quota")
 	}
 	problem := errors.New("no gateway answered, and only a gateway knows what is used of a quota")
+	var other figures
 	for _, g := range gateways {
-		f, err := askGateway(ctx, g, t)
-		if err == nil {
+		switch f, err := askGateway(ctx, g, t); {
+		case err != nil:
+			problem = fmt.Errorf("%w\n  %s: %w", problem, gatewayName(g), err)
+		case f.Environment == environment:
 			return f, nil
+		default:
+			other = f
 		}
-		problem = fmt.Errorf("%w\n  %s: %w", problem, gatewayName(g), err)
+	}
+	if other.gateway != "" {
+		return other, nil
 	}
 	return figures{}, problem
 }

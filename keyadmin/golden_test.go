@@ -301,7 +301,7 @@ func TestUsageExplain(t *testing.T) {
 			s.t.Fatal(err)
 		}
 		set := func(mode, minute, day string) {
-			answers["/quota/"+acme] = `{"tenant":"` + acme + `","plan":"free","limits":{"minute":60,"day":1000},"mode":"` + mode +
+			answers["/quota/"+acme] = `{"environment":"live","tenant":"` + acme + `","plan":"free","limits":{"minute":60,"day":1000},"mode":"` + mode +
 				`","minute":{` + minute + `},"day":{` + day + `}}`
 		}
 		const (
@@ -335,6 +335,13 @@ func TestUsageExplain(t *testing.T) {
 		s.ok("tenant", "set-plan", "acme", "free")
 		test := s.ok("key", "create", "acme", "--test", "--expires", "1h")
 		explain(test)
+		live := s.gateway(store, "gw-1", strings.TrimPrefix(admin.URL, "http://"))
+		live.follow()
+		set("shared", minuteFree, dayFree)
+		explain(test)
+		if err := store.SignOff(s.t.Context(), live.Registration); err != nil {
+			s.t.Fatal(err)
+		}
 		s.now = s.now.Add(time.Hour)
 		explain(test)
 		s.ok("key", "rotate", key, "--grace", "1s", "-y")

@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		err = errors.Join(err, limits.Close(settle))
 	}()
 	keys.OnReset(func(t id.Tenant) { reset(ctx, limits, t, log) })
-	admin.Handle("GET /quota/{tenant}", serveQuota(keys, limits))
+	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
 	admin.SetReady(func() []service.Problem {
 		found := problems(keys)
 		asking, cancel := context.WithTimeout(context.Background(), healthWithin)

@@ -169,6 +169,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 		_, body := get(t, r.admin+"/quota/"+tenant.String(), "")
 		type usage struct{ Limit, Used, Remaining, ResetAt, RetryAt int64 }
 		var report struct {
+			Environment string
 			Tenant      id.Tenant
 			Plan, Mode  string
 			Limits      struct{ Minute, Day int64 }
@@ -179,7 +180,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 		if err := decoder.Decode(&report); err != nil {
 			t.Fatalf("%v: %s", err, body)
 		}
-		if report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Limits.Minute != 60 ||
+		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Limits.Minute != 60 ||
 			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 || report.Day.Limit != 1000 ||
 			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
 			t.Errorf("after the restart: %s", body)

@@ -36,7 +36,7 @@ func report(u quota.Usage) usage {
 }
 
 // serveQuota answers GET /quota/{tenant}: how a tenant stands. It takes nothing.
-func serveQuota(tenants tenants, quotas quotas) http.HandlerFunc {
+func serveQuota(environment string, tenants tenants, quotas quotas) http.HandlerFunc {
 	type failure struct {
 		Error string `json:"error"`
 	}
@@ -57,12 +57,13 @@ func serveQuota(tenants tenants, quotas quotas) http.HandlerFunc {
 			return
 		}
 		service.WriteJSON(w, http.StatusOK, struct {
-			Tenant id.Tenant   `json:"tenant"`
-			Plan   string      `json:"plan"`
-			Limits plan.Limits `json:"limits"`
-			Mode   string      `json:"mode"`
-			Minute usage       `json:"minute"`
-			Day    usage       `json:"day"`
-		}{tenant, name, limits, quotas.Mode(), report(verdict.Minute), report(verdict.Day)})
+			Environment string      `json:"environment"` // whose keys are accepted here
+			Tenant      id.Tenant   `json:"tenant"`
+			Plan        string      `json:"plan"`
+			Limits      plan.Limits `json:"limits"`
+			Mode        string      `json:"mode"`
+			Minute      usage       `json:"minute"`
+			Day         usage       `json:"day"`
+		}{environment, tenant, name, limits, quotas.Mode(), report(verdict.Minute), report(verdict.Day)})
 	}
 }
