@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// inMode reports whether every gateway decides on quotas so: "shared" or "outage".
+func (s *quotaSite) inMode(mode string) bool {
+	for _, g := range s.Gateways {
+		if s.metrics(g)[`gateway_limits_mode{mode="`+mode+`"}`] != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// shots is what one tenant's clients were answered, in the order of the answers.
+type shots struct {
+	stop    chan struct{}
+	clients sync.WaitGroup
+	mu      sync.Mutex
+	told    []told
+}
+
+// shoot has one client at each gateway ask every so often until the returned shots are stopped.
+func (s *quotaSite) shoot(key fleet.Key, every time.Duration) *shots {
+	all := &shots{stop: make(chan struct{})}
+	for _, gateway := range s.Gateways {
+		all.clients.Go(func() {
+			pace := time.NewTicker(every)
+			defer pace.Stop()
+			for {
+				select {
+				case <-all.stop:
+					return
+				case <-pace.C:
+				}
+				got := s.ask(gateway, key.Token)
+				all.mu.Lock()
+				all.told = append(all.told, got)
+				all.mu.Unlock()
+			}
+		})
+	}
+	return all
+}
+
+func (s *shots) end() {
+	close(s.stop)
+	s.clients.Wait()
+}
+
+// between are the answers to requests that began within the time.
+func (s *shots) between(from, to time.Time) (found []told) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.told {
+		if began := one.at.Add(-one.took); !began.Before(from) && began.Before(to) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func admitted(all []told) (n int) {
+	for _, one := range all {
+		if one.status == 200 {
+			n++
+		}
+	}
+	return n
+}
+
+// latency is the given share's longest: 0.99, or 1 for the worst.
+func latency(all []told, share float64) time.Duration {
+	took := make([]time.Duration, len(all))
+	for i, one := range all {
+		took[i] = one.took
+	}
+	slices.Sort(took)
+	return took[min(len(took)-1, int(share*float64(len(took))))].Round(100 * time.Microsecond)
+}
+
+// record is the name in Redis under which a key's tenant is counted.
+func record(key fleet.Key) string { return "petgate:{" + key.TenantID + "}" }
+
+// Whatever becomes of Redis, no request fails for it, nothing is unlimited, no window admits more than twice the limit, answers
+// stay quick, and the gateways use Redis again as soon as it is back.
+func TestRedisFaults(t *testing.T) {
+	const limit, lasting, lossy = 300, 3 * time.Second, "flushed"
+	server := testkit.StartRedis(t)
+	proxy := testkit.NewProxy(t, server.Addr)
+	s := openQuotaSite(t, fleet.Spec{Redis: "redis://" + proxy.Addr, Gateways: 3}, "GATEWAY_BAN_AFTER=0")
+	s.server = server
+	roomy := s.NewTenant("roomy", unlimited...)
+
+	f := func(name string, outage bool, begin, end func(t *testing.T, tight fleet.Key)) {
+		t.Run(name, func(t *testing.T) {
+			testkit.Eventually(t, 10*time.Second, "Redis decides", func() bool { return s.inMode("shared") })
+			tight := s.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", "100000")
+			fresh := s.NewTenant(name+" fresh", "--minute", fmt.Sprint(limit), "--day", "100000")
+			before := s.decidedAlone()
+			all := map[string]*shots{"roomy": s.shoot(roomy, 10*time.Millisecond), "tight": s.shoot(tight, 10*time.Millisecond)}
+			healthy := time.Now()
+			wait(2 * time.Second)
+			began := time.Now()
+			begin(t, tight)
+			broken := time.Now()
+			all["fresh"] = s.shoot(fresh, 10*time.Millisecond)
+			wait(lasting)
+			if noticed := s.inMode("outage"); noticed != outage {
+				t.Errorf("decided without Redis: %t", noticed)
+			}
+			end(t, tight)
+			back := time.Now()
+			testkit.Eventually(t, 5*time.Second, "Redis decides again", func() bool { return s.inMode("shared") })
+			recovery := time.Since(back)
+			wait(2 * time.Second) // every tenant's debt is charged with its first request
+			settled, alone := time.Now(), s.decidedAlone()
+			wait(time.Second)
+			quiet := s.decidedAlone() == alone // else this machine held a gateway up, which then had an outage of its own
+			for _, one := range all {
+				one.end()
+			}
+			over := time.Now()
+			if over.Sub(healthy) > 59*time.Second {
+				t.Fatal("this machine took longer than a window")
+			}
+			bound := 2 * limit
+			if name == lossy {
+				bound += s.decidedAlone() - before // a loss of counts and an outage on top of it are two faults
+			}
+			for who, one := range all {
+				whole := one.between(healthy, over)
+				for _, got := range whole {
+					if got.status != 200 && got.status != 429 {
+						t.Errorf("%s was answered %d %s: %s", who, got.status, got.code, got.message)
+					}
+				}
+				if n := admitted(whole); who != "roomy" && (n < limit || n > bound || len(whole) < 2*limit+limit/2) {
+					t.Errorf("%s: %d of %d requests admitted in a window, the limit is %d", who, n, len(whole), limit)
+				}
+				if n := admitted(one.between(settled, over)); who != "roomy" && n > 0 && quiet {
+					t.Errorf("%s: %d more admitted after Redis was back", who, n)
+				}
+			}
+			during := all["roomy"].between(broken.Add(time.Second), back)
+			if n := admitted(during); n != len(during) {
+				t.Errorf("%d of %d requests far below a limit refused", len(during)-n, len(during))
+			}
+			usual, later := latency(all["roomy"].between(healthy, began), 0.99), latency(during, 0.99)
+			t.Logf("figure: Redis %s: of limit %d a tenant %d admitted, a new one %d; Redis decides again after %v; "+
+				"p99 %v before, worst %v in the first second, p99 %v then", name, limit, admitted(all["tight"].told),
+				admitted(all["fresh"].told), recovery.Round(time.Millisecond), usual,
+				latency(all["roomy"].between(began, broken.Add(time.Second)), 1), later)
+			if later > usual+5*60*time.Millisecond {
+				t.Errorf("p99 %v without Redis, %v with it", later, usual)
+			}
+		})
+	}
+	none := func(*testing.T, fleet.Key) {}
+	restore := func(t *testing.T, _ fleet.Key) { proxy.Restore(t) }
+	do := func(args ...any) func(*testing.T, fleet.Key) {
+		return func(*testing.T, fleet.Key) {
+			s.redis(func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, args...).Err() })
+		}
+	}
+	f("killed", true, func(t *testing.T, _ fleet.Key) { server.Kill(t) }, func(t *testing.T, _ fleet.Key) { server.Start(t) })
+	f("paused", true, func(t *testing.T, _ fleet.Key) { server.Pause(t) }, func(t *testing.T, _ fleet.Key) { server.Resume(t) })
+	f("500 ms away", true, func(*testing.T, fleet.Key) { proxy.Latency(500 * time.Millisecond) }, restore)
+	f("in a black hole", true, func(*testing.T, fleet.Key) { proxy.BlackHole() }, restore)
+	f("refusing connections", true, func(*testing.T, fleet.Key) { proxy.Kill() }, restore)
+	f("resetting connections", false, func(*testing.T, fleet.Key) { proxy.Reset() }, none)
+	f(lossy, false, do("FLUSHALL"), none)
+	f("without its scripts", false, do("SCRIPT", "FLUSH"), none)
+	f("out of memory", true, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
+	f("with a record of the wrong type", false, func(t *testing.T, tight fleet.Key) {
+		do("RENAME", record(tight), "aside")(t, tight)
+		do("LPUSH", record(tight), "not a record")(t, tight)
+	}, func(t *testing.T, tight fleet.Key) { do("RENAME", "aside", record(tight))(t, tight) })
+}

@@ -1,0 +1,101 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit/fleet"
+)
+
+// A refusal's headers are true. Clients that sleep exactly Retry-After are served, whatever the phase of their window, and are
+// never banned, however many of them share a key; one that does not sleep is banned.
+func TestRetryAfterIsTrue(t *testing.T) {
+	t.Parallel()
+	const alone, together, lasting = 24, 200, 85 * time.Second
+	undisturbed(t, func(t *testing.T) bool {
+		s := newQuotaSite(t, 3)
+		var keys []fleet.Key
+		for n := range alone {
+			keys = append(keys, s.NewTenant(fmt.Sprint("alone", n), "--minute", fmt.Sprint(1+n%7), "--day", "100000"))
+		}
+		shared := s.NewTenant("shared", "--minute", "20", "--day", "100000")
+		single := s.NewTenant("single", "--minute", "20", "--day", "100000")
+		deaf := s.NewTenant("deaf", "--minute", "20", "--day", "100000")
+		s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = together
+
+		var all sync.WaitGroup
+		end := time.Now().Add(lasting)
+		var phases, early, banned, refused, deafRequests atomic.Int64
+		longest := make([]time.Duration, alone)
+		for n, key := range keys {
+			random := rand.New(rand.NewPCG(uint64(n), 1))
+			all.Go(func() {
+				wait(time.Duration(random.Int64N(int64(5 * time.Second))))
+				for time.Now().Before(end.Add(-62 * time.Second)) {
+					got := s.ask(s.Gateways[random.IntN(3)], key.Token)
+					for ; got.status == 200; got = s.ask(s.Gateways[random.IntN(3)], key.Token) {
+						wait(time.Duration(random.Int64N(int64(2 * time.Second))))
+					}
+					longest[n] = max(longest[n], got.retryAfter)
+					wait(got.retryAfter)
+					phases.Add(1)
+					if after := s.ask(s.Gateways[random.IntN(3)], key.Token); after.status != 200 {
+						early.Add(1)
+						t.Logf("refused with Retry-After %v (%s), and then with %v (%s)", got.retryAfter, got.code,
+							after.retryAfter, after.code)
+					}
+				}
+			})
+		}
+		obedient := func(key fleet.Key, random *rand.Rand) {
+			for time.Now().Before(end) {
+				got := s.ask(s.Gateways[random.IntN(3)], key.Token)
+				if got.code == "key_banned" {
+					banned.Add(1)
+				}
+				if got.status == 429 {
+					refused.Add(1)
+				}
+				wait(min(got.retryAfter, time.Until(end)))
+			}
+		}
+		all.Go(func() { obedient(single, rand.New(rand.NewPCG(1, 2))) })
+		for n := range together {
+			all.Go(func() { obedient(shared, rand.New(rand.NewPCG(uint64(n), 3))) })
+		}
+		all.Go(func() { // one gateway bans, as it counts the strikes of its own refusals
+			for s.ask(s.Gateways[0], deaf.Token).code != "key_banned" && time.Now().Before(end) {
+				deafRequests.Add(1)
+				wait(100 * time.Millisecond)
+			}
+		})
+		all.Wait()
+		if s.decidedAlone() > 0 {
+			return true
+		}
+		var most time.Duration
+		for _, one := range longest {
+			most = max(most, one)
+		}
+		t.Logf("figure: of %d lone clients that slept exactly Retry-After (up to %v), in as many phases, %d were refused again; "+
+			"1 and %d workers of a key that all sleep it: %d refusals, %d bans; one that does not sleep is banned after %d requests",
+			phases.Load(), most, early.Load(), together, refused.Load(), banned.Load(), deafRequests.Load())
+		if phases.Load() < 20 || early.Load() > 0 || banned.Load() > 0 || refused.Load() < together {
+			t.Errorf("%d phases, %d of them early, %d refusals, %d bans", phases.Load(), early.Load(), refused.Load(), banned.Load())
+		}
+		if n := deafRequests.Load(); n < 50 || n > 200 {
+			t.Errorf("a deaf client was banned after %d requests, of which 20 were admitted; 30 strikes ban", n)
+		}
+		return false
+	})
+}
+
+// wait is what a client does between its requests.
+func wait(d time.Duration) { <-time.After(d) }
