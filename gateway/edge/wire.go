@@ -36,10 +36,10 @@ type wire struct {
 	window // of small, or of *large
 	large  *[]byte
 
-	expects    bool // the client waits for 100 (Continue)
-	isTimed    bool // the deadline is that of a request that has begun
-	hasBlank   bool // an empty line came before the request
-	isFinished bool // nothing more is read
+	expects    bool        // the client waits for 100 (Continue)
+	isTimed    atomic.Bool // the deadline is that of a request that has begun and is not there yet
+	hasBlank   bool        // an empty line came before the request
+	isFinished bool        // nothing more is read
 
 	deadline time.Time // for the next read from the connection
 	isArmed  bool      // the connection knows of the deadline
@@ -88,8 +88,9 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		w.shrink()
-		w.isTimed, w.hasBlank, w.expects = false, false, false
+		w.hasBlank, w.expects = false, false
 		r, err := w.readRequest()
+		w.isTimed.Store(false)
 		if err != nil {
 			return 0, err
 		}
@@ -170,7 +171,7 @@ func (w *wire) readHead() (block []byte, r refusal, err error) {
 		switch hasBegun := len(w.unused()) > 0; {
 		case len(w.unused()) > w.edge.cfg.headBytesMax():
 			return nil, w.tooLarge(), nil
-		case hasBegun && !w.isTimed:
+		case hasBegun && !w.isTimed.Load():
 			w.time()
 		}
 		if r := w.fill(); r.isRefused() {
@@ -345,7 +346,7 @@ func isTimeout(err error) bool {
 
 // time gives what is read next, a head or a body, its time.
 func (w *wire) time() {
-	w.isTimed = true
+	w.isTimed.Store(true)
 	_ = w.SetReadDeadline(time.Now().Add(w.edge.cfg.ReadTimeout))
 }
 
@@ -372,8 +373,12 @@ func (w *wire) shrink() {
 	w.large = nil
 }
 
-// Close closes the connection, after it has let a refused client finish.
+// Close closes the connection, after it has let a refused client finish. It does nothing while a request arrives: then it is
+// Shutdown that calls, to which fasthttp's view of the connection is that it is idle, and the answer will end it.
 func (w *wire) Close() (err error) {
+	if w.isTimed.Load() {
+		return nil
+	}
 	w.closing.Do(func() {
 		if w.lingers.Load() {
 			w.linger()

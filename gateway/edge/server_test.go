@@ -1,0 +1,35 @@
+package edge_test
+
+import (
+	"io"
+	"testing"
+)
+
+// A request that has begun to arrive when the server is shut down is still read and answered; a connection between two
+// requests ends.
+func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.ReadTimeout = patience })
+	sending, idle := r.dial(t), r.dial(t)
+	sending.ask(t, rawGet())
+	idle.ask(t, rawGet())
+	if _, err := io.WriteString(sending.conn, rawPost("Content-Length: 2", "Expect: 100-continue")); err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	if _, err := io.ReadFull(sending.in, told); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextFor(patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.edge.Shutdown(ctx) }()
+	if n, err := idle.in.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: %d bytes, %v", n, err)
+	}
+	if got := sending.ask(t, "{}"); got.Status != 201 || !got.Closes {
+		t.Errorf("got %d, closes %t", got.Status, got.Closes)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
