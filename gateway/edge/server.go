@@ -75,7 +75,9 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = socket.SetWriteBuffer(sendBufferBytes)
 		}
 		if e.cfg.TLS != nil {
-			c = tls.Server(c, e.cfg.TLS) // the handshake comes with the first read, in the connection's own goroutine
+			// The handshake comes with the first read, or write, in the connection's own goroutine.
+			_ = c.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
+			c = tls.Server(c, e.cfg.TLS)
 		}
 		w := newWire(c, e)
 		if held > int64(e.cfg.ConnectionsMax) {

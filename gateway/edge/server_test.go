@@ -1,8 +1,13 @@
 package edge_test
 
 import (
+	"crypto/tls"
 	"io"
+	"net"
+	"net/http/httptest"
+	"os"
 	"testing"
+	"time"
 )
 
 // A request that has begun to arrive when the server is shut down is still read and answered; a connection between two
@@ -31,5 +36,33 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// Whoever is silent instead of shaking hands is gone after the time for a request, also one who is only to be told that
+// there are too many.
+func TestSilentHandshake(t *testing.T) {
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	r := newRig(t, func(s *setup) {
+		s.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
+		s.ConnectionsMax = 1
+	})
+	var silent [2]net.Conn
+	for i := range silent {
+		c, err := net.Dial("tcp", r.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		silent[i] = c
+	}
+	for i, c := range silent {
+		if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
+			t.Errorf("connection %d is held for a client that says nothing", i)
+		}
 	}
 }
