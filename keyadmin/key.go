@@ -361,15 +361,17 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if k, err = a.store.Key(ctx, k.ID); err != nil {
-		return err
-	}
+	// Nothing that can fail may come between the new token and its printing.
 	view := rotationView{
-		keyView: viewKey(fresh, t.Name, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(k.GraceEndsAt),
+		keyView: viewKey(fresh, t.Name, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
 		Repeated: token == "",
 	}
 	view.Token = token
 	if view.Repeated {
+		if k, err = a.store.Key(ctx, k.ID); err != nil {
+			return err
+		}
+		view.OldGraceEndsAt = instant(k.GraceEndsAt)
 		a.warn("Key %s was rotated already: %s replaces it, and it ends at %s.\n"+
 			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(k), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)
