@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -140,22 +139,16 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 	return text.String()
 }
 
-// gatewayName is a gateway's ID and host, as an operator looks for it. One that listens everywhere tells no host.
+// gatewayName is a gateway's ID and host, as an operator looks for it.
 func gatewayName(g keystore.Gateway) string {
 	host, _, err := net.SplitHostPort(g.AdminAddress)
 	if err != nil {
 		host = g.AdminAddress
 	}
-	if isEverywhere(host) {
+	if host == "" {
 		return printable(g.ID)
 	}
 	return printable(fmt.Sprintf("%s (%s)", g.ID, host))
-}
-
-// isEverywhere reports whether a host to listen on is all of the machine's.
-func isEverywhere(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 func age(g keystore.Gateway) string { return span(time.Duration(max(g.Age, 0)) * time.Millisecond) }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -262,7 +261,7 @@ func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (fig
 func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
 	defer cancel()
-	ask := url.URL{Scheme: "http", Host: reachable(g.AdminAddress), Path: "/quota/" + t.String()}
+	ask := url.URL{Scheme: "http", Host: g.AdminAddress, Path: "/quota/" + t.String()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
 	if err != nil {
 		return figures{}, err
@@ -282,16 +281,4 @@ func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, 
 		return figures{}, fmt.Errorf("GET %s: %w", ask.String(), err)
 	}
 	return f, nil
-}
-
-// reachable turns the address that a gateway listens on into one to dial: one that listens everywhere is found here.
-func reachable(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	if isEverywhere(host) {
-		host = "localhost"
-	}
-	return net.JoinHostPort(host, port)
 }

@@ -12,6 +12,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"strconv"
 	"time"
 
 	"petgate/gateway/directory"
@@ -61,7 +63,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	defer db.Close()
 	store := keystore.New(db, nil, nil, cfg.id())
 	keys, err := directory.Open(ctx, store, directory.Config{
-		GatewayID: cfg.id(), AdminAddress: ports.Admin.Addr().String(), Snapshot: cfg.Snapshot,
+		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics,
 	})
 	if err != nil {
@@ -116,6 +118,16 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	return service.Serving{Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log}.Run(ctx)
+}
+
+// reachable is where operators elsewhere find a listener: one on all addresses is found by the host's name.
+func reachable(address net.Addr) string {
+	tcp, isTCP := address.(*net.TCPAddr)
+	host, err := os.Hostname()
+	if !isTCP || !tcp.IP.IsUnspecified() || err != nil {
+		return address.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 func problems(keys *directory.Directory) []service.Problem {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +231,29 @@ func TestWithRedis(t *testing.T) {
 	for _, r := range gateways {
 		r.end(t)
 	}
+}
+
+func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
+	url := testkit.SQLite(t)
+	db := open(t, url)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, url, func(cfg *node.Config) { cfg.AdminListen = ":0" })
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gateways []keystore.Gateway
+	testkit.Eventually(t, readyWithin, "the gateway registers", func() bool {
+		gateways, err = keystore.New(db, nil, nil, "test").Gateways(t.Context())
+		return err == nil && len(gateways) == 1
+	})
+	_, port, _ := strings.Cut(r.admin, "]:")
+	if got, want := gateways[0].AdminAddress, net.JoinHostPort(host, port); got != want {
+		t.Errorf("a gateway that listens everywhere registers %s, want %s", got, want)
+	}
+	r.end(t)
 }
 
 func TestWhatNoWaitingCures(t *testing.T) {
