@@ -177,10 +177,10 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, beg
 	if s.config.AccessLog == nil {
 		return
 	}
+	// Not the target: a client may have put its API key there by mistake, and the gateway's line has the path, if that is safe.
 	s.config.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request",
 		slog.String("requestId", string(rc.Request.Header.Peek(requestIDHeader))),
 		slog.String("method", string(rc.Method())),
-		slog.String("target", string(rc.RequestURI())),
 		slog.String("operation", operation),
 		slog.String("outcome", outcome),
 		slog.Int("status", rc.Response.StatusCode()),

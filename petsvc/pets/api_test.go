@@ -251,26 +251,26 @@ func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 	r.do(t, "GET", "/v1/pets/7", "", secret, "X-Request-Id: r-3")
 	r.do(t, "DELETE", "/v1/pets/7%0A%22", "", secret, "X-Request-Id: r-4")
 	want := []string{
-		"r-1 GET /v1/pets?limit=5 listPets ok 200", "r-2 POST /v1/pets createPet created 201",
-		"r-3 GET /v1/pets/7 getPet pet_not_found 404", "r-4 DELETE /v1/pets/7%0A%22 none method_not_allowed 405",
+		"r-1 GET listPets ok 200", "r-2 POST createPet created 201",
+		"r-3 GET getPet pet_not_found 404", "r-4 DELETE none method_not_allowed 405",
 	}
 	testkit.Eventually(t, 5*time.Second, "every request has its line", func() bool {
 		return strings.Count(lines.String(), "\n") == len(want)
 	})
 	for i, line := range strings.Split(strings.TrimSpace(lines.String()), "\n") {
 		var l struct {
-			RequestID, Method, Target, Operation, Outcome string
-			Status, Bytes                                 int
+			RequestID, Method, Operation, Outcome string
+			Status, Bytes                         int
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		if got := fmt.Sprint(l.RequestID, " ", l.Method, " ", l.Target, " ", l.Operation, " ", l.Outcome, " ", l.Status); got != want[i] || l.Bytes == 0 {
+		if got := fmt.Sprint(l.RequestID, " ", l.Method, " ", l.Operation, " ", l.Outcome, " ", l.Status); got != want[i] || l.Bytes == 0 {
 			t.Errorf("the line is %s, want %s", line, want[i])
 		}
 	}
-	if strings.Contains(lines.String(), "sesame") {
-		t.Errorf("the log tells the secret: %s", lines.String())
+	if strings.Contains(lines.String(), "sesame") || strings.Contains(lines.String(), "/v1/pets") {
+		t.Errorf("the log tells the secret or a target, in which there may be one: %s", lines.String())
 	}
 	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(`
 # HELP petsvc_requests_total Requests answered, by operation and outcome.
