@@ -1,0 +1,334 @@
+package e2e_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// fragmentLen is how much of a token's random part counts as a leak: more than its hint, and too much to be chance.
+const fragmentLen = 8
+
+// secretOf is a token's random part, with its checksum.
+func secretOf(token string) string { return token[len("ptg_live_"):] }
+
+// leaks reports whether text holds a piece of a token's random part.
+func leaks(text, token string) bool {
+	secret := secretOf(token)
+	for i := range len(secret) - fragmentLen + 1 {
+		if strings.Contains(text, secret[i:i+fragmentLen]) {
+			return true
+		}
+	}
+	return false
+}
+
+// media collects all that the product has said and kept, by where.
+type media struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	texts map[string]string
+}
+
+func (m *media) add(where, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.texts[where] += text + "\n"
+}
+
+// recordingProxy passes everything on to target, and keeps what it is sent but for the request line, which is the client's.
+func (m *media) recordingProxy(target string) string {
+	m.t.Helper()
+	to, err := url.Parse(target)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		dump, _ := httputil.DumpRequest(r, true) // what cannot be read is not passed on either
+		_, fields, _ := strings.Cut(string(dump), "\n")
+		m.add("upstream requests", fields)
+		proxy.ServeHTTP(w, r)
+	}))
+	m.t.Cleanup(server.Close)
+	return server.URL
+}
+
+// keyadmin runs a command and keeps what it says; input is standard input.
+func (m *media) keyadmin(f *fleet.Fleet, input string, args ...string) string {
+	m.t.Helper()
+	done := f.Ask(input, args...)
+	m.add("keyadmin", done.Stdout+done.Stderr)
+	return done.Stdout
+}
+
+// mint is keyadmin for a command that shows a token, once, on standard output.
+func (m *media) mint(f *fleet.Fleet, args ...string) string {
+	m.t.Helper()
+	done := f.Keyadmin(args...)
+	token := strings.TrimSpace(done.Stdout)
+	if done.Code != 0 || !strings.HasPrefix(token, "ptg_") {
+		m.t.Fatalf("keyadmin %s: exit code %d, %q\n%s", strings.Join(args, " "), done.Code, done.Stdout, done.Stderr)
+	}
+	m.add("keyadmin", done.Stderr)
+	return token
+}
+
+// call sends a request and keeps the answer.
+func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...string) answer {
+	m.t.Helper()
+	c := newClient(g)
+	defer c.close()
+	a, err := c.do(methodAndTarget, token, lines...)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.add("answers", a.head+a.body)
+	return a
+}
+
+// addTables adds every row of every table.
+func (m *media) addTables(db *database.DB) {
+	m.t.Helper()
+	var tables []string
+	if err := db.Select(&tables, `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, table := range tables {
+		var rows []string
+		if err := db.Select(&rows, `SELECT CAST(r AS text) FROM `+table+` AS r`); err != nil {
+			m.t.Fatal(err)
+		}
+		where := "database"
+		if table == "events" {
+			where = "events"
+		}
+		m.add(where, strings.Join(rows, "\n"))
+	}
+}
+
+// addRedis adds every name and value of a server.
+func (m *media) addRedis(server string) {
+	m.t.Helper()
+	options, err := redis.ParseURL(server)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	c := redis.NewClient(options)
+	defer c.Close()
+	names := c.Scan(m.t.Context(), 0, "*", 1000).Iterator()
+	found := 0
+	for names.Next(m.t.Context()) {
+		value, err := c.Dump(m.t.Context(), names.Val()).Result()
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.add("Redis", names.Val()+" "+value)
+		found++
+	}
+	if err := names.Err(); err != nil || found == 0 {
+		m.t.Fatalf("%d names in Redis: %v", found, err)
+	}
+}
+
+func (m *media) addFile(where, path string) {
+	m.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.add(where, string(text))
+}
+
+// A token is told once, on standard output, by the command that mints it, and sent by its client. Nothing that the product
+// says, keeps or passes on holds it or a piece of it. The planted token is let into every medium by a door of its own, in
+// names and IDs that operators and clients choose, and has to be found in all of them.
+func TestTokensDoNotLeak(t *testing.T) {
+	m := &media{t: t, texts: map[string]string{}}
+	planted := bogusToken(t)
+	secret := secretOf(planted)
+	plantedID := "X-Request-Id: " + secret
+	server := testkit.StartRedis(t)
+	snapshots := t.TempDir()
+
+	f := fleet.Start(t, fleet.Spec{
+		Redis: server.URL, RedisPrefix: secret + ":",
+		GatewayEnv: []string{
+			"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=1", "GATEWAY_AUTH_FAILURES_PER_MINUTE=5", "GATEWAY_LOG_LEVEL=debug",
+			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "gateway"),
+		},
+	})
+	f.Pets = f.AddPets()
+	g := f.AddGateway("GATEWAY_UPSTREAMS=" + m.recordingProxy(f.Pets.URL))
+	// Another gateway, whose ID is the planted token: for its command line and its snapshot.
+	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
+	other := testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
+		"DATABASE_URL=" + f.Database, "REDIS_URL=" + server.URL, "GATEWAY_DRAIN_DELAY=0s",
+		"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "other"),
+	}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin)
+	testkit.Eventually(t, answerWithin, "the other gateway is ready", func() bool {
+		response, err := http.Get("http://" + admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+
+	// A life of keys.
+	tenant := strings.Fields(m.keyadmin(f, "", "tenant", "create", secret, "--minute", "20", "--day", "100", "-o", "json"))
+	m.keyadmin(f, "", "tenant", "create", "spent", "--minute", "1")
+	live := m.mint(f, "key", "create", secret)
+	reader := m.mint(f, "key", "create", secret, "--scope", "pets:read", "--name", "reader", "--expires", "1h")
+	test := m.mint(f, "key", "create", secret, "--test")
+	far := m.mint(f, "key", "create", secret, "--allow", "192.0.2.0/24")
+	spent := m.mint(f, "key", "create", "spent")
+	unknown := bogusToken(t)
+	tokens := []string{live, reader, test, far, spent, unknown}
+
+	codes := map[string]string{}
+	expect := func(what, code string, a answer) {
+		t.Helper()
+		if codes[what] = a.code(); a.code() != code {
+			t.Errorf("%s: %d %q, want %q", what, a.status, a.code(), code)
+		}
+	}
+	expect("a good key", "", m.call(g, "GET /v1/pets", live, plantedID))
+	expect("a pet that is not there", "pet_not_found", m.call(g, "GET /v1/pets/9999999", live))
+	expect("a token as a path", "no_such_route", m.call(g, "GET /v1/"+live, live))
+	expect("a token as a petId", "invalid_parameter", m.call(g, "GET /v1/pets/"+live, live))
+	expect("a token as a query", "invalid_parameter", m.call(g, "GET /v1/pets?status="+live, live))
+	expect("a token as a request ID", "", m.call(g, "GET /v1/pets", live, "X-Request-Id: "+live))
+	expect("a token as a method", "method_not_allowed", m.call(g, "DELETE /v1/pets", live))
+	expect("two tokens", "bad_request", m.call(g, "GET /v1/pets", live, "Authorization: Bearer "+reader))
+	expect("a missing scope", "insufficient_scope",
+		m.call(g, "POST /v1/pets", reader, "Content-Type: application/json", "Content-Length: 0"))
+	expect("a test key", "invalid_api_key", m.call(g, "GET /v1/pets", test))
+	expect("another address", "address_not_allowed", m.call(g, "GET /v1/pets", far))
+	expect("a misspelt token", "malformed_api_key", m.call(g, "GET /v1/pets", misspell(live)))
+	expect("half a token", "malformed_api_key", m.call(g, "GET /v1/pets", live[:30]))
+	expect("a token in capitals", "malformed_api_key", m.call(g, "GET /v1/pets", strings.ToUpper(live)))
+	for range 5 {
+		expect("an unknown token", "invalid_api_key", m.call(g, "GET /v1/pets", unknown))
+	}
+	expect("too many unknown tokens", "too_many_failed_attempts", m.call(g, "GET /v1/pets", unknown))
+	expect("one within the limit", "", m.call(g, "GET /v1/pets", spent))
+	expect("one too many", "minute_quota_exceeded", m.call(g, "GET /v1/pets", spent))
+	testkit.Eventually(t, answerWithin, "whoever does not wait is banned", func() bool {
+		return m.call(g, "GET /v1/pets", spent).code() == "key_banned"
+	})
+
+	id := func(token string) string {
+		t.Helper()
+		return between(m.keyadmin(f, token, "key", "whoami", "-o", "json"), `"id": "`, `"`)
+	}
+	rotated := m.mint(f, "key", "rotate", id(reader), "--grace", "1h", "--yes")
+	tokens = append(tokens, rotated)
+	m.keyadmin(f, "", "key", "rotate", id(reader), "--grace", "1h", "--yes") // says so, and mints none
+	expect("a rotated key", "", m.call(g, "GET /v1/pets", reader))
+	expect("its successor", "", m.call(g, "GET /v1/pets", rotated))
+	m.keyadmin(f, "", "key", "revoke", id(live), "--yes")
+	expect("a revoked key", "invalid_api_key", m.call(g, "GET /v1/pets", live))
+	m.keyadmin(f, "", "ban", "add", id(rotated), "--for", "1h", "--reason", "a test", "--yes")
+	expect("a banned key", "key_banned", m.call(g, "GET /v1/pets", rotated))
+	for _, token := range append(slices.Clone(tokens), misspell(live), live[:30], live+live, strings.ToUpper(live)) {
+		m.keyadmin(f, token, "usage", "explain")
+		m.keyadmin(f, token, "usage", "explain", "-o", "json")
+		m.keyadmin(f, token, "key", "whoami")
+	}
+	for _, command := range []string{
+		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json", "gateway list",
+		"usage show spent", "tenant show spent", "ban lift " + id(rotated),
+	} {
+		m.keyadmin(f, "", strings.Fields(command)...)
+	}
+	testkit.Eventually(t, answerWithin, "usage is written", func() bool {
+		return strings.Contains(f.MustKeyadmin("usage", "show", "spent"), "key_banned")
+	})
+
+	// What is left behind.
+	for _, path := range []string{"gateway", "petsvc", "keyadmin"} {
+		help := testkit.Start(t, testkit.Build(t, "petgate/"+path), []string{"GATEWAY_ID=" + secret}, "--help")
+		help.ExitCode(t)
+		m.add("help", help.Stdout.String()+help.Stderr.String())
+	}
+	m.add("help", secret) // nothing that anyone chooses gets there
+	for _, program := range []string{"gateway", "petsvc"} {
+		wrong := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--listen", secret)
+		if code := wrong.ExitCode(t); code != 2 {
+			t.Errorf("%s with a bad setting: exit code %d, want 2", program, code)
+		}
+		m.add("error texts", wrong.Stderr.String())
+	}
+	m.add("error texts", f.Keyadmin("tenant", "show", secret+"x").Stderr)
+	m.add("metrics", fetch(t, g.Admin+"/metrics")+fetch(t, f.Pets.Admin+"/metrics"))
+	m.add("metrics", secret) // likewise
+	m.add("/quota", fetch(t, g.Admin+"/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+fetch(t, g.Admin+"/quota/"+secret))
+	for _, profile := range []string{"cmdline", "goroutine?debug=2", "heap?debug=1", "allocs?debug=1"} {
+		m.add("/debug/pprof", fetch(t, g.Admin+"/debug/pprof/"+profile)+fetch(t, "http://"+admin+"/debug/pprof/"+profile))
+	}
+	m.addRedis(server.URL)
+	m.addFile("snapshot", filepath.Join(snapshots, "gateway"))
+	m.addFile("snapshot", filepath.Join(snapshots, "other"))
+	m.addTables(openDatabase(t, f))
+	for _, p := range []*testkit.Process{g.Process, f.Pets.Process, other} {
+		if code := p.Stop(); code != 0 {
+			t.Errorf("exit code %d after SIGTERM", code)
+		}
+	}
+	m.add("logs", g.Stdout.String()+g.Stderr.String()+other.Stdout.String()+other.Stderr.String())
+	m.add("logs", f.Pets.Stdout.String()+f.Pets.Stderr.String())
+
+	if len(codes) < 20 {
+		t.Errorf("only %d kinds of requests were made", len(codes))
+	}
+	bytes := 0
+	for _, where := range slices.Sorted(maps.Keys(m.texts)) {
+		text := m.texts[where]
+		bytes += len(text)
+		if !leaks(text, planted) {
+			t.Errorf("%s: the planted token is not found in %d bytes", where, len(text))
+		}
+		for _, token := range tokens {
+			if leaks(text, token) {
+				t.Errorf("%s: token %s is found: %s", where, token, around(text, token))
+			}
+		}
+	}
+	t.Logf("figure: %d tokens through their lives: no piece of them in %d kB of %s", len(tokens), bytes>>10,
+		strings.Join(slices.Sorted(maps.Keys(m.texts)), ", "))
+}
+
+// around shows where a token was found.
+func around(text, token string) string {
+	secret := secretOf(token)
+	for i := range len(secret) - fragmentLen + 1 {
+		if at := strings.Index(text, secret[i:i+fragmentLen]); at >= 0 {
+			return fmt.Sprintf("%q", text[max(0, at-80):min(len(text), at+80)])
+		}
+	}
+	return ""
+}
+
+func between(text, before, after string) string {
+	_, rest, _ := strings.Cut(text, before)
+	found, _, _ := strings.Cut(rest, after)
+	return found
+}
