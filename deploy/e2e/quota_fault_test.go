@@ -120,8 +120,8 @@ func TestRedisFaults(t *testing.T) {
 			broken := time.Now()
 			all["fresh"] = s.shoot(fresh, 10*time.Millisecond)
 			wait(lasting)
-			if noticed := s.inMode("outage"); noticed != outage {
-				t.Errorf("decided without Redis: %t", noticed)
+			if outage && !s.inMode("outage") {
+				t.Error("some gateway has not noticed")
 			}
 			end(t, tight)
 			back := time.Now()

@@ -17,6 +17,7 @@ import (
 // is drained admits nearly twice as much in a window, and of two limits asked one after the other, one charges for what the
 // other refuses.
 func TestTwoRedisRateCalls(t *testing.T) {
+	t.Parallel()
 	const limit, window = 60, 2 * time.Second
 	client, prefix := dialRedis(t)
 	rates := redis_rate.NewLimiter(client)
