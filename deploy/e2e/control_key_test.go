@@ -1,0 +1,238 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// keyShown is what keyadmin shows of a key.
+type keyShown struct {
+	fleet.Key
+	Status      string    `json:"status"`
+	ExpiresAt   time.Time `json:"expiresAt"`
+	GraceEndsAt time.Time `json:"graceEndsAt"`
+	ReplacedBy  string    `json:"replacedBy"`
+	LastUsedAt  time.Time `json:"lastUsedAt"`
+}
+
+// show runs a command that prints JSON.
+func show[T any](t testing.TB, f *fleet.Fleet, args ...string) (shown T) {
+	t.Helper()
+	out := f.MustKeyadmin(append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), &shown); err != nil {
+		t.Fatalf("keyadmin %s printed %q: %v", strings.Join(args, " "), out, err)
+	}
+	return shown
+}
+
+// A key and its successor have one quota, and the old one's answers say until when it is good.
+func TestRotation(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=0"},
+	})
+	one, two := f.Gateways[0], f.Gateways[1]
+	old := f.NewTenant("acme", "--minute", "10", "--day", "1000")
+	if at := show[keyShown](t, f, "key", "show", old.ID).LastUsedAt; !at.IsZero() {
+		t.Errorf("a new key was last used at %v", at)
+	}
+	for range 5 {
+		if expires := want(t, one, old.Token, 200, "").header("X-Key-Expires"); expires != "" {
+			t.Errorf("X-Key-Expires: %s of a key that was not rotated", expires)
+		}
+	}
+
+	fresh := show[keyShown](t, f, "key", "rotate", old.ID, "--grace", "1h", "--yes")
+	again := show[keyShown](t, f, "key", "rotate", old.ID, "--grace", "1h", "--yes")
+	if fresh.Token == "" || again.Token != "" || again.ID != fresh.ID {
+		t.Errorf("rotated to %s, and again to %s, with a token: %t, %t", fresh.ID, again.ID, fresh.Token != "", again.Token != "")
+	}
+	if keys := show[[]keyShown](t, f, "key", "list", "acme"); len(keys) != 2 {
+		t.Errorf("%d keys after a rotation, want 2", len(keys))
+	}
+	shown := show[keyShown](t, f, "key", "show", old.ID)
+	if left := time.Until(shown.GraceEndsAt); shown.ReplacedBy != fresh.ID || left > time.Hour || left < 50*time.Minute {
+		t.Errorf("the old key is replaced by %s, with a grace of %v", shown.ReplacedBy, left)
+	}
+	for range 5 {
+		if expires := want(t, two, fresh.Token, 200, "").header("X-Key-Expires"); expires != "" {
+			t.Errorf("X-Key-Expires: %s of the new key", expires)
+		}
+	}
+	refused := want(t, one, old.Token, 429, "minute_quota_exceeded") // used up by both together
+	want(t, two, fresh.Token, 429, "minute_quota_exceeded")
+	// The header has whole seconds, and is not later than the end.
+	expires, err := http.ParseTime(refused.header("X-Key-Expires"))
+	if late := expires.Sub(shown.GraceEndsAt); err != nil || late > 0 || late < -time.Second {
+		t.Errorf("X-Key-Expires: %s, %v after the grace's end: %v", refused.header("X-Key-Expires"), late, err)
+	}
+	for _, id := range []string{old.ID, fresh.ID} {
+		testkit.Eventually(t, answerWithin, "it is known when each key was last used", func() bool {
+			at := show[keyShown](t, f, "key", "show", id).LastUsedAt
+			return time.Since(at) < time.Minute
+		})
+	}
+
+	f.MustKeyadmin("tenant", "set-quota", "acme", "--minute", "1000")
+	short := show[keyShown](t, f, "key", "rotate", fresh.ID, "--grace", "2s", "--yes")
+	ends := show[keyShown](t, f, "key", "show", fresh.ID).GraceEndsAt
+	var last answer
+	testkit.Eventually(t, answerWithin, "the grace ends", func() bool {
+		last = ask(t, one, fresh.Token)
+		if last.status == 401 && time.Now().Before(ends) {
+			t.Errorf("refused %v before the grace's end", time.Until(ends))
+		}
+		return last.status == 401
+	})
+	if late := time.Since(ends); late > answerWithin || !strings.Contains(last.body, "has been replaced by another one") {
+		t.Errorf("refused %v after the grace's end: %s", late, last.body)
+	}
+	want(t, two, short.Token, 200, "")
+	t.Logf("figure: a key and its successor on two gateways: 10 requests of a quota of 10, then both refused")
+}
+
+// usageShown is a line of usage show.
+type usageShown struct {
+	KeyID    string `json:"keyId"`
+	Outcome  string `json:"outcome"`
+	Requests int    `json:"requests"`
+}
+
+type usageLine struct{ keyID, outcome string }
+
+func usage(t testing.TB, f *fleet.Fleet, tenant string) map[usageLine]int {
+	t.Helper()
+	sums := map[usageLine]int{}
+	for _, line := range show[[]usageShown](t, f, "usage", "show", tenant) {
+		sums[usageLine{line.KeyID, line.Outcome}] += line.Requests
+	}
+	return sums
+}
+
+// What is asked is what is shown, once a gateway has flushed it or ended in order; a killed one takes its last seconds with
+// it, and no more.
+func TestUsageAddsUp(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=0"},
+	})
+	one, two := f.Gateways[0], f.Gateways[1]
+	key := f.NewTenant("acme", "--minute", "60", "--day", "1000")
+	reader := f.NewKey("acme", "--scope", "pets:read")
+	made, requests := map[usageLine]int{}, 0
+	make := func(g *fleet.Program, n int, key fleet.Key, methodAndTarget, outcome string, lines ...string) {
+		t.Helper()
+		c := newClient(g)
+		defer c.close()
+		for range n {
+			a, err := c.do(methodAndTarget, key.Token, lines...)
+			if err != nil || a.code() != strings.TrimPrefix(outcome, "ok") {
+				t.Fatalf("%s: %d %q: %v", methodAndTarget, a.status, a.code(), err)
+			}
+		}
+		made[usageLine{key.ID, outcome}] += n
+		requests += n
+	}
+	isShown := func() bool { return maps.Equal(usage(t, f, "acme"), made) }
+
+	make(one, 7, key, "GET /v1/pets", "ok")
+	make(two, 4, reader, "GET /v1/pets", "ok")
+	make(one, 3, reader, "POST /v1/pets", "insufficient_scope", "Content-Length: 0")
+	make(two, 2, key, "GET /v1/nothing", "no_such_route")
+	testkit.Eventually(t, answerWithin, "what was asked is flushed", isShown)
+
+	make(two, 44, key, "GET /v1/pets", "ok")
+	make(two, 5, key, "GET /v1/pets", "minute_quota_exceeded")
+	if code := two.Stop(); code != 0 || !isShown() {
+		t.Errorf("after SIGTERM, exit code %d: made %v, shown %v", code, made, usage(t, f, "acme"))
+	}
+	inOrder := requests
+
+	f.MustKeyadmin("tenant", "set-quota", "acme", "--minute", "1000")
+	make(one, 10, key, "GET /v1/pets", "ok")
+	testkit.Eventually(t, answerWithin, "what was asked is flushed", isShown)
+	before := usage(t, f, "acme")[usageLine{key.ID, "ok"}]
+	make(one, 20, key, "GET /v1/pets", "ok")
+	one.Kill()
+	after := usage(t, f, "acme")[usageLine{key.ID, "ok"}]
+	if after < before || after > before+20 {
+		t.Errorf("before the last 20 requests %d were shown, after a kill %d", before, after)
+	}
+	lost := before + 20 - after
+	made[usageLine{key.ID, "ok"}] -= lost
+	one.Start(t)
+	make(one, 6, key, "GET /v1/pets", "ok")
+	testkit.Eventually(t, answerWithin, "nothing is lost or counted twice after a restart", isShown)
+	t.Logf("figure: %d requests made on two gateways, all shown after flushes and SIGTERM; of 20 made just before SIGKILL %d were lost",
+		inOrder, lost)
+}
+
+// Who may call where, from where and when.
+func TestWhoMayCall(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+	})
+	live := f.Gateways[0]
+	staging, behindProxy := f.AddGateway("GATEWAY_ENVIRONMENT=test"), f.AddGateway("GATEWAY_TRUSTED_PROXIES=127.0.0.0/8")
+	key := f.NewTenant("acme", unlimited...)
+	testKey := f.NewKey("acme", "--test")
+	says := func(a answer, message string) {
+		t.Helper()
+		if !strings.Contains(a.body, message) {
+			t.Errorf("%s does not say %q", a.body, message)
+		}
+	}
+
+	want(t, live, key.Token, 200, "")
+	want(t, staging, testKey.Token, 200, "")
+	says(want(t, live, testKey.Token, 401, "invalid_api_key"), "the API key is a test key, and this gateway serves live keys")
+	says(want(t, staging, key.Token, 401, "invalid_api_key"), "the API key is a live key, and this gateway serves test keys")
+
+	office := f.NewKey("acme", "--allow", "192.0.2.0/24", "--allow", "2001:db8::/32")
+	here := f.NewKey("acme", "--allow", "127.0.0.0/8")
+	want(t, live, here.Token, 200, "")
+	want(t, live, office.Token, 403, "address_not_allowed")
+	want(t, live, office.Token, 403, "address_not_allowed", "X-Forwarded-For: 192.0.2.7") // believed of nobody
+	for from, status := range map[string]int{
+		"192.0.2.7": 200, "192.0.3.7": 403, "2001:db8:1::7": 200, "2001:db9::7": 403, "198.51.100.1, 192.0.2.255": 200,
+		"192.0.2.7, 198.51.100.1": 403,
+	} {
+		code := map[int]string{403: "address_not_allowed"}[status]
+		want(t, behindProxy, office.Token, status, code, "X-Forwarded-For: "+from)
+	}
+
+	f.MustKeyadmin("tenant", "suspend", "acme", "--yes")
+	want(t, live, key.Token, 403, "tenant_suspended")
+	want(t, staging, testKey.Token, 403, "tenant_suspended")
+	f.MustKeyadmin("tenant", "resume", "acme")
+	want(t, live, key.Token, 200, "")
+	want(t, staging, testKey.Token, 200, "")
+
+	short := f.NewKey("acme", "--expires", "3s")
+	ends := show[keyShown](t, f, "key", "show", short.ID).ExpiresAt
+	var last answer
+	accepted := 0
+	testkit.Eventually(t, answerWithin, "the key expires", func() bool {
+		last = ask(t, live, short.Token)
+		switch now := time.Now(); {
+		case last.status == 200:
+			accepted++
+		case now.Before(ends):
+			t.Errorf("answered %d %v before the key expires", last.status, ends.Sub(now))
+		}
+		return last.status == 401
+	})
+	if says(last, "the API key has expired"); accepted == 0 {
+		t.Error("the key was never accepted")
+	}
+}
