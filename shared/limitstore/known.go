@@ -32,8 +32,8 @@ type known struct {
 // chase.
 type figures struct {
 	version     uint64
-	at          int64 // the deciding clock's instant; 0 = forgotten
-	sentAt      int64 // this gateway's, before at
+	at          int64 // the deciding clock's when it was asked, or a little before; 0 = forgotten
+	sentAt      int64 // this gateway's when it asked
 	refuseUntil int64 // by this gateway's clock; 0 = not refused
 	dayIndex    int64
 	minute, day quota.Usage
@@ -54,13 +54,15 @@ func (k *known) get(t id.Tenant) figures {
 	return s.figures[t]
 }
 
-// put keeps f unless something newer is known: a tenant may be in two trips, and may be forgotten during one.
+// put keeps f unless something newer is known: a tenant may be in two trips, and may be forgotten during one. Trips do not
+// overlap by as much as rememberFor: what seems newer by more was dated by a clock that has stepped back since.
 func (k *known) put(t id.Tenant, f figures) {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
 	defer s.Unlock()
 	old, ok := s.figures[t]
-	if ok && (f.sentAt < old.sentAt || old.at == 0 && f.sentAt == old.sentAt) {
+	newer := old.sentAt - f.sentAt
+	if ok && newer < rememberFor.Milliseconds() && (newer > 0 || newer == 0 && old.at == 0) {
 		return
 	}
 	if !ok && len(s.figures) >= knownMax/shards {
@@ -72,11 +74,13 @@ func (k *known) put(t id.Tenant, f figures) {
 	s.figures[t] = f
 }
 
-// store remembers what a trip that was sent at sentAt has decided; refused says that some of its requests were not
-// admitted.
-func (k *known) store(a Ask, sentAt int64, v *quota.Verdict, refused bool) {
+// store remembers what a trip that was sent and answered at these instants has decided; refused says that some of its
+// requests were not admitted.
+func (k *known) store(a Ask, sentAt, answeredAt int64, v *quota.Verdict, refused bool) {
 	f := figures{
-		version: a.Version, at: v.At, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
+		version: a.Version, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
+		// As if it had been decided just before the answer: what is told of the future is then never too early.
+		at: v.At - max(0, answeredAt-sentAt),
 	}
 	if refused {
 		// From when it was sent, not answered: so the next call comes a second after this one and never past RetryAt.

@@ -192,6 +192,7 @@ func (n *lane) trip() error {
 	defer cancel()
 	began, beganMs := time.Now(), l.nowMs()
 	err := n.ask(func() error { return l.backend.decide(ctx, n.demands, n.results) })
+	endedMs := l.nowMs()
 	l.metrics.tripSeconds.Observe(time.Since(began).Seconds())
 	l.metrics.batchRequests.Observe(float64(len(n.batch)))
 	l.metrics.batchTenants.Observe(float64(len(n.demands)))
@@ -213,7 +214,7 @@ func (n *lane) trip() error {
 			became = fateOf(r.Err)
 		}
 		if became == decided {
-			l.known.store(d.Ask, beganMs, &r.Verdict, r.Verdict.Granted < d.Want)
+			l.known.store(d.Ask, beganMs, endedMs, &r.Verdict, r.Verdict.Granted < d.Want)
 		}
 		l.outage.settle(d.Tenant, d.Spent, became)
 	}

@@ -174,6 +174,27 @@ func TestRememberedRefusal(t *testing.T) {
 	})
 }
 
+// However long the trip took, the clock of a remembered refusal does not run ahead of the deciding one: what is told to wait
+// would come too early.
+func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			time.Sleep(40 * time.Millisecond)
+			return store.decide(ctx, demands, results)
+		})
+		a := asking(1, 1)
+		for range 3 {
+			if v := mustTake(t, l, a); v.At > time.Now().UnixMilli() {
+				t.Errorf("%+v at %d", v, time.Now().UnixMilli())
+			}
+		}
+		if v := l.Known(a.Tenant, a.Limits); v.At > time.Now().UnixMilli() {
+			t.Errorf("known: %+v at %d", v, time.Now().UnixMilli())
+		}
+	})
+}
+
 // What gathers while a refusal is fetched is refused with it, not asked for again.
 func TestRefusalAnswersTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -178,7 +178,7 @@ func TestOutageBound(t *testing.T) {
 					d := demand{Ask: a, Want: 1, Known: g.known.dayUse(a.Tenant), Spent: g.outage.collect(a.Tenant)}
 					v := redis.take(now, &d)
 					g.outage.settle(a.Tenant, d.Spent, decided)
-					g.known.store(a, now, &v, v.Granted == 0)
+					g.known.store(a, now, now, &v, v.Granted == 0)
 					granted = v.Granted
 				}
 				if granted == 1 {
@@ -299,12 +299,31 @@ func TestKnown(t *testing.T) {
 	})
 }
 
+// A clock that is set back does not keep older figures for as long as it was set back.
+func TestKnownAfterClockStep(t *testing.T) {
+	k, a, v := newKnown(quota.Product), asking(1, 3), quota.Verdict{At: 1}
+	const before, after = 10 * 3_600_000, 9 * 3_600_000
+	k.store(a, before, before, &v, false)
+	v = newKnown(quota.Product).verdict(a.Tenant, a.Limits, after)
+	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
+	k.store(a, after, after, &v, true)
+	if _, ok := k.refusal(a, after+500); !ok {
+		t.Error("the refusal after the step is not remembered")
+	}
+	late := v
+	late.Minute.Used = 2
+	k.store(a, after-10, after+10, &late, false)
+	if got := k.get(a.Tenant); got.minute.Used != 3 {
+		t.Errorf("an earlier trip's answer took its place: %+v", got)
+	}
+}
+
 func TestKnownIsBounded(t *testing.T) {
 	k := newKnown(quota.Product)
 	var a Ask
 	for i := range 3 * knownMax / shards {
 		a.Tenant[8], a.Tenant[9] = byte(i>>8), byte(i)
-		k.store(a, 1, &quota.Verdict{At: 1}, false)
+		k.store(a, 1, 1, &quota.Verdict{At: 1}, false)
 	}
 	if n := len(k.shards[0].figures); n != knownMax/shards {
 		t.Errorf("%d tenants are known in one of %d shards, want %d", n, shards, knownMax/shards)
