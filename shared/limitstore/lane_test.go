@@ -323,6 +323,22 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+// An operator who hangs up says nothing of Redis.
+func TestAskerGone(t *testing.T) {
+	l := openShared(t, Config{})
+	gone, cancel := context.WithCancel(background)
+	cancel()
+	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
+		t.Errorf("Peek: %v", err)
+	}
+	if err := l.Reset(gone, tenant(1)); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+	if l.Mode() != modeShared {
+		t.Errorf("mode %s", l.Mode())
+	}
+}
+
 func TestTakeAllocations(t *testing.T) {
 	l := openShared(t, Config{Budget: 5 * time.Second})
 	// What a batch costs, its context, its timer and a closure, its requests share.

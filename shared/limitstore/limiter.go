@@ -195,13 +195,14 @@ func (l *Limiter) Forget(t id.Tenant) {
 	l.outage.forget(t)
 }
 
-// ask makes one call about a tenant outside the batches: operators' questions.
+// ask makes one call about a tenant outside the batches: operators' questions. It does not end with its asker: that would
+// look like a Redis that does not answer.
 func (l *Limiter) ask(ctx context.Context, t id.Tenant, call func(context.Context) error) error {
 	n := l.lane(t)
 	if n.down.Load() {
 		return errDown
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.config.Budget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.Budget)
 	defer cancel()
 	return n.ask(func() error { return call(ctx) })
 }
