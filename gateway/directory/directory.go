@@ -77,7 +77,7 @@ type Directory struct {
 	versions uint64
 	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
-	onReset  atomic.Pointer[func(id.Tenant)]
+	onReset  atomic.Pointer[func(id.Tenant) error]
 
 	follower follower
 	usage    usage
@@ -194,5 +194,6 @@ func (d *Directory) Ready() error {
 // LiveGateways returns how many gateways, this one among them, were alive when the database was last heard of; at least 1.
 func (d *Directory) LiveGateways() int { return int(d.live.Load()) }
 
-// OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets.
-func (d *Directory) OnReset(f func(id.Tenant)) { d.onReset.Store(&f) }
+// OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
+// about once a second, and neither the reset nor a later change is confirmed, though later changes are in force.
+func (d *Directory) OnReset(f func(id.Tenant) error) { d.onReset.Store(&f) }

@@ -51,7 +51,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
 		ctx := t.Context()
 		resets := make(chan id.Tenant, 10)
-		d.OnReset(func(t id.Tenant) { resets <- t })
+		d.OnReset(func(t id.Tenant) error { resets <- t; return nil })
 
 		tenant, key, hash := fixture(t, store)
 		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
@@ -196,6 +196,38 @@ func TestSignsOff(t *testing.T) {
 		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(time.UnixMilli(k.LastUsedAt)) > time.Minute {
 			t.Errorf("last used at %d, %v", k.LastUsedAt, err)
 		}
+	})
+}
+
+func TestFailedResetIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
+		tenant, key, hash := fixture(t, store)
+		failures := make(chan error, 100)
+		d.OnReset(func(id.Tenant) error {
+			failures <- nil
+			return errors.New("no Redis")
+		})
+		reset, err := store.RequestQuotaReset(t.Context(), tenant.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, later, err := store.RevokeKey(t.Context(), key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the later change is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
+		for range 3 { // it has been tried again, and the gateway has reported since
+			<-failures
+		}
+		if applied(t, store, reset) || !applied(t, store, reset-1) || d.LiveGateways() != 1 {
+			t.Errorf("the reset is confirmed: %t, what was before: %t", applied(t, store, reset), applied(t, store, reset-1))
+		}
+		if n := strings.Count(d.log.String(), "cannot be reset"); n != 1 {
+			t.Errorf("the failure was logged %d times, want once:\n%s", n, d.log)
+		}
+		d.OnReset(func(id.Tenant) error { return nil })
+		confirm(t, store, later, nil)
 	})
 }
 

@@ -24,6 +24,10 @@ type follower struct {
 	loaded     bool // from the database, not from a snapshot
 	last       keystore.Change
 	uuid       string
+	resets     []id.Tenant     // quotas that are still to be reset…
+	held       keystore.Change // …and the event before the first such reset: nothing later is confirmed
+	heldUUID   string
+	complained bool            // of a reset that failed
 	told       keystore.Change // the last heartbeat's
 	toldAt     time.Time
 	healthy    bool
@@ -100,16 +104,17 @@ func (d *Directory) sync(ctx context.Context) error {
 			break
 		}
 	}
-	if f.told == f.last && begun.Sub(f.toldAt) < pollEvery-50*time.Millisecond {
+	confirmed, uuid := d.confirmable()
+	if f.told == confirmed && begun.Sub(f.toldAt) < pollEvery-50*time.Millisecond {
 		return nil
 	}
-	live, err := d.store.Heartbeat(ctx, d.self, f.last, f.uuid)
+	live, err := d.store.Heartbeat(ctx, d.self, confirmed, uuid)
 	if err != nil {
 		f.registered = !errors.Is(err, keystore.ErrNotFound) && f.registered
 		f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
 		return err
 	}
-	f.told, f.toldAt = f.last, begun
+	f.told, f.toldAt = confirmed, begun
 	d.live.Store(int64(max(live, 1)))
 	d.seen.Store(begun.UnixMilli())
 	return nil
@@ -146,7 +151,7 @@ func (d *Directory) load(ctx context.Context) error {
 	d.state.Store(next)
 	d.write.Unlock()
 	f := &d.follower
-	f.loaded, f.last, f.uuid, f.toldAt = true, last, uuid, time.Time{}
+	f.loaded, f.last, f.uuid, f.resets, f.toldAt = true, last, uuid, nil, time.Time{}
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
 	d.snapshot.invalidate()
@@ -172,15 +177,37 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	for _, e := range events {
-		if hook := d.onReset.Load(); e.Kind == keystore.QuotaReset && hook != nil {
-			(*hook)(e.Tenant)
+		if e.Kind == keystore.QuotaReset {
+			if len(f.resets) == 0 {
+				f.held, f.heldUUID = f.last, f.uuid
+			}
+			f.resets = append(f.resets, e.Tenant)
 		}
+		f.last, f.uuid = e.ID, e.UUID
 	}
-	newest := events[len(events)-1]
-	f.last, f.uuid = newest.ID, newest.UUID
 	d.metrics.events.Add(float64(len(events)))
 	d.record(&c)
 	return len(events), nil
+}
+
+// confirmable carries out the resets that are left, and returns the last event for which everything is done, with its UUID.
+func (d *Directory) confirmable() (keystore.Change, string) {
+	f := &d.follower
+	for hook := d.onReset.Load(); len(f.resets) > 0; f.resets = f.resets[1:] {
+		if hook == nil {
+			continue
+		}
+		if err := (*hook)(f.resets[0]); err != nil {
+			if !f.complained {
+				d.cfg.Log.Warn("directory: a tenant's quota cannot be reset; no change is confirmed until it is", "tenant", f.resets[0],
+					"err", err)
+			}
+			f.complained = true
+			return f.held, f.heldUUID
+		}
+	}
+	f.complained = false
+	return f.last, f.uuid
 }
 
 // setBan applies what the database says of a ban; one imposed here that it does not know yet still holds. The caller holds

@@ -87,7 +87,8 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		defer cancel()
 		err = errors.Join(err, limits.Close(settle))
 	}()
-	keys.OnReset(func(t id.Tenant) { reset(ctx, limits, t, log) })
+	// Each gateway does so, because each may bring back the day's use that it remembers until it has forgotten it.
+	keys.OnReset(func(t id.Tenant) error { return limits.Reset(ctx, t) })
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
 	admin.SetReady(func() []service.Problem {
 		found := problems(keys)
@@ -175,14 +176,6 @@ func openLimits(ctx context.Context, cfg limitstore.Config) (*limitstore.Limiter
 
 // retryEvery is how often a database that was not ready is asked again.
 const retryEvery = 500 * time.Millisecond
-
-// reset applies an operator's reset. Every gateway does so, because each may bring back the day's use that it remembers
-// until it has forgotten it.
-func reset(ctx context.Context, limits *limitstore.Limiter, t id.Tenant, log *slog.Logger) {
-	if err := limits.Reset(ctx, t); err != nil {
-		log.Error("a tenant's quotas could not be reset", "tenant", t.String(), "error", err.Error())
-	}
-}
 
 // saver lets quotas without Redis survive a restart in the database.
 type saver struct{ store *keystore.Store }
