@@ -1,0 +1,271 @@
+package e2e_test
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/lib/pq" // for seed
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+const megabyte = 1 << 20
+
+// What a gateway with a million keys may need.
+const (
+	massLoadMax     = 2 * time.Minute  // by the clock, which is also that of whatever else the machine does
+	massLoadCPUMax  = 10 * time.Second // of a processor
+	massResidentMax = 256 * megabyte
+	bogusGrowthMax  = 10 * megabyte
+	// The gateway's own reading of the database: its tail, its heartbeat and its usage statistics.
+	idleTransactionsMax = 20 // a second
+)
+
+// inRAM is the memory of a process that is in RAM, in bytes.
+func inRAM(t testing.TB, p *fleet.Program) int64 {
+	t.Helper()
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// processorTime is what a process has used, of all processors.
+func processorTime(t testing.TB, p *fleet.Program) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ") // proc(5): the 14th and 15th field are utime and stime
+	var ticks int64
+	for _, field := range strings.Fields(rest)[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * (time.Second / 100) // Linux counts in hundredths everywhere
+}
+
+// bogusToken is well formed, and nobody's.
+func bogusToken(t testing.TB) string {
+	t.Helper()
+	token, err := apikey.Mint(apikey.Live, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// misspell makes a token's checksum wrong.
+func misspell(token string) string {
+	last := byte('0')
+	if token[len(token)-1] == last {
+		last = '1'
+	}
+	return token[:len(token)-1] + string(last)
+}
+
+// flood sends n requests, pipelined, over a few connections, and returns how many answers had each status.
+func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]int {
+	t.Helper()
+	const connections, depth = 8, 50
+	statuses := map[int]int{}
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for range connections {
+		workers.Go(func() {
+			c := newClient(p)
+			defer c.close()
+			seen := map[int]int{}
+			for range n / connections / depth {
+				var batch strings.Builder
+				for range depth {
+					batch.WriteString("GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token() + "\r\n\r\n")
+				}
+				if err := c.write(batch.String()); err != nil {
+					t.Error(err)
+					return
+				}
+				for range depth {
+					a, err := c.read()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					seen[a.status]++
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for status, count := range seen {
+				statuses[status] += count
+			}
+		})
+	}
+	workers.Wait()
+	return statuses
+}
+
+// sample reads one value, named with its labels, from a program's metrics.
+func sample(t testing.TB, p *fleet.Program, name string) float64 {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(fetch(t, p.Admin+"/metrics"))
+	if found == nil {
+		t.Fatalf("%s has no metric %s", p.ID, name)
+	}
+	value, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// outcomes is how many requests ended in one way.
+func outcomes(t testing.TB, p *fleet.Program, outcome string) int {
+	t.Helper()
+	return int(sample(t, p, `gateway_requests_total{outcome="`+outcome+`"}`))
+}
+
+func fetch(t testing.TB, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// seed fills the tables with massTenants and massKeys. Not with shared/database, which gives up on a long statement.
+func seed(t testing.TB, url string) {
+	t.Helper()
+	db, err := sql.Open("postgres", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	// As evenly spread as real IDs are: gateways rely on it.
+	tenant := func(i int) string {
+		h := sha256.Sum256(fmt.Appendf(nil, "tenant %d", i%massTenants))
+		return id.Tenant(h[:10]).String()
+	}
+	fill(t, db, "tenants", massTenants, func(i int) []any {
+		return []any{tenant(i), tenant(i), "pro", 0, 0, false, 1}
+	})
+	fill(t, db, "tenant_keys", massKeys, func(i int) []any {
+		h := sha256.Sum256(fmt.Appendf(nil, "key %d", i))
+		return []any{id.Key(h[:10]).String(), tenant(i), h[:], "default", "abcd", "live", "pets:read pets:write", "", 1, 0, 0, 0, "", 0}
+	})
+}
+
+// fill copies n rows into a table.
+func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	rows, err := tx.Prepare("COPY " + table + " FROM STDIN")
+	for i := 0; err == nil && i < n; i++ {
+		_, err = rows.Exec(row(i)...)
+	}
+	if err == nil {
+		err = errors.Join(rows.Close(), tx.Commit())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A gateway holds all keys there are, and unknown ones cost neither memory nor a query.
+func TestManyKeysAndUnknownTokens(t *testing.T) {
+	redis, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
+	g := f.AddGateway("GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s")
+	key := f.NewTenant("acme", unlimited...)
+	g.Stop()
+	db := openDatabase(t, f)
+	seed(t, f.Database)
+	transactions := func() (n int) {
+		t.Helper()
+		err := db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+
+	begun := time.Now()
+	g.Launch(t)
+	testkit.Eventually(t, massLoadMax, "the gateway has loaded everything", g.Ready)
+	loaded, rss, cpu := time.Since(begun), inRAM(t, g), processorTime(t, g)
+	if keys := sample(t, g, "gateway_directory_keys"); keys != massKeys+1 {
+		t.Errorf("the gateway holds %v keys, want %d", keys, massKeys+1)
+	}
+	// At work the heap is as large as it gets between two collections.
+	if statuses := flood(t, g, massBogus/10, func() string { return key.Token }); statuses[200] != massBogus/10 {
+		t.Errorf("answers to a known key: %v", statuses)
+	}
+	atWork := inRAM(t, g)
+
+	begun = time.Now()
+	before := transactions()
+	statuses := flood(t, g, massBogus, func() string { return bogusToken(t) })
+	took := time.Since(begun)
+	queries, grown := transactions()-before, inRAM(t, g)-atWork
+	refused := outcomes(t, g, "invalid_api_key") + outcomes(t, g, "too_many_failed_attempts")
+	if statuses[401]+statuses[429] != massBogus || refused != massBogus {
+		t.Errorf("answers to unknown tokens: %v; %d counted as such", statuses, refused)
+	}
+
+	if statuses = flood(t, g, massBogus/10, func() string { return misspell(bogusToken(t)) }); statuses[401] != massBogus/10 {
+		t.Errorf("answers to misspelt tokens: %v", statuses)
+	}
+	lookedUp := outcomes(t, g, "invalid_api_key") + outcomes(t, g, "too_many_failed_attempts") - refused
+	if malformed := outcomes(t, g, "malformed_api_key"); malformed != massBogus/10 || lookedUp != 0 {
+		t.Errorf("of %d misspelt tokens %d were refused unseen, %d looked up", massBogus/10, malformed, lookedUp)
+	}
+	want(t, g, key.Token, 200, "")
+
+	t.Logf("figure: a gateway with %d keys of %d tenants: ready after %v (%v of CPU), resident %d MB, %d MB at work",
+		massKeys+1, massTenants+1, loaded.Round(10*time.Millisecond), cpu, rss/megabyte, atWork/megabyte)
+	t.Logf("figure: %d unknown tokens in %v: %d transactions of the database in that time, memory %+.1f MB; "+
+		"%d misspelt ones: not one looked up", massBogus, took.Round(100*time.Millisecond), queries, float64(grown)/megabyte, massBogus/10)
+	if cpu > massLoadCPUMax || max(rss, atWork) > massResidentMax {
+		t.Errorf("ready after %v of CPU, resident %d MB and %d MB at work; want at most %v and %d MB", cpu, rss/megabyte,
+			atWork/megabyte, massLoadCPUMax, massResidentMax/megabyte)
+	}
+	if allowed := int(took.Seconds()+2) * idleTransactionsMax; queries > allowed || grown > bogusGrowthMax {
+		t.Errorf("unknown tokens: %d transactions, want at most %d; %d MB, want at most %d", queries, allowed, grown/megabyte,
+			bogusGrowthMax/megabyte)
+	}
+}
