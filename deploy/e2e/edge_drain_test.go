@@ -1,0 +1,146 @@
+package e2e_test
+
+import (
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// TestRollingPets restarts each of two pet services in turn, under load through a gateway.
+func TestRollingPets(t *testing.T) {
+	together(t)
+	f := fleet.Start(t, fleet.Spec{})
+	pets := []*fleet.Program{
+		f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay), f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay),
+	}
+	f.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
+	key := f.NewTenant("acme", limitless...)
+	load := startTraffic(key.Token, hostPort(f.Gateways[0].URL))
+	load.more(t, 100)
+	for range edgeRestarts {
+		for _, p := range pets {
+			restart(t, p)
+			load.more(t, 100)
+		}
+	}
+	load.end()
+	load.faultless(t)
+	if n := load.stored(t, f); n != 0 {
+		t.Errorf("%d pets are stored without an answer", n)
+	}
+	t.Logf("figure: %d restarts of two pet services under load: %d of %d requests failed, slowest %v; %d created, each stored once",
+		2*edgeRestarts, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
+}
+
+// limitless are the flags of a tenant whose quotas no test uses up.
+var limitless = []string{"--plan", "enterprise", "--minute", "1000000000", "--day", "1000000000"}
+
+func restart(t *testing.T, p *fleet.Program) {
+	t.Helper()
+	if code := p.Stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM:\n%s", code, p.Stderr)
+	}
+	p.Start(t)
+}
+
+// TestRestartOfTheOnlyPets restarts a pet service that has no other beside it. While there is none requests fail, but
+// nothing is lost that was promised, and nothing doubled.
+func TestRestartOfTheOnlyPets(t *testing.T) {
+	together(t)
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, PetsEnv: []string{"PETSVC_DRAIN_DELAY=0s"}})
+	key := f.NewTenant("acme", limitless...)
+	load := startTraffic(key.Token, hostPort(f.Gateways[0].URL))
+	load.more(t, 100)
+	began := time.Now()
+	restart(t, f.Pets)
+	away := time.Since(began)
+	load.more(t, 100)
+	load.end()
+	if failed := load.total() - load.counts[200] - load.counts[201]; failed != load.counts[502] {
+		t.Errorf("answers by status: %v, want no failure but 502", load.counts)
+	}
+	unanswered := load.stored(t, f)
+	t.Logf("figure: the only pet service away for %v under load: %d of %d requests answered 502; %d created, each stored once, "+
+		"and %d more whose answer was lost", away.Round(time.Millisecond), load.counts[502], load.total(), load.counts[201], unanswered)
+}
+
+// TestDrain stops a gateway and a pet service while a request is in flight that outlasts the listener.
+func TestDrain(t *testing.T) {
+	together(t)
+	f := fleet.Start(t, fleet.Spec{
+		Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay}, PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay},
+	})
+	key := f.NewTenant("acme", limitless...)
+	drain(t, f, "gateway", f.Gateways[0], "gateway_requests_in_flight", key.Token)
+	drain(t, f, "petsvc", f.Pets, "petsvc_busy_connections", key.Token)
+}
+
+func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight, token string) {
+	t.Helper()
+	delay, err := time.ParseDuration(edgeDrainDelay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := petDatabase(t, f).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec(`LOCK TABLE pets IN EXCLUSIVE MODE`); err != nil { // inserts wait, reads do not
+		t.Fatal(err)
+	}
+	held := call(p)
+	defer held.close()
+	began := time.Now()
+	if err := held.send(postPet(token, "slow one of "+name)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, replyWithin, "the request is in flight", func() bool { return metric(t, p, inFlight, "") >= 1 })
+
+	asked := time.Now()
+	p.Signal(syscall.SIGTERM)
+	testkit.Eventually(t, replyWithin, "/readyz fails", func() bool { return !p.Ready() })
+	unready := time.Since(asked)
+	served := 0
+	for ; time.Since(asked) < delay*3/4; served++ {
+		fresh := call(p)
+		if got, err := fresh.do(getPets(token)); err != nil || got.StatusCode != 200 {
+			t.Fatalf("%s: a new connection %v after SIGTERM: %v %v", name, time.Since(asked), got.Response, err)
+		}
+		fresh.close()
+	}
+	testkit.Eventually(t, replyWithin, "the listener is closed", func() bool {
+		conn, err := net.Dial("tcp", held.address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	closed := time.Since(asked)
+	<-time.After(time.Until(began.Add(edgeHeldFor))) // what is shown is that so long a request lives on
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := held.read()
+	took := time.Since(began)
+	if err != nil || got.StatusCode != 201 || !got.Close {
+		t.Errorf("%s: the request in flight: %v %v, want 201 and Connection: close", name, got.Response, err)
+	}
+	if code := p.ExitCode(t); code != 0 {
+		t.Errorf("%s: exit code %d", name, code)
+	}
+	if closed < delay {
+		t.Errorf("%s: the listener closed after %v, before the delay of %v", name, closed, delay)
+	}
+	if !strings.Contains(p.Stderr.String(), `"msg":"draining"`) {
+		t.Errorf("%s: no word of the drain in the log", name)
+	}
+	p.Start(t)
+	t.Logf("figure: %s after SIGTERM: unready in %v, %d new connections served, listener closed after %.1f s, "+
+		"a request of %.1f s completed, exit 0", name, unready.Round(time.Millisecond), served, closed.Seconds(), took.Seconds())
+}

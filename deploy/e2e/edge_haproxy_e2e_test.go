@@ -1,0 +1,149 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// startHAProxy starts the balancer of docs/operations.md, as it stands there but for addresses, before three gateways. It
+// returns where it listens.
+func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```haproxy\n")
+	config, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/operations.md has no haproxy block")
+	}
+	address := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
+	changes := []string{"bind :80", "bind " + address}
+	for n, g := range gateways {
+		_, port, _ := strings.Cut(hostPort(g.Admin), ":")
+		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), hostPort(g.URL)+" check port "+port)
+	}
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(config, changes[i]) {
+			t.Fatalf("the haproxy block of docs/operations.md has no %q", changes[i])
+		}
+	}
+	path := filepath.Join(t.TempDir(), "haproxy.cfg")
+	if err := os.WriteFile(path, []byte(strings.NewReplacer(changes...).Replace(config)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := testkit.Start(t, findHAProxy(t), nil, "-db", "-f", path)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("haproxy said:\n%s%s", p.Stdout, p.Stderr)
+		}
+	})
+	return address
+}
+
+// findHAProxy looks where Debian puts it as well, which is in the PATH of root alone.
+func findHAProxy(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"haproxy", "/usr/sbin/haproxy"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("no haproxy on this machine: run TEST_PROGRAMS=haproxy deploy/services.sh, which installs it")
+	return ""
+}
+
+func awaitBalancer(t *testing.T, address, token string) {
+	t.Helper()
+	c := &caller{address: address}
+	defer c.close()
+	testkit.Eventually(t, replyWithin, "haproxy serves", func() bool {
+		got, err := c.do(getPets(token))
+		return err == nil && got.StatusCode == 200
+	})
+}
+
+// TestRollingGateways restarts each of three gateways behind haproxy in turn, with all settings at their defaults, and then
+// both pet services behind them.
+func TestRollingGateways(t *testing.T) {
+	url, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix})
+	pets := []*fleet.Program{f.AddPets(), f.AddPets()}
+	for range 3 {
+		f.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
+	}
+	key := f.NewTenant("acme", limitless...)
+	address := startHAProxy(t, f.Gateways)
+	awaitBalancer(t, address, key.Token)
+	load := startTraffic(key.Token, address)
+	load.more(t, 500)
+	for _, p := range append(f.Gateways, pets...) {
+		restart(t, p)
+		load.more(t, 500)
+	}
+	load.end()
+	load.faultless(t)
+	if n := load.stored(t, f); n != 0 {
+		t.Errorf("%d pets are stored without an answer", n)
+	}
+	for _, g := range f.Gateways {
+		if n := metric(t, g, "gateway_requests_total", `outcome="ok"`); n == 0 {
+			t.Errorf("%s got nothing after its restart", g.ID)
+		}
+	}
+	t.Logf("figure: rolling restart of three gateways behind haproxy and of two pet services, under load: %d of %d requests failed, "+
+		"slowest %v; %d created, each stored once", len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
+}
+
+// TestForwardedAddress calls keys with an allow-list through haproxy, honestly and with forged fields.
+func TestForwardedAddress(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 3, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
+	free := f.NewTenant("acme", limitless...)
+	office := f.NewKey("acme", "--allow", "127.0.0.2/32")
+	inside := f.NewKey("acme", "--allow", "127.0.0.1/32") // where haproxy is
+	balancer := startHAProxy(t, f.Gateways)
+	awaitBalancer(t, balancer, free.Token)
+	gateway := hostPort(f.Gateways[0].URL)
+	cases := 0
+	want := func(status int, address, from, token string, fields ...string) {
+		t.Helper()
+		cases++
+		c := &caller{address: address, from: from}
+		defer c.close()
+		if got := c.must(t, getPets(token, fields...)); got.StatusCode != status {
+			t.Errorf("from %s with %q: %d %s, want %d", from, fields, got.StatusCode, got.body, status)
+		}
+	}
+	want(200, balancer, "127.0.0.2", office.Token)
+	want(403, balancer, "127.0.0.3", office.Token)
+	for _, forged := range [][]string{
+		{"X-Forwarded-For: 127.0.0.2"},
+		{"X-Forwarded-For: 127.0.0.1"},
+		{"X-Forwarded-For: 127.0.0.2, 127.0.0.1"},
+		{"X-Forwarded-For: ,"},
+		{"X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: 127.0.0.1"},
+		{"X-Real-IP: 127.0.0.2"},
+		{"Forwarded: for=127.0.0.2"},
+		{"Connection: X-Forwarded-For"},
+		{"Connection: close, X-Forwarded-For"},
+	} {
+		for _, key := range []fleet.Key{office, inside} {
+			want(403, balancer, "127.0.0.3", key.Token, forged...)
+			want(403, gateway, "127.0.0.3", key.Token, forged...) // no proxy, so that nothing it says is believed
+		}
+		want(200, balancer, "127.0.0.2", office.Token, forged...)
+	}
+	t.Logf("figure: allow-lists behind haproxy: %d calls with honest and forged addresses, all decided by the true one", cases)
+}

@@ -1,0 +1,237 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// normalRounds are the requests from which a normal p99 is taken.
+const normalRounds = 2000
+
+// slowGoneWithin is how long a client may be slow.
+const slowGoneWithin = 10 * time.Second
+
+// bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle one keeps the
+// 8 kB of stack that its last request needed, and 2 kB besides; for a slow one there is room for what the process itself
+// grows by meanwhile.
+const (
+	bytesPerIdleMax = 12 << 10
+	bytesPerSlowMax = 16 << 10
+)
+
+// TestSlowProcessClients opens slow connections of each kind beside an honest client. Each kind has a gateway of its own, whose
+// memory has not been in use before.
+func TestSlowProcessClients(t *testing.T) {
+	const clients = 800
+	needDescriptors(t, clients+1000)
+	f := fleet.Start(t, fleet.Spec{})
+	key := f.NewTenant("acme", limitless...)
+	upstream := largeUpstream(t)
+	large := "GET /v1/pets HTTP/1.1\r\n" + head(key.Token, nil) + "\r\n"
+	for _, kind := range []struct{ name, begin, drip string }{
+		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
+		{"bodies", "POST /v1/pets HTTP/1.1\r\n" + head(key.Token, []string{"Content-Length: 100000"}) + "\r\n{", "a"},
+		{"readers", strings.Repeat(large, 32), ""},
+	} {
+		gateway := f.AddGateway("GATEWAY_UPSTREAMS="+upstream, "GATEWAY_ACCESS_LOG=false")
+		alone := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
+		before := resident(t, gateway)
+		slow := make([]net.Conn, clients)
+		for i := range slow {
+			slow[i] = dialSlow(t, hostPort(gateway.URL))
+			if _, err := io.WriteString(slow[i], kind.begin); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 99 { // so that they are slow, and not just many at once
+				testkit.Eventually(t, replyWithin, "their arrival", func() bool {
+					return metric(t, gateway, "gateway_connections", "") > float64(i) && metric(t, gateway, "gateway_requests_in_flight", "") == 0
+				})
+			}
+		}
+		came, stop := time.Now(), make(chan struct{})
+		go drip(slow, kind.drip, stop)
+		each := (resident(t, gateway) - before) / clients
+		honest := make(chan []time.Duration, 1)
+		go func() { honest <- askInTurn(t, gateway, key.Token, 1<<30, stop) }()
+		testkit.Eventually(t, slowGoneWithin+replyWithin, "the end of the slow ones", func() bool {
+			return metric(t, gateway, "gateway_connections", "") <= 1
+		})
+		took := time.Since(came)
+		close(stop)
+		served := <-honest
+		for _, conn := range slow {
+			_ = conn.Close()
+		}
+		if took > slowGoneWithin {
+			t.Errorf("slow %s were gone after %v", kind.name, took)
+		}
+		if kind.drip != "" && each > bytesPerSlowMax { // what readers cost are answers
+			t.Errorf("slow %s: %d bytes of resident memory for each", kind.name, each)
+		}
+		t.Logf("figure: %d slow %s at a gateway process: gone %.1f s after the last came; %d bytes of resident memory each; "+
+			"an honest client got %d answers, p99 %v, alone %v", clients, kind.name, took.Seconds(), each, len(served), p99(served), alone)
+	}
+}
+
+// TestIdleProcessConnections keeps connections that asked once.
+func TestIdleProcessConnections(t *testing.T) {
+	const clients = 10_000
+	needDescriptors(t, clients+1000)
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"}})
+	gateway := f.Gateways[0]
+	key := f.NewTenant("acme", limitless...)
+	alone := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
+	before := resident(t, gateway)
+	idle := make([]*caller, clients)
+	for i := range idle {
+		idle[i] = call(gateway)
+		if got := idle[i].must(t, getPets(key.Token)); got.StatusCode != 200 {
+			t.Fatalf("connection %d: %d %s", i, got.StatusCode, got.body)
+		}
+		defer idle[i].close()
+	}
+	each := (resident(t, gateway) - before) / clients
+	beside := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
+	if n := metric(t, gateway, "gateway_connections", ""); n < clients {
+		t.Errorf("the gateway holds %v connections of %d", n, clients)
+	}
+	for _, c := range idle[clients-10:] {
+		conn := c.conn
+		if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 || c.conn != conn {
+			t.Errorf("an idle connection answers %d, the same: %t", got.StatusCode, c.conn == conn)
+		}
+	}
+	if each > bytesPerIdleMax {
+		t.Errorf("%d bytes of resident memory for each idle connection", each)
+	}
+	t.Logf("figure: %d idle connections at a gateway process: %d bytes of resident memory each; p99 beside them %v, alone %v",
+		clients, each, beside, alone)
+}
+
+// largeUpstream answers what askInTurn asks with an empty list, and anything else with more than the kernel takes at once.
+func largeUpstream(t *testing.T) string {
+	t.Helper()
+	large := strings.Repeat(" ", 256<<10) + "[]"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		body := "[]"
+		if r.URL.RawQuery == "" {
+			body = large
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// askInTurn asks n times, or until stopped, and returns how long the answers took.
+func askInTurn(t *testing.T, p *fleet.Program, token string, n int, stop <-chan struct{}) []time.Duration {
+	c := call(p)
+	defer c.close()
+	var took []time.Duration
+	for range n {
+		select {
+		case <-stop:
+			return took
+		default:
+		}
+		began := time.Now()
+		got, err := c.do(getPets(token))
+		if err != nil || got.StatusCode != 200 {
+			t.Errorf("an honest client got %v %v", got.Response, err)
+			return took
+		}
+		took = append(took, time.Since(began))
+	}
+	return took
+}
+
+func p99(took []time.Duration) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100].Round(time.Microsecond)
+}
+
+// resident is the memory of a process when collections free no more: stacks shrink by half with each, and what is free goes
+// back to the kernel in the background.
+func resident(t *testing.T, p *fleet.Program) int64 {
+	t.Helper()
+	look := time.NewTicker(250 * time.Millisecond)
+	defer look.Stop()
+	for last := math.Inf(1); ; {
+		response, err := http.Get(p.Admin + "/debug/pprof/heap?gc=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		<-look.C
+		now := metric(t, p, "process_resident_memory_bytes", "")
+		if now > last*0.99 {
+			return int64(now)
+		}
+		last = now
+	}
+}
+
+// dialSlow connects with a small receive buffer, so that a client that does not read is soon felt.
+func dialSlow(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// drip says a little on every connection, ten times a second, until stopped.
+func drip(conns []net.Conn, what string, stop <-chan struct{}) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			for _, c := range conns {
+				_, _ = io.WriteString(c, what) // to one that is gone, it fails
+			}
+		}
+	}
+}
+
+// needDescriptors makes room for n descriptors, here and in the processes that are started from here.
+func needDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < n {
+		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
+	}
+	// Set even where it is enough: Go raises the soft limit for itself, and gives children the old one unless it was set here.
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
+	}
+}

@@ -1,0 +1,167 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// writeCertificate writes a self-signed certificate for 127.0.0.1 with the given serial number.
+func writeCertificate(t *testing.T, certPath, keyPath string, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{
+		certPath: {Type: "CERTIFICATE", Bytes: cert}, keyPath: {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		var text bytes.Buffer
+		if err := pem.Encode(&text, block); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path, text.String())
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTLS renews the certificate of a running gateway, well and badly.
+func TestTLS(t *testing.T) {
+	together(t)
+	dir := t.TempDir()
+	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writeCertificate(t, certPath, keyPath, 1)
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_TLS_CERT=" + certPath, "GATEWAY_TLS_KEY=" + keyPath}})
+	gateway := f.Gateways[0]
+	key := f.NewTenant("acme", limitless...)
+	client := func(protocols ...string) *caller {
+		c := call(gateway)
+		c.tls = &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}
+		return c
+	}
+	// visit asks on a new connection and returns what was agreed on it.
+	visit := func(protocols ...string) tls.ConnectionState {
+		t.Helper()
+		c := client(protocols...)
+		defer c.close()
+		if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 {
+			t.Fatalf("%d %s", got.StatusCode, got.body)
+		}
+		return c.conn.(*tls.Conn).ConnectionState()
+	}
+	serial := func() int64 { return visit("http/1.1").PeerCertificates[0].SerialNumber.Int64() }
+
+	if agreed := visit("h2", "http/1.1").NegotiatedProtocol; agreed != "http/1.1" {
+		t.Errorf("a client that speaks h2 and http/1.1 is told %q", agreed)
+	}
+	only := client("h2")
+	defer only.close()
+	if only.connect() != nil || only.conn.(*tls.Conn).Handshake() == nil {
+		t.Error("a client that speaks h2 alone is not refused in the handshake")
+	}
+
+	old := client("http/1.1")
+	defer old.close()
+	old.must(t, getPets(key.Token))
+	before := old.conn
+	if n := serial(); n != 1 {
+		t.Fatalf("certificate %d is served, not the first one", n)
+	}
+	writeCertificate(t, certPath, keyPath, 2)
+	began := time.Now()
+	testkit.Eventually(t, replyWithin, "the new certificate", func() bool { return serial() == 2 })
+	took := time.Since(began)
+
+	writeFile(t, certPath, "no certificate")
+	testkit.Eventually(t, replyWithin, "a word of the bad certificate", func() bool {
+		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one still is")
+	})
+	if n := serial(); n != 2 {
+		t.Errorf("certificate %d is served after a bad renewal", n)
+	}
+	if got := old.must(t, getPets(key.Token)); got.StatusCode != 200 || old.conn != before {
+		t.Errorf("the connection from before: %d, the same: %t", got.StatusCode, old.conn == before)
+	}
+	writeCertificate(t, certPath, keyPath, 3)
+	testkit.Eventually(t, replyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
+	t.Logf("figure: a renewed certificate is served after %v without a restart, old connections live on, a bad one changes nothing",
+		took.Round(time.Millisecond))
+}
+
+// TestCheck has both programs look at settings of which nearly all are bad, and at good ones.
+func TestCheck(t *testing.T) {
+	together(t)
+	f := func(program string, good, bad, named []string) {
+		t.Helper()
+		path := testkit.Build(t, "petgate/"+program)
+		p := testkit.Start(t, path, good, "--check")
+		if code := p.ExitCode(t); code != 0 || !strings.Contains(p.Stdout.String(), "good") {
+			t.Errorf("%s --check of good settings: exit code %d\n%s", program, code, p.Stderr)
+		}
+		p = testkit.Start(t, path, bad, "--check")
+		if code := p.ExitCode(t); code != 2 || p.Stdout.String() != "" {
+			t.Errorf("%s --check of bad settings: exit code %d\n%s", program, code, p.Stdout)
+		}
+		for _, name := range named {
+			if !strings.Contains(p.Stderr.String(), name) {
+				t.Errorf("%s --check does not name %s:\n%s", program, name, p.Stderr)
+			}
+		}
+		if strings.Contains(p.Stderr.String(), "hunter2") {
+			t.Errorf("%s --check repeats a password:\n%s", program, p.Stderr)
+		}
+		t.Logf("figure: %s --check names all of %d bad settings at once, exit 2", program, len(named))
+	}
+	f("gateway",
+		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "GATEWAY_UPSTREAMS=unix:/run/pets.sock"},
+		[]string{
+			"DATABASE_URL=mysql://u:hunter2@h/d", "REDIS_URL=http://:hunter2@h", "GATEWAY_LISTEN=nowhere", "GATEWAY_ADMIN_LISTEN=no port",
+			"GATEWAY_UPSTREAMS=ftp://h", "GATEWAY_ENVIRONMENT=moon", "GATEWAY_TRUSTED_PROXIES=everyone", "GATEWAY_TLS_CERT=/nonexistent",
+			"GATEWAY_BAN_AFTER=often", "GATEWAY_DRAIN_DELAY=soon", "GATEWAY_LIMITS_ON_OUTAGE=hope", "GATEWAY_BODY_BYTES_MAX=-1",
+		},
+		[]string{
+			"DATABASE_URL", "REDIS_URL", "--listen", "--admin-listen", "ftp://h", "--environment", "GATEWAY_TRUSTED_PROXIES", "--tls-cert",
+			"GATEWAY_BAN_AFTER", "GATEWAY_DRAIN_DELAY", "GATEWAY_LIMITS_ON_OUTAGE", "BodyBytesMax",
+		})
+	f("petsvc",
+		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "PETSVC_LISTEN=unix:/run/pets.sock"},
+		[]string{
+			"DATABASE_URL=mysql://u:hunter2@h/d", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:", "PETSVC_CONNECTIONS=0",
+			"PETSVC_QUEUE=-1", "PETSVC_DRAIN_DELAY=soon", "PETSVC_LOG_LEVEL=loud",
+		},
+		[]string{
+			"DATABASE_URL", "--listen", "--admin-listen", "--connections", "--queue", "PETSVC_DRAIN_DELAY", "PETSVC_LOG_LEVEL",
+		})
+}

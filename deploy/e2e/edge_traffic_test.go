@@ -1,0 +1,131 @@
+package e2e_test
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// traffic is constant load: workers with a connection each, which GET and POST in turns and give every pet a name of its
+// own.
+type traffic struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	counts  map[int]int     // answers by status; 0 = none
+	wrong   []string        // what was neither 200 to a GET nor 201 to a POST
+	created map[string]bool // names; true = answered 201
+	slowest time.Duration
+}
+
+const (
+	trafficWorkers = 6
+	trafficPace    = 6 * time.Millisecond // of each worker, as far as answers allow
+)
+
+// startTraffic sends load to the addresses, each worker to one of them.
+func startTraffic(token string, addresses ...string) *traffic {
+	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
+	for n := range trafficWorkers {
+		l.done.Go(func() { l.work(n, token, &caller{address: addresses[n%len(addresses)]}) })
+	}
+	return l
+}
+
+func (l *traffic) work(worker int, token string, c *caller) {
+	defer c.close()
+	tick := time.NewTicker(trafficPace)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		name, want, request := "", 200, getPets(token)
+		if n%2 == 0 {
+			name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
+			request = postPet(token, name)
+		}
+		began := time.Now()
+		got, err := c.do(request)
+		l.note(name, want, got, err, time.Since(began))
+	}
+}
+
+func (l *traffic) note(name string, want int, got reply, err error, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	status := 0
+	if err == nil {
+		status = got.StatusCode
+	}
+	l.counts[status]++
+	l.slowest = max(l.slowest, took)
+	if name != "" {
+		l.created[name] = status == 201
+	}
+	if status != want {
+		l.wrong = append(l.wrong, fmt.Sprintf("%d %v %s", status, err, got.body))
+	}
+}
+
+// count returns how many answers with a status there were so far.
+func (l *traffic) count(status int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts[status]
+}
+
+// more waits until n more requests were answered as they should be.
+func (l *traffic) more(t testing.TB, n int) {
+	t.Helper()
+	good := func() int { return l.count(200) + l.count(201) }
+	from := good()
+	testkit.Eventually(t, replyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
+}
+
+// end stops the load; it is over when it returns.
+func (l *traffic) end() {
+	close(l.stop)
+	l.done.Wait()
+}
+
+func (l *traffic) total() (n int) {
+	for count := range maps.Values(l.counts) {
+		n += count
+	}
+	return n
+}
+
+// faultless fails the test for every request that was not answered as it should be.
+func (l *traffic) faultless(t testing.TB) {
+	t.Helper()
+	if len(l.wrong) > 0 {
+		t.Errorf("%d of %d requests failed, the first with %s", len(l.wrong), l.total(), l.wrong[0])
+	}
+}
+
+// stored compares what was answered with what is in the database. It returns how many pets are there whose requests got no
+// 201, as the client cannot know of one whose answer was lost.
+func (l *traffic) stored(t testing.TB, f *fleet.Fleet) (unanswered int) {
+	t.Helper()
+	rows := petRows(t, f)
+	for name, answered := range l.created {
+		switch n := rows[name]; {
+		case n > 1:
+			t.Errorf("%q is stored %d times", name, n)
+		case n == 0 && answered:
+			t.Errorf("%q was answered 201 and is not stored", name)
+		case n == 1 && !answered:
+			unanswered++
+		}
+	}
+	return unanswered
+}
