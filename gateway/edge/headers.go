@@ -94,7 +94,9 @@ func (e *Edge) copyAnswer(x *exchange, h *fasthttp.ResponseHeader) {
 		x.setInt(h, nameRetryAfter, max(a.retryAfter, 1))
 	}
 	if x.rc.IsHead() {
-		h.SetContentLength(int(max(a.length, 0)))
+		if a.length >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).
+			h.SetContentLength(int(a.length))
+		}
 		return
 	}
 	x.rc.Response.SetBody(a.body)

@@ -133,3 +133,23 @@ func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 		t.Errorf("end-to-end fields are lost: %v", got.Fields)
 	}
 }
+
+// A HEAD is told the length that the upstream would have sent, or none.
+func TestLengthOfHead(t *testing.T) {
+	for fields, want := range map[string]string{
+		"Content-Length: 7": "7", "Content-Length: 0": "0", "Transfer-Encoding: chunked": "", "X: y": "",
+	} {
+		r := newRig(t, nil)
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n"+fields+"\r\n\r\n")
+			return err == nil
+		})
+		client := r.dial(t)
+		for range 2 {
+			got := client.ask(t, strings.Replace(rawGet(), "GET", "HEAD", 1))
+			if got.Status != 200 || got.field("content-length") != want || got.field("transfer-encoding") != "" {
+				t.Errorf("%s: got %d %v", fields, got.Status, got.Fields)
+			}
+		}
+	}
+}
