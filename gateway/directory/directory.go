@@ -68,10 +68,11 @@ type Directory struct {
 	store *keystore.Store
 	self  keystore.Registration
 
-	state atomic.Pointer[state]
-	seen  atomic.Int64          // ms: when the last successful contact began; 0: nothing was ever loaded
-	live  atomic.Int64          // gateways alive at the last contact
-	fault atomic.Pointer[error] // why it is not ready; nil: it is
+	state  atomic.Pointer[state]
+	seen   atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
+	maxAge atomic.Int64              // ms, as operators are told of this gateway; 0: none
+	live   atomic.Int64              // gateways alive at the last contact
+	fault  atomic.Pointer[error]     // why it is not ready; nil: it is
 
 	write    sync.Mutex // held to change the state
 	versions uint64
@@ -106,6 +107,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 		banned:  make(chan struct{}, 1),
 	}
 	d.state.Store(newState(&d.versions))
+	d.maxAge.Store(cfg.MaxAge.Milliseconds())
 	d.live.Store(1)
 	d.usage.init()
 	d.snapshot.path, d.snapshot.wanted = cfg.Snapshot, make(chan struct{}, 1)
@@ -133,9 +135,13 @@ func (d *Directory) restore() {
 	d.state.Store(next)
 	settle(next.keys.len, next.tenants.len)
 	d.live.Store(head.live)
-	d.seen.Store(head.seen)
-	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len,
-		"as_of", time.UnixMilli(head.seen).UTC())
+	// The shorter one, until this process has registered: operators are still told of the earlier one's.
+	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
+		d.maxAge.Store(head.maxAge)
+	}
+	seen := time.UnixMilli(head.seen)
+	d.seen.Store(&seen)
+	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "as_of", seen.UTC())
 }
 
 // Lookup finds a key by its token's hash.
@@ -172,21 +178,28 @@ func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limi
 // Fresh reports whether the directory may be relied on at now (ms): something was loaded, and within MaxAge the database was
 // heard of. It is false for good when another process has taken this gateway's ID, because nobody waits for this one then.
 func (d *Directory) Fresh(now int64) bool {
-	seen := d.seen.Load()
-	return seen > 0 && (d.cfg.MaxAge == 0 || now-seen <= d.cfg.MaxAge.Milliseconds())
+	seen, maxAge := d.seen.Load(), d.maxAge.Load()
+	return seen != nil && (maxAge == 0 || d.age(seen, now) <= maxAge)
+}
+
+// age returns how long before now (ms) seen was, in ms; a clock that was set back since makes nothing younger.
+func (d *Directory) age(seen *time.Time, now int64) int64 {
+	return max(now-seen.UnixMilli(), d.cfg.Clock().Sub(*seen).Milliseconds())
 }
 
 // Ready returns nil if the gateway can serve, and else the problem with its cure.
 func (d *Directory) Ready() error {
-	fault := d.fault.Load()
+	fault, seen := d.fault.Load(), d.seen.Load()
 	switch now := d.cfg.Clock().UnixMilli(); {
 	case fault != nil && (errors.Is(*fault, keystore.ErrSchema) || errors.Is(*fault, keystore.ErrDisplaced)):
 		return fmt.Errorf("directory: %w", *fault)
-	case d.seen.Load() == 0 && fault != nil:
+	case seen == nil && fault != nil:
 		return fmt.Errorf("directory: never loaded: %w", *fault)
+	case seen == nil: // for an instant, as the other is about to change too
+		return errors.New("directory: not loaded")
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the database was last heard of %s ago, the maximum is %s",
-			time.Duration(now-d.seen.Load())*time.Millisecond, d.cfg.MaxAge)
+			time.Duration(d.age(seen, now))*time.Millisecond, time.Duration(d.maxAge.Load())*time.Millisecond)
 	}
 	return nil
 }

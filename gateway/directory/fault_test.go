@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +158,46 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	}
 	if left, err := os.ReadDir(path[:strings.LastIndex(path, "/")]); err != nil || len(left) != 0 {
 		t.Errorf("left after signing off: %v, %v", left, err)
+	}
+}
+
+// What operators are told of a gateway's maximal age holds until it has registered with another.
+func TestMaxAgeOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	_, proxied, proxy := behindProxy(t)
+	path := snapshotPath(t)
+	const maxAge = 3 * time.Second
+	d := start(t, proxied, Config{Snapshot: path, MaxAge: maxAge})
+	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	proxy.Kill()
+	d.stop()
+	for _, configured := range []time.Duration{0, time.Hour} {
+		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
+		if now := time.Now(); again.Fresh(now.Add(maxAge).UnixMilli()) {
+			t.Errorf("restarted with a maximal age of %v, it relies on what it read before", configured)
+		}
+		again.stop()
+	}
+	proxy.Restore(t)
+	again := start(t, proxied, Config{Snapshot: path})
+	eventually(t, "it has registered anew", func() bool { return again.Fresh(time.Now().Add(maxAge).UnixMilli()) })
+}
+
+// A clock that is set back must not make old data fresh: by then, operators have been told that this gateway refuses everything.
+func TestClockSetBackMakesNothingFresh(t *testing.T) {
+	t.Parallel()
+	_, proxied, proxy := behindProxy(t)
+	begun := time.Now()
+	var passed atomic.Int64
+	d := start(t, proxied, Config{MaxAge: time.Minute, Clock: func() time.Time { return begun.Add(time.Duration(passed.Load())) }})
+	if !d.Fresh(begun.UnixMilli()) {
+		t.Fatal("not fresh at first")
+	}
+	proxy.Kill()
+	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	passed.Store(int64(2 * time.Minute))
+	if d.Fresh(begun.UnixMilli()) {
+		t.Error("two minutes later by a clock that was set back as long, it is fresh")
 	}
 }
 

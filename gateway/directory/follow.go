@@ -116,7 +116,7 @@ func (d *Directory) sync(ctx context.Context) error {
 	}
 	f.told, f.toldAt = confirmed, begun
 	d.live.Store(int64(max(live, 1)))
-	d.seen.Store(begun.UnixMilli())
+	d.seen.Store(&begun)
 	return nil
 }
 
@@ -128,6 +128,7 @@ func (d *Directory) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.maxAge.Store(d.self.MaxAge.Milliseconds())
 	d.follower.registered = true
 	d.follower.toldAt = time.Time{}
 	d.usage.continueAfter(batch)
@@ -228,7 +229,7 @@ func (d *Directory) report(err error) {
 				"tenants", d.state.Load().tenants.len)
 		}
 	case errors.Is(err, keystore.ErrDisplaced):
-		d.seen.Store(0)
+		d.seen.Store(nil)
 		d.cfg.Log.Error("directory: refusing everything from now on", "err", err)
 	case was == nil || kindOf(*was) != kindOf(err):
 		d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "err", err)

@@ -1,8 +1,6 @@
 package directory
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -25,10 +23,10 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	const age = "Time since the database was last heard of; -1 before anything was loaded."
 	gauge("gateway_directory_age_seconds", age, func() float64 {
 		seen := d.seen.Load()
-		if seen == 0 {
+		if seen == nil {
 			return -1
 		}
-		return (time.Duration(d.cfg.Clock().UnixMilli()-seen) * time.Millisecond).Seconds()
+		return d.cfg.Clock().Sub(*seen).Seconds()
 	})
 	gauge("gateway_directory_live_gateways", "Gateways alive when the database was last heard of.", func() float64 {
 		return float64(d.live.Load())

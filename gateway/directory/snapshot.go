@@ -133,7 +133,11 @@ func (d *Directory) recordHead() {
 }
 
 func (d *Directory) head() head {
-	return head{gateway: d.cfg.GatewayID, seen: d.seen.Load(), live: d.live.Load()}
+	h := head{gateway: d.cfg.GatewayID, live: d.live.Load(), maxAge: d.maxAge.Load()}
+	if seen := d.seen.Load(); seen != nil {
+		h.seen = seen.UnixMilli()
+	}
+	return h
 }
 
 // writeSnapshots takes a snapshot after each load, and once a minute if there were changes.
