@@ -72,8 +72,11 @@ func TestRestartOfTheOnlyPets(t *testing.T) {
 // TestDrain stops a gateway and a pet service while a request is in flight that outlasts the listener.
 func TestDrain(t *testing.T) {
 	together(t)
+	url := testkit.Postgres(t)
 	f := fleet.Start(t, fleet.Spec{
-		Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay}, PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay},
+		Database: url, Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay},
+		// The statement that is held up must not be given up after the usual 5 s.
+		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + url + "&statement_timeout=20000"},
 	})
 	key := f.NewTenant("acme", limitless...)
 	drain(t, f, "gateway", f.Gateways[0], "gateway_requests_in_flight", key.Token)
