@@ -10,27 +10,33 @@ import (
 	"petgate/shared/testkit"
 )
 
-var update = flag.Bool("update", false, "write docs/config.md from the programs' help")
+var update = flag.Bool("update", false, "write docs/config.md and docs/metrics.md from the programs")
 
-const configHead = "# Settings\n\n" +
-	"<!-- Written by `go test ./deploy/docs -update`. -->\n\n" +
+const generated = "<!-- Written by `go test ./deploy/docs -update`. -->\n\n"
+
+const configHead = "# Settings\n\n" + generated +
 	"A flag beats its environment variable, and that beats the default. A value that makes no sense ends a program with exit\n" +
 	"code 2, and every such value is named at once. Secrets have no flag, because flags are seen in `ps`: they come from the\n" +
 	"environment, or from a file (`DATABASE_URL_FILE` names one that holds the URL).\n"
 
 func TestConfig(t *testing.T) {
-	var want strings.Builder
-	want.WriteString(configHead)
+	var text strings.Builder
+	text.WriteString(configHead)
 	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
 		p := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--help")
 		if code := p.ExitCode(t); code != 0 {
 			t.Fatalf("%s --help: exit code %d", program, code)
 		}
-		want.WriteString("\n## " + program + "\n\n```\n" + strings.TrimSpace(p.Stdout.String()) + "\n```\n")
+		text.WriteString("\n## " + program + "\n\n```\n" + strings.TrimSpace(p.Stdout.String()) + "\n```\n")
 	}
-	const path = "../../docs/config.md"
+	want(t, "../../docs/config.md", text.String())
+}
+
+// want compares a document with what it has to be, or writes it.
+func want(t *testing.T, path, text string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(want.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,7 +44,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != want.String() {
-		t.Error("docs/config.md is not what the programs say: run go test ./deploy/docs -update")
+	if string(got) != text {
+		t.Errorf("%s is not what the programs say: run go test ./deploy/docs -update", path)
 	}
 }

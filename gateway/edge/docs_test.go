@@ -1,18 +1,14 @@
 package edge
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
-var update = flag.Bool("update", false, "write docs/refusals.md and docs/metrics.md from the code")
+var update = flag.Bool("update", false, "write docs/refusals.md from the code")
 
 const generated = "<!-- Written by `go test ./gateway/edge -run TestDocs -update`. -->\n"
 
@@ -30,7 +26,6 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	f("../../docs/refusals.md", refusalsDoc())
-	f("../../docs/metrics.md", metricsDoc())
 }
 
 func refusalsDoc() string {
@@ -57,44 +52,3 @@ charged.
 	}
 	return b.String()
 }
-
-func metricsDoc() string {
-	registry := &describing{}
-	newMetrics(registry, &Edge{})
-	slices.Sort(registry.lines)
-	return "# Metrics\n\n" + generated + `
-The admin port serves these under ` + "`/metrics`" + ` in the format of Prometheus. No label names a tenant, a key, a path or an address.
-Outcomes are the codes of [refusals](refusals.md), and ` + "`ok`" + `.
-
-| name | labels | what it is |
-|---|---|---|
-` + strings.Join(registry.lines, "")
-}
-
-// describing is a registry that keeps descriptions only.
-type describing struct{ lines []string }
-
-func (d *describing) Register(c prometheus.Collector) error {
-	found := make(chan *prometheus.Desc, 8)
-	c.Describe(found)
-	close(found)
-	for desc := range found {
-		var name, help, labels string
-		text := []byte(desc.String())
-		_, text, _ = bytes.Cut(text, []byte(`fqName: "`))
-		name, rest, _ := strings.Cut(string(text), `", help: "`)
-		help, rest, _ = strings.Cut(rest, `", `)
-		_, labels, _ = strings.Cut(rest, "variableLabels: {")
-		labels, _, _ = strings.Cut(labels, "}")
-		d.lines = append(d.lines, fmt.Sprintf("| `%s` | %s | %s |\n", name, labels, help))
-	}
-	return nil
-}
-
-func (d *describing) MustRegister(all ...prometheus.Collector) {
-	for _, c := range all {
-		_ = d.Register(c)
-	}
-}
-
-func (d *describing) Unregister(prometheus.Collector) bool { return false }

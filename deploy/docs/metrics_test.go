@@ -1,0 +1,84 @@
+package docs
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/petsvc/pets"
+	"petgate/shared/api"
+	"petgate/shared/core/ban"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/limitstore"
+	"petgate/shared/testkit"
+)
+
+const metricsHead = "# Metrics\n\n" + generated +
+	"The admin ports of gateway and petsvc serve these under `/metrics` in the format of Prometheus, beside the figures of the Go\n" +
+	"runtime and of the process. No label names a tenant, a key, a path or an address. A gateway's outcomes are the codes of\n" +
+	"[refusals](refusals.md), and `ok`; petsvc's are the codes of its [errors](api.md), `ok` and `created`.\n\n" +
+	"| name | labels | what it is |\n|---|---|---|\n"
+
+func TestMetrics(t *testing.T) {
+	db, err := database.OpenOrCreate(t.Context(), testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	found, log := &describing{}, slog.New(slog.DiscardHandler)
+	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
+		t.Fatal(err)
+	}
+	limits, err := limitstore.Open(t.Context(), limitstore.Config{Metrics: found, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limits.Close(t.Context())
+	operations, err := api.Operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := edge.Config{Upstreams: []string{"http://127.0.0.1:1"}, BanRule: ban.Product}
+	if _, err := edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}); err != nil {
+		t.Fatal(err)
+	}
+	service := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})
+	if err := service.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(found.lines)
+	want(t, "../../docs/metrics.md", metricsHead+strings.Join(found.lines, ""))
+}
+
+// describing is a registry that keeps descriptions only.
+type describing struct{ lines []string }
+
+func (d *describing) Register(c prometheus.Collector) error {
+	found := make(chan *prometheus.Desc, 8)
+	c.Describe(found)
+	close(found)
+	for desc := range found {
+		_, rest, _ := strings.Cut(desc.String(), `fqName: "`)
+		name, rest, _ := strings.Cut(rest, `", help: "`)
+		help, rest, _ := strings.Cut(rest, `", `)
+		_, labels, _ := strings.Cut(rest, "variableLabels: {")
+		labels, _, _ = strings.Cut(labels, "}")
+		d.lines = append(d.lines, fmt.Sprintf("| `%s` | %s | %s |\n", name, labels, help))
+	}
+	return nil
+}
+
+func (d *describing) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = d.Register(c) // cannot fail
+	}
+}
+
+func (d *describing) Unregister(prometheus.Collector) bool { return false }
