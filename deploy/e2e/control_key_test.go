@@ -34,6 +34,7 @@ func show[T any](t testing.TB, f *fleet.Fleet, args ...string) (shown T) {
 
 // A key and its successor have one quota, and the old one's answers say until when it is good.
 func TestRotation(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
@@ -120,6 +121,7 @@ func usage(t testing.TB, f *fleet.Fleet, tenant string) map[usageLine]int {
 // What is asked is what is shown, once a gateway has flushed it or ended in order; a killed one takes its last seconds with
 // it, and no more.
 func TestUsageAddsUp(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
@@ -178,6 +180,7 @@ func TestUsageAddsUp(t *testing.T) {
 
 // Who may call where, from where and when.
 func TestWhoMayCall(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},

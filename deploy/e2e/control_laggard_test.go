@@ -40,6 +40,7 @@ func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args 
 
 // A gateway that does not apply a revocation is named, and the one that does refuses. To repeat the command waits anew.
 func TestRevocationWithALaggard(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t),
@@ -83,6 +84,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 
 // With a maximum age, a gateway that cannot be reached fences itself off, and is known to have done so.
 func TestRevocationFencesAPartitionedGateway(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
 	proxy, through := throughProxy(t, f.Database)
@@ -112,6 +114,7 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 
 // A gateway that starts while a revocation commits has registered in time to be waited for, or it loads the revocation.
 func TestRevocationWhileAGatewayStarts(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),

@@ -161,6 +161,7 @@ func (m *media) addFile(where, path string) {
 // says, keeps or passes on holds it or a piece of it. The planted token is let into every medium by a door of its own, in
 // names and IDs that operators and clients choose, and has to be found in all of them.
 func TestTokensDoNotLeak(t *testing.T) {
+	together(t)
 	m := &media{t: t, texts: map[string]string{}}
 	planted := bogusToken(t)
 	secret := secretOf(planted)

@@ -208,6 +208,7 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 
 // A gateway holds all keys there are, and unknown ones cost neither memory nor a query.
 func TestManyKeysAndUnknownTokens(t *testing.T) {
+	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
 	g := f.AddGateway("GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s")

@@ -34,6 +34,7 @@ func wantAllServed(t *testing.T, what string, shots []shot) (served int) {
 // No request is refused or fails because Postgres hangs or is gone, a gateway that is restarted meanwhile serves from its
 // snapshot, and what is changed afterwards arrives.
 func TestPostgresOutage(t *testing.T) {
+	together(t)
 	postgres := testkit.StartPostgres(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{

@@ -7,9 +7,9 @@ import "time"
 // Reduced sizes, for every run.
 const (
 	confirmMedianMax    = time.Second // beside the tests of other packages
-	revocations         = 10
-	revocationsLost     = 3
-	revocationsCut      = 3
+	revocations         = 6
+	revocationsLost     = 2
+	revocationsCut      = 2
 	revocationsStarting = 4
 	outage              = 2 // seconds without a database
 	massTenants         = 2_000
