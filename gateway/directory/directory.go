@@ -208,5 +208,6 @@ func (d *Directory) Ready() error {
 func (d *Directory) LiveGateways() int { return int(d.live.Load()) }
 
 // OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
-// about once a second, and neither the reset nor a later change is confirmed, though later changes are in force.
+// about once a second, and neither the reset nor a later change is confirmed, though later changes are in force. Resets wait for
+// the first OnReset just so.
 func (d *Directory) OnReset(f func(id.Tenant) error) { d.onReset.Store(&f) }

@@ -196,7 +196,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 	f := &d.follower
 	for hook := d.onReset.Load(); len(f.resets) > 0; f.resets = f.resets[1:] {
 		if hook == nil {
-			continue
+			return f.held, f.heldUUID
 		}
 		if err := (*hook)(f.resets[0]); err != nil {
 			if !f.complained {
