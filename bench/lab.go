@@ -2,42 +2,32 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
-
-	"petgate/shared/core/apikey"
-	"petgate/shared/core/plan"
-	"petgate/shared/database"
-	"petgate/shared/keystore"
 )
 
-// keyCount is how many keys, each of a tenant of its own, the load draws from.
-const keyCount = 1000
-
-// lab is what all rows share: the upstream, Redis, the keys and where the programs are.
+// lab is what all rows share: the upstream, the servers, the keys and where the programs are.
 type lab struct {
 	dir          string
 	bin          string
 	upstreamAddr string
 	redisAddr    string
 	redisProcess *process
+	postgres     *postgres
+	databaseURL  string // of the keys
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
-	databaseURL  string
 	smallKeyPath string // one key of a tenant that may make one request a day
 	processes    []*process
 }
 
 func openLab(ctx context.Context, bin string) (l *lab, err error) {
-	dir, err := os.MkdirTemp("", "petgate-bench-")
+	dir, err := os.MkdirTemp("/tmp", "petgate-bench-")
 	if err != nil {
 		return nil, err
 	}
@@ -56,17 +46,17 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if l.redisAddr, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	upstream, err := launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr)
-	if err != nil {
+	if _, err = l.launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr); err != nil {
 		return nil, err
 	}
-	l.processes = append(l.processes, upstream)
 	_, port, _ := net.SplitHostPort(l.redisAddr)
-	l.redisProcess, err = launch(nil, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
+	l.redisProcess, err = l.launch(nil, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
 	if err != nil {
 		return nil, err
 	}
-	l.processes = append(l.processes, l.redisProcess)
+	if l.postgres, err = openPostgres(ctx, l); err != nil {
+		return nil, err
+	}
 	for _, addr := range []string{l.upstreamAddr, l.redisAddr} {
 		if err := awaitListener(ctx, addr); err != nil {
 			return nil, err
@@ -75,8 +65,17 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	return l, l.createKeys(ctx)
 }
 
+// launch starts a program that ends with the lab.
+func (l *lab) launch(env []string, name string, args ...string) (*process, error) {
+	p, err := launch(env, nil, name, args...)
+	if err == nil {
+		l.processes = append(l.processes, p)
+	}
+	return p, err
+}
+
 func (l *lab) close() {
-	for _, p := range l.processes {
+	for _, p := range slices.Backward(l.processes) {
 		p.stop()
 	}
 	_ = os.RemoveAll(l.dir)
@@ -84,136 +83,112 @@ func (l *lab) close() {
 
 func (l *lab) binary(name string) string { return filepath.Join(l.bin, name) }
 
-// createKeys fills the key tables with tenants whose limits no run reaches, and one that is refused from its second
-// request on.
-func (l *lab) createKeys(ctx context.Context) error {
-	db, err := database.OpenOrCreate(ctx, l.databaseURL)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
-		return err
-	}
-	store := keystore.New(db, time.Now, rand.Reader, "bench")
-	var tokens []string
-	for i := range keyCount {
-		token, err := newKey(ctx, store, fmt.Sprintf("tenant-%d", i), plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax})
-		if err != nil {
-			return err
-		}
-		tokens = append(tokens, token)
-	}
-	small, err := newKey(ctx, store, "small", plan.Limits{Minute: 1, Day: 1})
-	if err != nil {
-		return err
-	}
-	keys := strings.Join(tokens, "\n") + "\n"
-	return errors.Join(
-		os.WriteFile(l.keysPath, []byte(keys), 0o600),
-		os.WriteFile(l.keyMapPath, []byte(strings.ReplaceAll(keys, "\n", " 1\n")), 0o600),
-		os.WriteFile(l.smallKeyPath, []byte(small+"\n"), 0o600),
-	)
+// site is a system that runs: it stays up for all of its runs, and idles while others are measured.
+type site struct {
+	system
+	listen  string
+	process *process // whose work is the system's
 }
 
-func newKey(ctx context.Context, store *keystore.Store, name string, limits plan.Limits) (token string, err error) {
-	tenant, _, err := store.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "enterprise", Override: limits})
-	if err != nil {
-		return "", err
-	}
-	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{
-		Tenant: tenant.ID, Name: "bench", Environment: apikey.Live, Scopes: apikey.AllScopes,
-	})
-	return token, err
-}
-
-// measure starts a system, warms it up, loads it once and stops it.
-func (l *lab) measure(ctx context.Context, s system, connections int, duration time.Duration) (Run, error) {
-	return l.load(ctx, s, connections, duration, l.keysPath)
-}
-
-// load is measure with the keys of one file; without a file the requests carry no key.
-func (l *lab) load(ctx context.Context, s system, connections int, duration time.Duration, keysPath string) (Run, error) {
+// open starts a system and warms it up.
+func (l *lab) open(ctx context.Context, s system) (*site, error) {
 	listen, err := freeAddress()
 	if err != nil {
-		return Run{}, err
+		return nil, err
 	}
-	processes, err := s.start(l, listen)
+	p, err := s.start(l, listen)
 	if err != nil {
-		return Run{}, err
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	defer func() {
-		for _, p := range processes {
-			p.stop()
-		}
-	}()
+	o := &site{system: s, listen: listen, process: p}
 	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := awaitListener(ready, listen); err != nil {
-		return Run{}, fmt.Errorf("%w\n%s", err, processes[0].log)
+		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
-	if _, err := l.wrk(ctx, listen, connections, time.Second, keysPath); err != nil {
-		return Run{}, err
+	if _, err := wrk(ctx, listen, 32, time.Second, l.keysPath); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
+	return o, nil
+}
 
-	gatewayBefore, redisBefore := total(processes), l.redisProcess.cpu()
+func (l *lab) openAll(ctx context.Context, systems []system) (sites []*site, err error) {
+	for _, s := range systems {
+		o, err := l.open(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		sites = append(sites, o)
+	}
+	return sites, nil
+}
+
+// Run is one system under one load for one duration.
+type Run struct {
+	Section       string
+	System        string
+	Round         int
+	Connections   int
+	Requests      int64
+	PerSecond     float64
+	Percentiles   []int64 `json:",omitempty"` // of latency, in µs
+	GatewayMicros float64 // processor time of the gateway per request
+	RedisMicros   float64 // and of Redis
+	RedisCalls    float64 // per request
+	ResidentMB    float64
+	Refused       int64 // answers other than 2xx and 3xx
+}
+
+// micros is the processor time of a request, wherever it was spent.
+func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
+
+// run loads sites of one system at the same time, each with as many connections.
+func (l *lab) run(ctx context.Context, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
+	cpu := func() (sum time.Duration) {
+		for _, o := range sites {
+			sum += o.process.cpu()
+		}
+		return sum
+	}
+	gatewayBefore, redisBefore := cpu(), l.redisProcess.cpu()
 	callsBefore, err := redisCalls(l.redisAddr)
 	if err != nil {
 		return Run{}, err
 	}
-	w, err := l.wrk(ctx, listen, connections, duration, keysPath)
-	if err != nil {
-		return Run{}, err
+	type outcome struct {
+		summary
+		err error
 	}
-	gateway, redis := total(processes)-gatewayBefore, l.redisProcess.cpu()-redisBefore
+	outcomes := make(chan outcome)
+	for _, o := range sites {
+		go func() {
+			s, err := wrk(ctx, o.listen, connections, duration, keysPath)
+			outcomes <- outcome{s, err}
+		}()
+	}
+	run := Run{System: sites[0].name, Connections: connections}
+	for range sites {
+		o := <-outcomes
+		err = errors.Join(err, o.err)
+		run.Requests += o.Requests
+		run.PerSecond += o.perSecond()
+		run.Percentiles, run.Refused = o.Percentiles, run.Refused+o.Non2xx
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("%s: %w", run.System, err)
+	}
+	gateway, redis := cpu()-gatewayBefore, l.redisProcess.cpu()-redisBefore
 	calls, err := redisCalls(l.redisAddr)
 	if err != nil {
 		return Run{}, err
 	}
-	n := float64(w.Requests)
-	run := Run{
-		System: s.name, Connections: connections, Requests: w.Requests,
-		PerSecond: n / (float64(w.Micros) / 1e6), P50Micros: w.P50, P99Micros: w.P99,
-		GatewayMicros: float64(gateway.Microseconds()) / n, Refused: w.Non2xx,
-	}
-	if s.redis {
+	n := float64(run.Requests)
+	run.GatewayMicros = float64(gateway.Microseconds()) / n
+	if sites[0].redis {
 		run.RedisMicros, run.RedisCalls = float64(redis.Microseconds())/n, float64(calls-callsBefore)/n
 	}
-	for _, p := range processes {
-		run.ResidentMB += float64(p.resident()) / 1e6
+	for _, o := range sites {
+		run.ResidentMB += float64(o.process.resident()) / 1e6
 	}
 	return run, nil
-}
-
-func total(processes []*process) (sum time.Duration) {
-	for _, p := range processes {
-		sum += p.cpu()
-	}
-	return sum
-}
-
-// summary is what load.lua prints.
-type summary struct {
-	Requests, Micros, P50, P99, Non2xx, Broken int64
-}
-
-func (l *lab) wrk(ctx context.Context, addr string, connections int, duration time.Duration, keysPath string) (summary, error) {
-	cmd := exec.CommandContext(ctx, "wrk", "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%.0fs", duration.Seconds()),
-		"-s", "bench/load.lua", "http://"+addr)
-	if keysPath != "" {
-		cmd.Env = append(os.Environ(), "KEYS="+keysPath)
-	}
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		return summary{}, fmt.Errorf("wrk: %w\n%s", err, text)
-	}
-	_, line, ok := strings.Cut(string(text), "\n{")
-	var s summary
-	if err := json.Unmarshal([]byte("{"+line), &s); !ok || err != nil {
-		return summary{}, fmt.Errorf("wrk printed no summary: %w\n%s", err, text)
-	}
-	if s.Requests == 0 || s.Broken > 0 {
-		return summary{}, fmt.Errorf("%d requests, %d of them broken\n%s", s.Requests, s.Broken, text)
-	}
-	return s, nil
 }

@@ -17,10 +17,10 @@ end
 
 function request() return requests[math.random(#requests)] end
 
+-- The percentiles are those that the plot of latency shows.
 function done(summary, latency, _)
-  local e = summary.errors
-  io.write(string.format(
-    '{"requests":%d,"micros":%d,"p50":%d,"p99":%d,"non2xx":%d,"broken":%d}\n',
-    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), e.status,
-    e.connect + e.read + e.write + e.timeout))
+  local e, at = summary.errors, {}
+  for i, p in ipairs({ 10, 25, 50, 75, 90, 95, 99, 99.9 }) do at[i] = string.format("%d", latency:percentile(p)) end
+  io.write(string.format('{"requests":%d,"micros":%d,"percentiles":[%s],"non2xx":%d,"broken":%d}\n',
+    summary.requests, summary.duration, table.concat(at, ","), e.status, e.connect + e.read + e.write + e.timeout))
 end

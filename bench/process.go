@@ -21,12 +21,12 @@ type process struct {
 	log  *bytes.Buffer
 }
 
-// launch starts a program that ends with this one.
-func launch(env []string, name string, args ...string) (*process, error) {
+// launch starts a program that ends with this one, as owner if that is another user.
+func launch(env []string, owner *syscall.Credential, name string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(name), cmd: exec.Command(name, args...), log: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

@@ -2,9 +2,15 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +39,11 @@ func redisCalls(addr string) (int64, error) {
 	return calls, nil
 }
 
-// redisInfo asks for one section of INFO in Redis's inline protocol.
-func redisInfo(addr, section string) (string, error) {
+// redisInfo asks for one section of INFO.
+func redisInfo(addr, section string) (string, error) { return redisCommand(addr, "INFO", section) }
+
+// redisCommand sends one command whose answer is a string (RESP's bulk string).
+func redisCommand(addr string, args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return "", err
@@ -43,7 +52,11 @@ func redisInfo(addr, section string) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(conn, "INFO %s\r\n", section); err != nil {
+	request := fmt.Sprintf("*%d\r\n", len(args))
+	for _, arg := range args {
+		request += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := io.WriteString(conn, request); err != nil {
 		return "", err
 	}
 	reader := bufio.NewReader(conn)
@@ -53,9 +66,49 @@ func redisInfo(addr, section string) (string, error) {
 	}
 	size, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(head, "$")))
 	if err != nil {
-		return "", fmt.Errorf("answer to INFO: %q", head)
+		return "", fmt.Errorf("answer to %s: %q", args[0], head)
 	}
 	text := make([]byte, size)
 	_, err = io.ReadFull(reader, text)
 	return string(text), err
+}
+
+// tripsMeasured takes redis-benchmark about a second.
+const tripsMeasured = 20_000
+
+// What the gateway's script is asked in a trip: the product's rule and one demand under limits that no run reaches.
+// redis-benchmark's arguments cannot hold zero bytes, so they are made in the script.
+const tripArguments = "local ARGV = { struct.pack('<I4I4I4', 250, 240, 86400000), " +
+	"struct.pack('<I4I4I4I4I4I4I4I4', 1000000000, 1000000000, 1, 0, 0, 0, 0, 0) }\n"
+
+// redisBenchmark takes the time of one connection's trips with the gateway's own script: what Redis's own client, which
+// does nothing else, waits for a decision.
+func redisBenchmark(ctx context.Context, addr string) (Run, error) {
+	script, err := os.ReadFile("shared/limitstore/take.lua")
+	if err != nil {
+		return Run{}, err
+	}
+	sha, err := redisCommand(addr, "SCRIPT", "LOAD", tripArguments+string(script))
+	if err != nil {
+		return Run{}, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	out, err := exec.CommandContext(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", port, "-c", "1", "-n", strconv.Itoa(tripsMeasured),
+		"--csv", "EVALSHA", sha, "1", "bench:{trip}").CombinedOutput()
+	if err != nil {
+		return Run{}, fmt.Errorf("redis-benchmark: %w\n%s", err, out)
+	}
+	// "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+	lines, err := csv.NewReader(strings.NewReader(string(out))).ReadAll()
+	if err != nil || len(lines) != 2 || len(lines[1]) != 8 {
+		return Run{}, fmt.Errorf("redis-benchmark printed no figures: %w\n%s", err, out)
+	}
+	run := Run{System: redisTrip, Connections: 1, Requests: tripsMeasured, Percentiles: make([]int64, len(percentiles))}
+	run.PerSecond, err = strconv.ParseFloat(lines[1][1], 64)
+	for at, column := range map[int]int{p50: 4, p99: 6} {
+		ms, parseErr := strconv.ParseFloat(lines[1][column], 64)
+		err = errors.Join(err, parseErr)
+		run.Percentiles[at] = int64(math.Round(ms * 1000))
+	}
+	return run, err
 }

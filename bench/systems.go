@@ -2,10 +2,10 @@ package main
 
 import (
 	"embed"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"text/template"
 )
 
@@ -15,27 +15,26 @@ var peerFiles embed.FS
 // system is one row of the table, named by what runs.
 type system struct {
 	name  string
-	start func(l *lab, listen string) ([]*process, error) // the processes whose work is the gateway's
-	redis bool                                            // whether it asks Redis
-	keys  bool                                            // whether it looks at keys
+	start func(l *lab, listen string) (*process, error)
+	redis bool // whether it asks Redis
 }
 
 // The rows. The first is what every other one is divided by.
 var systems = []system{
-	{name: "nginx, plain proxy", start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
+	{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
 	{name: "haproxy, plain proxy", start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
 	{name: "fasthttp, plain proxy", start: bare},
-	{name: "Petgate, policy off", start: policyOff, keys: true},
-	{name: "Petgate, quotas in memory", start: petgate(""), keys: true},
-	{name: "Petgate, quotas in Redis", start: petgate("redis"), keys: true, redis: true},
-	{name: "nginx + Lua, shared memory (one node)", start: peer("nginx", "nginx-lua-dict.conf", "-e", "stderr", "-c"), keys: true},
-	{name: "nginx + Lua + Redis", start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), keys: true, redis: true},
-	{name: "haproxy + stick tables (one node)", start: peer("haproxy", "haproxy-policy.cfg", "-db", "-f"), keys: true},
+	{name: policyIsOff, start: policyOff},
+	{name: petgateMemory, start: petgate("memory")},
+	{name: petgateRedis, start: petgate("redis"), redis: true},
+	{name: "nginx + Lua, shared memory (one node)", start: peer("nginx", "nginx-lua-dict.conf", "-e", "stderr", "-c")},
+	{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
+	{name: haproxyTables, start: peer("haproxy", "haproxy-policy.cfg", "-db", "-f")},
 }
 
 // peer starts another program on one of the configurations in peers/.
-func peer(program, config string, args ...string) func(*lab, string) ([]*process, error) {
-	return func(l *lab, listen string) ([]*process, error) {
+func peer(program, config string, args ...string) func(*lab, string) (*process, error) {
+	return func(l *lab, listen string) (*process, error) {
 		text, err := template.ParseFS(peerFiles, "peers/"+config)
 		if err != nil {
 			return nil, err
@@ -56,49 +55,48 @@ func peer(program, config string, args ...string) func(*lab, string) ([]*process
 		}); err != nil {
 			return nil, err
 		}
-		return one(launch(nil, program, append(args, path)...))
+		return l.launch(nil, program, append(args, path)...)
 	}
 }
 
-func bare(l *lab, listen string) ([]*process, error) {
-	return one(launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr))
+func bare(l *lab, listen string) (*process, error) {
+	return l.launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr)
 }
 
 // policyOff is our own edge without directory and quotas: every stage runs, but nothing is looked up and nothing counted.
-func policyOff(l *lab, listen string) ([]*process, error) {
-	return one(launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr))
+func policyOff(l *lab, listen string) (*process, error) {
+	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
 }
 
-// petgate starts the gateway as it is sold, with quotas in Redis or in its own memory.
-func petgate(quotas string) func(*lab, string) ([]*process, error) {
-	return func(l *lab, listen string) ([]*process, error) {
+// petgate starts the gateway as it is sold, with quotas in Redis or in its own memory, and with settings of its own.
+func petgate(quotas string, settings ...string) func(*lab, string) (*process, error) {
+	return func(l *lab, listen string) (*process, error) {
 		admin, err := freeAddress()
 		if err != nil {
 			return nil, err
 		}
-		env := []string{
-			"DATABASE_URL=" + l.databaseURL, "GATEWAY_ID=bench", "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
+		env := append([]string{
+			"DATABASE_URL=" + l.databaseURL, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
 			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=", "GATEWAY_ACCESS_LOG=false",
-		}
+		}, settings...)
 		if quotas == "redis" {
 			env = append(env, "REDIS_URL=redis://"+l.redisAddr)
 		}
-		return one(launch(env, l.binary("gateway")))
+		return l.launch(env, l.binary("gateway"))
 	}
 }
 
-func one(p *process, err error) ([]*process, error) {
+// databaseConnections is how many the pet service and pgbench have.
+const databaseConnections = 8
+
+// petsvc starts the pet service as it is sold.
+func petsvc(l *lab, listen string) (*process, error) {
+	admin, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	return []*process{p}, nil
-}
-
-func find(name string) (system, error) {
-	for _, s := range systems {
-		if s.name == name {
-			return s, nil
-		}
-	}
-	return system{}, fmt.Errorf("no row is named %q", name)
+	return l.launch([]string{
+		"DATABASE_URL=" + l.postgres.url, "PETSVC_LISTEN=" + listen, "PETSVC_ADMIN_LISTEN=" + admin, "PETSVC_ACCESS_LOG=false",
+		"PETSVC_CONNECTIONS=" + strconv.Itoa(databaseConnections),
+	}, l.binary("petsvc"))
 }

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+)
+
+// postgres is a private server with the pets of the demonstration, of which a list of 20 is 1.2 kB.
+type postgres struct {
+	bin  string // where its programs are
+	port string
+	url  string
+}
+
+func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	s := &postgres{bin: bin, port: port, url: "postgres://postgres@" + addr + "/postgres?sslmode=disable"}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(l.dir, "postgres")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	if owner != nil {
+		if err := errors.Join(os.Chown(data, int(owner.Uid), int(owner.Gid)), os.Chmod(l.dir, 0o711)); err != nil {
+			return nil, err
+		}
+	}
+	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-N", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
+	initdb.Dir, initdb.SysProcAttr = "/", &syscall.SysProcAttr{Credential: owner}
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	p, err := launch(nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
+	if err != nil {
+		return nil, err
+	}
+	l.processes = append(l.processes, p)
+	return s, s.seed(ctx)
+}
+
+// seed waits until the server answers, and stores the pets.
+func (s *postgres) seed(ctx context.Context) error {
+	db, err := database.Open(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for late := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err = db.Check(); err == nil || time.Now().After(late) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = pets.Seed(ctx, db)
+	}
+	if err == nil {
+		_, err = db.Exec(`VACUUM ANALYZE pets`)
+	}
+	return err
+}
+
+// listQuery is the pet service's own, with pgbench's variables: it asks for a row more than it shows, to know whether
+// there is a next page.
+const listQuery = "SELECT id, name, category_id, status FROM pets WHERE id > :after ORDER BY id LIMIT :rows;\n"
+
+var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without`)
+
+// pgbench measures how many lists a second the server gives to a client that does nothing with them.
+func (s *postgres) pgbench(ctx context.Context, l *lab, connections int, duration time.Duration) (perSecond float64, err error) {
+	script := filepath.Join(l.dir, "list.sql")
+	if err := os.WriteFile(script, []byte(listQuery), 0o644); err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "pgbench"), "-n", "-M", "prepared", "-h", "127.0.0.1", "-p", s.port,
+		"-U", "postgres", "-c", strconv.Itoa(connections), "-j", "1", "-T", fmt.Sprintf("%.0f", duration.Seconds()), "-f", script,
+		"-D", "after=-9223372036854775808", "-D", "rows=21", "postgres")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("pgbench: %w\n%s", err, out)
+	}
+	match := tps.FindSubmatch(out)
+	if match == nil {
+		return 0, fmt.Errorf("pgbench printed no figure\n%s", out)
+	}
+	return strconv.ParseFloat(string(match[1]), 64)
+}
+
+func postgresBin() (string, error) {
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	if len(dirs) == 0 {
+		return "", errors.New("there is no Postgres: bench/run installs it")
+	}
+	return dirs[len(dirs)-1], nil
+}
+
+// unprivileged is the user that Postgres runs as when root runs this, nil otherwise: it refuses root.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Result is everything one invocation measured; bench/results holds the last full one.
+type Result struct {
+	At       time.Time
+	Machine  map[string]string
+	Rounds   int
+	Duration string
+	Runs     []Run
+}
+
+const resultFile = "runs.json"
+
+func readResult(dir string) (r Result, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, resultFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	return r, err
+}
+
+func (r Result) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644)
+}
+
+// of returns the runs of one row, one a round. With 0 connections it takes whatever the row had.
+func (r Result) of(section, system string, connections int) (runs []Run) {
+	for _, run := range r.Runs {
+		if run.Section == section && run.System == system && (connections == 0 || run.Connections == connections) {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// rows lists the systems of a section in their order.
+func (r Result) rows(section string) (names []string) {
+	for _, run := range r.Runs {
+		if run.Section == section && !slices.Contains(names, run.System) {
+			names = append(names, run.System)
+		}
+	}
+	return names
+}
+
+type spread struct{ min, median, max float64 }
+
+func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
+	slices.Sort(values)
+	return spread{values[0], values[len(values)/2], values[len(values)-1]}
+}
+
+func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f–%.2f)", s.median, s.min, s.max) }
+
+// over is the spread of a figure over rounds.
+func over(runs []Run, figure func(Run) float64) spread {
+	values := make([]float64, 0, len(runs))
+	for _, run := range runs {
+		values = append(values, figure(run))
+	}
+	return spreadOf(values)
+}
+
+// ratio is the spread of one row's figure divided by another's of the same round.
+func ratio(above, below []Run, figure func(Run) float64) spread {
+	var values []float64
+	for _, a := range above {
+		for _, b := range below {
+			if a.Round == b.Round && figure(b) > 0 {
+				values = append(values, figure(a)/figure(b))
+			}
+		}
+	}
+	return spreadOf(values)
+}
+
+func perSecond(r Run) float64   { return r.PerSecond }
+func redisCalled(r Run) float64 { return r.RedisCalls }
+
+func latency(at int) func(Run) float64 {
+	return func(r Run) float64 {
+		if len(r.Percentiles) <= at {
+			return 0
+		}
+		return float64(r.Percentiles[at])
+	}
+}
+
+// machine says on what the figures were taken, and with what.
+func machine() map[string]string {
+	facts := map[string]string{}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		facts["kernel"] = strings.TrimSpace(string(text))
+	}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		_, rest, _ := strings.Cut(string(text), "model name\t: ")
+		facts["cpu"], _, _ = strings.Cut(rest, "\n")
+		facts["cores"] = strconv.Itoa(strings.Count(string(text), "processor\t:"))
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		facts["memory"] = strings.Join(strings.Fields(string(text))[1:3], " ")
+	}
+	for name, command := range map[string][]string{
+		"nginx": {"nginx", "-v"}, "haproxy": {"haproxy", "-v"}, "redis": {"redis-server", "--version"}, "go": {"go", "version"},
+		"wrk": {"wrk", "-v"}, "commit": {"git", "describe", "--tags", "--always", "--dirty"},
+	} {
+		out, _ := exec.Command(command[0], command[1:]...).CombinedOutput() // wrk -v exits with 1
+		facts[name], _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
+	}
+	return facts
+}
+
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
+}

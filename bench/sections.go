@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// section is a part of the figures with rows of its own.
+type section struct {
+	name string
+	open func(ctx context.Context, l *lab, p *program) (turn, error) // starts what takes part
+}
+
+// turn runs every row of a section once.
+type turn func(ctx context.Context) ([]Run, error)
+
+var allSections = []section{{"gateways", gateways}, {"trip", trip}, {"refusals", refusals}, {"pets", petService}, {"scale", scale}}
+
+// Names of rows that figures refer to.
+const (
+	nginxPlain      = "nginx, plain proxy"
+	policyIsOff     = "Petgate, policy off"
+	petgateMemory   = "Petgate, quotas in memory"
+	petgateRedis    = "Petgate, quotas in Redis"
+	nginxLuaRedis   = "nginx + Lua + Redis"
+	haproxyTables   = "haproxy + stick tables (one node)"
+	redisTrip       = "redis-benchmark, the same script"
+	admitted        = "admitted"
+	overQuota       = "over its quota (429), bans off"
+	banned          = "over its quota, then banned (429)"
+	keyless         = "without a key (401)"
+	pgbenchRow      = "pgbench -M prepared, the same query"
+	petsvcRow       = "petsvc"
+	chainRow        = "gateway, petsvc and Postgres"
+	manyConnections = 128
+	someConnections = 32
+)
+
+// gateways is the main table.
+func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
+	sites, err := l.openAll(ctx, p.rows)
+	return func(ctx context.Context) (runs []Run, err error) {
+		for _, connections := range p.connections {
+			for _, o := range sites {
+				run, err := l.run(ctx, connections, p.duration, l.keysPath, o)
+				if err != nil {
+					return nil, err
+				}
+				runs = append(runs, run)
+			}
+		}
+		return runs, nil
+	}, err
+}
+
+// trip is what one question to Redis adds to a lone client's latency, beside what Redis's own benchmark waits for the same script.
+func trip(ctx context.Context, l *lab, p *program) (turn, error) {
+	sites, err := l.openAll(ctx, []system{
+		{name: policyIsOff, start: policyOff},
+		{name: petgateRedis, start: petgate("redis"), redis: true},
+	})
+	return func(ctx context.Context) (runs []Run, err error) {
+		for _, o := range sites {
+			run, err := l.run(ctx, 1, p.duration, l.keysPath, o)
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, run)
+		}
+		run, err := redisBenchmark(ctx, l.redisAddr)
+		return append(runs, run), err
+	}, err
+}
+
+// refusals loads the gateway with requests that it refuses.
+func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
+	strict, err := l.open(ctx, system{start: petgate("redis"), redis: true})
+	if err != nil {
+		return nil, err
+	}
+	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true})
+	return func(ctx context.Context) (runs []Run, err error) {
+		for _, row := range []struct {
+			name string
+			site *site
+			keys string
+		}{
+			{admitted, strict, l.keysPath}, {overQuota, lenient, l.smallKeyPath}, {banned, strict, l.smallKeyPath}, {keyless, strict, ""},
+		} {
+			run, err := l.run(ctx, manyConnections, p.duration, row.keys, row.site)
+			if err != nil {
+				return nil, err
+			}
+			run.System = row.name
+			runs = append(runs, run)
+		}
+		return runs, nil
+	}, err
+}
+
+// petService compares lists over HTTP with what the database gives to its own benchmark over as many connections, and
+// the whole chain with the pet service alone.
+func petService(ctx context.Context, l *lab, p *program) (turn, error) {
+	service, err := l.open(ctx, system{name: petsvcRow, start: petsvc})
+	if err != nil {
+		return nil, err
+	}
+	chain, err := l.open(ctx, system{
+		name: chainRow, start: petgate("redis", "GATEWAY_UPSTREAMS=http://"+service.listen), redis: true,
+	})
+	return func(ctx context.Context) ([]Run, error) {
+		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)
+		if err != nil {
+			return nil, err
+		}
+		alone, err := l.run(ctx, someConnections, p.duration, "", service)
+		if err != nil {
+			return nil, err
+		}
+		whole, err := l.run(ctx, someConnections, p.duration, l.keysPath, chain)
+		return []Run{{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond}, alone, whole}, err
+	}, err
+}
+
+// gatewaysMax is how many gateways are put on one Redis.
+const gatewaysMax = 4
+
+// scale loads one to four gateways on one Redis at the same time.
+func scale(ctx context.Context, l *lab, p *program) (turn, error) {
+	sites := make([]*site, gatewaysMax)
+	for i := range sites {
+		var err error
+		if sites[i], err = l.open(ctx, system{start: petgate("redis"), redis: true}); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) (runs []Run, err error) {
+		for n := 1; n <= len(sites); n++ {
+			run, err := l.run(ctx, someConnections, p.duration, l.keysPath, sites[:n]...)
+			if err != nil {
+				return nil, err
+			}
+			run.System = gatewaysOnOne(n)
+			runs = append(runs, run)
+		}
+		return runs, nil
+	}, nil
+}
+
+func gatewaysOnOne(n int) string {
+	if n == 1 {
+		return "1 gateway"
+	}
+	return fmt.Sprintf("%d gateways", n)
+}
