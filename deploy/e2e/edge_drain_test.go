@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,11 +73,18 @@ func TestRestartOfTheOnlyPets(t *testing.T) {
 // TestDrain stops a gateway and a pet service while a request is in flight that outlasts the listener.
 func TestDrain(t *testing.T) {
 	together(t)
-	url := testkit.Postgres(t)
+	database := testkit.Postgres(t)
+	patient, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := patient.Query()
+	query.Set("statement_timeout", "20000")
+	patient.RawQuery = query.Encode()
 	f := fleet.Start(t, fleet.Spec{
-		Database: url, Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay},
+		Database: database, Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay},
 		// The statement that is held up must not be given up after the usual 5 s.
-		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + url + "&statement_timeout=20000"},
+		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + patient.String()},
 	})
 	key := f.NewTenant("acme", limitless...)
 	drain(t, f, "gateway", f.Gateways[0], "gateway_requests_in_flight", key.Token)

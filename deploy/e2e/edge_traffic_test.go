@@ -127,5 +127,8 @@ func (l *traffic) stored(t testing.TB, f *fleet.Fleet) (unanswered int) {
 			unanswered++
 		}
 	}
+	if t.Failed() {
+		t.FailNow() // a figure would say that each is stored once
+	}
 	return unanswered
 }
