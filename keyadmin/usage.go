@@ -114,7 +114,9 @@ type usageReset struct {
 }
 
 func (usageReset) Help() string {
-	return `Both windows, the minute's and the day's, begin anew. Statistics stay as they are, and so do bans.
+	return `Both windows, the minute's and the day's, begin anew. Statistics stay as they are, and so do bans. The gateways carry it
+out: while Redis does not answer them they go on trying, and nothing is confirmed; with no gateway running, Redis keeps
+what it has counted.
 
 Examples:
 
