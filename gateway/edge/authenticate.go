@@ -32,7 +32,6 @@ func (e *Edge) authenticate(x *exchange) refusal {
 		return refusal{reason: invalidKey, message: "the API key has been replaced by another one"}
 	}
 	x.entry, x.hasKey = entry, true
-	x.verdict = e.quotas.Known(entry.Tenant, entry.Limits)
 	switch {
 	case entry.BannedUntil > x.now:
 		x.bannedUntil = entry.BannedUntil

@@ -125,7 +125,9 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	x := rc.Conn().(*wire).exchange
 	x.rc, x.startedAt, x.now = rc, time.Now(), e.clock().UnixMilli()
 	defer e.finish(x)
-	x.refusal = e.decide(x)
+	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
+		x.verdict = e.quotas.Known(x.entry.Tenant, x.entry.Limits)
+	}
 }
 
 // decide takes a request through the stages, in the order in which they may spend: each relies on what is true after the ones

@@ -125,8 +125,8 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 		return e.describeGuard(x, h)
 	}
 	v := &x.verdict
-	if v.At == 0 {
-		v.At = x.now
+	if v.At == 0 { // a panic came before anything was known
+		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
 	}
 	tight, policy := &v.Day, quota.Day // the one with the fewest remaining; the longer window if they are equal
 	if v.Minute.Remaining() < v.Day.Remaining() {
