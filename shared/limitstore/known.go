@@ -89,22 +89,6 @@ func (k *known) store(a Ask, sentAt, answeredAt int64, v *quota.Verdict, refused
 	k.put(a.Tenant, f)
 }
 
-// refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
-// clock that stepped back ends it.
-func (k *known) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
-	f := k.get(a.Tenant)
-	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
-		return v, false
-	}
-	return f.verdict(now), true
-}
-
-// dayUse is what a demand tells Redis.
-func (k *known) dayUse(t id.Tenant) quota.DayUse {
-	f := k.get(t)
-	return quota.DayUse{Day: f.dayIndex, Used: f.day.Used}
-}
-
 // verdict is what is known of t at now, under these limits: use that has been released since is left out.
 func (k *known) verdict(t id.Tenant, limits plan.Limits, now int64) quota.Verdict {
 	f := k.get(t)
@@ -140,7 +124,18 @@ func (f *figures) limits() plan.Limits {
 // verdict tells of f at now, by the deciding clock.
 func (f *figures) verdict(now int64) quota.Verdict {
 	return quota.Verdict{
-		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day,
-		DayUse: quota.DayUse{Day: f.dayIndex, Used: f.day.Used},
+		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
 	}
 }
+
+// refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
+// clock that stepped back ends it.
+func (f *figures) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
+	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
+		return v, false
+	}
+	return f.verdict(now), true
+}
+
+// dayUse is what a demand tells Redis.
+func (f *figures) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }

@@ -150,7 +150,8 @@ func (n *lane) gather(own *waiter) {
 	clear(n.places)
 	kept := n.batch[:0]
 	for _, w := range n.batch {
-		if v, ok := l.known.refusal(w.ask, nowMs); ok {
+		last := l.known.get(w.ask.Tenant)
+		if v, ok := last.refusal(w.ask, nowMs); ok {
 			w.verdict, w.fate = v, remembered
 			n.release(w, own)
 			continue
@@ -170,7 +171,7 @@ func (n *lane) gather(own *waiter) {
 			place = len(n.demands)
 			n.places[w.ask.Tenant] = place
 			n.demands = append(n.demands, demand{
-				Ask: w.ask, Known: l.known.dayUse(w.ask.Tenant), Spent: l.outage.collect(w.ask.Tenant),
+				Ask: w.ask, Known: last.dayUse(), Spent: l.outage.collect(w.ask.Tenant),
 			})
 			n.taken = append(n.taken, 0)
 		}

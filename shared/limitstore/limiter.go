@@ -121,7 +121,8 @@ func (l *Limiter) Take(a Ask) (quota.Verdict, error) {
 		l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
 		return v, nil
 	}
-	if v, ok := l.known.refusal(a, l.nowMs()); ok {
+	last := l.known.get(a.Tenant)
+	if v, ok := last.refusal(a, l.nowMs()); ok {
 		l.metrics.remembered.Inc()
 		return v, nil
 	}
@@ -138,8 +139,7 @@ func (l *Limiter) Take(a Ask) (quota.Verdict, error) {
 		l.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	last := l.known.verdict(a.Tenant, a.Limits, l.nowMs())
-	v = l.outage.take(a, last, l.config.liveGateways(), fate == unsure)
+	v = l.outage.take(a, l.known.verdict(a.Tenant, a.Limits, l.nowMs()), l.config.liveGateways(), fate == unsure)
 	l.metrics.count(v.Granted, l.metrics.localAdmitted, l.metrics.localRefused)
 	return v, nil
 }
@@ -157,7 +157,8 @@ func (l *Limiter) Peek(ctx context.Context, a Ask) (quota.Verdict, error) {
 	if l.memory != nil {
 		return l.Known(a.Tenant, a.Limits), nil
 	}
-	demands, results := []demand{{Ask: a, Known: l.known.dayUse(a.Tenant)}}, make([]result, 1)
+	last := l.known.get(a.Tenant)
+	demands, results := []demand{{Ask: a, Known: last.dayUse()}}, make([]result, 1)
 	err := l.ask(ctx, a.Tenant, func(ctx context.Context) error { return l.backend.decide(ctx, demands, results) })
 	if err == nil {
 		err = results[0].Err

@@ -175,7 +175,8 @@ func TestOutageBound(t *testing.T) {
 				if down {
 					granted = g.outage.take(a, g.known.verdict(a.Tenant, a.Limits, now), int64(gateways), false).Granted
 				} else {
-					d := demand{Ask: a, Want: 1, Known: g.known.dayUse(a.Tenant), Spent: g.outage.collect(a.Tenant)}
+					last := g.known.get(a.Tenant)
+					d := demand{Ask: a, Want: 1, Known: last.dayUse(), Spent: g.outage.collect(a.Tenant)}
 					v := redis.take(now, &d)
 					g.outage.settle(a.Tenant, d.Spent, decided)
 					g.known.store(a, now, now, &v, v.Granted == 0)
@@ -307,7 +308,8 @@ func TestKnownAfterClockStep(t *testing.T) {
 	v = newKnown(quota.Product).verdict(a.Tenant, a.Limits, after)
 	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
 	k.store(a, after, after, &v, true)
-	if _, ok := k.refusal(a, after+500); !ok {
+	last := k.get(a.Tenant)
+	if _, ok := last.refusal(a, after+500); !ok {
 		t.Error("the refusal after the step is not remembered")
 	}
 	late := v
