@@ -20,6 +20,8 @@ type auditCommand struct {
 
 func (auditCommand) Help() string {
 	return `Every change and who made it, the oldest first: operators through keyadmin, and gateways, which impose bans.
+The actor of an operator's change is keyadmin:NAME, from $SUDO_USER, $USER or $LOGNAME, else from the system's name for
+the user. It tells colleagues apart; it proves nothing.
 
 Examples:
 

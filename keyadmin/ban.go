@@ -32,18 +32,22 @@ func viewBan(b keystore.Ban) banView {
 	}
 }
 
-// ban finds the running ban of a key; the zero value is none.
-func (a *app) ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
-	bans, err := a.store.Bans(ctx)
-	if err != nil {
-		return keystore.Ban{}, err
-	}
-	for _, b := range bans {
-		if b.Key == key && b.Until > a.now() {
-			return b, nil
+// bans finds the running bans.
+func (a *app) bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
+	all, err := a.store.Bans(ctx)
+	running := make(map[id.Key]keystore.Ban, len(all))
+	for _, b := range all {
+		if b.Until > a.now() {
+			running[b.Key] = b
 		}
 	}
-	return keystore.Ban{}, nil
+	return running, err
+}
+
+// ban finds the running ban of a key; the zero value is none.
+func (a *app) ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
+	bans, err := a.bans(ctx)
+	return bans[key], err
 }
 
 type banList struct{}
@@ -145,7 +149,7 @@ func (c *banLift) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if a.asJSON() {
-		if err := a.print(viewKey(k, t.Name, a.now()), table{}); err != nil {
+		if err := a.print(viewKey(k, t.Name, 0, a.now()), table{}); err != nil {
 			return err
 		}
 	}

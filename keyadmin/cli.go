@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -187,12 +189,15 @@ func (a *app) databaseURL() (string, error) {
 	return url, nil
 }
 
-// actor is the name under which changes stand in the audit log.
+// actor is the name under which changes stand in the audit log. Cron and containers often set none of the variables.
 func (a *app) actor() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
 		if user := a.env[name]; user != "" {
 			return "keyadmin:" + user
 		}
 	}
-	return "keyadmin"
+	if user, err := user.Current(); err == nil {
+		return "keyadmin:" + user.Username
+	}
+	return "keyadmin:" + strconv.Itoa(os.Getuid())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -169,6 +170,15 @@ func TestDatabaseErrors(t *testing.T) {
 	}
 }
 
+// Whoever is in the wrong directory is told so.
+func TestMissingRelativeFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	s := newShell(t, "sqlite:var/none.db")
+	s.want(exitFailed, "looked for at "+filepath.Join(dir, "var", "none.db"), "tenant", "list")
+	s.want(exitFailed, "$DATABASE_URL", "tenant", "list")
+}
+
 // Commands refuse to work on tables that are not those they were built for.
 func TestSchema(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -261,6 +271,10 @@ func TestColour(t *testing.T) {
 }
 
 func TestActor(t *testing.T) {
+	system, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env  map[string]string
 		want string
@@ -268,7 +282,7 @@ func TestActor(t *testing.T) {
 		{map[string]string{"SUDO_USER": "anna", "USER": "root"}, "keyadmin:anna"},
 		{map[string]string{"USER": "root"}, "keyadmin:root"},
 		{map[string]string{"LOGNAME": "bert"}, "keyadmin:bert"},
-		{nil, "keyadmin"},
+		{nil, "keyadmin:" + system.Username},
 	} {
 		if got := (&app{env: c.env}).actor(); got != c.want {
 			t.Errorf("actor of %v = %q, want %q", c.env, got, c.want)

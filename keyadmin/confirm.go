@@ -135,7 +135,14 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 		}
 		fmt.Fprintf(&text, "\n  %s, %s, %s", gatewayName(g), state, laggard)
 	}
-	fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", printable(p.laggards[0].ID))
+	// Not for one that has just been seen: whoever forgets a gateway that runs no longer waits for it.
+	for _, g := range p.laggards {
+		if g.Age > staleAfter {
+			fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", printable(g.ID))
+			return text.String()
+		}
+	}
+	text.WriteString("\nWhat has been seen just now needs a moment more: keyadmin gateway list shows when its lag is 0.")
 	return text.String()
 }
 

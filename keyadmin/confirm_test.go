@@ -38,6 +38,7 @@ func TestConfirm(t *testing.T) {
 	type list = []keystore.Gateway
 	const laggard = "may still accept this key"
 	forget := "\nOne that is gone for good must be forgotten: keyadmin gateway forget "
+	const moment = "\nWhat has been seen just now needs a moment more: keyadmin gateway list shows when its lag is 0."
 	for _, c := range []struct {
 		name  string
 		looks looks
@@ -63,6 +64,13 @@ func TestConfirm(t *testing.T) {
 			"done, but confirmed by only 2 of 3 gateways after 5 s:\n  gw-2 (10.0.0.2), last seen 43 s ago, " + laggard + forget + "gw-2",
 		},
 		{
+			"one is stopped and one is late",
+			looks{list{at("gw-1", 6, 87), at("gw-2", 6, 43_000)}},
+			0, exitUnconfirmed,
+			"done, but confirmed by only 0 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 87 ms ago, " + laggard +
+				"\n  gw-2 (10.0.0.2), last seen 43 s ago, " + laggard + forget + "gw-2",
+		},
+		{
 			"one that is silent has applied it",
 			looks{list{at("gw-1", 7, 43_000)}},
 			5 * time.Second, exitDone, "confirmed by 1 of 1 gateways in 0 ms",
@@ -71,7 +79,7 @@ func TestConfirm(t *testing.T) {
 			"one begins meanwhile",
 			looks{list{at("gw-1", 6, 1)}, list{at("gw-1", 7, 1), at("gw-2", 0, 1)}},
 			100 * time.Millisecond, exitUnconfirmed,
-			"done, but confirmed by only 1 of 2 gateways after 100 ms:\n  gw-2 (10.0.0.2), still starting, " + laggard + forget + "gw-2",
+			"done, but confirmed by only 1 of 2 gateways after 100 ms:\n  gw-2 (10.0.0.2), still starting, " + laggard + moment,
 		},
 		{
 			"one signs off meanwhile",
@@ -111,11 +119,11 @@ func TestConfirm(t *testing.T) {
 			"one without an address",
 			looks{list{{ID: "gw-1", Applied: 6, Age: 1000}}},
 			0, exitUnconfirmed,
-			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, last seen 1 s ago, " + laggard + forget + "gw-1",
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1, last seen 1 s ago, " + laggard + moment,
 		},
 		{
 			"hostile names",
-			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07"}}},
+			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07", Age: 4000}}},
 			0, exitUnconfirmed,
 			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), still starting, " + laggard + forget + "gw?[2J",
 		},

@@ -117,7 +117,7 @@ func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 	if err != nil {
 		return e, err
 	}
-	v := viewKey(k, t.Name, a.now())
+	v := viewKey(k, t.Name, ban.Until, a.now())
 	e = explanation{
 		KeyID: v.ID, TenantID: v.TenantID, Tenant: t.Name, Plan: t.Plan, Environment: v.Environment, Scopes: v.Scopes,
 		Allow: v.Allow,

@@ -172,6 +172,8 @@ func TestBan(t *testing.T) {
 		s.keyadmin("ban", "add", key)
 		s.ok("ban", "list")
 		s.ok("ban", "list", "-o", "json")
+		s.ok("key", "list", "acme")
+		s.ok("key", "show", key, "-o", "json")
 		s.ok("ban", "lift", key)
 		s.ok("ban", "lift", key, "-o", "json")
 		s.ok("ban", "list", "-o", "json")

@@ -38,19 +38,21 @@ type keyView struct {
 	RevokedAt   string   `json:"revokedAt,omitempty"`
 	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
 	ReplacedBy  string   `json:"replacedBy,omitempty"`
+	BannedUntil string   `json:"bannedUntil,omitempty"`
 	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
 }
 
-func viewKey(k keystore.Key, tenant string, now int64) keyView {
+// viewKey shows a key that is banned until an instant; 0 is not banned.
+func viewKey(k keystore.Key, tenant string, bannedUntil, now int64) keyView {
 	allow := make([]string, 0, len(k.Allow))
 	for _, block := range k.Allow {
 		allow = append(allow, block.String())
 	}
 	v := keyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: tenant, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, now),
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, bannedUntil, now),
 		CreatedAt: instant(k.CreatedAt), ExpiresAt: instant(k.ExpiresAt), RevokedAt: instant(k.RevokedAt),
-		GraceEndsAt: instant(k.GraceEndsAt), LastUsedAt: instant(k.LastUsedAt),
+		GraceEndsAt: instant(k.GraceEndsAt), BannedUntil: instant(bannedUntil), LastUsedAt: instant(k.LastUsedAt),
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()
@@ -59,7 +61,7 @@ func viewKey(k keystore.Key, tenant string, now int64) keyView {
 }
 
 // keyStatus says in a word or two what becomes of a call with the key. What ended it for good comes first.
-func keyStatus(k keystore.Key, now int64) string {
+func keyStatus(k keystore.Key, bannedUntil, now int64) string {
 	switch {
 	case k.RevokedAt != 0:
 		return "revoked"
@@ -67,6 +69,8 @@ func keyStatus(k keystore.Key, now int64) string {
 		return "rotated"
 	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
 		return "expired"
+	case bannedUntil != 0:
+		return "banned until " + instant(bannedUntil)
 	case k.GraceEndsAt != 0:
 		return "rotating until " + instant(k.GraceEndsAt)
 	}
@@ -163,7 +167,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	view := viewKey(key, t.Name, a.now())
+	view := viewKey(key, t.Name, 0, a.now())
 	view.Token = token
 	a.note("Created %s key %s of tenant %s.", key.Environment, describe(key), t.Name)
 	if err := a.printToken(view); err != nil {
@@ -234,10 +238,14 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	bans, err := a.bans(ctx)
+	if err != nil {
+		return err
+	}
 	views := make([]keyView, 0, len(keys))
 	t := table{head: []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, k := range keys {
-		v := viewKey(k, names[k.Tenant], a.now())
+		v := viewKey(k, names[k.Tenant], bans[k.ID].Until, a.now())
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), v.Status,
@@ -253,7 +261,11 @@ func (a *app) showKey(ctx context.Context, k keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	v := viewKey(k, t.Name, a.now())
+	ban, err := a.ban(ctx, k.ID)
+	if err != nil {
+		return err
+	}
+	v := viewKey(k, t.Name, ban.Until, a.now())
 	return a.print(v, keySheet(v))
 }
 
@@ -308,7 +320,7 @@ func (c *keyRevoke) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if a.asJSON() {
-		if err := a.print(viewKey(revoked, t.Name, a.now()), table{}); err != nil {
+		if err := a.print(viewKey(revoked, t.Name, 0, a.now()), table{}); err != nil {
 			return err
 		}
 	}
@@ -363,7 +375,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	}
 	// Nothing that can fail may come between the new token and its printing.
 	view := rotationView{
-		keyView: viewKey(fresh, t.Name, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
+		keyView: viewKey(fresh, t.Name, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
 		Repeated: token == "",
 	}
 	view.Token = token

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,16 +23,23 @@ func (a *app) open(ctx context.Context) error {
 		return err
 	}
 	if a.db, err = database.Open(ctx, url); err != nil {
-		return explainOpen(err)
+		return explainOpen(url, err)
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
 	return a.store.CheckSchema(ctx)
 }
 
-// explainOpen tells a URL that cannot be used, which is bad usage, from a database that cannot be opened.
-func explainOpen(err error) error {
+// explainOpen tells a URL that cannot be used, which is bad usage, from a database that cannot be opened, and where a file
+// was looked for.
+func explainOpen(url string, err error) error {
 	if errors.Is(err, database.ErrURL) {
 		return usageErrorf("%s", plain(err))
+	}
+	_, path, _ := strings.Cut(url, ":")
+	absolute, absErr := filepath.Abs(path)
+	if errors.Is(err, database.ErrNoFile) && absErr == nil && !filepath.IsAbs(path) {
+		return fmt.Errorf("%w\nIt was looked for at %s, as paths are relative to the current directory. "+
+			"$DATABASE_URL names another database.", err, absolute)
 	}
 	return err
 }

@@ -162,7 +162,7 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err
 }
 
 // RotateKey mints a key that takes the given one's place, with its tenant, name, scopes, allow-list and lifetime. Both are valid
-// until graceEndsAt (ms), then only the new one. Within the grace, to rotate again returns the new key without its token, and
+// until graceEndsAt (ms), then only the new one; without a grace, the given one is revoked. Within the grace, to rotate again returns the new key without its token, and
 // mints no third one.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (fresh Key, token string, c Change, err error) {
 	c, err = s.write(ctx, "rotate key", func(t *tx) error {
@@ -186,6 +186,9 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 		}
 		replaced := old
 		replaced.GraceEndsAt, replaced.ReplacedBy = graceEndsAt, fresh.ID
+		if graceEndsAt <= t.at {
+			replaced.RevokedAt = t.at // which holds at a gateway whose clock is behind, too
+		}
 		return t.changeKey(KeyRotated, old, replaced)
 	})
 	if err != nil {
@@ -196,10 +199,10 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 
 func rotatable(k Key, now, graceEndsAt int64) error {
 	switch {
+	case !k.ReplacedBy.IsZero():
+		return conflict("%s was replaced by %s and has ended; rotate that one", k.ID, k.ReplacedBy)
 	case k.RevokedAt != 0:
 		return conflict("%s was revoked at %s; `keyadmin key create` makes another", k.ID, instant(k.RevokedAt))
-	case !k.ReplacedBy.IsZero():
-		return conflict("%s was replaced by %s and its grace ended at %s; rotate that one", k.ID, k.ReplacedBy, instant(k.GraceEndsAt))
 	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
 		return conflict("%s expired at %s; `keyadmin key create` makes another", k.ID, instant(k.ExpiresAt))
 	case graceEndsAt <= 0:

@@ -344,6 +344,16 @@ func TestRotation(t *testing.T) {
 		c.now = c.now.Add(time.Second)
 		_, _, _, err = s.RotateKey(ctx, short.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, "expired")
+
+		leaked, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID})
+		if fresh, _, _, err = s.RotateKey(ctx, leaked.ID, c.millis()); err != nil {
+			t.Fatal(err)
+		}
+		if was := must[keystore.Key](t)(s.Key(ctx, leaked.ID)); was.RevokedAt != c.millis() {
+			t.Errorf("without a grace, the old key is not revoked: %+v", was)
+		}
+		_, _, _, err = s.RotateKey(ctx, leaked.ID, c.millis())
+		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
 		wantNoSecret(t, s, oldToken, token)
 	})
 }
