@@ -38,8 +38,8 @@ func explainOpen(url string, err error) error {
 	_, path, _ := strings.Cut(url, ":")
 	absolute, absErr := filepath.Abs(path)
 	if errors.Is(err, database.ErrNoFile) && absErr == nil && !filepath.IsAbs(path) {
-		return fmt.Errorf("%w\nIt was looked for at %s, as paths are relative to the current directory. "+
-			"$DATABASE_URL names another database.", err, absolute)
+		return fmt.Errorf("%w\nIt was looked for at %s, as paths are relative to the current directory; "+
+			"$DATABASE_URL names another database", err, absolute)
 	}
 	return err
 }
