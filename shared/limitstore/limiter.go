@@ -152,7 +152,7 @@ func (l *Limiter) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return l.known.verdict(t, limits, l.nowMs())
 }
 
-// Peek asks how a tenant stands and takes nothing. In an outage it tells what was last known.
+// Peek asks how a tenant stands and takes nothing. In an outage it tells what this gateway decides from.
 func (l *Limiter) Peek(ctx context.Context, a Ask) (quota.Verdict, error) {
 	if l.memory != nil {
 		return l.Known(a.Tenant, a.Limits), nil
@@ -168,9 +168,11 @@ func (l *Limiter) Peek(ctx context.Context, a Ask) (quota.Verdict, error) {
 		return results[0].Verdict, nil
 	case l.config.OnOutage == Refuse:
 		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, err)
-	default:
-		return l.known.verdict(a.Tenant, a.Limits, l.nowMs()), nil
 	}
+	if v, ok := last.refusal(a, l.nowMs()); ok {
+		return v, nil
+	}
+	return l.outage.peek(a, l.known.verdict(a.Tenant, a.Limits, l.nowMs()), l.config.liveGateways()), nil
 }
 
 // Reset lets a tenant's quotas start anew, here and in Redis. What other gateways remember they must Forget.

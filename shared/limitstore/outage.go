@@ -62,6 +62,15 @@ func newOutage(memory *memory) *outage {
 // take decides one request. Last is what is known of the tenant; unsure says that a batch with this very request may
 // have been executed.
 func (o *outage) take(a Ask, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
+	return o.decide(a, 1, last, gateways, unsure)
+}
+
+// peek tells what take would decide from.
+func (o *outage) peek(a Ask, last quota.Verdict, gateways int64) quota.Verdict {
+	return o.decide(a, 0, last, gateways, false)
+}
+
+func (o *outage) decide(a Ask, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.memory.clock().UnixMilli()
@@ -71,7 +80,7 @@ func (o *outage) take(a Ask, last quota.Verdict, gateways int64, unsure bool) qu
 	debt.lapse(here)
 	uncharged := debt.uncharged()
 
-	d.Want = 1
+	d.Want = want
 	d.Limits = plan.Limits{
 		Minute: share(a.Limits.Minute, last.Minute.Used, here.Minute.Used-uncharged.Minute, gateways),
 		Day:    share(a.Limits.Day, last.Day.Used, here.Day.Used-uncharged.Day.Used, gateways),

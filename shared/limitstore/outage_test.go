@@ -79,6 +79,10 @@ func TestMergeBack(t *testing.T) {
 			if v.Minute.Limit != 60 || v.Granted == 1 && v.Minute.Remaining() != int64(20-admitted) {
 				t.Fatalf("during the outage, after %d: %+v", admitted, v)
 			}
+			now, err := l.Peek(background, a)
+			if now.Minute != v.Minute || now.Day != v.Day || err != nil {
+				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
+			}
 		}
 		if admitted != 20 {
 			t.Errorf("%d admitted without Redis, want (60-20)/2", admitted)
