@@ -42,6 +42,9 @@ type Config struct {
 	Log          *slog.Logger  // nil: none
 	Metrics      prometheus.Registerer
 	Clock        func() time.Time // nil: the system's
+
+	// LiveChanged is called when the number of live gateways is another one, from Open or Run. Nil: it is not.
+	LiveChanged func(was, is int)
 }
 
 // Entry is what the request path needs to know of a key and its tenant. It is a copy and may be kept; Allow is shared and must
@@ -202,6 +205,17 @@ func (d *Directory) Ready() error {
 			time.Duration(d.age(seen, now))*time.Millisecond, time.Duration(d.maxAge.Load())*time.Millisecond)
 	}
 	return nil
+}
+
+// Behind returns nil if the directory follows the database or is not Ready, and else why the gateway serves what it has loaded
+// before.
+func (d *Directory) Behind() error {
+	fault, seen := d.fault.Load(), d.seen.Load()
+	if fault == nil || seen == nil || d.Ready() != nil {
+		return nil
+	}
+	silence := time.Duration(d.age(seen, d.cfg.Clock().UnixMilli())) * time.Millisecond
+	return fmt.Errorf("not read for %s, and what is loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
 
 // LiveGateways returns how many gateways, this one among them, were alive when the database was last heard of; at least 1.

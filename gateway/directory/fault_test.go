@@ -48,6 +48,7 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	if !d.Fresh(now()) || d.Ready() != nil || d.LiveGateways() != 1 {
 		t.Errorf("a short outage: fresh %t, ready %v", d.Fresh(now()), d.Ready())
 	}
+	eventually(t, "it says that it is behind", func() bool { return d.Behind() != nil })
 	eventually(t, "it is stale past its maximal age", func() bool { return !d.Fresh(now()) })
 	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "stale") {
 		t.Errorf("ready: %v", err)

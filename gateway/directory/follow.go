@@ -115,7 +115,10 @@ func (d *Directory) sync(ctx context.Context) error {
 		return err
 	}
 	f.told, f.toldAt = confirmed, begun
-	d.live.Store(int64(max(live, 1)))
+	live = max(live, 1)
+	if was := int(d.live.Swap(int64(live))); was != live && d.cfg.LiveChanged != nil {
+		d.cfg.LiveChanged(was, live)
+	}
 	d.seen.Store(&begun)
 	return nil
 }

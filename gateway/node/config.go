@@ -108,6 +108,20 @@ func isRedis(text string) bool {
 	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Host != ""
 }
 
+// quotas says where quotas are kept, without the credentials of the URLs.
+func (c *Config) quotas() []string {
+	var places []string
+	for part := range strings.SplitSeq(string(c.RedisURL), ",") {
+		if u, err := url.Parse(strings.TrimSpace(part)); err == nil && isRedis(part) {
+			places = append(places, u.Scheme+"://"+u.Host+u.Path)
+		}
+	}
+	if places == nil {
+		return []string{"memory"}
+	}
+	return places
+}
+
 // id is how this gateway is known to the database and to operators.
 func (c *Config) id() string {
 	host, err := os.Hostname()

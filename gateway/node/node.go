@@ -65,6 +65,11 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	keys, err := directory.Open(ctx, store, directory.Config{
 		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics,
+		LiveChanged: func(was, is int) {
+			if cfg.RedisURL == "" && was == 1 {
+				log.Warn(apart(is))
+			}
+		},
 	})
 	if err != nil {
 		return err
@@ -72,7 +77,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	// Last to end: it takes down the usage of the last requests, and signs off when no key is accepted any more.
 	defer background(log, keys.Run)()
 	admin.SetReady(func() []service.Problem {
-		return append(problems(keys), service.Problem{Name: "quotas", Detail: "the saved quotas are not loaded yet"})
+		return append(cfg.problems(keys), service.Problem{Name: "quotas", Detail: "the saved quotas are not loaded yet"})
 	})
 
 	limits, err := openLimits(ctx, limitstore.Config{
@@ -91,7 +96,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	keys.OnReset(func(t id.Tenant) error { return limits.Reset(ctx, t) })
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
 	admin.SetReady(func() []service.Problem {
-		found := problems(keys)
+		found := cfg.problems(keys)
 		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
 		defer cancel()
 		for _, complaint := range limits.Health(asking) {
@@ -118,7 +123,10 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	return service.Serving{Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log}.Run(ctx)
+	return service.Serving{
+		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
+		Facts: []any{"environment", cfg.Environment, "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
+	}.Run(ctx)
 }
 
 // reachable is where operators elsewhere find a listener: one on all addresses is found by the host's name.
@@ -131,11 +139,23 @@ func reachable(address net.Addr) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-func problems(keys *directory.Directory) []service.Problem {
+func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	if err := keys.Ready(); err != nil {
-		return []service.Problem{{Name: "directory", Detail: err.Error()}}
+		found = append(found, service.Problem{Name: "directory", Detail: err.Error()})
 	}
-	return nil
+	if err := keys.Behind(); err != nil {
+		found = append(found, service.Problem{Name: "database", Detail: err.Error(), Serving: true})
+	}
+	if live := keys.LiveGateways(); c.RedisURL == "" && live > 1 {
+		found = append(found, service.Problem{Name: "quotas", Detail: apart(live), Serving: true})
+	}
+	return found
+}
+
+// apart says what is wrong with several gateways that keep quotas in process.
+func apart(live int) string {
+	return fmt.Sprintf("%d gateways are live and this one keeps quotas in process: a tenant may use its whole limit at each; "+
+		"set REDIS_URL to one Redis for all", live)
 }
 
 // background runs f until the returned function is called, which waits for its end.

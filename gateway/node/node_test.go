@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ const readyWithin = 15 * time.Second
 // running is a gateway in this process.
 type running struct {
 	url, admin string
+	log        testkit.Output
 	stop       context.CancelFunc
 	ended      chan error
 }
@@ -57,7 +59,9 @@ func start(t *testing.T, databaseURL string, change func(*node.Config)) *running
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
-	go func() { r.ended <- node.Run(ctx, cfg, ports, slog.New(slog.DiscardHandler), io.Discard) }()
+	go func() {
+		r.ended <- node.Run(ctx, cfg, ports, service.NewLog(&r.log, slog.LevelInfo, "gateway"), io.Discard)
+	}()
 	t.Cleanup(cancel)
 	return r
 }
@@ -230,6 +234,92 @@ func TestWithRedis(t *testing.T) {
 	})
 	for _, r := range gateways {
 		r.end(t)
+	}
+}
+
+// Gateways that do not know of each other's quotas say so, and go on.
+func TestSeveralGatewaysWithoutRedis(t *testing.T) {
+	url := testkit.SQLite(t)
+	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	first := start(t, url, nil)
+	first.awaitReady(t)
+	if strings.Contains(first.log.String(), "REDIS_URL") {
+		t.Errorf("a lone gateway complains:\n%s", &first.log)
+	}
+	second := start(t, url, func(cfg *node.Config) { cfg.ID = "gw-2" })
+	for _, r := range []*running{first, second} {
+		testkit.Eventually(t, readyWithin, "/readyz and the log name the setting", func() bool {
+			response, body := get(t, r.admin+"/readyz", "")
+			return response.StatusCode == http.StatusOK && strings.Contains(body, "set REDIS_URL") &&
+				strings.Contains(r.log.String(), "set REDIS_URL")
+		})
+	}
+	second.end(t)
+	testkit.Eventually(t, readyWithin, "the first is alone again", func() bool {
+		_, body := get(t, first.admin+"/readyz", "")
+		return !strings.Contains(body, "REDIS_URL")
+	})
+	first.end(t)
+	if n := strings.Count(first.log.String(), "set REDIS_URL"); n != 1 {
+		t.Errorf("%d warnings, want 1:\n%s", n, &first.log)
+	}
+}
+
+func TestDatabaseOutageIsReported(t *testing.T) {
+	direct := testkit.Postgres(t)
+	if err := open(t, direct).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	r := start(t, u.String(), nil)
+	r.awaitReady(t)
+	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"database"`) {
+		t.Errorf("before the outage: %s", body)
+	}
+	proxy.Kill()
+	testkit.Eventually(t, readyWithin, "/readyz names the database and stays 200", func() bool {
+		response, body := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == http.StatusOK && strings.Contains(body, `"database","detail":"not read for `)
+	})
+	proxy.Restore(t)
+	testkit.Eventually(t, readyWithin, "the problem is gone", func() bool {
+		_, body := get(t, r.admin+"/readyz", "")
+		return !strings.Contains(body, `"database"`)
+	})
+	r.end(t)
+}
+
+func TestServingIsLoggedWithItsPlaces(t *testing.T) {
+	url := testkit.SQLite(t)
+	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	for quotas, redisURL := range map[string]string{
+		`["memory"]`:                "",
+		`["redis://127.0.0.1:1/3"]`: "redis://petgate:hunter2@127.0.0.1:1/3",
+	} {
+		r := start(t, url, func(cfg *node.Config) {
+			cfg.RedisURL, cfg.Upstreams = service.Secret(redisURL), []string{"unix:/run/pets.sock"}
+		})
+		testkit.Eventually(t, readyWithin, "it serves", func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
+		for _, want := range []string{
+			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"admin":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
+		} {
+			if !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log lacks %s:\n%s", want, &r.log)
+			}
+		}
+		r.end(t)
+		if strings.Contains(r.log.String(), "hunter2") {
+			t.Errorf("a password is logged:\n%s", &r.log)
+		}
 	}
 }
 

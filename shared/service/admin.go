@@ -31,6 +31,7 @@ type Admin struct {
 	log      *slog.Logger
 	mux      *http.ServeMux
 	server   *http.Server
+	address  string // once started
 	ready    atomic.Pointer[func() []Problem]
 	draining atomic.Bool
 }
@@ -97,6 +98,7 @@ func (a *Admin) drain() { a.draining.Store(true) }
 
 // Start serves ln in the background until Close.
 func (a *Admin) Start(ln net.Listener) {
+	a.address = ln.Addr().String()
 	go func() {
 		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the admin port ended", "error", err.Error())

@@ -78,13 +78,14 @@ type Serving struct {
 	Admin    *Admin // started by the program, so that it is alive before it can serve
 	Settings Settings
 	Log      *slog.Logger
+	Facts    []any // what the log says when it begins to serve, beside the addresses: slog's keys and values
 }
 
 // Run serves until ctx ends, then drains; an error means that it could not serve, or that requests had to be cut off.
 func (s Serving) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Public.Serve(s.Listener) }()
-	s.Log.Info("serving", "version", Version(), "listen", s.Listener.Addr().String())
+	s.Log.With(s.Facts...).Info("serving", "version", Version(), "listen", s.Listener.Addr().String(), "admin", s.Admin.address)
 
 	select {
 	case err := <-ended:
