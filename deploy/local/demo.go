@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -16,9 +15,6 @@ const (
 	demo      = "demo" // the tenant's name, and its key's
 	demoPlan  = "free"
 	tokenPath = "var/demo.token"
-
-	// appliedWithin is how long the gateway may take to know the new key: it looks every 200 ms.
-	appliedWithin = 5 * time.Second
 )
 
 // demoKey is what the user gets to try things with.
@@ -28,8 +24,8 @@ type demoKey struct {
 	limits plan.Limits
 }
 
-// replaceDemoKey revokes the keys of earlier starts, whose tokens lie about in terminals, and returns a new one when the
-// gateway accepts it. Keys of other names are the user's own and stay.
+// replaceDemoKey revokes the keys of earlier starts, whose tokens lie about in terminals, and returns a new one, whose token
+// it writes down. Keys of other names are the user's own and stay.
 func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error) {
 	tenant, err := store.Tenant(ctx, demo)
 	if errors.Is(err, keystore.ErrNotFound) {
@@ -54,34 +50,12 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error)
 			return demoKey{}, err
 		}
 	}
-	_, token, change, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: demo})
+	_, token, _, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: demo})
 	if err != nil {
 		return demoKey{}, err
 	}
 	key := demoKey{token: token, plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	return key, awaitApplied(ctx, store, change)
-}
-
-func awaitApplied(ctx context.Context, store *keystore.Store, change keystore.Change) error {
-	ctx, cancel := context.WithTimeout(ctx, appliedWithin)
-	defer cancel()
-	for {
-		gateways, err := store.Gateways(ctx)
-		if err != nil {
-			return err
-		}
-		// One is enough: others in this database are left over from runs on other ports.
-		for _, g := range gateways {
-			if g.Applied >= change {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the gateway has not taken in the demo key: %w", ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	return key, writeToken(token)
 }
 
 // writeToken puts the token where only the user can read it, whatever was there.

@@ -188,8 +188,16 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
 	}
 
-	// A second run keeps the pets and the quota, and replaces the key.
-	l.start(t)
+	// A second run keeps the pets and the quota, and replaces the key before it answers, welcome or not.
+	l.Process = testkit.Start(t, l.binary, l.env)
+	testkit.Eventually(t, startWithin, "/readyz", func() bool {
+		response, err := http.Get(l.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
 	fresh := l.token(t)
 	if fresh == token {
 		t.Error("the second run kept the demo key")

@@ -112,17 +112,22 @@ func run(ctx context.Context, cfg node.Config, log *slog.Logger, started string)
 	}
 	defer stopPets()
 
+	// Before the gateway answers: whoever finds it ready finds the token that it accepts.
+	key, err := replaceDemoKey(ctx, keystore.New(db, nil, nil, "local"))
+	if err != nil {
+		return err
+	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
 	gateway := make(chan error, 1)
 	go func() { gateway <- node.Run(ctx, cfg, ports, log, accessLog) }()
-	if err := await(ctx, cfg, ports, keystore.New(db, nil, nil, "local"), gateway, started); err != nil {
+	if err := await(ctx, cfg, ports, key, gateway, started); err != nil {
 		return err
 	}
 	return <-gateway
 }
 
 // await makes everything ready for the user and says so; it returns early when ctx or the gateway ends.
-func await(ctx context.Context, cfg node.Config, ports node.Ports, store *keystore.Store, gateway chan error, started string) error {
+func await(ctx context.Context, cfg node.Config, ports node.Ports, key demoKey, gateway chan error, started string) error {
 	building := make(chan error, 1)
 	go func() { building <- buildKeyadmin(ctx) }()
 
@@ -135,15 +140,9 @@ func await(ctx context.Context, cfg node.Config, ports node.Ports, store *keysto
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	key, err := replaceDemoKey(ctx, store)
-	if err == nil {
-		err = <-building
-	}
+	err := <-building
 	if ctx.Err() != nil {
 		return nil
-	}
-	if err == nil {
-		err = writeToken(key.token)
 	}
 	if err != nil {
 		return err
