@@ -18,6 +18,7 @@ type answer struct {
 	length     int64 // of the body, in an answer to HEAD too; -1 = not said
 	isChunked  bool
 	isReusable bool // the connection is good for another exchange
+	isLast     bool // the upstream said that it closes the connection
 }
 
 func (a *answer) reset() {
@@ -140,7 +141,7 @@ func (a *answer) readField(name, value []byte) error {
 			var option []byte
 			switch option, value = nextElement(value); {
 			case equalFold(option, "close"):
-				a.isReusable = false
+				a.isReusable, a.isLast = false, true
 			case len(a.named) == namedMax:
 				return errMalformed
 			case len(option) > 0:

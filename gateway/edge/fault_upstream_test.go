@@ -443,6 +443,30 @@ func TestUpstreamIsEjectedAndRecovers(t *testing.T) {
 	}
 }
 
+// One of two upstreams says that it closes, as one does that is about to end: it is left alone before it does.
+func TestUpstreamThatClosesIsLeftAlone(t *testing.T) {
+	stays := newRawUpstream(t, "tcp", "127.0.0.1:0")
+	leaves := newRawUpstream(t, "tcp", "127.0.0.1:0")
+	leaves.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, _ = io.WriteString(c, says("Connection: close", "Content-Length: 2")+"[]")
+		return false
+	})
+	r := newFaultRig(t, func(s *setup) { s.Upstreams = []string{leaves.URL(), stays.URL()} })
+	client := r.dial(t)
+	testkit.Eventually(t, patience, "an answer of the one that closes", func() bool {
+		client.ask(t, rawGet())
+		return len(leaves.Seen()) > 0
+	})
+	for range 50 {
+		if got := client.ask(t, rawGet()); got.Status != 200 {
+			t.Fatalf("got %d", got.Status)
+		}
+	}
+	if seen := leaves.Seen(); len(seen) > 0 {
+		t.Errorf("the upstream that closes got %d more requests", len(seen))
+	}
+}
+
 // All upstreams are ejected: the gateway goes on trying rather than refusing for good.
 func TestLastUpstreamRecovers(t *testing.T) {
 	r := newFaultRig(t, nil)

@@ -76,6 +76,9 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 	switch end {
 	case answered:
 		u.succeeded()
+		if x.answer.isLast {
+			u.eject()
+		}
 	case failed, late:
 		u.failed()
 	}

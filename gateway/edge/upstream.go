@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Passive health: an upstream that failed so often in a row gets nothing for a while, if another one is there.
+// Passive health: an upstream that failed so often in a row gets nothing for a while, if another one is there. Nor does one
+// that closes a connection behind its answer: it is about to end, and a request that meets its end would be lost.
 const (
 	failuresToEject = 3
 	ejectedFor      = 3 * time.Second
@@ -176,9 +177,11 @@ func (u *upstream) succeeded() {
 func (u *upstream) failed() {
 	if u.failures.Add(1) >= failuresToEject {
 		u.failures.Store(0)
-		u.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
+		u.eject()
 	}
 }
+
+func (u *upstream) eject() { u.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli()) }
 
 // quiet reports whether the connection is open and nothing is there to be read.
 func (l *link) quiet() bool {
