@@ -40,8 +40,8 @@ func (c *config) Problems() []string {
 		db.Close()
 	}
 	complain(errors.Is(err, database.ErrURL), fmt.Sprintf("DATABASE_URL: %v", err))
-	complain(!isAddress(c.Listen), "--listen must be host:port or unix:/path")
-	complain(!isAddress(c.AdminListen), "--admin-listen must be host:port or unix:/path")
+	complain(!isAddress(c.Listen), fmt.Sprintf("--listen: %q must be host:port or unix:/path", c.Listen))
+	complain(!isAddress(c.AdminListen), fmt.Sprintf("--admin-listen: %q must be host:port or unix:/path", c.AdminListen))
 	complain(c.Connections < 1 || c.Connections > 1000, "--connections must be 1 to 1000")
 	complain(c.Queue < 0, "--queue must not be negative")
 	return problems

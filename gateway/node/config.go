@@ -74,8 +74,13 @@ func (c *Config) Problems() []string {
 	complain(c.AuthFailures < 0, "--auth-failures-per-minute must not be negative")
 	complain(c.BanAfter < 0 || c.BanAfter > 65535, "--ban-after must be 0 to 65535")
 	complain(c.BanFor <= 0 || c.BanMax < c.BanFor, "--ban-for must be positive and --ban-max no shorter")
-	complain(!isAddress(c.Listen), "--listen must be host:port")
-	complain(!isAddress(c.AdminListen), "--admin-listen must be host:port")
+	complain(!isAddress(c.Listen), fmt.Sprintf("--listen: %q must be host:port", c.Listen))
+	complain(!isAddress(c.AdminListen), fmt.Sprintf("--admin-listen: %q must be host:port", c.AdminListen))
+	complain(c.UpstreamTimeout <= 0, "--upstream-timeout must be positive")
+	complain(c.ReadTimeout <= 0, "--read-timeout must be positive")
+	complain(c.BodyBytesMax <= 0, "--body-bytes-max must be positive")
+	complain(c.ConcurrencyMax <= 0, "--concurrency-max must be positive")
+	complain(c.ConnectionsMax <= 0, "--connections-max must be positive")
 	db, err := database.Open(context.Background(), string(c.DatabaseURL)) // connects to nothing
 	if err == nil {
 		err = db.Close()
@@ -86,15 +91,21 @@ func (c *Config) Problems() []string {
 	}
 	_, err = apikey.ParseEnvironment(c.Environment)
 	complain(err != nil, fmt.Sprintf("--environment: %v", err))
-	cfg, err := c.edge(time.Now, slog.New(slog.DiscardHandler))
+	cfg, err := c.edge(time.Now, slog.New(slog.DiscardHandler)) // complete but for a certificate that is wrong
 	complain(err != nil, fmt.Sprintf("--tls-cert, --tls-key: %v", err))
-	operations, err := api.Operations()
-	if err == nil {
-		_, err = edge.New(cfg, edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry()})
+	check := func(setting string, cfg edge.Config) {
+		operations, err := api.Operations()
+		if err == nil {
+			_, err = edge.New(cfg, edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry()})
+		}
+		if err != nil {
+			for problem := range strings.SplitSeq(err.Error(), "\n") { // joined errors
+				problems = append(problems, setting+": "+problem)
+			}
+		}
 	}
-	if err != nil {
-		problems = append(problems, strings.Split(err.Error(), "\n")...) // joined errors
-	}
+	check("--upstreams", edge.Config{Upstreams: cfg.Upstreams})
+	check("GATEWAY_UPSTREAM_SECRET", edge.Config{Upstreams: []string{"unix:any"}, UpstreamSecret: cfg.UpstreamSecret})
 	return problems
 }
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +55,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 var secretType = reflect.TypeFor[Secret]()
 
 // Checker is a program's settings: a pointer to a struct with kong's tags, which knows what can be wrong with values that
-// are well formed one by one.
+// are well formed one by one. Problems name settings by their flags, to which Load adds the variables.
 type Checker interface{ Problems() []string }
 
 // Load fills settings from flags, environment and defaults, in this order of precedence. When the program must not go on,
@@ -71,7 +73,7 @@ func Load(settings Checker, program, description string, args []string, stdout, 
 		return 0, true
 	}
 	l.readSecrets()
-	if problems := append(l.problems, settings.Problems()...); len(problems) != 0 {
+	if problems := append(l.problems, l.named(settings.Problems())...); len(problems) != 0 {
 		fmt.Fprintf(stderr, "%s: the settings have %s:\n", program, count(len(problems), "problem"))
 		for _, problem := range problems {
 			fmt.Fprintf(stderr, "  %s\n", problem)
@@ -83,6 +85,28 @@ func Load(settings Checker, program, description string, args []string, stdout, 
 		return 0, true
 	}
 	return 0, false
+}
+
+var flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+
+// named writes every flag in the texts as VARIABLE (--flag).
+func (l *loader) named(texts []string) []string {
+	names := make(map[string]string, len(l.declared))
+	for _, flag := range l.declared {
+		names["--"+flag.Name] = nameOf(flag)
+	}
+	for i, text := range texts {
+		texts[i] = flagName.ReplaceAllStringFunc(text, func(flag string) string { return cmp.Or(names[flag], flag) })
+	}
+	return texts
+}
+
+// nameOf is what a flag and its variable are called in messages.
+func nameOf(flag *kong.Flag) string {
+	if len(flag.Envs) == 0 {
+		return "--" + flag.Name
+	}
+	return flag.Envs[0] + " (--" + flag.Name + ")"
 }
 
 func count(n int, noun string) string {
@@ -222,6 +246,7 @@ func (l *loader) readSecrets() {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				l.problems = append(l.problems, name+"_FILE: "+err.Error())
+				text = []byte(flag.Default) // one problem is enough
 			}
 			value = strings.TrimRight(string(text), "\r\n")
 		case !given:
@@ -254,11 +279,7 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	if err == nil {
 		return nil
 	}
-	name := "--" + c.flag.Name
-	if len(c.flag.Envs) != 0 {
-		name = c.flag.Envs[0] + " (" + name + ")"
-	}
-	problem := fmt.Sprintf("%s: %q: %v", name, cmp.Or(given.String(), "nothing"), err)
+	problem := fmt.Sprintf("%s: %q %s", nameOf(c.flag), cmp.Or(given.String(), "nothing"), misfit(target, err))
 	if !slices.Contains(c.loader.problems, problem) {
 		c.loader.problems = append(c.loader.problems, problem)
 	}
@@ -267,4 +288,21 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	}
 	scan := kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: c.flag.Default})
 	return c.inner.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
+}
+
+// misfit says what a value is not. Not the error's text, unless the type is a program's own: it would name Go's packages.
+func misfit(target reflect.Value, err error) string {
+	switch target.Interface().(type) {
+	case int:
+		return "is no whole number"
+	case bool:
+		return "is neither true nor false"
+	case time.Duration:
+		return "is no duration, such as 500ms, 10s or 1m30s"
+	case slog.Level:
+		return "is no level: use debug, info, warn or error"
+	case []netip.Prefix:
+		return "is no list of CIDR blocks, such as 10.0.0.0/8,fd00::/8"
+	}
+	return "is not accepted: " + err.Error()
 }

@@ -26,6 +26,9 @@ func (s *settings) Problems() []string {
 	if s.After < 0 {
 		problems = append(problems, "--ban-after must not be negative")
 	}
+	if s.Database == "" {
+		problems = append(problems, "TEST_DATABASE is empty")
+	}
 	return problems
 }
 
@@ -68,11 +71,17 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	}
 	for _, want := range []string{
 		"prog: the settings have 9 problems", "--what", "stray", "TEST_BAN_AFTER (--ban-after): \"many\"", "TEST_PROXIES", "nonsense",
-		"TEST_DRAIN_DELAY (--drain-delay): \"soon\"", "TEST_LOG_LEVEL (--log-level)", "--drain-limit must be positive",
+		"TEST_DRAIN_DELAY (--drain-delay): \"soon\"", "TEST_LOG_LEVEL (--log-level)", "TEST_DRAIN_LIMIT (--drain-limit) must be positive",
+		`TEST_BAN_AFTER (--ban-after): "many" is no whole number`, `"soon" is no duration`, `"loud" is no level`, "is no list of CIDR blocks",
 		"set TEST_DATABASE or TEST_DATABASE_FILE", "TEST_DATABASE and TEST_DATABASE_FILE are both set",
 	} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("not named: %s\n%s", want, errs)
+		}
+	}
+	for _, raw := range []string{"netip", "slog", "time:", "strconv"} {
+		if strings.Contains(errs, raw) {
+			t.Errorf("the text of a Go package, %s:\n%s", raw, errs)
 		}
 	}
 	if strings.Contains(errs, "u:pw") {
@@ -91,7 +100,7 @@ func TestSecretFromFile(t *testing.T) {
 		t.Errorf("%q prints as %v: %s", string(s.Database), s.Database, errs)
 	}
 	t.Setenv("TEST_DATABASE_FILE", path+"x")
-	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "TEST_DATABASE_FILE: ") {
+	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "1 problem:\n  TEST_DATABASE_FILE: ") {
 		t.Errorf("a missing file: code %d, %s", code, errs)
 	}
 }
