@@ -16,6 +16,7 @@ func main() {
 		os.Exit(code)
 	}
 	log := service.NewLog(os.Stderr, cfg.LogLevel, "gateway")
+	service.WarnUnknown(log, &node.Config{}, "GATEWAY_", os.Environ())
 	os.Exit(service.Run(log, func(ctx context.Context) error {
 		ports, err := node.Listen(cfg)
 		if err != nil {

@@ -21,6 +21,7 @@ func main() {
 		os.Exit(code)
 	}
 	log := service.NewLog(os.Stderr, c.LogLevel, "petsvc")
+	service.WarnUnknown(log, &config{}, "PETSVC_", os.Environ())
 	os.Exit(service.Run(log, func(ctx context.Context) error { return run(ctx, c, log) }))
 }
 

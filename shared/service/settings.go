@@ -145,6 +145,30 @@ func Describe(settings Checker) ([]Setting, error) {
 	return described, nil
 }
 
+// WarnUnknown logs the variables of environ that begin with a program's prefix and are none of its settings, which are
+// misspelt ones, most likely. Not a problem of the settings: Kubernetes gives a container variables for every service, and
+// those of one named gateway begin with GATEWAY_.
+func WarnUnknown(log *slog.Logger, settings Checker, prefix string, environ []string) {
+	described, err := Describe(settings)
+	if err != nil {
+		panic("bug: settings: " + err.Error())
+	}
+	known := make(map[string]bool, 2*len(described))
+	for _, s := range described {
+		known[s.Env] = true
+		known[s.Env+"_FILE"] = s.Secret
+	}
+	var unknown []string
+	for _, entry := range environ {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, prefix) && !known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	if unknown != nil {
+		log.Warn("ignoring variables that are no settings: --help lists those that are", "variables", unknown)
+	}
+}
+
 // loader collects problems where kong would stop at the first one.
 type loader struct {
 	kong     *kong.Kong

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -102,6 +103,20 @@ func TestSecretFromFile(t *testing.T) {
 	t.Setenv("TEST_DATABASE_FILE", path+"x")
 	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "1 problem:\n  TEST_DATABASE_FILE: ") {
 		t.Errorf("a missing file: code %d, %s", code, errs)
+	}
+}
+
+func TestUnknownVariablesAreNamed(t *testing.T) {
+	var out bytes.Buffer
+	log := service.NewLog(&out, slog.LevelInfo, "prog")
+	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin"}
+	service.WarnUnknown(log, &settings{}, "TEST_", environ)
+	if out.Len() != 0 {
+		t.Errorf("good variables: %s", &out)
+	}
+	service.WarnUnknown(log, &settings{}, "TEST_", append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
+	if !strings.Contains(out.String(), `["TEST_LISTN","TEST_LISTEN_FILE"]`) || strings.Contains(out.String(), "hunter2") {
+		t.Errorf("misspelt variables: %s", &out)
 	}
 }
 
