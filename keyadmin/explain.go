@@ -192,7 +192,9 @@ func instantUp(ms int64) string { return instant((ms + 999) / 1000 * 1000) }
 
 func (e explanation) sheet() table {
 	verdict := "passes"
-	if !e.Passes {
+	if e.Passes && len(e.Allow) > 0 {
+		verdict += " from " + anywhere(e.Allow) + " only"
+	} else if !e.Passes {
 		verdict = fmt.Sprintf("refused: %d %s, %s", e.Status, e.Code, e.Reason)
 		if e.Until != "" {
 			verdict += "; passes from " + e.Until

@@ -337,10 +337,12 @@ func TestUsageExplain(t *testing.T) {
 		s.ok("tenant", "set-plan", "acme", "free")
 		test := s.ok("key", "create", "acme", "--test", "--expires", "1h")
 		explain(test)
+		inside := s.ok("key", "create", "acme", "--allow", "10.0.0.0/8")
 		live := s.gateway(store, "gw-1", strings.TrimPrefix(admin.URL, "http://"))
 		live.follow()
 		set("shared", minuteFree, dayFree)
 		explain(test)
+		explain(inside)
 		if err := store.SignOff(s.t.Context(), live.Registration); err != nil {
 			s.t.Fatal(err)
 		}
