@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"os"
 	"path/filepath"
@@ -190,5 +191,6 @@ func (l *lab) run(ctx context.Context, connections int, duration time.Duration, 
 	for _, o := range sites {
 		run.ResidentMB += float64(o.process.resident()) / 1e6
 	}
+	log.Printf("c=%-4d %-40s %7.0f req/s  %5.1f µs", run.Connections, run.System, run.PerSecond, run.micros())
 	return run, nil
 }

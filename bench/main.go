@@ -117,6 +117,7 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 	}
 	for round := range p.rounds {
 		for i, t := range turns {
+			log.Printf("round %d of %d, %s", round+1, p.rounds, p.sections[i].name)
 			runs, err := t(ctx)
 			if err != nil {
 				return Result{}, fmt.Errorf("%s: %w", p.sections[i].name, err)
@@ -124,8 +125,6 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 			for _, run := range runs {
 				run.Round, run.Section = round, p.sections[i].name
 				result.Runs = append(result.Runs, run)
-				log.Printf("round %d/%d  %-8s c=%-4d %-40s %7.0f req/s  %5.1f µs", round+1, p.rounds, run.Section,
-					run.Connections, run.System, run.PerSecond, run.micros())
 			}
 		}
 	}
