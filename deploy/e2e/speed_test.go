@@ -23,7 +23,7 @@ const (
 	petsWritesMax    = 2.2
 
 	// Over everything in the gateway: of each request, and of each call of Redis, which is mostly go-redis's.
-	requestAllocationsMax = 2.5
+	requestAllocationsMax = 3
 	callAllocationsMax    = 25
 
 	callsMax = 0.5 // of Redis, for a request that comes together with many

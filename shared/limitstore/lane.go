@@ -305,11 +305,12 @@ func (n *lane) recover() {
 // fateOf tells from the error of a call, or of one tenant's part in it, whether it may have been executed: not if Redis
 // refused it, nor if it was never sent.
 func fateOf(err error) fate {
+	if err == nil {
+		return decided // before what follows, which is allocated
+	}
 	var reply redis.Error
 	var dial *net.OpError
 	switch {
-	case err == nil:
-		return decided
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests),
 		errors.Is(err, errRecord), errors.As(err, &reply), errors.As(err, &dial) && dial.Op == "dial":
 		return undecided
