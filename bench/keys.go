@@ -21,7 +21,7 @@ const keyCount = 1000
 // createKeys fills the key tables with tenants whose limits no run reaches, and one that is refused from its second
 // request on.
 func (l *lab) createKeys(ctx context.Context) error {
-	db, err := database.OpenOrCreate(ctx, l.databaseURL)
+	db, err := database.Open(ctx, l.postgres.url)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ type lab struct {
 	redisAddr    string
 	redisProcess *process
 	postgres     *postgres
-	databaseURL  string // of the keys
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
 	smallKeyPath string // one key of a tenant that may make one request a day
@@ -33,7 +32,7 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 		return nil, err
 	}
 	l = &lab{
-		dir: dir, bin: bin, databaseURL: "sqlite:" + filepath.Join(dir, "bench.db"),
+		dir: dir, bin: bin,
 		keysPath: filepath.Join(dir, "keys"), keyMapPath: filepath.Join(dir, "keys.map"), smallKeyPath: filepath.Join(dir, "small"),
 	}
 	defer func() {
@@ -136,6 +135,7 @@ type Run struct {
 	GatewayMicros float64 // processor time of the gateway per request
 	RedisMicros   float64 // and of Redis
 	RedisCalls    float64 // per request
+	PostgresShare float64 // processor time of Postgres, of a core
 	ResidentMB    float64
 	Refused       int64 // answers other than 2xx and 3xx
 }
@@ -151,7 +151,7 @@ func (l *lab) run(ctx context.Context, connections int, duration time.Duration, 
 		}
 		return sum
 	}
-	gatewayBefore, redisBefore := cpu(), l.redisProcess.cpu()
+	gatewayBefore, redisBefore, postgresBefore := cpu(), l.redisProcess.cpu(), l.postgres.process.cpu()
 	callsBefore, err := redisCalls(l.redisAddr)
 	if err != nil {
 		return Run{}, err
@@ -178,13 +178,13 @@ func (l *lab) run(ctx context.Context, connections int, duration time.Duration, 
 	if err != nil {
 		return Run{}, fmt.Errorf("%s: %w", run.System, err)
 	}
-	gateway, redis := cpu()-gatewayBefore, l.redisProcess.cpu()-redisBefore
+	gateway, redis, postgres := cpu()-gatewayBefore, l.redisProcess.cpu()-redisBefore, l.postgres.process.cpu()-postgresBefore
 	calls, err := redisCalls(l.redisAddr)
 	if err != nil {
 		return Run{}, err
 	}
 	n := float64(run.Requests)
-	run.GatewayMicros = float64(gateway.Microseconds()) / n
+	run.GatewayMicros, run.PostgresShare = float64(gateway.Microseconds())/n, postgres.Seconds()/duration.Seconds()
 	if sites[0].redis {
 		run.RedisMicros, run.RedisCalls = float64(redis.Microseconds())/n, float64(calls-callsBefore)/n
 	}

@@ -35,8 +35,8 @@ func main() {
 	flag.StringVar(&sections, "sections", "", "sections to run, a regular expression: gateways, trip, refusals, pets, scale")
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.BoolVar(&report, "report", false, "measure nothing: write the pages anew from the figures in -out")
-	out := flag.String("out", "bench/results", "directory for the raw figures")
-	docs := flag.String("docs", "", "directory whose performance.md and plots are written too, such as docs")
+	out := flag.String("out", "", "directory for the raw figures; empty writes none")
+	docs := flag.String("docs", "", "directory whose performance.md and plots are written; empty writes none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -45,7 +45,7 @@ func main() {
 	}
 	result, err := readResult(*out)
 	if !report {
-		if result, err = p.measure(ctx); err == nil {
+		if result, err = p.measure(ctx); err == nil && *out != "" {
 			err = result.write(*out)
 		}
 	}

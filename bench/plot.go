@@ -101,7 +101,7 @@ func (r Result) plotCPU() string {
 
 // plotLatency shows how latency is distributed, from the tenth percentile to the last thousandth, on logarithmic axes.
 func (r Result) plotLatency() string {
-	const left, right, top, bottom = 60, plotWidth - 260, 40, 340
+	const left, right, top, bottom = 60, plotWidth - 290, 40, 340
 	c := newCanvas(bottom+50, fmt.Sprintf("Latency in µs by percentile, %d connections, medians of the rounds", someConnections))
 	x := func(percentile float64) float64 {
 		return left + (right-left)*math.Log10(90/(100-percentile))/math.Log10(90/(100-percentiles[len(percentiles)-1]))

@@ -18,11 +18,12 @@ import (
 	"petgate/shared/database"
 )
 
-// postgres is a private server with the pets of the demonstration, of which a list of 20 is 1.2 kB.
+// postgres is a private server with the keys, and with the pets of the demonstration, of which a list of 20 is 1.2 kB.
 type postgres struct {
-	bin  string // where its programs are
-	port string
-	url  string
+	bin     string // where its programs are
+	port    string
+	url     string
+	process *process
 }
 
 func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
@@ -54,12 +55,12 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	p, err := launch(nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
+	s.process, err = launch(nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
 	if err != nil {
 		return nil, err
 	}
-	l.processes = append(l.processes, p)
+	l.processes = append(l.processes, s.process)
 	return s, s.seed(ctx)
 }
 

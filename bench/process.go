@@ -47,11 +47,12 @@ func (p *process) cpu() time.Duration {
 		if err != nil {
 			continue
 		}
-		// The name, in parentheses, may hold spaces; utime and stime are the 12th and 13th field after it (proc(5)).
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		user, _ := strconv.ParseInt(fields[11], 10, 64)
-		system, _ := strconv.ParseInt(fields[12], 10, 64)
-		ticks += user + system
+		// The name, in parentheses, may hold spaces; utime, stime, cutime and cstime are the 12th field after it and the
+		// following ones (proc(5)). The latter two are of children that have ended.
+		for _, field := range strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[11:15] {
+			n, _ := strconv.ParseInt(field, 10, 64)
+			ticks += n
+		}
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
 }

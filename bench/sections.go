@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // section is a part of the figures with rows of its own.
@@ -30,8 +31,9 @@ const (
 	banned          = "over its quota, then banned (429)"
 	keyless         = "without a key (401)"
 	pgbenchRow      = "pgbench -M prepared, the same query"
-	petsvcRow       = "petsvc"
-	chainRow        = "gateway, petsvc and Postgres"
+	petsvcFewRow    = "petsvc, 8 clients"
+	petsvcRow       = "petsvc, 32 clients"
+	chainRow        = "gateway before petsvc, 32 clients"
 	manyConnections = 128
 	someConnections = 32
 )
@@ -109,7 +111,13 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 		name: chainRow, start: petgate("redis", "GATEWAY_UPSTREAMS=http://"+service.listen), redis: true,
 	})
 	return func(ctx context.Context) ([]Run, error) {
+		before := l.postgres.process.cpu()
 		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)
+		if err != nil {
+			return nil, err
+		}
+		share := (l.postgres.process.cpu() - before).Seconds() / p.duration.Seconds()
+		few, err := l.run(ctx, databaseConnections, p.duration, "", service)
 		if err != nil {
 			return nil, err
 		}
@@ -117,13 +125,18 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 		if err != nil {
 			return nil, err
 		}
+		few.System = petsvcFewRow
 		whole, err := l.run(ctx, someConnections, p.duration, l.keysPath, chain)
-		return []Run{{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond}, alone, whole}, err
+		direct := Run{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond, PostgresShare: share}
+		return []Run{direct, few, alone, whole}, err
 	}, err
 }
 
 // gatewaysMax is how many gateways are put on one Redis.
 const gatewaysMax = 4
+
+// Every gateway writes statistics to the database so often: a run of this length has one batch of each.
+const statisticsEvery = 3 * time.Second
 
 // scale loads one to four gateways on one Redis at the same time.
 func scale(ctx context.Context, l *lab, p *program) (turn, error) {
@@ -136,7 +149,7 @@ func scale(ctx context.Context, l *lab, p *program) (turn, error) {
 	}
 	return func(ctx context.Context) (runs []Run, err error) {
 		for n := 1; n <= len(sites); n++ {
-			run, err := l.run(ctx, someConnections, p.duration, l.keysPath, sites[:n]...)
+			run, err := l.run(ctx, someConnections, max(p.duration, statisticsEvery), l.keysPath, sites[:n]...)
 			if err != nil {
 				return nil, err
 			}

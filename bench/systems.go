@@ -76,7 +76,7 @@ func petgate(quotas string, settings ...string) func(*lab, string) (*process, er
 			return nil, err
 		}
 		env := append([]string{
-			"DATABASE_URL=" + l.databaseURL, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
+			"DATABASE_URL=" + l.postgres.url, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
 			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=", "GATEWAY_ACCESS_LOG=false",
 		}, settings...)
 		if quotas == "redis" {

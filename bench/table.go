@@ -29,7 +29,7 @@ func (r Result) tables() string {
 		b.WriteByte('\n')
 	}
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
-	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres, %d clients", databaseConnections, someConnections), pgbenchRow)
+	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
 	return b.String()
 }
@@ -39,15 +39,15 @@ func (r Result) writeSmall(b *strings.Builder, section, title, base string) {
 	if len(r.rows(section)) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "### %s\n\n| what ran | req/s | ÷ %s | CPU µs per request: program | Redis | Redis calls per request | a second |\n"+
-		"|---|---|---|---|---|---|---|\n", title, base)
+	fmt.Fprintf(b, "### %s\n\n| what ran | req/s | ÷ %s | CPU µs per request: program | Redis | Redis calls per request | a second | "+
+		"cores of Postgres |\n|---|---|---|---|---|---|---|---|\n", title, base)
 	for _, name := range r.rows(section) {
 		runs := r.of(section, name, 0)
-		fmt.Fprintf(b, "| %s | %.0f | %v | %.1f | %.1f | %.3f | %.0f |\n", name, over(runs, perSecond).median,
+		fmt.Fprintf(b, "| %s | %.0f | %v | %.1f | %.1f | %.3f | %.0f | %.2f |\n", name, over(runs, perSecond).median,
 			ratio(runs, r.of(section, base, 0), perSecond),
 			over(runs, func(r Run) float64 { return r.GatewayMicros }).median,
 			over(runs, func(r Run) float64 { return r.RedisMicros }).median, over(runs, redisCalled).median,
-			over(runs, callsPerSecond).median)
+			over(runs, callsPerSecond).median, over(runs, func(r Run) float64 { return r.PostgresShare }).median)
 	}
 	b.WriteByte('\n')
 }
@@ -91,11 +91,15 @@ func (r Result) writeFigures(b *strings.Builder) {
 		{"CPU of a banned key's request ÷ an admitted one", 0.5, false, ratio(refused(banned), refused(admitted), Run.micros)},
 		{"CPU of a request without a key ÷ an admitted one", 0.5, false, ratio(refused(keyless), refused(admitted), Run.micros)},
 		{
-			"lists of 20 a second from petsvc ÷ pgbench's", 0.6, true,
+			"lists of 20 a second from petsvc, with as many clients as connections to Postgres, ÷ pgbench's", 0.6, true,
+			ratio(r.of("pets", petsvcFewRow, 0), r.of("pets", pgbenchRow, 0), perSecond),
+		},
+		{
+			"the same with 32 clients", 0.6, true,
 			ratio(r.of("pets", petsvcRow, 0), r.of("pets", pgbenchRow, 0), perSecond),
 		},
 		{
-			"the same through a gateway ÷ from petsvc", 0.7, true,
+			"lists through a gateway ÷ from petsvc, 32 clients", 0.7, true,
 			ratio(r.of("pets", chainRow, 0), r.of("pets", petsvcRow, 0), perSecond),
 		},
 	} {
