@@ -153,7 +153,7 @@ func TestCheck(t *testing.T) {
 		},
 		[]string{
 			"DATABASE_URL", "REDIS_URL", "--listen", "--admin-listen", "ftp://h", "--environment", "GATEWAY_TRUSTED_PROXIES", "--tls-cert",
-			"GATEWAY_BAN_AFTER", "GATEWAY_DRAIN_DELAY", "GATEWAY_LIMITS_ON_OUTAGE", "BodyBytesMax",
+			"GATEWAY_BAN_AFTER", "GATEWAY_DRAIN_DELAY", "GATEWAY_LIMITS_ON_OUTAGE", "--body-bytes-max",
 		})
 	f("petsvc",
 		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "PETSVC_LISTEN=unix:/run/pets.sock"},
