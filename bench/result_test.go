@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// drifting is a machine that is ten times slower in its second round: a ratio of medians would show that, and not what the
+// rows have to do with one another.
+func drifting() Result {
+	run := func(section, system string, round, connections int, micros float64) Run {
+		return Run{
+			Section: section, System: system, Round: round, Connections: connections, PerSecond: 1e6 / micros, GatewayMicros: micros,
+			Percentiles: []int64{1, 2, int64(micros), 4, 5, 6, 7, 8},
+		}
+	}
+	var r Result
+	for round, slow := range []float64{1, 10, 2} {
+		for _, connections := range []int{1, someConnections, manyConnections} {
+			r.Runs = append(r.Runs, run("gateways", nginxPlain, round, connections, 10*slow),
+				run("gateways", petgateRedis, round, connections, 15*slow))
+		}
+		r.Runs = append(r.Runs, run("trip", policyIsOff, round, 1, 20*slow), run("trip", petgateRedis, round, 1, 50*slow),
+			run("trip", redisTrip, round, 1, 10*slow))
+	}
+	return r
+}
+
+func TestRatiosAreTakenWithinARound(t *testing.T) {
+	r := drifting()
+	got := ratio(r.of("gateways", petgateRedis, manyConnections), r.of("gateways", nginxPlain, manyConnections), Run.micros)
+	if want := (spread{1.5, 1.5, 1.5}); got != want {
+		t.Errorf("ratio %+v, want %+v", got, want)
+	}
+	if got, want := r.addedTrips(), (spread{3, 3, 3}); got != want {
+		t.Errorf("policy adds %+v trips, want %+v", got, want)
+	}
+	if got, want := over(r.of("gateways", petgateRedis, 1), Run.micros), (spread{15, 30, 150}); got != want {
+		t.Errorf("over the rounds %+v, want %+v", got, want)
+	}
+}
+
+func TestPageKeepsWhatPeopleWrote(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, page)
+	if err := os.WriteFile(path, []byte("before\n"+markBegin+"old\n"+markEnd+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := drifting()
+	for range 2 {
+		if err := r.publish(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := string(text); !strings.HasPrefix(s, "before\n"+markBegin) || !strings.HasSuffix(s, markEnd+"after\n") ||
+		strings.Contains(s, "old") || strings.Count(s, "### Connections: 128") != 1 || !strings.Contains(s, "| ≤ 1.5 | 1.50 (1.50–1.50) | reached |") {
+		t.Errorf("the page is\n%s", s)
+	}
+	for _, plot := range []string{cpuPlot, latencyPlot} {
+		file, err := os.Open(filepath.Join(dir, plot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for decoder := xml.NewDecoder(file); ; {
+			if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s is no XML: %v", plot, err)
+			}
+		}
+	}
+	if err := os.WriteFile(path, []byte("without a place\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.publish(dir); err == nil {
+		t.Error("a page without a place for the tables was written")
+	}
+}
