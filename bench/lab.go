@@ -143,7 +143,8 @@ type Run struct {
 // micros is the processor time of a request, wherever it was spent.
 func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 
-// run loads sites of one system at the same time, each with as many connections.
+// run loads sites of one system at the same time, each with as many connections. Latency is that of the site which was
+// done last.
 func (l *lab) run(ctx context.Context, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {

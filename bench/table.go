@@ -28,6 +28,13 @@ func (r Result) tables() string {
 		}
 		b.WriteByte('\n')
 	}
+	var requests, refused int64
+	for _, run := range r.Runs {
+		if run.Section == "gateways" {
+			requests, refused = requests+run.Requests, refused+run.Refused
+		}
+	}
+	fmt.Fprintf(&b, "Of %d requests in these tables %d were answered with another status than 200.\n\n", requests, refused)
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
