@@ -151,10 +151,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		spec.ExpiresAt = a.Clock().Add(a.in.duration("expires", c.Expires, time.Second)).UnixMilli()
 	}
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}

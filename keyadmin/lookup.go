@@ -66,6 +66,14 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (keyadmin tenant list shows all)", idOrName, didYouMean(idOrName, known))
 }
 
+// openTenant opens the database and finds a tenant by its ID or name.
+func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, error) {
+	if err := a.open(ctx); err != nil {
+		return keystore.Tenant{}, err
+	}
+	return a.tenant(ctx, text)
+}
+
 // openKey reads a key's ID, opens the database, and finds the key and its tenant.
 func (a *app) openKey(ctx context.Context, text string) (keystore.Tenant, keystore.Key, error) {
 	key := a.in.key(text)

@@ -192,10 +192,7 @@ func (tenantShow) Help() string {
 }
 
 func (c *tenantShow) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -235,10 +232,7 @@ Examples:
 
 func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -268,10 +262,7 @@ func (tenantResume) Help() string {
 
 func (c *tenantResume) Run(ctx context.Context, a *app) error {
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -304,10 +295,7 @@ Examples:
 func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	to := a.in.planName(c.Plan)
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -351,10 +339,7 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 		a.in.problem("name --minute, --day or both, or --clear to take them back")
 	}
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}

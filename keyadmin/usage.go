@@ -50,10 +50,7 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if !ok {
 		a.in.problem("--by: %q is not a unit: use day or hour", c.By)
 	}
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -126,10 +123,7 @@ Examples:
 
 func (c *usageReset) Run(ctx context.Context, a *app) error {
 	wait := c.wait(a)
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	t, err := a.tenant(ctx, c.Tenant)
+	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
