@@ -1,21 +1,19 @@
--- wrk's side of a run: a request with a random one of the keys in KEYS (a file, a token a line; without it no key is
--- sent) for PATH_QUERY, and one line of JSON at the end.
-local requests = {}
+-- wrk's side of a run: requests for PATH_QUERY, each with a random one of the keys in KEYS (a file, a token a line), and one
+-- line of JSON at the end. Without KEYS no key is sent, and wrk repeats one request without asking this script.
+wrk.path = os.getenv("PATH_QUERY") or "/v1/pets?limit=20"
+wrk.headers["Host"] = "localhost"
 
-function init(args)
-  math.randomseed(os.time() + tonumber(tostring({}):match("0x(%x+)"), 16) % 100000)
-  local path = os.getenv("PATH_QUERY") or "/v1/pets?limit=20"
-  local keys = os.getenv("KEYS")
-  if keys then
+local keys, requests = os.getenv("KEYS"), {}
+if keys then
+  function init(args)
+    math.randomseed(os.time() + tonumber(tostring({}):match("0x(%x+)"), 16) % 100000)
     for token in io.lines(keys) do
-      requests[#requests + 1] = wrk.format("GET", path, { ["Host"] = "localhost", ["Authorization"] = "Bearer " .. token })
+      requests[#requests + 1] = wrk.format(nil, nil, { ["Host"] = "localhost", ["Authorization"] = "Bearer " .. token })
     end
-  else
-    requests[1] = wrk.format("GET", path, { ["Host"] = "localhost" })
   end
-end
 
-function request() return requests[math.random(#requests)] end
+  function request() return requests[math.random(#requests)] end
+end
 
 -- The percentiles are those that the plot of latency shows.
 function done(summary, latency, _)
