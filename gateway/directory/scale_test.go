@@ -144,37 +144,37 @@ func resident(field string) int64 {
 	return kilobytes << 10
 }
 
+// On SQLite; a built gateway loads as many keys from Postgres in a test of its own (deploy/e2e).
 func TestScale(t *testing.T) {
 	const megabyte = 1 << 20
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		seed(t, db, tenantsLoaded, keysLoaded)
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=measure", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_DIR="+t.TempDir())
-		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m measurement
-		if err := json.Unmarshal(out, &m); err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("figure: %d keys of %d tenants from %s: loaded in %v (%v of CPU), resident %d MB (peak %d MB, at work %d MB)",
-			m.Keys, tenantsLoaded, db.Dialect(), m.Load.Round(time.Millisecond), m.LoadCPU.Round(time.Millisecond), m.Resident/megabyte, m.Peak/megabyte, m.Churned/megabyte)
-		t.Logf("figure: look-up %.0f ns, %.0f ns on two cores at once; %d bogus look-ups: %+d kB", m.LookupNanos, m.LookupNanosTwice,
-			bogusLookups, (m.AfterBogus-m.Resident)>>10)
-		t.Logf("figure: snapshot written in %v, read in %v", m.Snapshot.Round(time.Millisecond), m.FromSnapshot.Round(time.Millisecond))
-		if m.Keys != keysLoaded || m.BogusFound != 0 {
-			t.Errorf("%d keys loaded, want %d; %d bogus ones found", m.Keys, keysLoaded, m.BogusFound)
-		}
-		if grown := m.AfterBogus - m.Resident; grown > 10*megabyte {
-			t.Errorf("bogus look-ups took %d MB", grown/megabyte)
-		}
-		// Not the time by the clock, which is also that of whatever else the machine does.
-		if !raceEnabled && (m.LoadCPU > 5*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
-			t.Errorf("load took %v of CPU, want at most 5 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
-				m.Peak/megabyte, m.Churned/megabyte)
-		}
-	})
+	url := testkit.SQLite(t)
+	db := openDB(t, url)
+	seed(t, db, tenantsLoaded, keysLoaded)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=measure", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_DIR="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m measurement
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("figure: %d keys of %d tenants from %s: loaded in %v (%v of CPU), resident %d MB (peak %d MB, at work %d MB)",
+		m.Keys, tenantsLoaded, db.Dialect(), m.Load.Round(time.Millisecond), m.LoadCPU.Round(time.Millisecond), m.Resident/megabyte, m.Peak/megabyte, m.Churned/megabyte)
+	t.Logf("figure: look-up %.0f ns, %.0f ns on two cores at once; %d bogus look-ups: %+d kB", m.LookupNanos, m.LookupNanosTwice,
+		bogusLookups, (m.AfterBogus-m.Resident)>>10)
+	t.Logf("figure: snapshot written in %v, read in %v", m.Snapshot.Round(time.Millisecond), m.FromSnapshot.Round(time.Millisecond))
+	if m.Keys != keysLoaded || m.BogusFound != 0 {
+		t.Errorf("%d keys loaded, want %d; %d bogus ones found", m.Keys, keysLoaded, m.BogusFound)
+	}
+	if grown := m.AfterBogus - m.Resident; grown > 10*megabyte {
+		t.Errorf("bogus look-ups took %d MB", grown/megabyte)
+	}
+	// Not the time by the clock, which is also that of whatever else the machine does.
+	if !raceEnabled && (m.LoadCPU > 5*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
+		t.Errorf("load took %v of CPU, want at most 5 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
+			m.Peak/megabyte, m.Churned/megabyte)
+	}
 }
