@@ -457,13 +457,32 @@ func TestUpstreamThatClosesIsLeftAlone(t *testing.T) {
 		client.ask(t, rawGet())
 		return len(leaves.Seen()) > 0
 	})
-	for range 50 {
-		if got := client.ask(t, rawGet()); got.Status != 200 {
-			t.Fatalf("got %d", got.Status)
+	ask := func(n int) {
+		for range n {
+			if got := client.ask(t, rawGet()); got.Status != 200 {
+				t.Fatalf("got %d", got.Status)
+			}
 		}
 	}
+	ask(50)
 	if seen := leaves.Seen(); len(seen) > 0 {
 		t.Errorf("the upstream that closes got %d more requests", len(seen))
+	}
+
+	// It is back, and the other one begins to leave: the one that is back gets the work, although it was left alone till now.
+	stays.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, _ = io.WriteString(c, says("Connection: close", "Content-Length: 2")+"[]")
+		return false
+	})
+	leaves.Answer(nil)
+	testkit.Eventually(t, patience, "work for the upstream that is back", func() bool {
+		ask(1)
+		return len(leaves.Seen()) > 0
+	})
+	stays.Seen()
+	ask(50)
+	if seen := stays.Seen(); len(seen) > 0 {
+		t.Errorf("the other upstream that closes got %d more requests", len(seen))
 	}
 }
 

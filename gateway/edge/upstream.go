@@ -167,10 +167,14 @@ func (u *upstream) closeIdle() {
 	}
 }
 
-// succeeded and failed keep the upstream's health.
+// succeeded and failed keep the upstream's health. An answer ends its ejection: where all upstreams are ejected, as in a quick
+// restart of one after the other, the one that is back gets the work again.
 func (u *upstream) succeeded() {
 	if u.failures.Load() != 0 {
 		u.failures.Store(0)
+	}
+	if u.ejectedUntil.Load() != 0 {
+		u.ejectedUntil.Store(0)
 	}
 }
 
