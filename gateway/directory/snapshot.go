@@ -118,7 +118,7 @@ func (d *Directory) record(c *changes) {
 		return
 	}
 	if err := d.snapshot.append(c.appendTo(nil), true); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot for now", "err", err)
+		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "err", err)
 	}
 }
 
@@ -128,7 +128,7 @@ func (d *Directory) recordHead() {
 		return
 	}
 	if err := d.snapshot.append(appendHead(nil, d.head()), false); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot for now", "err", err)
+		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "err", err)
 	}
 }
 
