@@ -17,7 +17,7 @@ import (
 // service and Redis, and writes to each; a list at the pet service reads from the gateway and the database. What is above
 // whole numbers is what the programs do beside it: statistics, timers, looking after the database.
 const (
-	gatewayReadsMax  = 6.2
+	gatewayReadsMax  = 5.2
 	gatewayWritesMax = 3.2
 	petsReadsMax     = 4.2
 	petsWritesMax    = 2.2

@@ -35,30 +35,55 @@ var errMalformed = errors.New("the upstream's answer is malformed")
 
 const interimMax = 8 // 1xx answers before the final one
 
-// receive reads one answer to a request with that method. hasBegun says whether any byte of it came. It is as strict as the
-// reader of requests: where one answer ends decides whose answer the next one is.
-func (l *link) receive(a *answer, isHead bool) (hasBegun bool, err error) {
+// send writes a request, and waits for its answer to begin.
+func (l *link) send(request []byte) error {
+	n, err := l.Exchange(request, l.room())
+	l.came(n)
+	return err
+}
+
+// came takes up bytes of an answer that have been read into the room.
+func (l *link) came(n int) {
+	l.end += n
+	l.hasBegun = l.hasBegun || n > 0
+}
+
+// sendLarge writes a request in two parts. The upstream may answer before it has the second.
+func (l *link) sendLarge(head, body []byte) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	if _, err := l.Write(head); err != nil {
+		return err
+	}
+	_, err := l.Write(body)
+	return err
+}
+
+// receive reads one answer to a request with that method. It is as strict as the reader of requests: where one answer ends
+// decides whose answer the next one is.
+func (l *link) receive(a *answer, isHead bool) error {
 	for range interimMax {
-		block, err := l.readBlock(&hasBegun)
+		block, err := l.readBlock()
 		if err != nil {
-			return hasBegun, err
+			return err
 		}
 		a.reset()
 		a.block = append(a.block, block...)
 		if err := a.read(); err != nil {
-			return hasBegun, err
+			return err
 		}
 		if a.status >= 200 {
-			return hasBegun, l.readBody(a, isHead)
+			return l.readBody(a, isHead)
 		}
 		if a.status == 101 { // nobody asked for another protocol
-			return hasBegun, errMalformed
+			return errMalformed
 		}
 	}
-	return hasBegun, errMalformed
+	return errMalformed
 }
 
-func (l *link) readBlock(hasBegun *bool) ([]byte, error) {
+func (l *link) readBlock() ([]byte, error) {
 	for scanned := 0; ; {
 		switch block, found := l.block(&scanned); found {
 		case complete:
@@ -69,7 +94,6 @@ func (l *link) readBlock(hasBegun *bool) ([]byte, error) {
 		if err := l.fill(); err != nil {
 			return nil, err
 		}
-		*hasBegun = true
 	}
 }
 
@@ -80,7 +104,7 @@ func (l *link) fill() error {
 		return errMalformed
 	}
 	n, err := l.Read(room)
-	l.end += n
+	l.came(n)
 	if n > 0 {
 		return nil
 	}

@@ -20,19 +20,19 @@ func (e *Edge) finish(x *exchange) {
 		e.inFlight.Add(-1)
 	}
 	e.respond(x)
-	e.account(x)
-	x.wire.exchange = nil
+	took := time.Since(x.startedAt)
+	e.account(x, took)
+	x.wire.next(x.startedAt.Add(took))
 	e.exchanges.put(x)
 }
 
 // account writes down how the exchange ended. The response stands: a panic here is no matter of the client's.
-func (e *Edge) account(x *exchange) {
+func (e *Edge) account(x *exchange, took time.Duration) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			e.logPanic(x, panicked)
 		}
 	}()
-	took := time.Since(x.startedAt)
 	e.metrics.observe(x, took)
 	if e.accessLog != nil {
 		e.accessLog.write(x, took)

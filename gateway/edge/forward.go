@@ -2,9 +2,12 @@ package edge
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
+
+	"petgate/shared/socket"
 )
 
 // attempt is how one try with one upstream ended.
@@ -14,6 +17,7 @@ const (
 	answered    attempt = iota
 	full                // the upstream has as many requests as it may be given; nothing was sent
 	unconnected         // it could not be dialed; nothing was sent
+	stale               // an idle connection was no longer good; nothing was sent
 	died                // a connection that had served before ended without a byte of an answer
 	failed              // the answer cannot be used, or there was none
 	late                // the deadline passed
@@ -57,21 +61,24 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 		return full
 	}
 	defer u.inFlight.Add(-1)
-	l, err := u.acquire(deadline)
-	if err != nil {
-		u.failed()
-		if !time.Now().Before(deadline) {
-			return late
+	end := stale
+	for end == stale {
+		l, err := u.acquire(x.startedAt, deadline)
+		if err != nil {
+			u.failed()
+			if !time.Now().Before(deadline) {
+				return late
+			}
+			return unconnected
 		}
-		return unconnected
-	}
-	x.link = l
-	end := l.exchange(x)
-	x.link = nil
-	if end == answered && x.answer.isReusable {
-		u.release(l, x.startedAt)
-	} else {
-		_ = l.Close()
+		x.link = l
+		end = l.exchange(x)
+		x.link = nil
+		if end == answered && x.answer.isReusable {
+			u.release(l, x.startedAt)
+		} else {
+			_ = l.Close()
+		}
 	}
 	switch end {
 	case answered:
@@ -85,22 +92,27 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 	return end
 }
 
-// exchange sends x's request and receives its answer.
+// exchange sends x's request and receives its answer. Nothing is sent on a connection that the upstream has closed, or on
+// which it has said something unasked: on the former a POST would be lost, on the latter the next answer would be another
+// request's.
 func (l *link) exchange(x *exchange) attempt {
-	hasBegun := false
-	_, err := l.Write(x.sent)
-	if err == nil && len(x.body) > inlineBytesMax {
-		_, err = l.Write(x.body)
+	var err error
+	if len(x.body) > inlineBytesMax {
+		err = l.sendLarge(x.sent, x.body)
+	} else {
+		err = l.send(x.sent)
 	}
 	if err == nil {
-		hasBegun, err = l.receive(&x.answer, x.rc.IsHead())
+		err = l.receive(&x.answer, x.rc.IsHead())
 	}
 	switch {
 	case err == nil:
 		return answered
+	case errors.Is(err, socket.ErrStale):
+		return stale
 	case isTimeout(err):
 		return late
-	case l.isUsed && !hasBegun:
+	case l.isUsed && !l.hasBegun:
 		return died
 	default:
 		return failed

@@ -39,10 +39,10 @@ func (e *Edge) respond(x *exchange) {
 	response := &x.rc.Response
 	h := &response.Header
 	wait := e.describeLimits(x, h)
-	h.SetBytesKV(nameRequestID, x.id)
+	h.AddBytesKV(nameRequestID, x.id)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
 		x.text = time.UnixMilli(x.entry.GraceEndsAt).UTC().AppendFormat(x.text[:0], http.TimeFormat)
-		h.SetBytesKV(nameKeyExpires, x.text)
+		h.AddBytesKV(nameKeyExpires, x.text)
 	}
 	if x.route != nil {
 		x.route.describe(h)
@@ -99,22 +99,22 @@ func (e *Edge) copyAnswer(x *exchange, h *fasthttp.ResponseHeader) {
 		}
 		return
 	}
-	x.rc.Response.SetBody(a.body)
+	a.body = x.rc.Response.SwapBody(a.body)
 }
 
 // describe tells of an operation that is deprecated or not stable.
 func (r *route) describe(h *fasthttp.ResponseHeader) {
 	if r.deprecation != "" {
-		h.SetBytesK(nameDeprecation, r.deprecation)
+		h.AddBytesK(nameDeprecation, r.deprecation)
 	}
 	if r.sunsetDate != "" {
-		h.SetBytesK(nameSunset, r.sunsetDate)
+		h.AddBytesK(nameSunset, r.sunsetDate)
 	}
 	if r.link != "" {
-		h.SetBytesK(nameLink, r.link)
+		h.AddBytesK(nameLink, r.link)
 	}
 	if r.Stability != "" {
-		h.SetBytesK(nameStability, r.Stability)
+		h.AddBytesK(nameStability, r.Stability)
 	}
 }
 
@@ -143,10 +143,10 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	x.setInt(h, nameReset, seconds(max(tight.ResetAt, x.now)))
 	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, minuteSeconds)
 	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, daySeconds)
-	h.SetBytesKV(namePolicies, x.text)
+	h.AddBytesKV(namePolicies, x.text)
 	text = appendState(x.text[:0], `"minute"`, v.Minute.Remaining(), v.Minute.ReleaseAt-v.At)
 	x.text = appendState(text, `, "day"`, v.Day.Remaining(), v.Day.ReleaseAt-v.At)
-	h.SetBytesKV(nameStates, x.text)
+	h.AddBytesKV(nameStates, x.text)
 	x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
 	x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, tight.ResetAt
 	return max(1, seconds(v.RetryAt()-v.At), seconds(x.bannedUntil-x.now))
@@ -163,9 +163,9 @@ func (e *Edge) describeGuard(x *exchange, h *fasthttp.ResponseHeader) (wait int6
 	x.setInt(h, nameRemaining, int64(state.Remaining))
 	x.setInt(h, nameReset, seconds(resetAt))
 	x.text = appendPolicy(x.text[:0], name, int64(state.Limit), minuteSeconds)
-	h.SetBytesKV(namePolicies, x.text)
+	h.AddBytesKV(namePolicies, x.text)
 	x.text = appendState(x.text[:0], name, int64(state.Remaining), resetAt-x.now)
-	h.SetBytesKV(nameStates, x.text)
+	h.AddBytesKV(nameStates, x.text)
 	x.limited.Policy, x.limited.Limit = "failed-attempts", int64(state.Limit)
 	x.limited.Used, x.limited.ResetAt = int64(state.Limit-state.Remaining), resetAt
 	return max(1, seconds(state.RetryAt-x.now))
@@ -173,7 +173,7 @@ func (e *Edge) describeGuard(x *exchange, h *fasthttp.ResponseHeader) (wait int6
 
 func (x *exchange) setInt(h *fasthttp.ResponseHeader, name []byte, n int64) {
 	x.text = strconv.AppendInt(x.text[:0], n, 10)
-	h.SetBytesKV(name, x.text)
+	h.AddBytesKV(name, x.text)
 }
 
 // appendPolicy and appendState write items of the IETF draft's fields (draft-ietf-httpapi-ratelimit-headers).

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"petgate/shared/socket"
 )
 
 // refusedMax is how many connections past ConnectionsMax are told that they are too many; the rest are closed.
@@ -26,10 +28,8 @@ func (e *Edge) newServer() *fasthttp.Server {
 		// Not reached: fasthttp answers what exceeds it in plain text. The listener caps first.
 		Concurrency: e.cfg.ConnectionsMax + refusedMax + 1,
 
-		ReadTimeout:     e.cfg.ReadTimeout,
-		WriteTimeout:    e.cfg.WriteTimeout,
-		IdleTimeout:     e.cfg.IdleTimeout,
-		ReadBufferSize:  256, // all it reads is what wire writes
+		// Not its timeouts: wire has them.
+		ReadBufferSize:  256, // all it reads is what wire tells it
 		WriteBufferSize: 8 << 10,
 
 		ReduceMemoryUsage:             true, // no buffers for idle connections
@@ -71,9 +71,10 @@ func (l *listener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
-		if socket, ok := c.(*net.TCPConn); ok {
-			_ = socket.SetWriteBuffer(sendBufferBytes)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetWriteBuffer(sendBufferBytes)
 		}
+		c = socket.New(c)
 		if e.cfg.TLS != nil {
 			// The handshake comes with the first read, or write, in the connection's own goroutine.
 			_ = c.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"petgate/shared/socket"
 )
 
 // Passive health: an upstream that failed so often in a row gets nothing for a while, if another one is there. Nor does one
@@ -38,13 +37,11 @@ type upstream struct {
 
 // link is a connection to an upstream. It belongs to one exchange at a time.
 type link struct {
-	net.Conn
+	*socket.Conn
 	upstream  *upstream
-	raw       syscall.RawConn
-	peek      func(fd uintptr) bool // made once: a closure a request would be an allocation a request
-	poll      [1]unix.PollFd
-	isQuiet   bool // what peek found
+	deadline  socket.Deadline
 	isUsed    bool // it has carried an exchange
+	hasBegun  bool // some of the present answer has come
 	idleSince time.Time
 	window
 }
@@ -94,16 +91,10 @@ func (e *Edge) pick(tried uint64, now int64) *upstream {
 	return best
 }
 
-// acquire takes an idle connection that is still good, or dials one. An idle one that the upstream has closed, or on which it
-// has said something unasked, is closed: on the former a POST would be lost, on the latter the next answer would be another
-// request's.
-func (u *upstream) acquire(deadline time.Time) (*link, error) {
-	for {
-		l := u.pop()
-		if l == nil {
-			break
-		}
-		if l.SetDeadline(deadline) == nil && l.quiet() {
+// acquire takes an idle connection, or dials one.
+func (u *upstream) acquire(now, deadline time.Time) (*link, error) {
+	for l := u.pop(); l != nil; l = u.pop() {
+		if now.Sub(l.idleSince) <= u.cfg.UpstreamIdleTimeout && l.finishBy(deadline) == nil {
 			return l, nil
 		}
 		_ = l.Close()
@@ -116,19 +107,20 @@ func (u *upstream) acquire(deadline time.Time) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{Conn: conn, upstream: u, window: window{buf: make([]byte, u.cfg.UpstreamHeaderBytesMax)}}
-	if c, ok := conn.(syscall.Conn); ok {
-		if l.raw, err = c.SyscallConn(); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-	}
-	l.peek = l.look
-	if err := l.SetDeadline(deadline); err != nil {
+	l := &link{Conn: socket.New(conn), upstream: u, window: window{buf: make([]byte, u.cfg.UpstreamHeaderBytesMax)}}
+	if err := l.finishBy(deadline); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// finishBy has the next exchange fail past the deadline.
+func (l *link) finishBy(deadline time.Time) error {
+	if t, changed := l.deadline.Move(deadline, l.upstream.cfg.UpstreamTimeout/deadlineSlack); changed {
+		return l.SetDeadline(t)
+	}
+	return nil
 }
 
 func (u *upstream) pop() *link {
@@ -146,7 +138,7 @@ func (u *upstream) pop() *link {
 
 // release keeps a connection for the next exchange, and closes those that nobody needed for long.
 func (u *upstream) release(l *link, now time.Time) {
-	l.start, l.end, l.isUsed, l.idleSince = 0, 0, true, now
+	l.start, l.end, l.hasBegun, l.isUsed, l.idleSince = 0, 0, false, true, now
 	var old *link
 	u.mu.Lock()
 	if len(u.idle) > 0 && now.Sub(u.idle[0].idleSince) > u.cfg.UpstreamIdleTimeout {
@@ -186,22 +178,3 @@ func (u *upstream) failed() {
 }
 
 func (u *upstream) eject() { u.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli()) }
-
-// quiet reports whether the connection is open and nothing is there to be read.
-func (l *link) quiet() bool {
-	if time.Since(l.idleSince) > l.upstream.cfg.UpstreamIdleTimeout {
-		return false
-	}
-	if l.raw == nil {
-		return true
-	}
-	return l.raw.Read(l.peek) == nil && l.isQuiet
-}
-
-// look asks the kernel without waiting; its result ends RawConn.Read's loop either way.
-func (l *link) look(fd uintptr) bool {
-	l.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	n, err := unix.Poll(l.poll[:], 0)
-	l.isQuiet = n == 0 && err == nil
-	return true
-}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"petgate/shared/socket"
 )
 
 // wire is a client's connection, and the only reader of its bytes. It cuts the stream into requests, has head.read decide on
@@ -41,10 +43,12 @@ type wire struct {
 	hasBlank   bool        // an empty line came before the request
 	isFinished bool        // nothing more is read
 
-	deadline time.Time // for the next read from the connection
-	isArmed  bool      // the connection knows of the deadline
-	lingers  atomic.Bool
-	closing  sync.Once
+	ended         time.Time // the last exchange; at first, when the connection came
+	deadline      time.Time // for what is read next
+	slack         time.Duration
+	reads, writes socket.Deadline
+	lingers       atomic.Bool
+	closing       sync.Once
 
 	small [smallBytes]byte
 }
@@ -72,7 +76,8 @@ const (
 )
 
 func newWire(c net.Conn, e *Edge) *wire {
-	w := &wire{Conn: c, edge: e}
+	w := &wire{Conn: c, edge: e, ended: time.Now()}
+	w.finishBy(w.ended, e.cfg.ReadTimeout)
 	if addr, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
 		w.peer = addr.Addr().Unmap()
 	}
@@ -317,15 +322,13 @@ func (w *wire) receive(p []byte) (int, refusal) {
 	if w.expects {
 		w.expects = false
 		if len(w.unused()) == 0 { // else the client has not waited
-			_ = w.Conn.SetWriteDeadline(w.deadline)
-			if _, err := io.WriteString(w.Conn, continueLine); err != nil {
+			if _, err := io.WriteString(w, continueLine); err != nil {
 				return 0, bad(isBroken)
 			}
 		}
 	}
-	if !w.isArmed {
-		w.isArmed = true
-		if err := w.Conn.SetReadDeadline(w.deadline); err != nil {
+	if t, changed := w.reads.Move(w.deadline, w.slack); changed {
+		if err := w.Conn.SetReadDeadline(t); err != nil {
 			return 0, bad(isBroken)
 		}
 	}
@@ -347,13 +350,29 @@ func isTimeout(err error) bool {
 // time gives what is read next, a head or a body, its time.
 func (w *wire) time() {
 	w.isTimed.Store(true)
-	_ = w.SetReadDeadline(time.Now().Add(w.edge.cfg.ReadTimeout))
+	w.finishBy(time.Now(), w.edge.cfg.ReadTimeout)
 }
 
-// SetReadDeadline keeps the deadline until the connection is read from: most of fasthttp's are for bytes that are there.
-func (w *wire) SetReadDeadline(t time.Time) error {
-	w.deadline, w.isArmed = t, false
-	return nil
+// next readies w for the next request, the last one having ended just now.
+func (w *wire) next(now time.Time) {
+	w.exchange, w.ended = nil, now
+	w.finishBy(now, w.edge.cfg.IdleTimeout)
+}
+
+// finishBy has reads fail when timeout has passed since now.
+func (w *wire) finishBy(now time.Time, timeout time.Duration) {
+	w.deadline, w.slack = now.Add(timeout), timeout/deadlineSlack
+}
+
+// Write writes an answer.
+func (w *wire) Write(p []byte) (int, error) {
+	timeout := w.edge.cfg.WriteTimeout
+	if t, changed := w.writes.Move(w.ended.Add(timeout), timeout/deadlineSlack); changed {
+		if err := w.Conn.SetWriteDeadline(t); err != nil {
+			return 0, err
+		}
+	}
+	return w.Conn.Write(p)
 }
 
 func (w *wire) enlarge() {

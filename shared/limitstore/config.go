@@ -1,15 +1,11 @@
 package limitstore
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"petgate/shared/core/quota"
 )
@@ -91,51 +87,3 @@ func (c Config) liveGateways() int64 {
 	}
 	return int64(max(1, c.LiveGateways()))
 }
-
-// connectionsMax is far above what is used: a batch at a time, and what the guard and operators ask. go-redis counts
-// failed dials up to it, and beyond it only dials once a second, which would make a recovery wait.
-const connectionsMax = 1 << 14
-
-// connect makes a client that fails within the budget and never repeats a decision: what timed out may have charged.
-// (Of a cluster it follows redirections, as what was redirected was not executed.)
-func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
-	var addrs []string
-	var first *redis.Options
-	for _, url := range strings.Split(urls, ",") {
-		options, err := redis.ParseURL(strings.TrimSpace(url))
-		if err != nil {
-			// Not err itself: it may quote the URL, and with it the password.
-			return nil, fmt.Errorf("limitstore: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
-				"or rediss://…", len(addrs)+1, strings.Count(urls, ",")+1)
-		}
-		if first == nil {
-			first = options
-		}
-		addrs = append(addrs, options.Addr)
-	}
-	if len(addrs) > 1 {
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addrs, Username: first.Username, Password: first.Password, TLSConfig: first.TLSConfig,
-			Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-			DialTimeout: budget, ReadTimeout: budget, WriteTimeout: budget, PoolTimeout: budget,
-			PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
-		}), nil
-	}
-	first.Protocol, first.DisableIdentity, first.MaxRetries, first.DialerRetries = 2, true, -1, 1
-	first.ContextTimeoutEnabled = true
-	first.DialTimeout, first.ReadTimeout, first.WriteTimeout, first.PoolTimeout = budget, budget, budget, budget
-	first.PoolSize, first.MaintNotificationsConfig = connectionsMax, noNotifications()
-	return redis.NewClient(first), nil
-}
-
-// Each step of a handshake costs a round trip of the first request's budget.
-func noNotifications() *maintnotifications.Config {
-	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-}
-
-// go-redis prints every failed dial to standard error: an outage is one line of ours instead.
-func init() { redis.SetLogger(silence{}) }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}

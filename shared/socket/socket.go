@@ -29,6 +29,7 @@ type Conn struct {
 	raw     syscall.RawConn
 	reading transfer
 	writing transfer
+	isStale bool // what peek found
 
 	// What the poller calls, made once: closures of each call would be an allocation a call.
 	read, write, exchange, peek func(fd uintptr) (done bool)
@@ -77,7 +78,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // Exchange writes all of out, waits for the answer and reads what is there of it. It spares the read that finds nothing
-// yet, with which Read begins. Before it, everything that came must have been read.
+// yet, with which Read begins. If the peer has closed the connection or spoken before, it writes nothing and returns
+// ErrStale.
 func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	if c.raw == nil || len(out) == 0 || len(in) == 0 {
 		if _, err := c.Write(out); err != nil {
@@ -92,6 +94,8 @@ func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	switch {
 	case err != nil:
 		return n, err
+	case c.isStale:
+		return 0, ErrStale
 	case t.errno != 0:
 		return 0, c.wrap("write", t.errno)
 	case len(t.bytes) > 0: // the kernel had no room for all of it
@@ -112,9 +116,7 @@ func (c *Conn) Check() error {
 	if err := c.raw.Read(c.peek); err != nil {
 		return err
 	}
-	errno := c.reading.errno
-	c.reading.errno = 0
-	if errno != syscall.EAGAIN {
+	if c.isStale {
 		return ErrStale
 	}
 	return nil
@@ -184,15 +186,17 @@ func (c *Conn) tryExchange(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return c.tryRead(fd)
 	}
-	c.tryWrite(fd)
-	if len(c.writing.bytes) == 0 {
-		return false
+	if c.tryPeek(fd); !c.isStale {
+		c.tryWrite(fd)
+		if len(c.writing.bytes) == 0 {
+			return false
+		}
 	}
 	c.reading.bytes = nil // Exchange goes on
 	return true
 }
 
 func (c *Conn) tryPeek(fd uintptr) bool {
-	c.reading.errno = peek(fd)
+	c.isStale = peek(fd) != syscall.EAGAIN
 	return true
 }

@@ -207,7 +207,7 @@ func TestEnds(t *testing.T) {
 		if _, err := near.Write([]byte{1}); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write: %v", err)
 		}
-		if _, err := near.Exchange([]byte{1}, in); !errors.Is(err, syscall.EPIPE) {
+		if _, err := near.Exchange([]byte{1}, in); !errors.Is(err, socket.ErrStale) {
 			t.Errorf("exchange: %v", err)
 		}
 	})
@@ -235,6 +235,22 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
+}
+
+// What is there before the question was asked is no answer to it.
+func TestExchangeOnAStaleConnectionSendsNothing(t *testing.T) {
+	near, far := pair(t, "tcp")
+	if _, err := far.Write([]byte("unasked")); err != nil {
+		t.Fatal(err)
+	}
+	awaitStale(t, near)
+	if n, err := near.Exchange([]byte("question"), make([]byte, 8)); n != 0 || !errors.Is(err, socket.ErrStale) {
+		t.Errorf("%d, %v", n, err)
+	}
+	near.Close()
+	if heard, _ := io.ReadAll(far); len(heard) > 0 {
+		t.Errorf("%q was sent", heard)
+	}
 }
 
 func TestCheck(t *testing.T) {
