@@ -2,6 +2,7 @@ package limitstore
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"petgate/shared/core/id"
@@ -25,6 +26,9 @@ type known struct {
 	shards [shards]struct {
 		sync.Mutex
 		figures map[id.Tenant]figures
+		// By then no refusal of these tenants holds any more. It is read without the lock: where nobody is over a limit,
+		// that is all the look that a request takes.
+		refusedUntil atomic.Int64
 	}
 }
 
@@ -72,6 +76,16 @@ func (k *known) put(t id.Tenant, f figures) {
 		}
 	}
 	s.figures[t] = f
+	s.refusedUntil.Store(max(s.refusedUntil.Load(), f.refuseUntil))
+}
+
+// refusal returns the refusal that still holds for a, if any.
+func (k *known) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
+	if now >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
+		return v, false
+	}
+	f := k.get(a.Tenant)
+	return f.refusal(a, now)
 }
 
 // store remembers what a trip that was sent and answered at these instants has decided; refused says that some of its

@@ -121,8 +121,7 @@ func (l *Limiter) Take(a Ask) (quota.Verdict, error) {
 		l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
 		return v, nil
 	}
-	last := l.known.get(a.Tenant)
-	if v, ok := last.refusal(a, l.nowMs()); ok {
+	if v, ok := l.known.refusal(a, l.nowMs()); ok {
 		l.metrics.remembered.Inc()
 		return v, nil
 	}
@@ -169,7 +168,7 @@ func (l *Limiter) Peek(ctx context.Context, a Ask) (quota.Verdict, error) {
 	case l.config.OnOutage == Refuse:
 		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, err)
 	}
-	if v, ok := last.refusal(a, l.nowMs()); ok {
+	if v, ok := l.known.refusal(a, l.nowMs()); ok {
 		return v, nil
 	}
 	return l.outage.peek(a, l.known.verdict(a.Tenant, a.Limits, l.nowMs()), l.config.liveGateways()), nil

@@ -312,9 +312,11 @@ func TestKnownAfterClockStep(t *testing.T) {
 	v = newKnown(quota.Product).verdict(a.Tenant, a.Limits, after)
 	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
 	k.store(a, after, after, &v, true)
-	last := k.get(a.Tenant)
-	if _, ok := last.refusal(a, after+500); !ok {
+	if _, ok := k.refusal(a, after+500); !ok {
 		t.Error("the refusal after the step is not remembered")
+	}
+	if _, ok := k.refusal(a, after+rememberFor.Milliseconds()); ok {
+		t.Error("the refusal is remembered for too long")
 	}
 	late := v
 	late.Minute.Used = 2
