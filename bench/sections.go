@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 )
 
@@ -33,7 +34,7 @@ const (
 	pgbenchRow      = "pgbench -M prepared, the same query"
 	petsvcFewRow    = "petsvc, 8 clients"
 	petsvcRow       = "petsvc, 32 clients"
-	chainRow        = "gateway before petsvc, 32 clients"
+	chainRow        = "gateway before petsvc (unix socket), 32 clients"
 	manyConnections = 128
 	someConnections = 32
 )
@@ -107,9 +108,11 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain, err := l.open(ctx, system{
-		name: chainRow, start: petgate("redis", "GATEWAY_UPSTREAMS=http://"+service.listen), redis: true,
-	})
+	near := "unix:" + filepath.Join(l.dir, "petsvc") // a pet service of the chain's own
+	if _, err := petsvc(l, near); err != nil {
+		return nil, err
+	}
+	chain, err := l.open(ctx, system{name: chainRow, start: petgate("redis", "GATEWAY_UPSTREAMS="+near), redis: true})
 	return func(ctx context.Context) ([]Run, error) {
 		before := l.postgres.process.cpu()
 		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)
