@@ -3,6 +3,7 @@ package limitstore
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -385,4 +387,34 @@ func TestOpen(t *testing.T) {
 	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.ReadTimeout != time.Second {
 		t.Errorf("options %+v", o)
 	}
+}
+
+// A panic in a trip is a failed trip: everybody who waits for it is let go, and the next trip works.
+func TestAPanicInATripIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		log := &recorder{}
+		panics := true
+		l := newFake(t, Config{Log: slog.New(slog.NewTextHandler(log, nil))},
+			func(ctx context.Context, demands []demand, results []result) error {
+				if panics {
+					panics = false
+					time.Sleep(time.Millisecond) // others gather
+					panic("in a library")
+				}
+				return store.decide(ctx, demands, results)
+			})
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { mustTake(t, l, asking(i%5, 60)) })
+		}
+		all.Wait()
+		if l.Mode() != modeOutage || !strings.Contains(strings.Join(log.lines(), "\n"), "in a library") {
+			t.Errorf("mode %s, log %q", l.Mode(), log.lines())
+		}
+		time.Sleep(2 * probeEvery)
+		if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 || l.Mode() != modeShared {
+			t.Errorf("afterwards: %+v, mode %s", v, l.Mode())
+		}
+	})
 }

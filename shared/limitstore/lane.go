@@ -3,7 +3,9 @@ package limitstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,7 +194,7 @@ func (n *lane) trip() error {
 	ctx, cancel := context.WithDeadline(l.closing, n.batch[0].joined.Add(l.config.Budget))
 	defer cancel()
 	began, beganMs := time.Now(), l.nowMs()
-	err := n.ask(func() error { return l.backend.decide(ctx, n.demands, n.results) })
+	err := n.ask(func() error { return n.call(ctx, n.demands, n.results) })
 	endedMs := l.nowMs()
 	l.metrics.tripSeconds.Observe(time.Since(began).Seconds())
 	l.metrics.batchRequests.Observe(float64(len(n.batch)))
@@ -270,6 +272,16 @@ func (n *lane) ask(call func() error) error {
 	return err
 }
 
+// call has demands decided. A panic in that is its failure and no more: a leader's requests wait for it.
+func (n *lane) call(ctx context.Context, demands []demand, results []result) (err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("limitstore: panic: %v\n%s", panicked, debug.Stack())
+		}
+	}()
+	return n.limiter.backend.decide(ctx, demands, results)
+}
+
 // recover probes the server until it decides again. A probe writes, as decisions do: a server that is out of memory or
 // read-only is down.
 func (n *lane) recover() {
@@ -289,7 +301,7 @@ func (n *lane) recover() {
 			ctx, cancel := context.WithTimeout(l.closing, l.config.Budget)
 			defer cancel()
 			results := make([]result, 1)
-			if err := l.backend.decide(ctx, demands, results); err != nil || errors.Is(results[0].Err, errRecord) {
+			if err := n.call(ctx, demands, results); err != nil || errors.Is(results[0].Err, errRecord) {
 				return struct{}{}, err // the probe's own record does not matter
 			}
 			return struct{}{}, results[0].Err
