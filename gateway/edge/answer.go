@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 )
 
@@ -14,7 +15,8 @@ type answer struct {
 	body   []byte
 
 	status     int
-	retryAfter int64 // seconds; 0 = not said
+	retryAfter int64 // seconds; 0 = not said so
+	retryAt    int64 // Unix ms; 0 = not said so
 	length     int64 // of the body, in an answer to HEAD too; -1 = not said
 	isChunked  bool
 	isReusable bool // the connection is good for another exchange
@@ -174,7 +176,9 @@ func (a *answer) readField(name, value []byte) error {
 		}
 	case equalFold(name, "retry-after"):
 		if n, ok := parseDigits(value); ok {
-			a.retryAfter = max(n, 1)
+			a.retryAfter = n
+		} else if t, err := http.ParseTime(string(value)); err == nil {
+			a.retryAt = t.UnixMilli()
 		}
 	case !isOurs(name):
 		a.fields = append(a.fields, field{name, value})

@@ -91,7 +91,7 @@ func (e *Edge) copyAnswer(x *exchange, h *fasthttp.ResponseHeader) {
 		h.AddBytesKV(f.name, f.value)
 	}
 	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		x.setInt(h, nameRetryAfter, max(a.retryAfter, 1))
+		x.setInt(h, nameRetryAfter, max(1, a.retryAfter, seconds(a.retryAt-x.now)))
 	}
 	if x.rc.IsHead() {
 		if a.length >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).

@@ -134,6 +134,24 @@ func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 	}
 }
 
+// Whoever is told to come back is told when in seconds, however the upstream said it (RFC 9110, section 10.2.3).
+func TestRetryAfterOfTheUpstream(t *testing.T) {
+	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	for said, want := range map[string]string{
+		"Retry-After: 7": "7", "Retry-After: Mon, 01 Jun 2026 12:00:30 GMT": "30", "Retry-After: Mon, 01 Jun 2026 11:00:00 GMT": "1",
+		"Retry-After: soon": "1", "Retry-After: 0": "1", "X: y": "1",
+	} {
+		r := newRig(t, func(s *setup) { s.Clock = func() time.Time { return now } })
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, err := io.WriteString(c, "HTTP/1.1 503 Service Unavailable\r\n"+said+"\r\nContent-Length: 0\r\n\r\n")
+			return err == nil
+		})
+		if got := r.dial(t).ask(t, rawGet()); got.Status != 503 || got.field("retry-after") != want {
+			t.Errorf("%s: got %d, %q, want %s", said, got.Status, got.field("retry-after"), want)
+		}
+	}
+}
+
 // A HEAD is told the length that the upstream would have sent, or none.
 func TestLengthOfHead(t *testing.T) {
 	for fields, want := range map[string]string{
