@@ -19,12 +19,13 @@
 // # Failure
 //
 // A request that cannot be read ends its connection, with our answer. An upstream's connection is used again only after an
-// answer that was read to its end, with nothing after it, and only if it has stayed silent since (upstream.go). A request is
+// answer that was read to its end, with nothing after it, and only if it has stayed silent since (forward.go). A request is
 // sent twice only if it is a GET or HEAD whose connection, one that had served before, died without a byte.
 //
 // # Time and memory
 //
-// All that a client is told follows the injected clock; deadlines of I/O follow the machine's. An exchange is pooled and begins
+// All that a client is told follows the injected clock; deadlines of I/O follow the machine's, and are kept to within a
+// sixteenth (socket.Deadline). An exchange is pooled and begins
 // when its request has been read. It keeps nothing of fasthttp's RequestCtx, which is never used as a context: it ends only
 // with the server.
 package edge
