@@ -32,6 +32,7 @@ type confirmation struct {
 	wait    time.Duration
 	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
 	done    string // what to say before waiting; may be empty
+	alone   string // what to add where no gateway is registered; may be empty
 }
 
 // either says what was done, or that there was nothing to do. Even then the change is waited for: the command may repeat one
@@ -80,6 +81,9 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 		waited := a.Clock().Sub(begin)
 		if err == nil && len(p.laggards) == 0 {
 			a.note("%s", p.confirmed(waited))
+			if p.all == 0 && c.alone != "" {
+				a.note("%s", c.alone)
+			}
 			return nil
 		}
 		if waited < c.wait && a.Sleep(ctx, min(pause, c.wait-waited)) == nil {

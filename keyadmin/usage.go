@@ -136,6 +136,7 @@ func (c *usageReset) Run(ctx context.Context, a *app) error {
 	}
 	return a.tenantChanged(ctx, t, confirmation{
 		change: change, wait: wait, laggard: "may still count what was used before",
-		done: "Reset the use of tenant " + t.Name + ".",
+		done:  "Reset the use of tenant " + t.Name + ".",
+		alone: "What Redis has counted, if there is one, stays: only a gateway can reset it. Repeat this while one is running.",
 	})
 }
