@@ -104,7 +104,7 @@ func (s *Service) Ready() error { return s.store.ready() }
 func (s *Service) Serve(ln net.Listener) error {
 	select {
 	case <-s.store.looked:
-		return s.server.Serve(ln)
+		return s.server.Serve(listener{ln})
 	case <-s.store.done:
 		return ln.Close()
 	}
@@ -219,12 +219,11 @@ func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
 	}
 	page := s.page()
 	defer s.pages.Put(page)
-	more, err := s.store.list(q, page)
-	if err != nil {
+	if err := s.store.list(q, page); err != nil {
 		return s.fail(rc, err)
 	}
-	if more {
-		rc.Response.Header.Set("Link", "<"+q.next(page.lastID())+`>; rel="next"`)
+	if page.more {
+		rc.Response.Header.Set("Link", "<"+q.next(page.last)+`>; rel="next"`)
 	}
 	return answer(rc, 200, page.body)
 }

@@ -67,7 +67,7 @@ func list(t testing.TB, s *Service, rc *fasthttp.RequestCtx) {
 func TestListAllocations(t *testing.T) {
 	s := startSeeded(t, testkit.Postgres(t))
 	var rc fasthttp.RequestCtx
-	const rows, textColumns, perText, fixed = 21, 2, 2, 22
+	const rows, textColumns, perText, fixed = 21, 2, 2, 18
 	if n := testing.AllocsPerRun(200, func() { list(t, s, &rc) }); n > rows*textColumns*perText+fixed {
 		t.Errorf("a list of 20 allocates %v times", n)
 	}

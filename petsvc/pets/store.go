@@ -2,17 +2,16 @@ package pets
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 
-	"petgate/shared/api"
 	"petgate/shared/database"
 )
 
@@ -216,23 +215,25 @@ func (s *store) failed(err error) error {
 	return err
 }
 
-// list fills page with the pets that q asks for and says whether there are more.
-func (s *store) list(q query, page *page) (more bool, err error) {
+// list fills page with the pets that q asks for.
+func (s *store) list(q query, page *page) error {
 	if err := s.enter(); err != nil {
-		return false, err
+		return err
 	}
 	defer s.leave()
+	page.limit = q.limit
 	page.body = append(page.body, '[')
-	if q.status == "" {
-		more, err = page.read(s.statements.Load().list, q.limit, q.after, q.limit+1)
+	var err error
+	if prepared := s.statements.Load(); q.status == "" {
+		_, err = prepared.list.Exec(q.after, q.limit+1, page.each)
 	} else {
-		more, err = page.read(s.statements.Load().listByStatus, q.limit, q.after, q.limit+1, string(q.status))
+		_, err = prepared.listByStatus.Exec(q.after, q.limit+1, string(q.status), page.each)
 	}
 	if err != nil {
-		return false, fmt.Errorf("pets: list: %w", s.failed(err))
+		return fmt.Errorf("pets: list: %w", s.failed(err))
 	}
 	page.body = append(page.body, ']')
-	return more, nil
+	return nil
 }
 
 // get fills page with one pet.
@@ -241,7 +242,8 @@ func (s *store) get(id int64, page *page) error {
 		return err
 	}
 	defer s.leave()
-	if _, err := page.read(s.statements.Load().get, 1, id); err != nil {
+	page.limit = 1
+	if _, err := s.statements.Load().get.Exec(id, page.each); err != nil {
 		return fmt.Errorf("pets: get: %w", s.failed(err))
 	}
 	if page.count == 0 {
@@ -280,69 +282,38 @@ func (s *store) add(p NewPet) (Pet, error) {
 // page is the body of an answer, into which rows are encoded as the driver hands them over.
 type page struct {
 	body  []byte
-	count int
-	cells [4]cell
-	into  [4]any // the cells, as Scan wants them
+	limit int64
+	count int64
+	last  int64 // the id of the row that was encoded last
+	more  bool  // there are more rows than limit
+	each  database.Each
 }
 
 func newPage() any {
 	p := new(page)
-	for i, prefix := range []string{`{"id":`, `,"name":`, `,"categoryId":`, `,"status":`} {
-		p.cells[i] = cell{page: p, prefix: prefix}
-		p.into[i] = &p.cells[i]
-	}
+	p.each = p.encode
 	return p
 }
 
-func (p *page) reset() { p.body, p.count = p.body[:0], 0 }
+func (p *page) reset() { p.body, p.count, p.more = p.body[:0], 0, false }
 
-// lastID returns the id of the row that was encoded last.
-func (p *page) lastID() int64 { return p.cells[0].number }
-
-// read runs a query, encodes at most limit of its rows, and says whether there are more.
-func (p *page) read(query *sqlx.Stmt, limit int64, args ...any) (more bool, err error) {
-	rows, err := query.Query(args...)
-	if err != nil {
-		return false, err
+// encode appends a row, unless there are enough.
+func (p *page) encode(row []driver.Value) error {
+	if p.more = p.count == p.limit; p.more {
+		return nil
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if int64(p.count) == limit {
-			return true, rows.Close()
-		}
-		if p.count > 0 {
-			p.body = append(p.body, ',')
-		}
-		if err := rows.Scan(p.into[:]...); err != nil {
-			return false, err
-		}
-		p.body = append(p.body, '}')
-		p.count++
+	id, isID := row[0].(int64)
+	name, isName := row[1].(string)
+	category, isCategory := row[2].(int64)
+	status, isStatus := row[3].(string)
+	if !isID || !isName || !isCategory || !isStatus {
+		return fmt.Errorf("pets: a row of %T, %T, %T, %T", row[0], row[1], row[2], row[3])
 	}
-	return false, rows.Err()
-}
-
-// cell encodes one column. It implements sql.Scanner.
-type cell struct {
-	page   *page
-	prefix string
-	number int64 // the last value, if it is a number
-}
-
-// Scan appends the value behind its member's name.
-func (c *cell) Scan(value any) error {
-	dst := append(c.page.body, c.prefix...)
-	switch v := value.(type) {
-	case int64:
-		c.number = v
-		dst = strconv.AppendInt(dst, v, 10)
-	case string:
-		dst = api.AppendString(dst, v)
-	case []byte:
-		dst = api.AppendString(dst, v)
-	default:
-		return fmt.Errorf("pets: a column of type %T", value)
+	if p.count > 0 {
+		p.body = append(p.body, ',')
 	}
-	c.page.body = dst
+	p.body = Pet{ID: id, NewPet: NewPet{Name: name, CategoryID: category, Status: Status(status)}}.AppendJSON(p.body)
+	p.count++
+	p.last = id
 	return nil
 }

@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -326,5 +327,59 @@ func TestReadThenWriteTransactionsNeverFailBusy(t *testing.T) {
 	var n int
 	if err := open(t, url).Get(&n, `SELECT n FROM counter`); err != nil || n != writers*rounds {
 		t.Errorf("counted %d of %d, %v", n, writers*rounds, err)
+	}
+}
+
+func TestEach(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		exec(t, db, `CREATE TABLE notes (id BIGINT PRIMARY KEY, note TEXT NOT NULL)`)
+		exec(t, db, `INSERT INTO notes VALUES (1, 'one'), (2, 'two'), (3, 'three')`)
+		statement, err := db.Preparex(`SELECT id, note FROM notes WHERE id > $1 ORDER BY id`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer statement.Close()
+		f := func(after int64, enough error, want string) {
+			t.Helper()
+			var got []string
+			_, err := statement.Exec(after, database.Each(func(row []driver.Value) error {
+				got = append(got, fmt.Sprintf("%T %v %T %v", row[0], row[0], row[1], row[1]))
+				return enough
+			}))
+			if strings.Join(got, ", ") != want || !errors.Is(err, enough) {
+				t.Errorf("after %d: %q, %v; want %q, %v", after, got, err, want, enough)
+			}
+		}
+		f(1, nil, "int64 2 string two, int64 3 string three")
+		f(0, errors.New("enough"), "int64 1 string one")
+		f(3, nil, "")
+		if _, err := statement.Exec(0); err != nil {
+			t.Errorf("without an Each: %v", err)
+		}
+		var ids []int64
+		if err := db.Select(&ids, `SELECT id FROM notes ORDER BY id`); err != nil || len(ids) != 3 {
+			t.Errorf("afterwards: %v, %v", ids, err)
+		}
+	})
+}
+
+// What was given cannot be taken back: an answer that breaks off is not asked for again.
+func TestEachRowIsGivenOnce(t *testing.T) {
+	db := open(t, testkit.Postgres(t))
+	statement, err := db.Preparex(`SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer statement.Close()
+	for end, want := range map[int]string{1: "[1] ", 3: "[1] [2] [3] ", 6: "[1] [2] [3] [4] [5] "} {
+		var got string
+		_, err := statement.Exec(end, database.Each(func(row []driver.Value) error {
+			got += fmt.Sprint(row[:1], " ")
+			return nil
+		}))
+		if got != want || database.IsUnavailable(err) != (end < 6) {
+			t.Errorf("a connection that ends after row %d: %s, %v", end, got, err)
+		}
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
+
+	"petgate/shared/socket"
 )
 
 const (
@@ -73,7 +76,7 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 		return nil, fmt.Errorf("database: %w: lib/pq refuses it", ErrURL)
 	}
 	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
-	return sql.OpenDB(plainConnector{connector{c}}), nil
+	return sql.OpenDB(connector{plainConnector{c}}), nil
 }
 
 // patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may
@@ -88,39 +91,21 @@ func (d *DB) patient() (*sql.DB, error) {
 	return postgresPool(config, 0)
 }
 
-// connector marks the errors of connecting.
-type connector struct{ driver.Connector }
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, &connectError{err}
-	}
-	return conn, nil
-}
-
 // plainConnector makes plainConns.
-type plainConnector struct{ connector }
+type plainConnector struct{ driver.Connector }
 
 func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.connector.Connect(ctx)
+	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return plainConn{conn.(postgresConn)}, nil
+	return plainConn{made.(postgresConn)}, nil
 }
 
 // postgresConn is what database/sql makes use of in lib/pq's connections.
 type postgresConn interface {
-	driver.Conn
-	driver.ConnBeginTx
-	driver.ConnPrepareContext
-	driver.ExecerContext
+	driverConn
 	driver.NamedValueChecker
-	driver.Pinger
-	driver.QueryerContext
-	driver.SessionResetter
-	driver.Validator
 }
 
 // plainConn begins ordinary transactions with a plain BEGIN. Lib/pq says READ WRITE, and so would write to a database
@@ -159,28 +144,30 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	conn := &impatientConn{Conn: c, silence: d.silence}
+	conn := &impatientConn{Conn: socket.New(c), silence: d.silence}
 	conn.forget = context.AfterFunc(d.ctx, func() { c.Close() })
 	return conn, nil
 }
 
 // impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's
-// context. One goroutine uses it at a time.
+// context. One goroutine reads at a time.
 type impatientConn struct {
-	net.Conn
-	silence  time.Duration
-	deadline time.Time // set by lib/pq while it connects
-	forget   func() bool
+	*socket.Conn
+	silence       time.Duration
+	isTimed       bool // lib/pq has set a deadline of its own: while it connects
+	reads, writes socket.Deadline
+	writing       sync.Mutex // lib/pq's listener says goodbye while it asks
+	forget        func() bool
 }
 
 func (c *impatientConn) SetDeadline(t time.Time) error {
-	c.deadline = t
+	c.isTimed, c.reads, c.writes = !t.IsZero(), socket.Deadline{}, socket.Deadline{}
 	return c.Conn.SetDeadline(t)
 }
 
 func (c *impatientConn) Read(p []byte) (int, error) {
-	if c.silence > 0 {
-		if err := c.SetReadDeadline(c.next()); err != nil {
+	if t, changed := c.next(&c.reads); changed {
+		if err := c.SetReadDeadline(t); err != nil {
 			return 0, err
 		}
 	}
@@ -188,21 +175,22 @@ func (c *impatientConn) Read(p []byte) (int, error) {
 }
 
 func (c *impatientConn) Write(p []byte) (int, error) {
-	if c.silence > 0 {
-		if err := c.SetWriteDeadline(c.next()); err != nil {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if t, changed := c.next(&c.writes); changed {
+		if err := c.SetWriteDeadline(t); err != nil {
 			return 0, err
 		}
 	}
 	return c.Conn.Write(p)
 }
 
-// next returns when the operation that begins now has taken too long.
-func (c *impatientConn) next() time.Time {
-	t := time.Now().Add(c.silence)
-	if !c.deadline.IsZero() && c.deadline.Before(t) {
-		return c.deadline
+// next returns when the operation that begins now has taken too long, if the connection has to be told.
+func (c *impatientConn) next(d *socket.Deadline) (tell time.Time, changed bool) {
+	if c.silence == 0 || c.isTimed {
+		return time.Time{}, false
 	}
-	return t
+	return d.Move(time.Now().Add(c.silence), c.silence/16)
 }
 
 func (c *impatientConn) Close() error {
