@@ -42,7 +42,7 @@ func (r Result) publish(dir string) error {
 
 const (
 	plotWidth = 760
-	labelLeft = 250
+	labelLeft = 270
 	lineStep  = 26
 )
 

@@ -79,7 +79,7 @@ const tripsMeasured = 20_000
 // What the gateway's script is asked in a trip: the product's rule and one demand under limits that no run reaches.
 // redis-benchmark's arguments cannot hold zero bytes, so they are made in the script.
 const tripArguments = "local ARGV = { struct.pack('<I4I4I4', 250, 240, 86400000), " +
-	"struct.pack('<I4I4I4I4I4I4I4I4', 1000000000, 1000000000, 1, 0, 0, 0, 0, 0) }\n"
+	"struct.pack('<ddddd', 1000000000, 1000000000, 1, 0, 0), '' }\n"
 
 // redisBenchmark takes the time of one connection's trips with the gateway's own script: what Redis's own client, which
 // does nothing else, waits for a decision.

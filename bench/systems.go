@@ -27,6 +27,7 @@ var systems = []system{
 	{name: policyIsOff, start: policyOff},
 	{name: petgateMemory, start: petgate("memory")},
 	{name: petgateRedis, start: petgate("redis"), redis: true},
+	{name: petgateRedis + ", one thread", start: petgate("redis", "GOMAXPROCS=1"), redis: true},
 	{name: "nginx + Lua, shared memory (one node)", start: peer("nginx", "nginx-lua-dict.conf", "-e", "stderr", "-c")},
 	{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
 	{name: haproxyTables, start: peer("haproxy", "haproxy-policy.cfg", "-db", "-f")},
