@@ -8,8 +8,8 @@ import (
 )
 
 // Each is an argument of a prepared statement's Exec, after those that the statement has: it is given each row of the
-// answer, as the driver has decoded it. It must neither keep the slice nor panic. Where a list is asked for thousands of times a second
-// that is half the cost of Rows, which locks and converts for each row and column.
+// answer as the driver has decoded it. It must neither keep the slice nor panic. It is for lists that are asked for
+// thousands of times a second: Rows locks and converts for each row and column, which costs as much as decoding them.
 //
 // As Exec may send a statement again whose connection broke, so it does here, but only before the first row.
 type Each func(row []driver.Value) error

@@ -190,7 +190,12 @@ func TestServerGoneAndBack(t *testing.T) {
 	db := open(t, server.URL)
 	exec(t, db, `SELECT 1`)
 	server.Kill(t)
-	if _, err := db.Exec(`SELECT 1`); !database.IsUnavailable(err) {
+	var err error
+	testkit.Eventually(t, time.Second, "the processes of the killed server end", func() bool {
+		_, err = db.Exec(`SELECT 1`)
+		return err != nil
+	})
+	if !database.IsUnavailable(err) {
 		t.Errorf("with the server killed: %v", err)
 	}
 	server.Start(t)
