@@ -279,6 +279,14 @@ func TestMutants(t *testing.T) {
 		{"<= for < in the search for retry", "if left < minute_limit then", "if left <= minute_limit then", nil},
 		{"no zeros for slices without use", "(at - newest - 1) * 4", "0", nil},
 		{"ring not wrapped", "if #counts > room then", "if false then", nil},
+		{"only counts grow, in another slice", "at == this_slice and newest == at and", "newest == at and", nil},
+		{"only counts grow, of an older slice", "at == this_slice and newest == at and", "at == this_slice and", nil},
+		{"only counts grow, past the minute's limit", "and want <= minute_limit - sum and", "and", nil},
+		{"only counts grow, past the day's limit", "and want <= day_limit - day_used", "", nil},
+		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= today)", "", nil},
+		{"only counts grow, whatever is owed", "#stored == SUMMARY_BYTES and debts == ''", "#stored == SUMMARY_BYTES", nil},
+		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
+		{"no slice for retry at the limit", "sum < minute_limit then return", "sum <= minute_limit then return", nil},
 		{"a record that never expires", "if day ~= stored_day then", "if false then", nil},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -116,33 +117,35 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 // note takes a script call and its reply apart, by the layout that take.lua documents.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
-	if err != nil || len(command) != 3+n+2 {
+	if err != nil || len(command) != 3+n+3 {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
-	keys, shape, demands := command[3:3+n], command[3+n], command[4+n]
-	if shape != p.shape || len(demands) != n*demandBytes || len(reply) != replyHeadBytes+n*slotBytes {
-		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of reply", n, shape, len(demands), len(reply))
+	keys, shape, text, debts := command[3:3+n], command[3+n], command[4+n], command[5+n]
+	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
+		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}
-	at := int64(binary.LittleEndian.Uint64([]byte(reply)))
-	for i, key := range keys {
-		number := func(k int) int64 {
-			return int64(binary.LittleEndian.Uint32([]byte(demands[i*demandBytes+4*k:])))
+	demands, results := make([]demand, n), make([]result, n)
+	for i := range demands {
+		number := func(text string, k int) int64 {
+			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*k:]))))
 		}
-		slot := []byte(reply[replyHeadBytes+i*slotBytes:][:slotBytes])
-		if slot[0] != 0 {
-			return fmt.Errorf("the record %s is spoiled: status %d", key, slot[0])
+		d := &demands[i]
+		d.Limits = plan.Limits{Minute: number(text, 5*i), Day: number(text, 5*i+1)}
+		d.Want = number(text, 5*i+2)
+		d.Known = quota.DayUse{Day: number(text, 5*i+3), Used: number(text, 5*i+4)}
+		if debts != "" {
+			d.Spent.Minute = number(debts, 3*i)
+			d.Spent.Day = quota.DayUse{Day: number(debts, 3*i+1), Used: number(debts, 3*i+2)}
 		}
-		d := quota.Demand{
-			Limits: plan.Limits{Minute: number(0), Day: number(1)}, Want: number(2),
-			Known: quota.DayUse{Day: number(3), Used: number(4)},
-			Spent: quota.Spent{Minute: number(5), Day: quota.DayUse{Day: number(6), Used: number(7)}},
+	}
+	if err := (&redisScript{rule: rule}).read([]byte(reply), demands, results); err != nil {
+		return err
+	}
+	for i, r := range results {
+		if r.Err != nil {
+			return r.Err
 		}
-		v, err := rule.Verdict(slot[slotHeadBytes:], at, d.Limits,
-			int64(binary.LittleEndian.Uint32(slot[1:])), int64(binary.LittleEndian.Uint64(slot[5:])))
-		if err != nil {
-			return err
-		}
-		p.decisions = append(p.decisions, taped{key: key, demand: d, verdict: v})
+		p.decisions = append(p.decisions, taped{key: keys[i], demand: demands[i].quota(), verdict: r.Verdict})
 	}
 	return nil
 }

@@ -24,14 +24,27 @@ var takeScript string
 // errRecord is wrapped by errors that concern one tenant's record and nobody else's.
 var errRecord = errors.New("not a quota record")
 
-// The reply's layout: the instant, then a slot for each demand, which ends with the record's summary.
+// The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
 const (
-	replyHeadBytes = 8
-	slotHeadBytes  = 1 + 4 + 8 // status, granted, retry slice
-	slotBytes      = slotHeadBytes + quota.SummaryBytes
-	replyBytes     = replyHeadBytes + slotBytes + 2 // room for a reply to one demand and its line end
+	demandBytes = 5 * 8
+	debtBytes   = 3 * 8
 
-	demandBytes = 8 * 4
+	replyHeadBytes = 8
+	remarkBytes    = 4 + 1 // demand, remark
+	limitedBytes   = 4 + 8 // granted, retry slice
+
+	// Room for a reply to one demand and its line end.
+	replyBytes = replyHeadBytes + quota.SummaryBytes + remarkBytes + limitedBytes + 2
+)
+
+// What the script remarks on a demand, as it documents it.
+const (
+	remarkNone = iota
+	remarkGranted
+	remarkLimited
+	remarkWrongType
+	remarkWrongLength
+	remarkWrongVersion
 )
 
 // The two ways to call a script: by its digest, or, when Redis does not have it, by its text, which it then keeps.
@@ -172,22 +185,45 @@ func (r *redisScript) decideEach(ctx context.Context, t *trip, demands []demand,
 
 // read takes the script's reply apart.
 func (r *redisScript) read(reply []byte, demands []demand, results []result) error {
-	if len(reply) != replyHeadBytes+len(demands)*slotBytes {
+	head := replyHeadBytes + len(demands)*quota.SummaryBytes
+	if len(reply) < head {
 		return fmt.Errorf("limitstore: the quota script replied %d bytes to %d demands", len(reply), len(demands))
 	}
 	now := int64(binary.LittleEndian.Uint64(reply))
+	summaries, remarks := reply[replyHeadBytes:head], reply[head:]
 	for i := range demands {
-		slot := reply[replyHeadBytes+i*slotBytes:][:slotBytes]
-		if slot[0] != 0 {
-			problem := [...]string{1: "wrong type", 2: "wrong length", 3: "wrong version"}[slot[0]]
-			results[i] = result{Err: fmt.Errorf("limitstore: %w under %s: %s",
-				errRecord, r.appendKey(nil, demands[i].Tenant), problem)}
-			continue
+		d, summary := &demands[i], summaries[i*quota.SummaryBytes:][:quota.SummaryBytes]
+		remark, granted, retrySlice := byte(remarkNone), quota.Limit(d.Want), int64(0)
+		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
+			remark, remarks = remarks[4], remarks[remarkBytes:]
 		}
-		granted := int64(binary.LittleEndian.Uint32(slot[1:]))
-		retrySlice := int64(binary.LittleEndian.Uint64(slot[5:]))
-		v, err := r.rule.Verdict(slot[slotHeadBytes:], now, demands[i].Limits, granted, retrySlice)
+		if remark == remarkLimited {
+			if len(remarks) < limitedBytes {
+				return fmt.Errorf("limitstore: the quota script's remark on demand %d is cut off", i)
+			}
+			granted = int64(binary.LittleEndian.Uint32(remarks))
+			retrySlice = int64(binary.LittleEndian.Uint64(remarks[4:]))
+			remarks = remarks[limitedBytes:]
+		}
+		var v quota.Verdict
+		var err error
+		switch remark {
+		case remarkNone:
+			v, err = r.rule.VerdictFrom(summary, now, d.Limits, granted)
+		case remarkGranted, remarkLimited:
+			v, err = r.rule.Verdict(summary, now, d.Limits, granted, retrySlice)
+		case remarkWrongType, remarkWrongLength, remarkWrongVersion:
+			problem := [...]string{
+				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
+			}[remark]
+			err = fmt.Errorf("limitstore: %w under %s: %s", errRecord, r.appendKey(nil, d.Tenant), problem)
+		default:
+			return fmt.Errorf("limitstore: the quota script remarked %d on demand %d", remark, i)
+		}
 		results[i] = result{Verdict: v, Err: err}
+	}
+	if len(remarks) > 0 {
+		return fmt.Errorf("limitstore: the quota script remarked %x on none of %d demands", remarks, len(demands))
 	}
 	return nil
 }
@@ -195,51 +231,59 @@ func (r *redisScript) read(reply []byte, demands []demand, results []result) err
 // trip holds the memory of one trip to Redis. It serves the next one as soon as the reply has been read: go-redis works
 // in its caller's goroutine, or waits for its own, and keeps nothing.
 type trip struct {
-	text    []byte   // all keys, then all demands
+	text    []byte   // all keys, then all demands, then all debts
 	keys    []string // by demand
 	demands []string // by call, as the script takes them
+	debts   []string // by call, as the script takes them
 	reply   []byte
 	cmds    []*redis.ZeroCopyStringCmd
 }
 
 // pack makes the script's keys and arguments of demands.
 func (t *trip) pack(r *redisScript, demands []demand) {
-	t.text, t.keys, t.demands = t.text[:0], t.keys[:0], t.demands[:0]
+	t.text = t.text[:0]
 	for i := range demands {
 		t.text = r.appendKey(t.text, demands[i].Tenant)
 	}
 	keyBytes := len(t.text) / len(demands)
+	owing := false
 	for i := range demands {
 		d := &demands[i]
-		for _, n := range [...]uint32{
-			uint32(quota.Limit(d.Limits.Minute)), uint32(quota.Limit(d.Limits.Day)), uint32(quota.Limit(d.Want)),
-			dayIndex(d.Known), quota.Count(d.Known.Used),
-			quota.Count(d.Spent.Minute), dayIndex(d.Spent.Day), quota.Count(d.Spent.Day.Used),
-		} {
-			t.text = binary.LittleEndian.AppendUint32(t.text, n)
+		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
+			d.Known.Day, int64(quota.Count(d.Known.Used)))
+		owing = owing || d.Spent != (quota.Spent{})
+	}
+	if owing {
+		for i := range demands {
+			s := &demands[i].Spent
+			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Day, int64(quota.Count(s.Day.Used)))
 		}
 	}
-	text := string(t.text) // the only allocation for all keys and demands
-	for range demands {
-		t.keys, text = append(t.keys, text[:keyBytes]), text[keyBytes:]
-	}
-	callBytes := len(text)
+	calls := 1
 	if r.cluster {
-		callBytes = demandBytes
+		calls = len(demands)
 	}
-	for ; text != ""; text = text[callBytes:] {
-		t.demands = append(t.demands, text[:callBytes])
-	}
+	text := string(t.text) // the only allocation for all of them
+	t.keys, text = cut(t.keys[:0], text, len(demands), keyBytes)
+	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
+	t.debts, _ = cut(t.debts[:0], text, calls, len(text)/calls)
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
-// dayIndex is a day as the script takes it. No decision was ever made on a day before 1970 or far in the future: such a
-// day becomes one that no clock shows.
-func dayIndex(d quota.DayUse) uint32 {
-	if d.Day < 0 || d.Day > math.MaxUint32 {
-		return math.MaxUint32
+// appendNumbers appends numbers as the script takes them: doubles, in which all counts and days that occur are exact.
+func appendNumbers(dst []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
 	}
-	return uint32(d.Day)
+	return dst
+}
+
+// cut appends the first n pieces of text, each of so many bytes, and returns what remains of it.
+func cut(dst []string, text string, n, bytes int) ([]string, string) {
+	for range n {
+		dst, text = append(dst, text[:bytes]), text[bytes:]
+	}
+	return dst, text
 }
 
 // command calls the script, by its digest or by its whole text, for the demands in [from, to).
@@ -248,12 +292,12 @@ func (t *trip) command(ctx context.Context, r *redisScript, verb string, from, t
 	if verb == eval {
 		script = &r.body
 	}
-	args := make([]any, 0, 6+to-from)
+	args := make([]any, 0, 7+to-from)
 	args = append(args, verb, script, to-from)
 	for i := from; i < to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	args = append(args, &r.shape, &t.demands[from])
+	args = append(args, &r.shape, &t.demands[from], &t.debts[from])
 	if r.now != nil {
 		args = append(args, r.now())
 	}

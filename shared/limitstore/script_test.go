@@ -2,7 +2,9 @@ package limitstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,9 +63,9 @@ func TestSpoiledRecord(t *testing.T) {
 		{"a byte more", "wrong length", set(form + "x")},
 		{"a ring alone", "wrong length", set(form[:summary])},
 		{"another version", "wrong version", set(alter(summary, 1))},
-		{"slices in disorder", "wrong version", set(alter(summary+20, 1))},
-		{"slices far apart", "wrong version", set(alter(summary+29, 255))},
-		{"use outside the window", "wrong version", set(alter(summary+14, 1))},
+		{"slices in disorder", "wrong version", set(alter(summary+12, 1))},
+		{"slices far apart", "wrong version", set(alter(summary+21, 255))},
+		{"use outside the window", "wrong version", set(alter(summary+6, 1))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client.Del(background, key)
@@ -305,6 +307,39 @@ func TestClusterNodeLost(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// A reply that is not what the script makes is an error of the trip: nobody can tell what was decided.
+func TestReplyTakenApartStrictly(t *testing.T) {
+	s := newRedisScript(nil, "", quota.Product)
+	var rec quota.Record
+	now := epoch
+	quota.Product.Take(&rec, now, quota.Demand{Limits: generous, Want: 1})
+	form := quota.Product.Append(nil, &rec)
+	plain := binary.LittleEndian.AppendUint64(nil, uint64(now))
+	plain = append(plain, form[len(form)-quota.SummaryBytes:]...)
+	demands, results := []demand{{Ask: ask(tenant(1), 10, 100), Want: 1}}, make([]result, 1)
+	for _, c := range []struct{ name, remarks, want string }{
+		{"as the script makes it", "", ""},
+		{"with a remark", "\x00\x00\x00\x00\x01", ""},
+		{"a remark on another demand", "\x01\x00\x00\x00\x01", "none of 1 demands"},
+		{"two remarks on one demand", "\x00\x00\x00\x00\x01\x00\x00\x00\x00\x01", "none of 1 demands"},
+		{"half a remark", "\x00\x00\x00", "none of 1 demands"},
+		{"a remark that is cut off", "\x00\x00\x00\x00\x02\x01\x00", "cut off"},
+		{"an unknown remark", "\x00\x00\x00\x00\x09", "remarked 9"},
+	} {
+		err := s.read(append(slices.Clone(plain), c.remarks...), demands, results)
+		if c.want == "" {
+			if err != nil || results[0].Err != nil || results[0].Verdict.Granted != 1 {
+				t.Errorf("%s: read = %v, %+v, want one granted", c.name, err, results[0])
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: read = %v, want an error with %q", c.name, err, c.want)
+		}
+	}
+	if err := s.read(plain[1:], demands, results); err == nil || !strings.Contains(err.Error(), "51 bytes") {
+		t.Errorf("a byte less: read = %v, want an error that tells of the length", err)
 	}
 }
 

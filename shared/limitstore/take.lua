@@ -2,42 +2,59 @@
 -- differential test. Redis runs a script to its end before anything else, so each decision is atomic.
 --
 -- KEYS     one quota record for each demand; on a cluster all of one tenant.
--- ARGV[1]  the rule: slice in ms, slices in a window, day in ms (a multiple of the slice).
--- ARGV[2]  the demands in KEYS' order: minute limit, day limit, want, known day, its use, spent in the window, spent day,
---          its use. All numbers here are uint32: struct.pack wraps silently, so the caller has brought them into range.
--- ARGV[3]  now in Unix ms, for tests only. Everyone else gets this server's clock: the one clock of all gateways.
+-- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
+-- ARGV[2]  the demands in KEYS' order, as doubles, which are taken apart fastest: minute limit, day limit, want, known
+--          day, its use. The caller has brought limits and want into [0, LimitMax], all use into uint32's range.
+-- ARGV[3]  what outages owe, in KEYS' order, as doubles: spent in the window, spent day, its use; empty if nobody owes.
+-- ARGV[4]  now in Unix ms, for tests only. Everyone else gets this server's clock: the one clock of all gateways.
 --
--- Reply    one string: now as uint64, then for each demand a status byte; granted as uint32; as uint64 the slice whose
---          release brings the minute's use under its limit, where it is not under it already; the record's summary.
---          A status other than OK concerns that record alone, which is left as it was, and what follows it is void.
+-- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
+--          is the demand's index, from 0, as uint32, and a byte:
+--            none     all that was wanted is granted; the summary is the record's as it was, before its counts grew by that
+--            GRANTED  all that was wanted is granted, and the minute has more; the summary is the record's as it is
+--            LIMITED  two numbers follow: granted as uint32; as uint64 the slice whose release brings the minute's use under
+--                     its limit, where it is not under it already; the summary is the record's as it is
+--            others   concern that record alone, which is left as it was; the summary is void
 --          Any other failure (a replica, no memory) would meet every tenant alike: it fails the call at its first write.
 --
--- A record is a ring of counts, by slice modulo slices, and a summary: version, count of the newest used slice, the day's
--- use, the latest slice seen, newest and oldest used slice, sum. Only the ring's slots from the oldest used slice up to
--- before the newest are true, the others are stale: so nothing has to be cleared when slices leave the window.
-local unpack, pack, rep, call = struct.unpack, struct.pack, string.rep, redis.call
+-- A record is a ring of counts, by slice modulo slices, and a summary: version, the latest slice seen, newest and oldest
+-- used slice, count of the newest, the day's use, sum. Only the ring's slots from the oldest used slice up to before the
+-- newest are true, the others are stale: so nothing has to be cleared when slices leave the window.
+local unpack, pack, rep, find, call = struct.unpack, struct.pack, string.rep, string.find, redis.call
 
-local OK, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 0, 1, 2, 3
-local VERSION = 0x31677470
-local SUMMARY, SUMMARY_BYTES = '<I4I4I4I8I8I8I8', 44
-local DEMAND_BYTES = 32
-local VOID = rep('\0', 4 + 8 + SUMMARY_BYTES)
+local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
+local VERSION = 0x32677470
+local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
+local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the summary's end: all that grows while a slice lasts
+local DEMAND, DEMAND_BYTES = '<ddddd', 40
+local DEBT, DEBT_BYTES = '<ddd', 24
+local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
+local VOID = rep('\0', SUMMARY_BYTES)
 local COUNT_MAX = 4294967295
 local NEAR = 16 -- counts that are read first in search of the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is dated anew
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
 local ring_bytes = slices * 4
--- Offsets that every decision needs, as text: redis.call takes a third longer with numbers, which it has to format.
-local RING_END, SUMMARY_START, PAST_END =
-  tostring(ring_bytes - 1), tostring(ring_bytes), tostring(ring_bytes + SUMMARY_BYTES)
-local demands = ARGV[2]
-local now = tonumber(ARGV[3])
+local keys, demands, debts, now = KEYS, ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
 end
 local this_slice = (now - now % slice_ms) / slice_ms
+
+-- An offset as text: redis.call takes half as long again with numbers, which it has to format. Demands share most.
+local texts = {}
+local function text(offset)
+  local known = texts[offset]
+  if not known then
+    known = tostring(offset)
+    texts[offset] = known
+  end
+  return known
+end
+local SUMMARY_START, COUNTS_START, PAST_END =
+  text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + SUMMARY_BYTES)
 
 local function day_of(slice)
   local ms = slice * slice_ms
@@ -45,11 +62,13 @@ local function day_of(slice)
 end
 local today = day_of(this_slice)
 
+local function read_ring(key) return call('GETRANGE', key, '0', text(ring_bytes - 1)) end
+
 -- The first slice from the given one on, and before newest, that has use; newest where none has.
 local function used_from(ring, slice, newest)
   while slice < newest do
     local slot = slice % slices
-    local found = string.find(ring, '[^%z]', slot * 4 + 1)
+    local found = find(ring, '[^%z]', slot * 4 + 1)
     if found then
       slice = slice - slot + (found - 1 - (found - 1) % 4) / 4
       break
@@ -59,27 +78,24 @@ local function used_from(ring, slice, newest)
   return slice < newest and slice or newest
 end
 
-local function decide(key, demand_at)
-  local minute_limit, day_limit, want, known_day, known_used, spent, spent_day, spent_day_used =
-    unpack('<I4I4I4I4I4I4I4I4', demands, demand_at)
-
-  -- A byte more than the summary has is asked for, so that its length proves the record's.
-  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, PAST_END)
-  local version, count, day_used, at, newest, oldest, sum, stored_day
-  if type(stored) == 'table' then
-    if string.find(stored.err, 'WRONGTYPE', 1, true) then return WRONG_TYPE end
-    call('GETRANGE', key, '0', '0') -- fails again, now for the whole call
-  elseif #stored == SUMMARY_BYTES then
-    version, count, day_used, at, newest, oldest, sum = unpack(SUMMARY, stored)
+-- Decides the demand with this index, on the record with the summary that was read, or on what was read instead of one.
+-- Returns what the reply shall say: a summary and a remark.
+local function decide(index, key, stored)
+  local version, at, newest, oldest, count, day_used, sum, stored_day
+  if #stored == SUMMARY_BYTES then
+    version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
     if version ~= VERSION or newest > at or oldest > newest or oldest < newest - slices
       or sum > 0 and newest < at - slices then
-      return WRONG_VERSION
+      return VOID, pack(REMARK, index, WRONG_VERSION)
     end
     stored_day = at == this_slice and today or day_of(at)
+  elseif type(stored) == 'table' then
+    if find(stored.err, 'WRONGTYPE', 1, true) then return VOID, pack(REMARK, index, WRONG_TYPE) end
+    call('GETRANGE', key, '0', '0') -- fails again, now for the whole call
   elseif stored == '' and call('EXISTS', key) == 0 then
-    count, day_used, at, newest, oldest, sum = 0, 0, 0, 0, 0, 0
+    at, newest, oldest, count, day_used, sum = 0, 0, 0, 0, 0, 0
   else
-    return WRONG_LENGTH
+    return VOID, pack(REMARK, index, WRONG_LENGTH)
   end
 
   -- Bring the record to now.
@@ -96,14 +112,14 @@ local function decide(key, demand_at)
     elseif oldest < first and sum > 0 then
       -- Mostly few slices leave, and the next with use is near. Else the whole ring is read.
       local slot, leaving = oldest % slices, first - oldest
-      local near = call('GETRANGE', key, slot * 4, (slot < slices - NEAR and slot + NEAR or slices) * 4 - 1)
-      local found = string.find(near, '[^%z]', leaving * 4 + 1)
+      local near = call('GETRANGE', key, text(slot * 4), text((slot < slices - NEAR and slot + NEAR or slices) * 4 - 1))
+      local found = find(near, '[^%z]', leaving * 4 + 1)
       local next_used = found and oldest + (found - 1 - (found - 1) % 4) / 4
       if found and next_used < newest then
         for byte = 1, leaving * 4, 4 do sum = sum - unpack('<I4', near, byte) end
         oldest = next_used
       else
-        ring = call('GETRANGE', key, '0', RING_END)
+        ring = read_ring(key)
         repeat
           sum = sum - unpack('<I4', ring, oldest % slices * 4 + 1)
           oldest = used_from(ring, oldest + 1, newest)
@@ -114,13 +130,18 @@ local function decide(key, demand_at)
   local day = at == this_slice and today or stored_day
 
   -- Add what the asker knows and this record does not.
+  local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   if known_day == day and known_used > day_used then day_used = known_used end
-  if spent_day == day then
-    day_used = day_used + spent_day_used
-    if day_used > COUNT_MAX then day_used = COUNT_MAX end
+  local spent = 0
+  if debts ~= '' then
+    local spent_in_window, spent_day, spent_day_used = unpack(DEBT, debts, index * DEBT_BYTES + 1)
+    if spent_day == day then
+      day_used = day_used + spent_day_used
+      if day_used > COUNT_MAX then day_used = COUNT_MAX end
+    end
+    local counted = (sum > 0 and newest == at) and count or 0
+    spent = spent_in_window < COUNT_MAX - counted and spent_in_window or COUNT_MAX - counted
   end
-  local counted = (sum > 0 and newest == at) and count or 0
-  if spent > COUNT_MAX - counted then spent = COUNT_MAX - counted end
 
   -- Both or neither.
   local granted = want
@@ -134,16 +155,20 @@ local function decide(key, demand_at)
     if sum == 0 then
       newest, oldest, count = at, at, 0
     elseif newest < at then
-      local slot, counts = newest % slices, pack('<I4', count) .. rep('\0', (at - newest - 1) * 4)
+      local slot, counts = newest % slices, pack('<I4', count)
+      if newest < at - 1 then counts = counts .. rep('\0', (at - newest - 1) * 4) end
       local room = (slices - slot) * 4
-      call('SETRANGE', key, slot * 4, string.sub(counts, 1, room))
-      if #counts > room then call('SETRANGE', key, '0', string.sub(counts, room + 1)) end
+      if #counts > room then
+        call('SETRANGE', key, '0', string.sub(counts, room + 1))
+        counts = string.sub(counts, 1, room)
+      end
+      call('SETRANGE', key, text(slot * 4), counts)
       newest, count, ring = at, 0, nil
     end
     count, sum, day_used = count + charge, sum + charge, day_used + granted
   end
 
-  local summary = pack(SUMMARY, VERSION, count, day_used, at, newest, oldest, sum)
+  local summary = pack(SUMMARY, VERSION, at, newest, oldest, count, day_used, sum)
   if summary ~= stored and (stored_day or sum > 0 or day_used > 0) then
     call('SETRANGE', key, SUMMARY_START, summary)
     if day ~= stored_day then
@@ -152,10 +177,12 @@ local function decide(key, demand_at)
     end
   end
 
+  if granted == want and sum < minute_limit then return summary, pack(REMARK, index, GRANTED) end
+
   -- Only use above the limit takes a search: at the limit, the oldest slice's release will do.
   local retry = oldest
   if sum > minute_limit and oldest < newest then
-    ring = ring or call('GETRANGE', key, '0', RING_END)
+    ring = ring or read_ring(key)
     local left = sum
     while retry < newest do
       left = left - unpack('<I4', ring, retry % slices * 4 + 1)
@@ -163,16 +190,27 @@ local function decide(key, demand_at)
       retry = used_from(ring, retry + 1, newest)
     end
   end
-  return OK, granted, retry, summary
+  return summary, pack(REMARK_LIMITED, index, LIMITED, granted, retry)
 end
 
-local replies = { pack('<I8', now) }
-for i = 1, #KEYS do
-  local status, granted, retry, summary = decide(KEYS[i], (i - 1) * DEMAND_BYTES + 1)
-  if status == OK then
-    replies[i + 1] = pack('<BI4I8c0', OK, granted, retry, summary)
-  else
-    replies[i + 1] = pack('<B', status) .. VOID
+local slots, remarks = {}, {}
+for i = 1, #keys do
+  local key, slot = keys[i], nil
+  -- A byte more than the summary has is asked for, so that its length proves the record's.
+  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, PAST_END)
+  if #stored == SUMMARY_BYTES and debts == '' then
+    local version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
+    local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, (i - 1) * DEMAND_BYTES + 1)
+    -- Mostly the current slice has use already, and all is granted: then only the counts grow. decide() would come to the
+    -- same, at twice the price.
+    if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
+      and want > 0 and want <= minute_limit - sum and want <= day_limit - day_used
+      and (known_used <= day_used or known_day ~= today) then
+      call('SETRANGE', key, COUNTS_START, pack(COUNTS, count + want, day_used + want, sum + want))
+      slot = stored
+    end
   end
+  if not slot then slot, remarks[#remarks + 1] = decide(i - 1, key, stored) end
+  slots[i] = slot
 end
-return table.concat(replies)
+return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)

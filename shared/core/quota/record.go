@@ -16,11 +16,11 @@ type Record struct {
 
 // summary is what most decisions need: everything but the ring.
 type summary struct {
-	count   uint32 // use of the slice newest
-	dayUsed uint32 // use of the day in which the slice at lies
 	at      int64  // the latest slice in which a decision was made
 	newest  int64  // the latest slice in the window that has use
 	oldest  int64  // the first slice in the window that has use; newest where none has
+	count   uint32 // use of the slice newest
+	dayUsed uint32 // use of the day in which the slice at lies
 	sum     int64  // use of all slices in the window
 }
 
@@ -29,7 +29,7 @@ type summary struct {
 const (
 	SummaryBytes = 44
 
-	version    = 0x31677470 // "ptg1"
+	version    = 0x32677470 // "ptg2"
 	countBytes = 4
 )
 
@@ -46,12 +46,12 @@ func (r Rule) Append(dst []byte, rec *Record) []byte {
 		dst = binary.LittleEndian.AppendUint32(dst, count)
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, version)
+	for _, slice := range [...]int64{rec.at, rec.newest, rec.oldest} {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(slice))
+	}
 	dst = binary.LittleEndian.AppendUint32(dst, rec.count)
 	dst = binary.LittleEndian.AppendUint32(dst, rec.dayUsed)
-	for _, n := range [...]int64{rec.at, rec.newest, rec.oldest, rec.sum} {
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
-	}
-	return dst
+	return binary.LittleEndian.AppendUint64(dst, uint64(rec.sum))
 }
 
 // Decode reads what Append wrote. The error says in what src is not a record of this rule.
@@ -76,15 +76,18 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 }
 
 func decodeSummary(src []byte) (s summary, err error) {
+	if len(src) != SummaryBytes {
+		return s, fmt.Errorf("a quota summary of %d bytes, want %d", len(src), SummaryBytes)
+	}
 	if v := binary.LittleEndian.Uint32(src); v != version {
 		return s, fmt.Errorf("a quota record of version %08x, want %08x", v, version)
 	}
 	s = summary{
-		count:   binary.LittleEndian.Uint32(src[4:]),
-		dayUsed: binary.LittleEndian.Uint32(src[8:]),
-		at:      int64(binary.LittleEndian.Uint64(src[12:])),
-		newest:  int64(binary.LittleEndian.Uint64(src[20:])),
-		oldest:  int64(binary.LittleEndian.Uint64(src[28:])),
+		at:      int64(binary.LittleEndian.Uint64(src[4:])),
+		newest:  int64(binary.LittleEndian.Uint64(src[12:])),
+		oldest:  int64(binary.LittleEndian.Uint64(src[20:])),
+		count:   binary.LittleEndian.Uint32(src[28:]),
+		dayUsed: binary.LittleEndian.Uint32(src[32:]),
 		sum:     int64(binary.LittleEndian.Uint64(src[36:])),
 	}
 	return s, nil
@@ -93,14 +96,24 @@ func decodeSummary(src []byte) (s summary, err error) {
 // Verdict tells what a decision that was made elsewhere, on a record that now has this summary, comes to.
 // retrySlice is the slice whose release brings the minute's use under its limit, where it is not under it already.
 func (r Rule) Verdict(src []byte, now int64, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
-	if len(src) != SummaryBytes {
-		return Verdict{}, fmt.Errorf("a quota summary of %d bytes, want %d", len(src), SummaryBytes)
-	}
 	s, err := decodeSummary(src)
 	if err != nil {
 		return Verdict{}, err
 	}
 	return r.verdict(&s, now, limits, granted, retrySlice), nil
+}
+
+// VerdictFrom is Verdict for a record that had this summary before granted was charged, within its limits, to the slice
+// it is at, which is also its newest.
+func (r Rule) VerdictFrom(src []byte, now int64, limits plan.Limits, granted int64) (Verdict, error) {
+	s, err := decodeSummary(src)
+	if err != nil {
+		return Verdict{}, err
+	}
+	s.count += uint32(granted)
+	s.dayUsed += uint32(granted)
+	s.sum += granted
+	return r.verdict(&s, now, limits, granted, s.oldest), nil
 }
 
 // IsUnused reports whether rec counts nothing, so that it need not be kept.

@@ -36,13 +36,13 @@ func TestDecodeRefuses(t *testing.T) {
 		{"empty", "0 bytes", func([]byte) []byte { return nil }},
 		{"too short", "1003 bytes", func(b []byte) []byte { return b[1:] }},
 		{"too long", "1005 bytes", func(b []byte) []byte { return append(b, 0) }},
-		{"another version", "version 3267", func(b []byte) []byte { b[summary+3]++; return b }},
-		{"newest slice after the latest", "disorder", func(b []byte) []byte { b[summary+20]++; return b }},
-		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+29]++; return b }},
-		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+29]--; return b }},
-		{"use outside the window", "disorder", func(b []byte) []byte { b[summary+14]++; return b }},
+		{"another version", "version 3367", func(b []byte) []byte { b[summary+3]++; return b }},
+		{"newest slice after the latest", "disorder", func(b []byte) []byte { b[summary+12]++; return b }},
+		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+21]++; return b }},
+		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+21]--; return b }},
+		{"use outside the window", "disorder", func(b []byte) []byte { b[summary+6]++; return b }},
 		{"oldest slice before time", "disorder", func(b []byte) []byte {
-			for _, at := range []int{12, 20, 28} {
+			for _, at := range []int{4, 12, 20} {
 				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
 			}
 			return b
@@ -62,12 +62,33 @@ func TestVerdictRefuses(t *testing.T) {
 	rec := asked()
 	form := quota.Product.Append(nil, &rec)
 	summary := form[len(form)-quota.SummaryBytes:]
-	if _, err := quota.Product.Verdict(summary[1:], 0, free, 0, 0); err == nil {
-		t.Error("a summary that is too short makes a verdict")
+	refused := func(src []byte, what string) {
+		t.Helper()
+		if _, err := quota.Product.Verdict(src, 0, free, 0, 0); err == nil {
+			t.Errorf("a summary %s makes a verdict", what)
+		}
+		if _, err := quota.Product.VerdictFrom(src, 0, free, 0); err == nil {
+			t.Errorf("a summary %s makes a verdict of what comes on top of it", what)
+		}
 	}
+	refused(summary[1:], "that is too short")
 	summary[0]++
-	if _, err := quota.Product.Verdict(summary, 0, free, 0, 0); err == nil {
-		t.Error("a summary of another version makes a verdict")
+	refused(summary, "of another version")
+}
+
+// What Redis leaves to be added comes to what the rule would have said.
+func TestVerdictFrom(t *testing.T) {
+	const now = 1_700_000_030_001 // in the slice of its newest use
+	for want := int64(1); want <= 58; want += 19 {
+		rec := asked()
+		form := quota.Product.Append(nil, &rec)
+		got, err := quota.Product.VerdictFrom(form[len(form)-quota.SummaryBytes:], now, free, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ruled := quota.Product.Take(&rec, now, quota.Demand{Limits: free, Want: want}); got != ruled {
+			t.Errorf("%d on top: %+v, want %+v", want, got, ruled)
+		}
 	}
 }
 
