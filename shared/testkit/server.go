@@ -100,8 +100,12 @@ func (s *Server) end(signal syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
+	pid := s.cmd.Process.Pid
+	paused := children(pid) // while they can be found: they would stay paused for ever
 	_ = s.cmd.Process.Signal(signal)
-	_ = s.cmd.Process.Signal(syscall.SIGCONT) // a paused process would never see the first one
+	for _, p := range append(paused, pid) {
+		_ = syscall.Kill(p, syscall.SIGCONT) // a paused process would never see the first one
+	}
 	_ = s.cmd.Wait()
 	s.life.release()
 	s.cmd = nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -65,6 +66,31 @@ func TestPostgresSurvivesAKill(t *testing.T) {
 	s.Resume(t)
 	if err := <-answered; err != nil {
 		t.Errorf("after Resume: %v", err)
+	}
+}
+
+// What is paused when its server ends does not stay behind.
+func TestPausedServerLeavesNothingBehind(t *testing.T) {
+	s := StartPostgres(t)
+	for range 2 {
+		db, err := sql.Open("postgres", s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.Ping(); err != nil {
+			t.Fatal(err)
+		}
+		processes := children(s.cmd.Process.Pid)
+		if len(processes) < 2 {
+			t.Fatalf("a server with the processes %v", processes)
+		}
+		s.Pause(t)
+		s.Kill(t)
+		for _, pid := range processes {
+			Eventually(t, 5*time.Second, fmt.Sprintf("process %d has ended", pid), func() bool { return !isRunning(pid) })
+		}
+		s.Start(t)
 	}
 }
 

@@ -12,11 +12,13 @@ import (
 
 // watchScript outlives the test process by a moment. Its arguments are a directory, which may be empty, a signal and a
 // process ID, which may be left out. A line on its standard input ends it; the end of the input means that the test
-// process is gone, perhaps killed: then it signals the process, gives it two seconds, and removes the directory.
+// process is gone, perhaps killed: then it signals the process, lets it and its children go on if they are paused, gives it
+// two seconds, and removes the directory.
 const watchScript = `
 if read -r released; then exit; fi
 if [ $# -eq 3 ]; then
-	kill -s "$2" "$3" && kill -s CONT "$3"
+	children=$(ps -A -o ppid= -o pid= | while read -r parent child; do [ "$parent" != "$3" ] || echo "$child"; done)
+	kill -s "$2" "$3" && kill -s CONT "$3" $children
 	tries=0
 	while kill -s 0 "$3" && [ "$tries" -lt 40 ]; do sleep 0.05; tries=$((tries + 1)); done
 	kill -s KILL "$3"
