@@ -34,7 +34,8 @@ const (
 	pgbenchRow      = "pgbench -M prepared, the same query"
 	petsvcFewRow    = "petsvc, 8 clients"
 	petsvcRow       = "petsvc, 32 clients"
-	chainRow        = "gateway before petsvc (unix socket), 32 clients"
+	chainRow        = "gateway, quotas in memory, before petsvc (unix socket), 32 clients"
+	chainRedisRow   = "gateway, quotas in Redis, before petsvc (unix socket), 32 clients"
 	manyConnections = 128
 	someConnections = 32
 )
@@ -112,7 +113,10 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	if _, err := petsvc(l, near); err != nil {
 		return nil, err
 	}
-	chain, err := l.open(ctx, system{name: chainRow, start: petgate("redis", "GATEWAY_UPSTREAMS="+near), redis: true})
+	chains, err := l.openAll(ctx, []system{
+		{name: chainRow, start: petgate("memory", "GATEWAY_UPSTREAMS="+near)},
+		{name: chainRedisRow, start: petgate("redis", "GATEWAY_UPSTREAMS="+near), redis: true},
+	})
 	return func(ctx context.Context) ([]Run, error) {
 		before := l.postgres.process.cpu()
 		perSecond, err := l.postgres.pgbench(ctx, l, databaseConnections, p.duration)
@@ -129,9 +133,16 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 			return nil, err
 		}
 		few.System = petsvcFewRow
-		whole, err := l.run(ctx, someConnections, p.duration, l.keysPath, chain)
 		direct := Run{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond, PostgresShare: share}
-		return []Run{direct, few, alone, whole}, err
+		runs := []Run{direct, few, alone}
+		for _, chain := range chains {
+			whole, err := l.run(ctx, someConnections, p.duration, l.keysPath, chain)
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, whole)
+		}
+		return runs, nil
 	}, err
 }
 

@@ -111,8 +111,12 @@ func (r Result) writeFigures(b *strings.Builder) {
 			ratio(r.of("pets", petsvcRow, 0), r.of("pets", pgbenchRow, 0), perSecond),
 		},
 		{
-			"lists through a gateway ÷ from petsvc, 32 clients", 0.7, true,
+			"lists through a gateway with quotas in memory ÷ from petsvc, 32 clients", 0.7, true,
 			ratio(r.of("pets", chainRow, 0), r.of("pets", petsvcRow, 0), perSecond),
+		},
+		{
+			"the same with quotas in Redis", 0.7, true,
+			ratio(r.of("pets", chainRedisRow, 0), r.of("pets", petsvcRow, 0), perSecond),
 		},
 	} {
 		if f.measured == (spread{}) {
