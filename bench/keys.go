@@ -18,7 +18,7 @@ import (
 // keyCount is how many keys, each of a tenant of its own, the load draws from.
 const keyCount = 1000
 
-// createKeys fills the key tables with tenants whose limits no run reaches, and one that is refused from its second
+// createKeys fills the key tables with tenants whose limits no run reaches, and two that are refused from their second
 // request on.
 func (l *lab) createKeys(ctx context.Context) error {
 	db, err := database.Open(ctx, l.postgres.url)
@@ -42,11 +42,16 @@ func (l *lab) createKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	banned, err := newKey(ctx, store, "banned", plan.Limits{Minute: 1, Day: 1})
+	if err != nil {
+		return err
+	}
 	keys := strings.Join(tokens, "\n") + "\n"
 	return errors.Join(
 		os.WriteFile(l.keysPath, []byte(keys), 0o600),
 		os.WriteFile(l.keyMapPath, []byte(strings.ReplaceAll(keys, "\n", " 1\n")), 0o600),
 		os.WriteFile(l.smallKeyPath, []byte(small+"\n"), 0o600),
+		os.WriteFile(l.bannedPath, []byte(banned+"\n"), 0o600),
 	)
 }
 

@@ -22,7 +22,8 @@ type lab struct {
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
-	smallKeyPath string // one key of a tenant that may make one request a day
+	smallKeyPath string // one key of a tenant that may make one request a day: it is not banned
+	bannedPath   string // the same of another tenant: it is
 	processes    []*process
 }
 
@@ -34,6 +35,7 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	l = &lab{
 		dir: dir, bin: bin,
 		keysPath: filepath.Join(dir, "keys"), keyMapPath: filepath.Join(dir, "keys.map"), smallKeyPath: filepath.Join(dir, "small"),
+		bannedPath: filepath.Join(dir, "banned"),
 	}
 	defer func() {
 		if err != nil {
