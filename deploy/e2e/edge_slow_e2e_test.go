@@ -26,10 +26,10 @@ const normalRounds = 2000
 const slowGoneWithin = 10 * time.Second
 
 // bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle one keeps the
-// 8 kB of stack that its last request needed, and 2 kB besides; for a slow one there is room for what the process itself
-// grows by meanwhile.
+// stack that its last request needed, 4 kB with in-process quotas, and 2 kB besides; for a slow one there is room for what
+// the process itself grows by meanwhile.
 const (
-	bytesPerIdleMax = 12 << 10
+	bytesPerIdleMax = 8 << 10
 	bytesPerSlowMax = 16 << 10
 )
 

@@ -17,16 +17,19 @@ import (
 	"petgate/shared/limitstore"
 )
 
-// exchange is one request and its response: what each stage leaves for the next. It is pooled; its slices keep their room.
+// exchange is one request and its response: what each stage leaves for the next. It is pooled.
 type exchange struct {
+	state
+	room
+}
+
+// state is what a pooled exchange forgets.
+type state struct {
 	rc        *fasthttp.RequestCtx // valid until finish returns
 	wire      *wire
 	startedAt time.Time // by the machine's clock: for durations and deadlines
 	now       int64     // by the injected clock, Unix ms: for everything that a client is told
 
-	block  []byte // the request's head as it came
-	head   head
-	body   []byte
 	broken refusal // why the request could not be read
 
 	id      []byte // the request's ID
@@ -47,14 +50,20 @@ type exchange struct {
 	route       *route
 	allow       string // methods of the path, where it does not allow this one
 
-	sent    []byte // the request as the upstream gets it
-	link    *link  // the upstream's connection while it is in use
-	answer  answer
+	link    *link // the upstream's connection while it is in use
 	refusal refusal
-
 	limited api.Limited
-	text    []byte // for header values
-	line    []byte // for the Error body, then for the access log
+}
+
+// room is what it empties, to be filled again without an allocation.
+type room struct {
+	block  []byte // the request's head as it came
+	head   head
+	body   []byte
+	sent   []byte // the request as the upstream gets it
+	answer answer
+	text   []byte // for header values
+	line   []byte // for the Error body, then for the access log
 }
 
 // exchangePool keeps exchanges between requests.
@@ -73,12 +82,10 @@ func (p *exchangePool) get(w *wire) *exchange {
 const pooledBytesMax = 64 << 10
 
 func (p *exchangePool) put(x *exchange) {
+	x.state = state{}
 	x.head.reset()
 	x.answer.reset()
-	*x = exchange{
-		head: x.head, answer: x.answer, block: x.block[:0], body: x.body[:0], text: x.text[:0], line: x.line[:0],
-		sent: x.sent[:0],
-	}
+	x.block, x.body, x.sent, x.text, x.line = x.block[:0], x.body[:0], x.sent[:0], x.text[:0], x.line[:0]
 	if cap(x.sent) > pooledBytesMax || cap(x.body) > pooledBytesMax {
 		x.sent, x.body = nil, nil
 	}

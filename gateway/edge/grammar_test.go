@@ -99,7 +99,7 @@ func TestClientAddress(t *testing.T) {
 	f := func(peer, forwardedFor, want string) {
 		t.Helper()
 		e := &Edge{cfg: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
-		x := &exchange{wire: &wire{peer: netip.MustParseAddr(peer)}}
+		x := &exchange{state: state{wire: &wire{peer: netip.MustParseAddr(peer)}}}
 		for line := range strings.SplitSeq(forwardedFor, "\n") {
 			x.head.readField([]byte("X-Forwarded-For"), []byte(line))
 		}

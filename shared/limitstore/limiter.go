@@ -114,13 +114,17 @@ func newLimiter(cfg Config, mode string) *Limiter {
 
 // Take asks for one request: it passes if the verdict grants 1. An error means that it could not be decided; it wraps
 // ErrUndecided. Take returns within the budget, or little more when Redis has just fallen silent.
-func (l *Limiter) Take(a Ask) (quota.Verdict, error) {
-	if l.memory != nil {
-		d := demand{Ask: a, Want: 1}
-		v := l.memory.take(l.nowMs(), &d)
-		l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
-		return v, nil
+func (l *Limiter) Take(a Ask) (v quota.Verdict, err error) {
+	if l.memory == nil {
+		return l.takeShared(a)
 	}
+	v = l.memory.take(l.nowMs(), &demand{Ask: a, Want: 1})
+	l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
+	return v, nil
+}
+
+// takeShared takes where Redis decides.
+func (l *Limiter) takeShared(a Ask) (quota.Verdict, error) {
 	if v, ok := l.known.refusal(a, l.nowMs()); ok {
 		l.metrics.remembered.Inc()
 		return v, nil
