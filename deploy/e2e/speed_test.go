@@ -14,7 +14,8 @@ import (
 
 // What a request may cost, counted and not timed, so that a busy machine changes nothing. Go reads a socket twice for each
 // message: the first read finds nothing and waits. One at a time, a request at the gateway reads from the client, the
-// service and Redis, and writes to each; a list at the pet service reads from the gateway and the database. What is above
+// service (once: it waits before it reads) and Redis, and writes to each; a list at the pet service reads from the gateway
+// and the database. What is above
 // whole numbers is what the programs do beside it: statistics, timers, looking after the database.
 const (
 	gatewayReadsMax  = 5.2

@@ -128,9 +128,6 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(wrong...)
 }
 
-// deadlineSlack is the part of a timeout by which it may be late: see socket.Deadline.
-const deadlineSlack = 16
-
 // headBytesMax is how much of a request may come before its empty line.
 func (c *Config) headBytesMax() int {
 	return c.TargetBytesMax + c.HeaderBytesMax + 4*c.FieldsMax + methodBytesMax + 64

@@ -25,7 +25,6 @@
 // # Time and memory
 //
 // All that a client is told follows the injected clock; deadlines of I/O follow the machine's, and are kept to within a
-// sixteenth (socket.Deadline). An exchange is pooled and begins
-// when its request has been read. It keeps nothing of fasthttp's RequestCtx, which is never used as a context: it ends only
-// with the server.
+// sixteenth (socket.Deadline). An exchange is pooled and begins when its request has been read. It keeps nothing of
+// fasthttp's RequestCtx, which is never used as a context: it ends only with the server.
 package edge

@@ -7,6 +7,8 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -539,5 +541,48 @@ func TestNoCrossTalk(t *testing.T) {
 		if err := <-results; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// An upstream that gives up new connections at once, before a request is sent or after, is dialed once a request and
+// counted as failed; the next one takes the request.
+func TestUpstreamThatHangsUp(t *testing.T) {
+	for name, greet := range map[string]string{"silently": "", "after a word": "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			var dials atomic.Int64
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					dials.Add(1)
+					_, _ = io.WriteString(c, greet)
+					_ = c.Close()
+				}
+			}()
+			r := newRig(t, func(s *setup) { s.Upstreams = []string{"http://" + ln.Addr().String()} })
+			const requests = 200
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					client := r.dial(t)
+					for range requests / 20 {
+						if a, err := client.try(rawGet()); err != nil || a.Status < 500 && greet == "" {
+							t.Errorf("%d %s, %v", a.Status, a.Body, err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			if n := dials.Load(); n > requests {
+				t.Errorf("%d dials for %d requests", n, requests)
+			}
+		})
 	}
 }

@@ -16,7 +16,7 @@ type attempt uint8
 const (
 	answered    attempt = iota
 	full                // the upstream has as many requests as it may be given; nothing was sent
-	unconnected         // it could not be dialed; nothing was sent
+	unconnected         // it could not be dialed, or gave up a new connection at once; nothing was sent
 	stale               // an idle connection was no longer good; nothing was sent
 	died                // a connection that had served before ended without a byte of an answer
 	failed              // the answer cannot be used, or there was none
@@ -86,7 +86,7 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 		if x.answer.isLast {
 			u.eject()
 		}
-	case failed, late:
+	case unconnected, failed, late:
 		u.failed()
 	}
 	return end
@@ -108,8 +108,10 @@ func (l *link) exchange(x *exchange) attempt {
 	switch {
 	case err == nil:
 		return answered
-	case errors.Is(err, socket.ErrStale):
+	case errors.Is(err, socket.ErrStale) && l.isUsed:
 		return stale
+	case errors.Is(err, socket.ErrStale):
+		return unconnected
 	case isTimeout(err):
 		return late
 	case l.isUsed && !l.hasBegun:

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"io"
 	"net"
@@ -63,6 +64,34 @@ func TestSilentHandshake(t *testing.T) {
 	for i, c := range silent {
 		if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
 			t.Errorf("connection %d is held for a client that says nothing", i)
+		}
+	}
+}
+
+// Whoever waits to be asked for a body is asked, also after a silence that is longer than an answer may take to write.
+func TestContinueAfterSilence(t *testing.T) {
+	const writeTimeout = 50 * time.Millisecond
+	for _, earlier := range []int{0, 1} {
+		r := newRig(t, func(s *setup) { s.WriteTimeout, s.ReadTimeout = writeTimeout, patience })
+		client := r.dial(t)
+		for range earlier {
+			client.ask(t, rawGet())
+		}
+		if client.conn == nil {
+			var err error
+			if client.conn, err = net.Dial("tcp", client.address); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * writeTimeout) // the silence is the test
+		if err := client.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(client.conn, rawPost("Expect: 100-continue", "Content-Length: 5")); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(client.conn).ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+			t.Errorf("after %d requests: %q, %v", earlier, line, err)
 		}
 	}
 }

@@ -29,9 +29,9 @@ type gauge struct {
 }
 
 type gaugedConn struct {
-	net.Conn
-	gauge *gauge
-	once  sync.Once
+	*net.TCPConn // all of it: what is measured is what runs
+	gauge        *gauge
+	once         sync.Once
 }
 
 func (g *gauge) Accept() (net.Conn, error) {
@@ -41,12 +41,12 @@ func (g *gauge) Accept() (net.Conn, error) {
 	}
 	g.open.Add(1)
 	g.accepted.Add(1)
-	return &gaugedConn{Conn: c, gauge: g}, nil
+	return &gaugedConn{TCPConn: c.(*net.TCPConn), gauge: g}, nil
 }
 
 func (c *gaugedConn) Close() error {
 	c.once.Do(func() { c.gauge.open.Add(-1) })
-	return c.Conn.Close()
+	return c.TCPConn.Close()
 }
 
 func newSlowRig(t *testing.T) (*rig, *gauge) {

@@ -38,11 +38,11 @@ type upstream struct {
 // link is a connection to an upstream. It belongs to one exchange at a time.
 type link struct {
 	*socket.Conn
-	upstream  *upstream
-	deadline  socket.Deadline
-	isUsed    bool // it has carried an exchange
-	hasBegun  bool // some of the present answer has come
-	idleSince time.Time
+	upstream *upstream
+	deadline socket.Deadline
+	isUsed   bool      // it has carried an exchange
+	hasBegun bool      // some of the present answer has come
+	usedAt   time.Time // when its last exchange began
 	window
 }
 
@@ -94,7 +94,7 @@ func (e *Edge) pick(tried uint64, now int64) *upstream {
 // acquire takes an idle connection, or dials one.
 func (u *upstream) acquire(now, deadline time.Time) (*link, error) {
 	for l := u.pop(); l != nil; l = u.pop() {
-		if now.Sub(l.idleSince) <= u.cfg.UpstreamIdleTimeout && l.finishBy(deadline) == nil {
+		if now.Sub(l.usedAt) <= u.cfg.UpstreamIdleTimeout && l.finishBy(deadline) == nil {
 			return l, nil
 		}
 		_ = l.Close()
@@ -117,7 +117,7 @@ func (u *upstream) acquire(now, deadline time.Time) (*link, error) {
 
 // finishBy has the next exchange fail past the deadline.
 func (l *link) finishBy(deadline time.Time) error {
-	if t, changed := l.deadline.Move(deadline, l.upstream.cfg.UpstreamTimeout/deadlineSlack); changed {
+	if t, changed := l.deadline.Move(deadline, socket.Slack(l.upstream.cfg.UpstreamTimeout)); changed {
 		return l.SetDeadline(t)
 	}
 	return nil
@@ -138,10 +138,10 @@ func (u *upstream) pop() *link {
 
 // release keeps a connection for the next exchange, and closes those that nobody needed for long.
 func (u *upstream) release(l *link, now time.Time) {
-	l.start, l.end, l.hasBegun, l.isUsed, l.idleSince = 0, 0, false, true, now
+	l.start, l.end, l.hasBegun, l.isUsed, l.usedAt = 0, 0, false, true, now
 	var old *link
 	u.mu.Lock()
-	if len(u.idle) > 0 && now.Sub(u.idle[0].idleSince) > u.cfg.UpstreamIdleTimeout {
+	if len(u.idle) > 0 && now.Sub(u.idle[0].usedAt) > u.cfg.UpstreamIdleTimeout {
 		old = u.idle[0]
 		u.idle = append(u.idle[:0], u.idle[1:]...)
 	}

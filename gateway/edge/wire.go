@@ -43,7 +43,7 @@ type wire struct {
 	hasBlank   bool        // an empty line came before the request
 	isFinished bool        // nothing more is read
 
-	ended         time.Time // the last exchange; at first, when the connection came
+	looked        time.Time // at the clock: the time-out of what is written next counts from it
 	deadline      time.Time // for what is read next
 	slack         time.Duration
 	reads, writes socket.Deadline
@@ -76,8 +76,8 @@ const (
 )
 
 func newWire(c net.Conn, e *Edge) *wire {
-	w := &wire{Conn: c, edge: e, ended: time.Now()}
-	w.finishBy(w.ended, e.cfg.ReadTimeout)
+	w := &wire{Conn: c, edge: e}
+	w.finishBy(time.Now(), e.cfg.ReadTimeout)
 	if addr, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
 		w.peer = addr.Addr().Unmap()
 	}
@@ -355,19 +355,19 @@ func (w *wire) time() {
 
 // next readies w for the next request, the last one having ended just now.
 func (w *wire) next(now time.Time) {
-	w.exchange, w.ended = nil, now
+	w.exchange = nil
 	w.finishBy(now, w.edge.cfg.IdleTimeout)
 }
 
 // finishBy has reads fail when timeout has passed since now.
 func (w *wire) finishBy(now time.Time, timeout time.Duration) {
-	w.deadline, w.slack = now.Add(timeout), timeout/deadlineSlack
+	w.looked, w.deadline, w.slack = now, now.Add(timeout), socket.Slack(timeout)
 }
 
-// Write writes an answer.
+// Write writes an answer, or the line that asks a client to go on.
 func (w *wire) Write(p []byte) (int, error) {
 	timeout := w.edge.cfg.WriteTimeout
-	if t, changed := w.writes.Move(w.ended.Add(timeout), timeout/deadlineSlack); changed {
+	if t, changed := w.writes.Move(w.looked.Add(timeout), socket.Slack(timeout)); changed {
 		if err := w.Conn.SetWriteDeadline(t); err != nil {
 			return 0, err
 		}

@@ -7,8 +7,8 @@ import (
 	"petgate/shared/socket"
 )
 
-// deadlineSlack is how late the server's timeouts may end.
-const deadlineSlack = time.Second
+// deadlineSlack is that of the shortest of the server's timeouts.
+var deadlineSlack = socket.Slack(readTimeout)
 
 // listener accepts connections whose calls and deadlines cost little.
 type listener struct{ net.Listener }

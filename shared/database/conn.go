@@ -4,12 +4,13 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 )
 
 // Each is an argument of a prepared statement's Exec, after those that the statement has: it is given each row of the
-// answer as the driver has decoded it. It must neither keep the slice nor panic. It is for lists that are asked for
-// thousands of times a second: Rows locks and converts for each row and column, which costs as much as decoding them.
+// answer as the driver has decoded it. It must not keep the slice. It is for lists that are asked for thousands of times a
+// second: Rows locks and converts for each row and column, which costs as much as decoding them.
 //
 // As Exec may send a statement again whose connection broke, so it does here, but only before the first row.
 type Each func(row []driver.Value) error
@@ -66,12 +67,15 @@ type driverStmt interface {
 type statement struct {
 	driverStmt
 	conn conn
-	each Each // of the execution that begins
+	each Each // of the execution that begins: the one for which arguments are checked
 	row  []driver.Value
 }
 
 // CheckNamedValue is asked about each argument before an execution.
 func (s *statement) CheckNamedValue(v *driver.NamedValue) error {
+	if v.Ordinal == 1 { // an execution may have ended before it began
+		s.each = nil
+	}
 	if each, ok := v.Value.(Each); ok {
 		s.each = each
 		return driver.ErrRemoveArgument
@@ -85,10 +89,34 @@ func (s *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (
 		return s.driverStmt.ExecContext(ctx, args)
 	}
 	s.each = nil
-	rows, err := s.QueryContext(ctx, args)
+	rows, err := s.driverStmt.QueryContext(ctx, args)
 	if err != nil {
 		return nil, err
 	}
+	err = s.give(rows, each)
+	if closeErr := rows.Close(); err == io.EOF {
+		err = closeErr
+	}
+	return driver.ResultNoRows, err
+}
+
+// QueryContext has no use for an Each: it returns Rows.
+func (s *statement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if s.each != nil {
+		s.each = nil
+		return nil, errors.New("database: Each is an argument of Exec, not of Query")
+	}
+	return s.driverStmt.QueryContext(ctx, args)
+}
+
+// give gives each the rows. Its error is io.EOF after the last one. A panic becomes an error: database/sql would never get
+// the connection back.
+func (s *statement) give(rows driver.Rows, each Each) (err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("database: panic in Each: %v", panicked)
+		}
+	}()
 	if s.row == nil {
 		s.row = make([]driver.Value, len(rows.Columns()))
 	}
@@ -99,8 +127,5 @@ func (s *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	if closeErr := rows.Close(); err == io.EOF {
-		err = closeErr
-	}
-	return driver.ResultNoRows, err
+	return err
 }

@@ -6,8 +6,7 @@
 //
 // Nothing on a hot path needs a context that can be cancelled (with lib/pq it costs a goroutine per statement, and a
 // cancellation costs a connection): a PostgreSQL session carries a statement_timeout, and a connection on which the
-// server says nothing for a second longer than that is given up. A SQLite connection waits up to 5 s for another
-// writer.
+// server says nothing for a second longer than that, and a little (socket.Deadline), is given up.
 //
 // A *DB is safe for concurrent use. No error text of this package holds a password.
 package database

@@ -362,6 +362,28 @@ func TestEach(t *testing.T) {
 		if _, err := statement.Exec(0); err != nil {
 			t.Errorf("without an Each: %v", err)
 		}
+		// An execution that does not begin, and one that is none, leave nothing for the next one.
+		stray := database.Each(func([]driver.Value) error { t.Error("an Each of an earlier execution is called"); return nil })
+		db.SetMaxOpenConns(1)
+		if _, err := statement.Exec(0, stray, struct{}{}); err == nil {
+			t.Error("an argument that is no value is taken")
+		}
+		if _, err := statement.Exec(0); err != nil {
+			t.Errorf("after that: %v", err)
+		}
+		if rows, err := statement.Query(0, stray); err == nil {
+			rows.Close()
+			t.Error("Query takes an Each")
+		}
+		if _, err := statement.Exec(0); err != nil {
+			t.Errorf("after that: %v", err)
+		}
+		if _, err := statement.Exec(0, database.Each(func([]driver.Value) error { panic("in an Each") })); err == nil {
+			t.Error("a panic is no error")
+		}
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are lost", n)
+		}
 		var ids []int64
 		if err := db.Select(&ids, `SELECT id FROM notes ORDER BY id`); err != nil || len(ids) != 3 {
 			t.Errorf("afterwards: %v, %v", ids, err)

@@ -190,7 +190,7 @@ func (c *impatientConn) next(d *socket.Deadline) (tell time.Time, changed bool) 
 	if c.silence == 0 || c.isTimed {
 		return time.Time{}, false
 	}
-	return d.Move(time.Now().Add(c.silence), c.silence/16)
+	return d.Move(time.Now().Add(c.silence), socket.Slack(c.silence))
 }
 
 func (c *impatientConn) Close() error {

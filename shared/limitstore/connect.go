@@ -2,6 +2,7 @@ package limitstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -67,18 +68,19 @@ func dialerOf(o *redis.Options, timeout time.Duration) dialer {
 	}
 }
 
-// pooledConn is a connection in go-redis's pool, which asks for the socket beneath to see whether Redis has closed it, each
-// time that it takes it out. It finds none that is closed. Where it is open, pooledConn has seen so already.
+// pooledConn is a connection in go-redis's pool. Each time that it is taken out, go-redis asks for the socket beneath
+// (syscall.Conn) and peeks at it, to see whether Redis has closed it meanwhile. That would be the only announced call of a
+// batch: so Check looks instead when the socket is asked for, and go-redis's own look finds nothing.
 type pooledConn struct{ *socket.Conn }
 
-func (c pooledConn) SyscallConn() (syscall.RawConn, error) { return seen{}, c.Check() }
+func (c pooledConn) SyscallConn() (syscall.RawConn, error) { return checked{}, c.Check() }
 
-// seen is a socket on which there is nothing more to see.
-type seen struct{}
+// checked is a socket on which there is nothing to read. It is good for nothing else.
+type checked struct{}
 
-func (seen) Control(func(uintptr)) error    { return nil }
-func (seen) Read(func(uintptr) bool) error  { return nil }
-func (seen) Write(func(uintptr) bool) error { return nil }
+func (checked) Read(func(uintptr) bool) error  { return nil }
+func (checked) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
+func (checked) Control(func(uintptr)) error    { return errors.ErrUnsupported }
 
 // Each step of a handshake costs a round trip of the first request's budget.
 func noNotifications() *maintnotifications.Config {

@@ -194,7 +194,7 @@ func (n *lane) trip() error {
 	ctx, cancel := context.WithDeadline(l.closing, n.batch[0].joined.Add(l.config.Budget))
 	defer cancel()
 	began, beganMs := time.Now(), l.nowMs()
-	err := n.ask(func() error { return n.call(ctx, n.demands, n.results) })
+	err := n.ask(func() error { return l.backend.decide(ctx, n.demands, n.results) })
 	endedMs := l.nowMs()
 	l.metrics.tripSeconds.Observe(time.Since(began).Seconds())
 	l.metrics.batchRequests.Observe(float64(len(n.batch)))
@@ -264,7 +264,7 @@ func (n *lane) release(w, own *waiter) {
 
 // ask makes a call to the lane's server unless it is down, and finds it down when the call fails.
 func (n *lane) ask(call func() error) error {
-	_, err := n.breaker.Execute(func() (struct{}, error) { return struct{}{}, call() })
+	err := n.guarded(call)
 	if err != nil && n.limiter.closing.Err() == nil && n.down.CompareAndSwap(false, true) {
 		n.limiter.laneChanged(true, err)
 		n.limiter.running.Go(n.recover)
@@ -272,14 +272,17 @@ func (n *lane) ask(call func() error) error {
 	return err
 }
 
-// call has demands decided. A panic in that is its failure and no more: a leader's requests wait for it.
-func (n *lane) call(ctx context.Context, demands []demand, results []result) (err error) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("limitstore: panic: %v\n%s", panicked, debug.Stack())
-		}
-	}()
-	return n.limiter.backend.decide(ctx, demands, results)
+// guarded makes a call through the breaker. A panic in it is its failure and no more: a leader's requests wait for it.
+func (n *lane) guarded(call func() error) error {
+	_, err := n.breaker.Execute(func() (_ struct{}, err error) {
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				err = fmt.Errorf("limitstore: panic: %v\n%s", panicked, debug.Stack())
+			}
+		}()
+		return struct{}{}, call()
+	})
+	return err
 }
 
 // recover probes the server until it decides again. A probe writes, as decisions do: a server that is out of memory or
@@ -297,14 +300,14 @@ func (n *lane) recover() {
 			return
 		case <-tick.C:
 		}
-		_, err := n.breaker.Execute(func() (struct{}, error) {
+		err := n.guarded(func() error {
 			ctx, cancel := context.WithTimeout(l.closing, l.config.Budget)
 			defer cancel()
 			results := make([]result, 1)
-			if err := n.call(ctx, demands, results); err != nil || errors.Is(results[0].Err, errRecord) {
-				return struct{}{}, err // the probe's own record does not matter
+			if err := l.backend.decide(ctx, demands, results); err != nil || errors.Is(results[0].Err, errRecord) {
+				return err // the probe's own record does not matter
 			}
-			return struct{}{}, results[0].Err
+			return results[0].Err
 		})
 		if err == nil {
 			n.down.Store(false)

@@ -26,6 +26,12 @@ func TestDeadlineIsNeverEarlyAndSeldomTold(t *testing.T) {
 	if tellings != 100 {
 		t.Errorf("told %d times in 100 slacks", tellings)
 	}
+	if tell, changed := d.Move(time.Time{}, slack); !changed || !tell.IsZero() {
+		t.Errorf("none: %v, %v", tell, changed)
+	}
+	if tell, changed := d.Move(time.Time{}, slack); changed {
+		t.Errorf("none again: %v", tell)
+	}
 	sooner := now.Add(time.Second)
 	if tell, changed := d.Move(sooner, slack); !changed || !tell.Equal(sooner.Add(slack)) {
 		t.Errorf("a sooner one: %v, %v", tell, changed)

@@ -21,9 +21,9 @@ import (
 // read.
 var ErrStale = errors.New("socket: the connection was closed, or its peer spoke unasked")
 
-// Conn is a connection of the net package's with calls of its own. It fails with the same errors, and heeds the same
-// deadlines. Unlike with other connections, only one goroutine may read or exchange at a time, and only one may write or
-// exchange; any may close it and set deadlines.
+// Conn is a connection of the net package's with calls of its own. It fails with errors of the same kinds, and heeds the same
+// deadlines. Unlike with other connections, only one goroutine may read, check or exchange at a time, and only one may write
+// or exchange; any may close it and set deadlines.
 type Conn struct {
 	net.Conn
 	raw     syscall.RawConn

@@ -18,7 +18,7 @@ const watchScript = `
 if read -r released; then exit; fi
 if [ $# -eq 3 ]; then
 	children=$(ps -A -o ppid= -o pid= | while read -r parent child; do [ "$parent" != "$3" ] || echo "$child"; done)
-	kill -s "$2" "$3" && kill -s CONT "$3" $children
+	kill -s "$2" "$3"; kill -s CONT "$3" $children
 	tries=0
 	while kill -s 0 "$3" && [ "$tries" -lt 40 ]; do sleep 0.05; tries=$((tries + 1)); done
 	kill -s KILL "$3"
