@@ -76,15 +76,11 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}
 	// Last to end: it takes down the usage of the last requests, and signs off when no key is accepted any more.
 	defer background(log, keys.Run)()
-	admin.SetReady(func() []service.Problem {
-		return append(cfg.problems(keys), service.Problem{Name: "quotas", Detail: "the saved quotas are not loaded yet"})
-	})
-
-	limits, err := openLimits(ctx, limitstore.Config{
+	limits, err := limitstore.Open(ctx, limitstore.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
 		LiveGateways: keys.LiveGateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
 	})
-	if err != nil || limits == nil {
+	if err != nil {
 		return err
 	}
 	defer func() {
@@ -97,6 +93,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
 	admin.SetReady(func() []service.Problem {
 		found := cfg.problems(keys)
+		if err := limits.Ready(); err != nil {
+			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
+		}
 		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
 		defer cancel()
 		for _, complaint := range limits.Health(asking) {
@@ -173,29 +172,6 @@ func background(log *slog.Logger, f func(context.Context) error) (stop func()) {
 		<-done
 	}
 }
-
-// openLimits waits for a database that has to hand out saved quotas: to go on without them would give every tenant its
-// minute anew. It returns nil when ctx ends meanwhile.
-func openLimits(ctx context.Context, cfg limitstore.Config) (*limitstore.Limiter, error) {
-	for told := false; ; {
-		limits, err := limitstore.Open(ctx, cfg)
-		if err == nil || cfg.RedisURL != "" {
-			return limits, err
-		}
-		if !told {
-			cfg.Log.Warn("waiting for the saved quotas", "error", err.Error())
-			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-time.After(retryEvery):
-		}
-	}
-}
-
-// retryEvery is how often a database that was not ready is asked again.
-const retryEvery = 500 * time.Millisecond
 
 // saver lets quotas without Redis survive a restart in the database.
 type saver struct{ store *keystore.Store }

@@ -296,6 +296,55 @@ func TestDatabaseOutageIsReported(t *testing.T) {
 	r.end(t)
 }
 
+// A gateway that comes back while its database is away knows its keys from the snapshot, and says that it cannot decide: nobody
+// waits for an answer, and nobody's minute begins anew.
+func TestRestartWithoutTheSavedQuotas(t *testing.T) {
+	direct := testkit.Postgres(t)
+	db := open(t, direct)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	_, token := newKey(t, db)
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	snapshot := t.TempDir() + "/snapshot"
+	sameSnapshot := func(cfg *node.Config) { cfg.Snapshot = snapshot }
+
+	r := start(t, u.String(), sameSnapshot)
+	r.awaitReady(t)
+	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+		t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
+	}
+	testkit.Eventually(t, readyWithin, "the use is saved", func() bool {
+		saved, err := keystore.New(db, nil, nil, "test").LoadQuotas(t.Context())
+		return err == nil && len(saved) == 1
+	})
+	proxy.Kill()
+	r.stop()
+	<-r.ended // with an error: it could not sign off
+
+	r = start(t, u.String(), sameSnapshot)
+	testkit.Eventually(t, readyWithin, "it says that it cannot decide", func() bool {
+		response, body := get(t, r.url+"/v1/pets", token)
+		return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"limits_unavailable"`) &&
+			response.Header.Get("Retry-After") != ""
+	})
+	if response, body := get(t, r.admin+"/readyz", ""); response.StatusCode == http.StatusOK || !strings.Contains(body, "saved quotas") {
+		t.Errorf("/readyz: %d %s", response.StatusCode, body)
+	}
+	proxy.Restore(t)
+	r.awaitReady(t)
+	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK ||
+		response.Header.Get("X-RateLimit-Remaining") != "58" {
+		t.Errorf("with the database: %d %v %s", response.StatusCode, response.Header, body)
+	}
+	r.end(t)
+}
+
 func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 	url := testkit.SQLite(t)
 	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {

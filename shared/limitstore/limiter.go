@@ -40,15 +40,17 @@ const (
 	modeMemory = "memory"
 )
 
-// ErrUndecided is returned when a decision could not be made and Refuse forbids to make it without Redis.
-var ErrUndecided = errors.New("limitstore: quotas cannot be decided: Redis does not answer")
+// ErrUndecided is returned when a decision could not be made: Refuse forbids to make it without Redis, or what was saved is
+// not loaded yet.
+var ErrUndecided = errors.New("limitstore: quotas cannot be decided now")
 
 // Limiter decides on quotas.
 type Limiter struct {
 	config  Config
 	metrics *metrics
-	memory  *memory // decides in process; nil with Redis
-	saved   uint64  // the mark of memory's last dump that was saved
+	memory  *memory     // decides in process; nil with Redis
+	loaded  atomic.Bool // memory has what was saved
+	saved   uint64      // the mark of memory's last dump that was saved
 
 	// With Redis:
 	client   redis.UniversalClient
@@ -66,11 +68,12 @@ type Limiter struct {
 }
 
 // Open returns a Limiter for cfg, which Close ends. With Redis, only a URL that cannot be read is an error: a Redis
-// that does not answer is an outage, which ends by itself. In process, saved quotas that cannot be loaded are one.
+// that does not answer is an outage, which ends by itself. In process, nothing is decided until the saved quotas are
+// loaded: see Ready.
 func Open(ctx context.Context, cfg Config) (*Limiter, error) {
 	cfg = cfg.withDefaults()
 	if cfg.RedisURL == "" {
-		return openMemory(ctx, cfg)
+		return openMemory(ctx, cfg), nil
 	}
 	client, err := connect(cfg.RedisURL, cfg.Budget)
 	if err != nil {
@@ -115,8 +118,12 @@ func newLimiter(cfg Config, mode string) *Limiter {
 // Take asks for one request: it passes if the verdict grants 1. An error means that it could not be decided; it wraps
 // ErrUndecided. Take returns within the budget, or little more when Redis has just fallen silent.
 func (l *Limiter) Take(a Ask) (v quota.Verdict, err error) {
-	if l.memory == nil {
+	switch {
+	case l.memory == nil:
 		return l.takeShared(a)
+	case !l.loaded.Load():
+		l.metrics.undecided.Inc()
+		return v, ErrUndecided
 	}
 	v = l.memory.take(l.nowMs(), &demand{Ask: a, Want: 1})
 	l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)

@@ -2,6 +2,7 @@ package limitstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -430,8 +431,21 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if l.Close(background) == nil {
 			t.Error("Close hides that the last save failed")
 		}
-		if _, err := Open(background, Config{Saver: saver}); err == nil {
-			t.Error("Open hides that quotas could not be loaded")
+		// Nobody's minute begins anew because what was saved is out of reach.
+		l, err = Open(background, Config{Saver: saver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Take(a); !errors.Is(err, ErrUndecided) || l.Ready() == nil {
+			t.Errorf("without what was saved: %v, ready: %v", err, l.Ready())
+		}
+		saver.fail(nil)
+		time.Sleep(2 * loadEvery)
+		if v := mustTake(t, l, a); v.Day.Used != 42 || l.Ready() != nil {
+			t.Errorf("with what was saved: %d used, ready: %v", v.Day.Used, l.Ready())
+		}
+		if err := l.Close(background); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package limitstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -17,23 +18,63 @@ type Saver interface {
 	LoadQuotas(ctx context.Context) ([]Saved, error)
 }
 
-func openMemory(ctx context.Context, cfg Config) (*Limiter, error) {
-	store := newMemory(cfg.Rule, cfg.Clock)
-	if cfg.Saver != nil {
-		saved, err := cfg.Saver.LoadQuotas(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("limitstore: load the saved quotas: %w", err)
-		}
-		if err := store.load(saved); err != nil {
-			cfg.Log.Error("some saved quotas cannot be read: their tenants start anew", "error", err)
-		}
-	}
+// loadEvery is how often saved quotas that could not be loaded are asked for again.
+const loadEvery = 500 * time.Millisecond
+
+func openMemory(ctx context.Context, cfg Config) *Limiter {
 	l := newLimiter(cfg, modeMemory)
-	l.memory = store
-	if cfg.Saver != nil {
-		l.running.Go(l.keepSaving)
+	l.memory = newMemory(cfg.Rule, cfg.Clock)
+	if cfg.Saver == nil {
+		l.loaded.Store(true)
+		return l
 	}
-	return l, nil
+	err := l.load(ctx)
+	if err != nil {
+		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
+	}
+	l.running.Go(func() {
+		if err == nil || l.keepLoading() {
+			l.keepSaving()
+		}
+	})
+	return l
+}
+
+// Ready says why no request can be decided. To go on without what was saved would give every tenant its minute anew.
+func (l *Limiter) Ready() error {
+	if l.memory != nil && !l.loaded.Load() {
+		return errors.New("the saved quotas are not loaded yet")
+	}
+	return nil
+}
+
+func (l *Limiter) load(ctx context.Context) error {
+	saved, err := l.config.Saver.LoadQuotas(ctx)
+	if err != nil {
+		return fmt.Errorf("limitstore: load the saved quotas: %w", err)
+	}
+	if err := l.memory.load(saved); err != nil {
+		l.config.Log.Error("some saved quotas cannot be read: their tenants start anew", "error", err)
+	}
+	l.loaded.Store(true)
+	return nil
+}
+
+// keepLoading loads what is saved, and returns false if Close comes first.
+func (l *Limiter) keepLoading() bool {
+	tick := time.NewTicker(loadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.closing.Done():
+			return false
+		case <-tick.C:
+		}
+		if l.load(l.closing) == nil {
+			l.config.Log.Info("the saved quotas are loaded")
+			return true
+		}
+	}
 }
 
 // keepSaving saves what has changed until Close. What fails is tried again with the next second's changes.
