@@ -145,9 +145,9 @@ type Run struct {
 // micros is the processor time of a request, wherever it was spent.
 func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 
-// run loads sites of one system at the same time, each with as many connections. Latency is that of the site which was
-// done last.
-func (l *lab) run(ctx context.Context, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
+// run loads sites of one system at the same time, each with as many connections, and names the row. Latency is that of the
+// site which was done last.
+func (l *lab) run(ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {
 			sum += o.process.cpu()
@@ -170,7 +170,7 @@ func (l *lab) run(ctx context.Context, connections int, duration time.Duration, 
 			outcomes <- outcome{s, err}
 		}()
 	}
-	run := Run{System: sites[0].name, Connections: connections}
+	run := Run{System: name, Connections: connections}
 	for range sites {
 		o := <-outcomes
 		err = errors.Join(err, o.err)

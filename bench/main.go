@@ -44,6 +44,9 @@ func main() {
 		log.Fatal("bench: ", err)
 	}
 	result, err := readResult(*out)
+	if report && len(result.Runs) == 0 {
+		log.Fatal("bench: -report: there are no figures in -out ", *out)
+	}
 	if !report {
 		if result, err = p.measure(ctx); err == nil && *out != "" {
 			err = result.write(*out)
@@ -71,6 +74,14 @@ type program struct {
 }
 
 func (p *program) parse(connections, only, sections string) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("%q is no option", flag.Arg(0))
+	case p.rounds < 1:
+		return fmt.Errorf("-rounds: at least 1")
+	case p.duration < time.Second || p.duration%time.Second != 0:
+		return fmt.Errorf("-duration: %v is no number of whole seconds", p.duration)
+	}
 	for field := range strings.SplitSeq(connections, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 {
@@ -95,6 +106,9 @@ func (p *program) parse(connections, only, sections string) error {
 		if names.MatchString(s.name) {
 			p.sections = append(p.sections, s)
 		}
+	}
+	if len(p.sections) == 0 {
+		return fmt.Errorf("-sections: none is like %q", sections)
 	}
 	return nil
 }

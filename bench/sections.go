@@ -46,7 +46,7 @@ func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, connections := range p.connections {
 			for _, o := range sites {
-				run, err := l.run(ctx, connections, p.duration, l.keysPath, o)
+				run, err := l.run(ctx, o.name, connections, p.duration, l.keysPath, o)
 				if err != nil {
 					return nil, err
 				}
@@ -65,7 +65,7 @@ func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 	})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, o := range sites {
-			run, err := l.run(ctx, 1, p.duration, l.keysPath, o)
+			run, err := l.run(ctx, o.name, 1, p.duration, l.keysPath, o)
 			if err != nil {
 				return nil, err
 			}
@@ -91,11 +91,10 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 		}{
 			{admitted, strict, l.keysPath}, {overQuota, lenient, l.smallKeyPath}, {banned, strict, l.bannedPath}, {keyless, strict, ""},
 		} {
-			run, err := l.run(ctx, manyConnections, p.duration, row.keys, row.site)
+			run, err := l.run(ctx, row.name, manyConnections, p.duration, row.keys, row.site)
 			if err != nil {
 				return nil, err
 			}
-			run.System = row.name
 			runs = append(runs, run)
 		}
 		return runs, nil
@@ -124,19 +123,18 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 			return nil, err
 		}
 		share := (l.postgres.process.cpu() - before).Seconds() / p.duration.Seconds()
-		few, err := l.run(ctx, databaseConnections, p.duration, "", service)
+		few, err := l.run(ctx, petsvcFewRow, databaseConnections, p.duration, "", service)
 		if err != nil {
 			return nil, err
 		}
-		alone, err := l.run(ctx, someConnections, p.duration, "", service)
+		alone, err := l.run(ctx, petsvcRow, someConnections, p.duration, "", service)
 		if err != nil {
 			return nil, err
 		}
-		few.System = petsvcFewRow
 		direct := Run{System: pgbenchRow, Connections: databaseConnections, PerSecond: perSecond, PostgresShare: share}
 		runs := []Run{direct, few, alone}
 		for _, chain := range chains {
-			whole, err := l.run(ctx, someConnections, p.duration, l.keysPath, chain)
+			whole, err := l.run(ctx, chain.name, someConnections, p.duration, l.keysPath, chain)
 			if err != nil {
 				return nil, err
 			}
@@ -163,11 +161,10 @@ func scale(ctx context.Context, l *lab, p *program) (turn, error) {
 	}
 	return func(ctx context.Context) (runs []Run, err error) {
 		for n := 1; n <= len(sites); n++ {
-			run, err := l.run(ctx, someConnections, max(p.duration, statisticsEvery), l.keysPath, sites[:n]...)
+			run, err := l.run(ctx, gatewaysOnOne(n), someConnections, max(p.duration, statisticsEvery), l.keysPath, sites[:n]...)
 			if err != nil {
 				return nil, err
 			}
-			run.System = gatewaysOnOne(n)
 			runs = append(runs, run)
 		}
 		return runs, nil

@@ -34,7 +34,9 @@ func (r Result) tables() string {
 			requests, refused = requests+run.Requests, refused+run.Refused
 		}
 	}
-	fmt.Fprintf(&b, "Of %d requests in these tables %d were answered with another status than 200.\n\n", requests, refused)
+	if requests > 0 {
+		fmt.Fprintf(&b, "Of %d requests in these tables %d were answered with another status than 200.\n\n", requests, refused)
+	}
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
@@ -99,7 +101,7 @@ func (r Result) writeFigures(b *strings.Builder) {
 		},
 		{"what policy adds to a lone client's p50 ÷ a trip of redis-benchmark's with the same script", 1.2, false, r.addedTrips()},
 		{"CPU of a request over its quota ÷ an admitted one", 0.5, false, ratio(refused(overQuota), refused(admitted), Run.micros)},
-		{"Redis calls a second for one tenant that is over its quota", 1, false, over(refused(overQuota), furtherCallsPerSecond)},
+		{"Redis calls a second, after the first, for one tenant that is over its quota", 1, false, over(refused(overQuota), furtherCallsPerSecond)},
 		{"CPU of a banned key's request ÷ an admitted one", 0.5, false, ratio(refused(banned), refused(admitted), Run.micros)},
 		{"CPU of a request without a key ÷ an admitted one", 0.5, false, ratio(refused(keyless), refused(admitted), Run.micros)},
 		{

@@ -583,6 +583,9 @@ func TestUpstreamThatHangsUp(t *testing.T) {
 			if n := dials.Load(); n > requests {
 				t.Errorf("%d dials for %d requests", n, requests)
 			}
+			if log := r.log.String(); !strings.Contains(log, "an upstream fails") || !strings.Contains(log, ln.Addr().String()) {
+				t.Errorf("the log says %q", log)
+			}
 		})
 	}
 }

@@ -61,18 +61,18 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 		return full
 	}
 	defer u.inFlight.Add(-1)
-	end := stale
+	end, err := stale, error(nil)
 	for end == stale {
-		l, err := u.acquire(x.startedAt, deadline)
-		if err != nil {
-			u.failed()
+		var l *link
+		if l, err = u.acquire(x.startedAt, deadline); err != nil {
+			e.upstreamFailed(u, err)
 			if !time.Now().Before(deadline) {
 				return late
 			}
 			return unconnected
 		}
 		x.link = l
-		end = l.exchange(x)
+		end, err = l.exchange(x)
 		x.link = nil
 		if end == answered && x.answer.isReusable {
 			u.release(l, x.startedAt)
@@ -87,16 +87,22 @@ func (e *Edge) try(x *exchange, u *upstream, deadline time.Time) attempt {
 			u.eject()
 		}
 	case unconnected, failed, late:
-		u.failed()
+		e.upstreamFailed(u, err)
 	}
 	return end
+}
+
+// upstreamFailed counts a failure against an upstream, and now and then says what it is.
+func (e *Edge) upstreamFailed(u *upstream, err error) {
+	if u.failed(); u.mayComplain() {
+		e.log.Warn("an upstream fails", "upstream", u.address, "error", err.Error())
+	}
 }
 
 // exchange sends x's request and receives its answer. Nothing is sent on a connection that the upstream has closed, or on
 // which it has said something unasked: on the former a POST would be lost, on the latter the next answer would be another
 // request's.
-func (l *link) exchange(x *exchange) attempt {
-	var err error
+func (l *link) exchange(x *exchange) (_ attempt, err error) {
 	if len(x.body) > inlineBytesMax {
 		err = l.sendLarge(x.sent, x.body)
 	} else {
@@ -107,17 +113,17 @@ func (l *link) exchange(x *exchange) attempt {
 	}
 	switch {
 	case err == nil:
-		return answered
+		return answered, nil
 	case errors.Is(err, socket.ErrStale) && l.isUsed:
-		return stale
+		return stale, err
 	case errors.Is(err, socket.ErrStale):
-		return unconnected
+		return unconnected, err
 	case isTimeout(err):
-		return late
+		return late, err
 	case l.isUsed && !l.hasBegun:
-		return died
+		return died, err
 	default:
-		return failed
+		return failed, err
 	}
 }
 

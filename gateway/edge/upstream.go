@@ -19,6 +19,7 @@ const (
 	failuresToEject = 3
 	ejectedFor      = 3 * time.Second
 	dialTimeout     = time.Second
+	complainEvery   = 3 * time.Second
 )
 
 // upstream is one instance of the service, with its connections.
@@ -30,6 +31,7 @@ type upstream struct {
 	inFlight     atomic.Int64
 	failures     atomic.Int64 // in a row
 	ejectedUntil atomic.Int64 // ms by the machine's clock
+	complainedAt atomic.Int64 // the same
 
 	mu   sync.Mutex
 	idle []*link // the one used last is the last
@@ -175,6 +177,12 @@ func (u *upstream) failed() {
 		u.failures.Store(0)
 		u.eject()
 	}
+}
+
+// mayComplain reports whether a failure may be logged: one in complainEvery may.
+func (u *upstream) mayComplain() bool {
+	now, last := time.Now().UnixMilli(), u.complainedAt.Load()
+	return now-last >= complainEvery.Milliseconds() && u.complainedAt.CompareAndSwap(last, now)
 }
 
 func (u *upstream) eject() { u.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli()) }
