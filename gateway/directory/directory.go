@@ -19,6 +19,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -130,6 +131,10 @@ func (d *Directory) restore() {
 	head, err := readSnapshot(d.cfg.Snapshot, d.cfg.GatewayID, next.rows(next.setBan))
 	if err == nil {
 		err = next.err
+	}
+	if errors.Is(err, fs.ErrNotExist) { // as after a clean exit
+		d.cfg.Log.Warn("directory: there is no snapshot, and no key is known until the database is read", "path", d.cfg.Snapshot)
+		return
 	}
 	if err != nil {
 		d.cfg.Log.Error("directory: the snapshot cannot be used", "path", d.cfg.Snapshot, "err", err)

@@ -23,8 +23,8 @@ import (
 //
 // The shares of all gateways come to no more than one limit, so an outage admits, on top of the limit that Redis may
 // have admitted before or may admit after it, at most one limit more: in every window at most 2 × the limit, provided
-// that the number of gateways is right and no larger than the limit. What hits one gateway harder than the others is
-// refused from its share on.
+// that the number of gateways is right and no larger than the limit, and a request a gateway where the least share decides
+// and Redis loses its counts as well. What hits one gateway harder than the others is refused from its share on.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
 type outage struct {
