@@ -84,7 +84,7 @@ const tripArguments = "local ARGV = { struct.pack('<I4I4I4', 250, 240, 86400000)
 // redisBenchmark takes the time of one connection's trips with the gateway's own script: what Redis's own client, which
 // does nothing else, waits for a decision.
 func redisBenchmark(ctx context.Context, addr string) (Run, error) {
-	script, err := os.ReadFile("shared/limitstore/take.lua")
+	script, err := os.ReadFile("gateway/quotas/take.lua")
 	if err != nil {
 		return Run{}, err
 	}

@@ -14,12 +14,12 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // off admits everybody.
@@ -37,17 +37,17 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
 	}, true
 }
-func (off) Fresh(int64) bool                              { return true }
-func (off) Ban(id.Key, int64, string)                     {}
-func (off) Count(id.Tenant, id.Key, string)               {}
-func (off) Take(limitstore.Ask) (quota.Verdict, error)    { return verdict, nil }
-func (off) Known(id.Tenant, plan.Limits) quota.Verdict    { return verdict }
-func (off) Fail(netip.Addr) (limitstore.GuardState, bool) { return limitstore.GuardState{}, true }
+func (off) Fresh(int64) bool                           { return true }
+func (off) Ban(id.Key, int64, string)                  {}
+func (off) Count(id.Tenant, id.Key, string)            {}
+func (off) Take(quotas.Ask) (quota.Verdict, error)     { return verdict, nil }
+func (off) Known(id.Tenant, plan.Limits) quota.Verdict { return verdict }
+func (off) Fail(netip.Addr) (quotas.GuardState, bool)  { return quotas.GuardState{}, true }
 
 // unguarded counts no failed attempts.
 type unguarded struct{ off }
 
-func (unguarded) Known(netip.Addr) limitstore.GuardState { return limitstore.GuardState{} }
+func (unguarded) Known(netip.Addr) quotas.GuardState { return quotas.GuardState{} }
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")

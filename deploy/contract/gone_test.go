@@ -13,12 +13,12 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // everyone is a directory in which every token is a good key, with quotas that never end.
@@ -29,17 +29,17 @@ func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000},
 	}, true
 }
-func (everyone) Fresh(int64) bool                                        { return true }
-func (everyone) Ban(id.Key, int64, string)                               {}
-func (everyone) Count(id.Tenant, id.Key, string)                         {}
-func (everyone) Fail(netip.Addr) (s limitstore.GuardState, allowed bool) { return s, true }
-func (everyone) Take(ask limitstore.Ask) (quota.Verdict, error)          { return full(ask.Limits), nil }
+func (everyone) Fresh(int64) bool                                    { return true }
+func (everyone) Ban(id.Key, int64, string)                           {}
+func (everyone) Count(id.Tenant, id.Key, string)                     {}
+func (everyone) Fail(netip.Addr) (s quotas.GuardState, allowed bool) { return s, true }
+func (everyone) Take(ask quotas.Ask) (quota.Verdict, error)          { return full(ask.Limits), nil }
 
 func (everyone) Known(_ id.Tenant, limits plan.Limits) (verdict quota.Verdict) { return full(limits) }
 
 type noAttempts struct{ everyone }
 
-func (noAttempts) Known(netip.Addr) (s limitstore.GuardState) { return s }
+func (noAttempts) Known(netip.Addr) (s quotas.GuardState) { return s }
 
 func full(limits plan.Limits) quota.Verdict {
 	return quota.Verdict{

@@ -11,12 +11,12 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/petsvc/pets"
 	"petgate/shared/api"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
-	"petgate/shared/limitstore"
 	"petgate/shared/testkit"
 )
 
@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
-	limits, err := limitstore.Open(t.Context(), limitstore.Config{Metrics: found, Log: log})
+	limits, err := quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

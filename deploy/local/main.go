@@ -20,7 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"petgate/gateway/node"
+	"petgate/gateway/app"
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -37,7 +37,7 @@ const (
 )
 
 func main() {
-	var cfg node.Config
+	var cfg app.Config
 	if code, done := service.Load(&cfg, "local", "The whole product in one process. The gateway's settings hold here too.",
 		os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
@@ -83,9 +83,9 @@ func enterModule(dir string) error {
 }
 
 // run runs everything until ctx ends. started is the directory that the user is in.
-func run(ctx context.Context, cfg node.Config, log *slog.Logger, started string) error {
+func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
 	// The ports first: what occupies them is perhaps another one of us, whose data is not to be touched.
-	ports, err := node.Listen(cfg)
+	ports, err := app.Listen(cfg)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func run(ctx context.Context, cfg node.Config, log *slog.Logger, started string)
 	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
 	gateway := make(chan error, 1)
-	go func() { gateway <- node.Run(ctx, cfg, ports, log, accessLog) }()
+	go func() { gateway <- app.Run(ctx, cfg, ports, log, accessLog) }()
 	if err := await(ctx, cfg, ports, key, gateway, started); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func run(ctx context.Context, cfg node.Config, log *slog.Logger, started string)
 }
 
 // await makes everything ready for the user and says so; it returns early when ctx or the gateway ends.
-func await(ctx context.Context, cfg node.Config, ports node.Ports, key demoKey, gateway chan error, started string) error {
+func await(ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, gateway chan error, started string) error {
 	building := make(chan error, 1)
 	go func() { building <- buildKeyadmin(ctx) }()
 

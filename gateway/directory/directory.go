@@ -137,7 +137,7 @@ func (d *Directory) restore() {
 		return
 	}
 	if err != nil {
-		d.cfg.Log.Error("directory: the snapshot cannot be used", "path", d.cfg.Snapshot, "err", err)
+		d.cfg.Log.Error("directory: the snapshot cannot be used", "path", d.cfg.Snapshot, "error", err)
 		return
 	}
 	d.state.Store(next)

@@ -204,7 +204,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 		if err := (*hook)(f.resets[0]); err != nil {
 			if !f.complained {
 				d.cfg.Log.Warn("directory: a tenant's quota cannot be reset; no change is confirmed until it is", "tenant", f.resets[0],
-					"err", err)
+					"error", err)
 			}
 			f.complained = true
 			return f.held, f.heldUUID
@@ -233,9 +233,9 @@ func (d *Directory) report(err error) {
 		}
 	case errors.Is(err, keystore.ErrDisplaced):
 		d.seen.Store(nil)
-		d.cfg.Log.Error("directory: refusing everything from now on", "err", err)
+		d.cfg.Log.Error("directory: refusing everything from now on", "error", err)
 	case was == nil || kindOf(*was) != kindOf(err):
-		d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "err", err)
+		d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
 	}
 	if err != nil {
 		d.fault.Store(&err)
@@ -263,12 +263,12 @@ func (d *Directory) goodbye() {
 	}
 	d.drainBans(ctx)
 	if err := d.drainUsage(ctx); err != nil {
-		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "err", err)
+		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
 	d.snapshot.setAside()
 	if err := d.store.SignOff(ctx, d.self); err != nil {
 		d.snapshot.takeBack()
-		d.cfg.Log.Warn("directory: could not sign off; this gateway counts until it is back or forgotten", "err", err)
+		d.cfg.Log.Warn("directory: could not sign off; this gateway counts until it is back or forgotten", "error", err)
 		return
 	}
 	d.snapshot.remove()

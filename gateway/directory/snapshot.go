@@ -118,7 +118,7 @@ func (d *Directory) record(c *changes) {
 		return
 	}
 	if err := d.snapshot.append(c.appendTo(nil), true); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "err", err)
+		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "error", err)
 	}
 }
 
@@ -128,7 +128,7 @@ func (d *Directory) recordHead() {
 		return
 	}
 	if err := d.snapshot.append(appendHead(nil, d.head()), false); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "err", err)
+		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "error", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (d *Directory) writeSnapshots(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "err", err)
+			d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (d *Directory) flushUsage(ctx context.Context) {
 		}
 		err := d.drainUsage(context.WithoutCancel(ctx))
 		if err != nil && !failing {
-			d.cfg.Log.Warn("directory: usage is kept until the database takes it", "err", err)
+			d.cfg.Log.Warn("directory: usage is kept until the database takes it", "error", err)
 		}
 		failing = err != nil
 	}

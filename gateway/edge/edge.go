@@ -13,12 +13,12 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // Directory knows all keys. Nothing in it does I/O.
@@ -34,7 +34,7 @@ type Directory interface {
 // Quotas decides on a tenant's requests.
 type Quotas interface {
 	// Take asks for one request. An error means that it could not be decided.
-	Take(limitstore.Ask) (quota.Verdict, error)
+	Take(quotas.Ask) (quota.Verdict, error)
 	// Known tells the last known figures without I/O.
 	Known(id.Tenant, plan.Limits) quota.Verdict
 }
@@ -42,9 +42,9 @@ type Quotas interface {
 // Guard limits the tokens that an address may guess.
 type Guard interface {
 	// Fail counts an unknown token; it is not allowed when there were too many.
-	Fail(netip.Addr) (state limitstore.GuardState, allowed bool)
+	Fail(netip.Addr) (state quotas.GuardState, allowed bool)
 	// Known tells how the address stands without I/O.
-	Known(netip.Addr) limitstore.GuardState
+	Known(netip.Addr) quotas.GuardState
 }
 
 // Usage counts requests for statistics.

@@ -11,10 +11,10 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // exchange is one request and its response: what each stage leaves for the next. It is pooled.
@@ -41,9 +41,9 @@ type state struct {
 
 	hasKey  bool // entry is valid
 	entry   directory.Entry
-	guard   limitstore.GuardState // valid where there is no key
-	verdict quota.Verdict         // valid where there is one: what meter decided, or the last known figures
-	isTaken bool                  // one request was charged
+	guard   quotas.GuardState // valid where there is no key
+	verdict quota.Verdict     // valid where there is one: what meter decided, or the last known figures
+	isTaken bool              // one request was charged
 
 	strikesLeft int   // until a ban
 	bannedUntil int64 // ms; 0 = not banned

@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
@@ -34,13 +34,13 @@ func TestPanic(t *testing.T) {
 		}},
 		"guard": {unknown, func(s *setup, panics func()) {
 			f := s.Guard.(fakeGuard)
-			f.fail = func(netip.Addr) (limitstore.GuardState, bool) { panics(); return guardState, true }
+			f.fail = func(netip.Addr) (quotas.GuardState, bool) { panics(); return guardState, true }
 			s.Guard = f
 		}},
 		"quotas": {rawGet(), func(s *setup, panics func()) {
 			f := s.Quotas.(fakeQuotas)
 			take := f.take
-			f.take = func(a limitstore.Ask) (quota.Verdict, error) { panics(); return take(a) }
+			f.take = func(a quotas.Ask) (quota.Verdict, error) { panics(); return take(a) }
 			s.Quotas = f
 		}},
 		"known quotas": {rawKey("Authorization: Bearer " + suspendedToken), func(s *setup, panics func()) {

@@ -4,16 +4,16 @@ import (
 	"strconv"
 	"sync"
 
+	"petgate/gateway/quotas"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free;
 // what it takes is not given back, whatever the answer.
 func (e *Edge) meter(x *exchange) refusal {
-	ask := limitstore.Ask{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
+	ask := quotas.Ask{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
 	verdict, err := e.quotas.Take(ask)
 	if err != nil {
 		return refusal{reason: limitsUnavailable}

@@ -17,12 +17,12 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // now is when every rig begins.
@@ -49,12 +49,12 @@ type (
 		ban    func(k id.Key, until int64, reason string)
 	}
 	fakeQuotas struct {
-		take  func(limitstore.Ask) (quota.Verdict, error)
+		take  func(quotas.Ask) (quota.Verdict, error)
 		known func(id.Tenant, plan.Limits) quota.Verdict
 	}
 	fakeGuard struct {
-		fail  func(netip.Addr) (limitstore.GuardState, bool)
-		known func(netip.Addr) limitstore.GuardState
+		fail  func(netip.Addr) (quotas.GuardState, bool)
+		known func(netip.Addr) quotas.GuardState
 	}
 	fakeUsage func(tenant id.Tenant, key id.Key, outcome string)
 )
@@ -62,9 +62,9 @@ type (
 func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool)   { return f.lookup(h) }
 func (f fakeDirectory) Fresh(now int64) bool                           { return f.fresh(now) }
 func (f fakeDirectory) Ban(k id.Key, until int64, reason string)       { f.ban(k, until, reason) }
-func (f fakeQuotas) Take(a limitstore.Ask) (quota.Verdict, error)      { return f.take(a) }
-func (f fakeGuard) Fail(a netip.Addr) (limitstore.GuardState, bool)    { return f.fail(a) }
-func (f fakeGuard) Known(a netip.Addr) limitstore.GuardState           { return f.known(a) }
+func (f fakeQuotas) Take(a quotas.Ask) (quota.Verdict, error)          { return f.take(a) }
+func (f fakeGuard) Fail(a netip.Addr) (quotas.GuardState, bool)        { return f.fail(a) }
+func (f fakeGuard) Known(a netip.Addr) quotas.GuardState               { return f.known(a) }
 func (f fakeUsage) Count(tenant id.Tenant, key id.Key, outcome string) { f(tenant, key, outcome) }
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
@@ -165,8 +165,8 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 				known: func(_ id.Tenant, limits plan.Limits) quota.Verdict { return verdict(limits, 0) },
 			},
 			Guard: fakeGuard{
-				fail:  func(netip.Addr) (limitstore.GuardState, bool) { return guardState, true },
-				known: func(netip.Addr) limitstore.GuardState { return guardState },
+				fail:  func(netip.Addr) (quotas.GuardState, bool) { return guardState, true },
+				known: func(netip.Addr) quotas.GuardState { return guardState },
 			},
 			Usage:      fakeUsage(func(id.Tenant, id.Key, string) { r.counted.Add(1) }),
 			Operations: operations,
@@ -217,7 +217,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 }
 
 // take is a quota store that admits all but the tenant whose limit is one.
-func (r *rig) take(a limitstore.Ask) (quota.Verdict, error) {
+func (r *rig) take(a quotas.Ask) (quota.Verdict, error) {
 	r.takes.Add(1)
 	if a.Limits.Minute == 1 {
 		return verdict(a.Limits, 1), nil
@@ -247,7 +247,7 @@ func verdict(limits plan.Limits, used int64) quota.Verdict {
 	return v
 }
 
-var guardState = limitstore.GuardState{Limit: 120, Remaining: 120, ResetAt: now.UnixMilli() + 60_000}
+var guardState = quotas.GuardState{Limit: 120, Remaining: 120, ResetAt: now.UnixMilli() + 60_000}
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/shared/core/quota"
-	"petgate/shared/limitstore"
 )
 
 // codeOf is the code of an Error body; "" for an answer of the upstream.
@@ -65,8 +65,8 @@ func TestEveryRefusal(t *testing.T) {
 	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
 	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
 		g := s.Guard.(fakeGuard)
-		g.fail = func(netip.Addr) (limitstore.GuardState, bool) {
-			return limitstore.GuardState{Limit: 120, ResetAt: now.UnixMilli() + 60_000, RetryAt: now.UnixMilli() + 500}, false
+		g.fail = func(netip.Addr) (quotas.GuardState, bool) {
+			return quotas.GuardState{Limit: 120, ResetAt: now.UnixMilli() + 60_000, RetryAt: now.UnixMilli() + 500}, false
 		}
 		s.Guard = g
 	})
@@ -82,7 +82,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(a limitstore.Ask) (quota.Verdict, error) {
+		q.take = func(a quotas.Ask) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
 			v.Day.RetryAt = v.Day.ResetAt
 			return v, nil
@@ -91,7 +91,7 @@ func TestEveryRefusal(t *testing.T) {
 	})
 	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(limitstore.Ask) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
+		q.take = func(quotas.Ask) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
 		s.Quotas = q
 	})
 	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
@@ -102,7 +102,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("upstream_timeout", 504, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(limitstore.Ask) (quota.Verdict, error) { panic("planted") }
+		q.take = func(quotas.Ask) (quota.Verdict, error) { panic("planted") }
 		s.Quotas = q
 	})
 

@@ -74,8 +74,8 @@ var Rules = []Rule{
 		violation: [2]string{module + "shared/keystore", "github.com/lib/pq"},
 	},
 	{
-		Why: "Redis is shared/limitstore's matter",
-		Of:  products, Except: []string{module + "shared/limitstore", module + "shared/testkit/..."},
+		Why: "Redis is gateway/quotas's matter",
+		Of:  products, Except: []string{module + "gateway/quotas", module + "shared/testkit/..."},
 		Forbids:   []string{"github.com/redis/...", "github.com/go-redis/..."},
 		violation: [2]string{module + "gateway/edge", "github.com/redis/go-redis/v9"},
 	},
@@ -83,19 +83,19 @@ var Rules = []Rule{
 		Why: "HTTP by fasthttp stays at the two servers and the Error body",
 		Of:  products, Except: []string{module + "gateway/edge", module + "petsvc/pets", module + "shared/api"},
 		Forbids:   []string{"github.com/valyala/fasthttp/...", "github.com/fasthttp/..."},
-		violation: [2]string{module + "gateway/node", "github.com/valyala/fasthttp"},
+		violation: [2]string{module + "gateway/app", "github.com/valyala/fasthttp"},
 	},
 	{
 		Why: "petsvc knows nothing of keys and limits",
 		Of:  []string{module + "petsvc/..."}, Tests: true,
-		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "shared/limitstore"},
+		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas"},
 		violation: [2]string{module + "petsvc/pets", module + "shared/keystore"},
 	},
 	{
 		Why: "testing packages stay out of products",
 		Of:  products, Except: []string{module + "shared/testkit/..."},
 		Forbids:   []string{"testing", module + "shared/testkit/...", "pgregory.net/rapid", "go.uber.org/goleak"},
-		violation: [2]string{module + "gateway/node", module + "shared/testkit/..."},
+		violation: [2]string{module + "gateway/app", module + "shared/testkit/..."},
 	},
 }
 

@@ -159,7 +159,7 @@ type UsageRow struct {
 	LastAt   int64     `json:"lastAt,omitempty"` // ms: the latest of them; only in batches
 }
 
-// QuotaRecord is one tenant's use, as limitstore writes it, for the time in which no gateway runs.
+// QuotaRecord is one tenant's use as the gateway encodes it. It is stored so that in-process quotas survive a restart.
 type QuotaRecord struct {
 	Tenant id.Tenant
 	Record []byte

@@ -1,0 +1,200 @@
+// Package app puts one gateway together: the directory of keys, the quotas, the edge and the admin port.
+//
+// A gateway starts whatever is down. Without its database it serves from its snapshot, without Redis from its own counts;
+// what it cannot do without, /readyz names until it is there. Only what no waiting cures ends it: a busy port, a bad
+// setting, a SQLite file that does not exist.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
+	"petgate/shared/api"
+	"petgate/shared/core/id"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// settleWithin bounds what comes after the last answer: usage, quotas, signing off.
+const settleWithin = 5 * time.Second
+
+// healthWithin bounds what /readyz asks of Redis.
+const healthWithin = time.Second
+
+// Ports are the listeners of a gateway.
+type Ports struct{ Public, Admin net.Listener }
+
+// Listen opens both ports of a gateway, or neither.
+func Listen(cfg Config) (Ports, error) {
+	public, err := service.Listen(cfg.Listen, "GATEWAY_LISTEN or --listen")
+	if err != nil {
+		return Ports{}, err
+	}
+	admin, err := service.Listen(cfg.AdminListen, "GATEWAY_ADMIN_LISTEN or --admin-listen")
+	if err != nil {
+		return Ports{}, errors.Join(err, public.Close())
+	}
+	return Ports{Public: public, Admin: admin}, nil
+}
+
+// Run runs a gateway on its ports, which it closes, until ctx ends, and then drains it. Each request is a line of accessLog,
+// unless the settings say no.
+func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
+	defer ports.Public.Close()
+	admin := service.NewAdmin(log)
+	admin.Start(ports.Admin)
+	defer admin.Close()
+
+	db, err := database.Open(ctx, string(cfg.DatabaseURL))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store := keystore.New(db, nil, nil, cfg.id())
+	keys, err := directory.Open(ctx, store, directory.Config{
+		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
+		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics,
+		LiveChanged: func(was, is int) {
+			if cfg.RedisURL == "" && was == 1 {
+				log.Warn(apart(is))
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// Last to end: it takes down the usage of the last requests, and signs off when no key is accepted any more.
+	defer background(log, keys.Run)()
+	limits, err := quotas.Open(ctx, quotas.Config{
+		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
+		LiveGateways: keys.LiveGateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+		defer cancel()
+		err = errors.Join(err, limits.Close(settle))
+	}()
+	// Each gateway does so, because each may bring back the day's use that it remembers until it has forgotten it.
+	keys.OnReset(func(t id.Tenant) error { return limits.Reset(ctx, t) })
+	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
+	admin.SetReady(func() []service.Problem {
+		found := cfg.problems(keys)
+		if err := limits.Ready(); err != nil {
+			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
+		}
+		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
+		defer cancel()
+		for _, complaint := range limits.Health(asking) {
+			found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
+		}
+		return found
+	})
+
+	operations, err := api.Operations()
+	if err != nil {
+		return err
+	}
+	edgeConfig, err := cfg.edge(time.Now, log)
+	if err != nil {
+		return err
+	}
+	if !cfg.AccessLog {
+		accessLog = nil
+	}
+	public, err := edge.New(edgeConfig, edge.Deps{
+		Directory: keys, Quotas: limits, Guard: limits.Guard(cfg.AuthFailures), Usage: keys,
+		Operations: operations, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	return service.Serving{
+		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
+		Facts: []any{"environment", cfg.Environment, "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
+	}.Run(ctx)
+}
+
+// reachable is where operators elsewhere find a listener: one on all addresses is found by the host's name.
+func reachable(address net.Addr) string {
+	tcp, isTCP := address.(*net.TCPAddr)
+	host, err := os.Hostname()
+	if !isTCP || !tcp.IP.IsUnspecified() || err != nil {
+		return address.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+}
+
+func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
+	if err := keys.Ready(); err != nil {
+		found = append(found, service.Problem{Name: "directory", Detail: err.Error()})
+	}
+	if err := keys.Behind(); err != nil {
+		found = append(found, service.Problem{Name: "database", Detail: err.Error(), Serving: true})
+	}
+	if live := keys.LiveGateways(); c.RedisURL == "" && live > 1 {
+		found = append(found, service.Problem{Name: "quotas", Detail: apart(live), Serving: true})
+	}
+	return found
+}
+
+// apart says what is wrong with several gateways that keep quotas in process.
+func apart(live int) string {
+	return fmt.Sprintf("%d gateways are live and this one keeps quotas in process: a tenant may use its whole limit at each; "+
+		"set REDIS_URL to one Redis for all", live)
+}
+
+// background runs f until the returned function is called, which waits for its end.
+func background(log *slog.Logger, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f(ctx); err != nil {
+			log.Error("the directory ended", "error", err.Error())
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// saver lets quotas without Redis survive a restart in the database.
+type saver struct{ store *keystore.Store }
+
+func (s saver) SaveQuotas(ctx context.Context, now int64, records []quotas.Saved) error {
+	rows := make([]keystore.QuotaRecord, len(records))
+	for i, r := range records {
+		rows[i] = keystore.QuotaRecord(r)
+	}
+	if err := s.store.SaveQuotas(ctx, now, rows); err != nil {
+		return fmt.Errorf("app: save quotas: %w", err)
+	}
+	return nil
+}
+
+func (s saver) LoadQuotas(ctx context.Context) ([]quotas.Saved, error) {
+	rows, err := s.store.LoadQuotas(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("app: load quotas: %w", err)
+	}
+	records := make([]quotas.Saved, len(rows))
+	for i, r := range rows {
+		records[i] = quotas.Saved(r)
+	}
+	return records, nil
+}

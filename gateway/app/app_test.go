@@ -1,0 +1,421 @@
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/app"
+	"petgate/shared/core/id"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+const readyWithin = 15 * time.Second
+
+// running is a gateway in this process.
+type running struct {
+	url, admin string
+	log        testkit.Output
+	stop       context.CancelFunc
+	ended      chan error
+}
+
+func start(t *testing.T, databaseURL string, change func(*app.Config)) *running {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "[]")
+	}))
+	t.Cleanup(upstream.Close)
+	var cfg app.Config
+	if code, done := service.Load(&cfg, "gateway", "", nil, io.Discard, io.Discard); done {
+		t.Fatalf("the defaults are refused: exit code %d", code)
+	}
+	cfg.DatabaseURL, cfg.Upstreams, cfg.ID = service.Secret(databaseURL), []string{upstream.URL}, "gw-test"
+	cfg.Listen, cfg.AdminListen, cfg.Snapshot = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()+"/snapshot"
+	cfg.DrainDelay = 0
+	if change != nil {
+		change(&cfg)
+	}
+	ports, err := app.Listen(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{
+		url: "http://" + ports.Public.Addr().String(), admin: "http://" + ports.Admin.Addr().String(), ended: make(chan error, 1),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.stop = cancel
+	go func() {
+		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, slog.LevelInfo, "gateway"), io.Discard)
+	}()
+	t.Cleanup(cancel)
+	return r
+}
+
+// end stops the gateway and waits for it.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	select {
+	case err := <-r.ended:
+		if err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	case <-time.After(readyWithin):
+		t.Fatal("the gateway does not end")
+	}
+}
+
+func get(t *testing.T, url, token string) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func (r *running) awaitReady(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, "the gateway is ready", func() bool {
+		response, _ := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// open opens a database that a gateway may find as it is.
+func open(t *testing.T, url string) *database.DB {
+	t.Helper()
+	db, err := database.OpenOrCreate(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// newKey makes a tenant on plan free and a key of it.
+func newKey(t *testing.T, db *database.DB) (tenant id.Tenant, token string) {
+	t.Helper()
+	store := keystore.New(db, nil, nil, "test")
+	created, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, _, err = store.CreateKey(t.Context(), keystore.KeySpec{Tenant: created.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created.ID, token
+}
+
+func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		r := start(t, url, nil)
+		testkit.Eventually(t, readyWithin, "/readyz names the command", func() bool {
+			response, body := get(t, r.admin+"/readyz", "")
+			return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "keyadmin migrate")
+		})
+		if response, _ := get(t, r.admin+"/healthz", ""); response.StatusCode != http.StatusOK {
+			t.Errorf("/healthz meanwhile: %d", response.StatusCode)
+		}
+		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitReady(t)
+		r.end(t)
+	})
+}
+
+func TestQuotasSurviveARestart(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+			t.Fatal(err)
+		}
+		tenant, token := newKey(t, db)
+		r := start(t, url, nil)
+		r.awaitReady(t)
+		for range 3 {
+			if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+				t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
+			}
+		}
+		r.end(t)
+
+		r = start(t, url, nil)
+		r.awaitReady(t)
+		_, body := get(t, r.admin+"/quota/"+tenant.String(), "")
+		type usage struct{ Limit, Used, Remaining, ResetAt, RetryAt int64 }
+		var report struct {
+			Environment string
+			Tenant      id.Tenant
+			Plan, Mode  string
+			Limits      struct{ Minute, Day int64 }
+			Minute, Day usage
+		}
+		decoder := json.NewDecoder(strings.NewReader(body))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&report); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Limits.Minute != 60 ||
+			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 || report.Day.Limit != 1000 ||
+			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
+			t.Errorf("after the restart: %s", body)
+		}
+		for path, want := range map[string]int{
+			"/quota/nobody": http.StatusBadRequest, "/quota/" + (id.Tenant{1}).String(): http.StatusNotFound,
+		} {
+			if response, body := get(t, r.admin+path, ""); response.StatusCode != want {
+				t.Errorf("%s: %d, want %d: %s", path, response.StatusCode, want, body)
+			}
+		}
+		r.end(t)
+	})
+}
+
+func TestWithRedis(t *testing.T) {
+	url := testkit.Postgres(t)
+	db := open(t, url)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	tenant, token := newKey(t, db)
+	redisURL, prefix := testkit.Redis(t)
+	var gateways []*running
+	for n := range 2 {
+		r := start(t, url, func(cfg *app.Config) {
+			cfg.RedisURL, cfg.RedisPrefix, cfg.ID = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n)
+		})
+		r.awaitReady(t)
+		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+			t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
+		}
+		gateways = append(gateways, r)
+	}
+	_, body := get(t, gateways[0].admin+"/quota/"+tenant.String(), "")
+	if !strings.Contains(body, `"mode":"shared"`) || !strings.Contains(body, `"used":2`) {
+		t.Errorf("two gateways, one request each: %s", body)
+	}
+	if _, err := keystore.New(db, nil, nil, "test").RequestQuotaReset(t.Context(), tenant); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, readyWithin, "a reset arrives", func() bool {
+		_, body := get(t, gateways[0].admin+"/quota/"+tenant.String(), "")
+		return strings.Contains(body, `"used":0`)
+	})
+	for _, r := range gateways {
+		r.end(t)
+	}
+}
+
+// Gateways that do not know of each other's quotas say so, and go on.
+func TestSeveralGatewaysWithoutRedis(t *testing.T) {
+	url := testkit.SQLite(t)
+	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	first := start(t, url, nil)
+	first.awaitReady(t)
+	if strings.Contains(first.log.String(), "REDIS_URL") {
+		t.Errorf("a lone gateway complains:\n%s", &first.log)
+	}
+	second := start(t, url, func(cfg *app.Config) { cfg.ID = "gw-2" })
+	for _, r := range []*running{first, second} {
+		testkit.Eventually(t, readyWithin, "/readyz and the log name the setting", func() bool {
+			response, body := get(t, r.admin+"/readyz", "")
+			return response.StatusCode == http.StatusOK && strings.Contains(body, "set REDIS_URL") &&
+				strings.Contains(r.log.String(), "set REDIS_URL")
+		})
+	}
+	second.end(t)
+	testkit.Eventually(t, readyWithin, "the first is alone again", func() bool {
+		_, body := get(t, first.admin+"/readyz", "")
+		return !strings.Contains(body, "REDIS_URL")
+	})
+	first.end(t)
+	if n := strings.Count(first.log.String(), "set REDIS_URL"); n != 1 {
+		t.Errorf("%d warnings, want 1:\n%s", n, &first.log)
+	}
+}
+
+func TestDatabaseOutageIsReported(t *testing.T) {
+	direct := testkit.Postgres(t)
+	if err := open(t, direct).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	r := start(t, u.String(), nil)
+	r.awaitReady(t)
+	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"database"`) {
+		t.Errorf("before the outage: %s", body)
+	}
+	proxy.Kill()
+	testkit.Eventually(t, readyWithin, "/readyz names the database and stays 200", func() bool {
+		response, body := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == http.StatusOK && strings.Contains(body, `"database","detail":"not read for `)
+	})
+	proxy.Restore(t)
+	testkit.Eventually(t, readyWithin, "the problem is gone", func() bool {
+		_, body := get(t, r.admin+"/readyz", "")
+		return !strings.Contains(body, `"database"`)
+	})
+	r.end(t)
+}
+
+// A gateway that comes back while its database is away knows its keys from the snapshot, and says that it cannot decide: nobody
+// waits for an answer, and nobody's minute begins anew.
+func TestRestartWithoutTheSavedQuotas(t *testing.T) {
+	direct := testkit.Postgres(t)
+	db := open(t, direct)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	_, token := newKey(t, db)
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	snapshot := t.TempDir() + "/snapshot"
+	sameSnapshot := func(cfg *app.Config) { cfg.Snapshot = snapshot }
+
+	r := start(t, u.String(), sameSnapshot)
+	r.awaitReady(t)
+	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+		t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
+	}
+	testkit.Eventually(t, readyWithin, "the use is saved", func() bool {
+		saved, err := keystore.New(db, nil, nil, "test").LoadQuotas(t.Context())
+		return err == nil && len(saved) == 1
+	})
+	proxy.Kill()
+	r.stop()
+	<-r.ended // with an error: it could not sign off
+
+	r = start(t, u.String(), sameSnapshot)
+	testkit.Eventually(t, readyWithin, "it says that it cannot decide", func() bool {
+		response, body := get(t, r.url+"/v1/pets", token)
+		return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"limits_unavailable"`) &&
+			response.Header.Get("Retry-After") != ""
+	})
+	if response, body := get(t, r.admin+"/readyz", ""); response.StatusCode == http.StatusOK || !strings.Contains(body, "saved quotas") {
+		t.Errorf("/readyz: %d %s", response.StatusCode, body)
+	}
+	proxy.Restore(t)
+	r.awaitReady(t)
+	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK ||
+		response.Header.Get("X-RateLimit-Remaining") != "58" {
+		t.Errorf("with the database: %d %v %s", response.StatusCode, response.Header, body)
+	}
+	r.end(t)
+}
+
+func TestServingIsLoggedWithItsPlaces(t *testing.T) {
+	url := testkit.SQLite(t)
+	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	for quotas, redisURL := range map[string]string{
+		`["memory"]`:                "",
+		`["redis://127.0.0.1:1/3"]`: "redis://petgate:hunter2@127.0.0.1:1/3",
+	} {
+		r := start(t, url, func(cfg *app.Config) {
+			cfg.RedisURL, cfg.Upstreams = service.Secret(redisURL), []string{"unix:/run/pets.sock"}
+		})
+		testkit.Eventually(t, readyWithin, "it serves", func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
+		for _, want := range []string{
+			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"admin":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
+		} {
+			if !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log lacks %s:\n%s", want, &r.log)
+			}
+		}
+		r.end(t)
+		if strings.Contains(r.log.String(), "hunter2") {
+			t.Errorf("a password is logged:\n%s", &r.log)
+		}
+	}
+}
+
+func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
+	url := testkit.SQLite(t)
+	db := open(t, url)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, url, func(cfg *app.Config) { cfg.AdminListen = ":0" })
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gateways []keystore.Gateway
+	testkit.Eventually(t, readyWithin, "the gateway registers", func() bool {
+		gateways, err = keystore.New(db, nil, nil, "test").Gateways(t.Context())
+		return err == nil && len(gateways) == 1
+	})
+	_, port, _ := strings.Cut(r.admin, "]:")
+	if got, want := gateways[0].AdminAddress, net.JoinHostPort(host, port); got != want {
+		t.Errorf("a gateway that listens everywhere registers %s, want %s", got, want)
+	}
+	r.end(t)
+}
+
+func TestWhatNoWaitingCures(t *testing.T) {
+	r := start(t, testkit.SQLite(t), nil)
+	select {
+	case err := <-r.ended:
+		if err == nil || !strings.Contains(err.Error(), "keyadmin migrate") {
+			t.Errorf("without a database file: %v", err)
+		}
+	case <-time.After(readyWithin):
+		t.Error("without a database file the gateway waits")
+	}
+
+	busy := httptest.NewServer(http.NotFoundHandler())
+	defer busy.Close()
+	address := strings.TrimPrefix(busy.URL, "http://")
+	for setting, cfg := range map[string]app.Config{
+		"--listen":       {Listen: address, AdminListen: "127.0.0.1:0"},
+		"--admin-listen": {Listen: "127.0.0.1:0", AdminListen: address},
+	} {
+		if _, err := app.Listen(cfg); err == nil || !strings.Contains(err.Error(), address+" is in use") ||
+			!strings.Contains(err.Error(), " "+setting) {
+			t.Errorf("a busy %s: %v", setting, err)
+		}
+	}
+}

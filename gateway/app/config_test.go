@@ -1,0 +1,52 @@
+package app_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"petgate/gateway/app"
+	"petgate/shared/service"
+)
+
+func TestProblems(t *testing.T) {
+	f := func(name string, environment map[string]string, want ...string) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range environment {
+				t.Setenv(variable, value)
+			}
+			var cfg app.Config
+			var out, errs bytes.Buffer
+			code, _ := service.Load(&cfg, "gateway", "", []string{"--check"}, &out, &errs)
+			if wantCode := min(len(want), 1) * 2; code != wantCode {
+				t.Errorf("exit code %d, want %d: %s", code, wantCode, errs.String())
+			}
+			for _, problem := range want {
+				if !strings.Contains(errs.String(), problem) {
+					t.Errorf("not named: %s\n%s", problem, errs.String())
+				}
+			}
+			if strings.Contains(errs.String(), "hunter2") {
+				t.Errorf("a password is shown: %s", errs.String())
+			}
+		})
+	}
+	f("defaults", nil)
+	f("everything set", map[string]string{
+		"DATABASE_URL": "postgres://petgate@db/petgate", "REDIS_URL": "redis://a:1,rediss://b:2", "GATEWAY_LISTEN": ":8443",
+		"GATEWAY_UPSTREAMS": "http://a:1,unix:/run/pets.sock", "GATEWAY_ENVIRONMENT": "test", "GATEWAY_BAN_AFTER": "0",
+		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0/8,fd00::/8", "GATEWAY_LIMITS_ON_OUTAGE": "refuse", "GATEWAY_SNAPSHOT": "",
+	})
+	f("all at once", map[string]string{
+		"DATABASE_URL": "mysql://u:hunter2@h/d", "REDIS_URL": "redis://a,:hunter2@b", "GATEWAY_LISTEN": "8080",
+		"GATEWAY_UPSTREAMS": "ftp://x", "GATEWAY_ENVIRONMENT": "staging", "GATEWAY_BAN_AFTER": "-1", "GATEWAY_BAN_MAX": "1s",
+		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0", "GATEWAY_LIMITS_ON_OUTAGE": "hope", "GATEWAY_TLS_CERT": "/nonexistent",
+		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "-1s", "GATEWAY_DRAIN_LIMIT": "0s",
+		"GATEWAY_BODY_BYTES_MAX": "-1", "GATEWAY_UPSTREAM_SECRET": "a\nb",
+	},
+		"DATABASE_URL", "REDIS_URL: number 2", `GATEWAY_LISTEN (--listen): "8080"`, `GATEWAY_UPSTREAMS (--upstreams): "ftp://x"`,
+		"GATEWAY_BODY_BYTES_MAX (--body-bytes-max) must be positive", "GATEWAY_UPSTREAM_SECRET: ", "staging", "--ban-after", "--ban-max",
+		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
+		"--directory-max-age", "--drain-limit")
+}

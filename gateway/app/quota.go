@@ -1,0 +1,69 @@
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"petgate/gateway/quotas"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/service"
+)
+
+// tenants and peeker are what the quota report asks.
+type (
+	tenants interface {
+		TenantLimits(t id.Tenant) (plan string, limits plan.Limits, version uint64, ok bool)
+	}
+	peeker interface {
+		Peek(ctx context.Context, a quotas.Ask) (quota.Verdict, error)
+		Mode() string
+	}
+)
+
+// usage is one policy in a report; instants are Unix milliseconds.
+type usage struct {
+	Limit     int64 `json:"limit"`
+	Used      int64 `json:"used"`
+	Remaining int64 `json:"remaining"`
+	ResetAt   int64 `json:"resetAt"`
+	RetryAt   int64 `json:"retryAt"` // when one more is admitted; 0 = at once
+}
+
+func report(u quota.Usage) usage {
+	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+}
+
+// serveQuota answers GET /quota/{tenant}: how a tenant stands. It takes nothing.
+func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
+	type failure struct {
+		Error string `json:"error"`
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, err := id.ParseTenant(r.PathValue("tenant"))
+		if err != nil {
+			service.WriteJSON(w, http.StatusBadRequest, failure{err.Error()})
+			return
+		}
+		name, limits, version, ok := tenants.TenantLimits(tenant)
+		if !ok {
+			service.WriteJSON(w, http.StatusNotFound, failure{"this gateway knows no tenant " + tenant.String()})
+			return
+		}
+		verdict, err := peeker.Peek(r.Context(), quotas.Ask{Tenant: tenant, Version: version, Limits: limits})
+		if err != nil {
+			service.WriteJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
+			return
+		}
+		service.WriteJSON(w, http.StatusOK, struct {
+			Environment string      `json:"environment"` // whose keys are accepted here
+			Tenant      id.Tenant   `json:"tenant"`
+			Plan        string      `json:"plan"`
+			Limits      plan.Limits `json:"limits"`
+			Mode        string      `json:"mode"`
+			Minute      usage       `json:"minute"`
+			Day         usage       `json:"day"`
+		}{environment, tenant, name, limits, peeker.Mode(), report(verdict.Minute), report(verdict.Day)})
+	}
+}

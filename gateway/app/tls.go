@@ -1,0 +1,77 @@
+package app
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// lookEvery is how often, at most, a handshake makes the certificate's files be looked at.
+const lookEvery = time.Second
+
+// certificate serves what two PEM files hold, and what they hold later: a renewal needs no restart. While the files do
+// not fit together, as between the two writes of a renewal, the certificate before them is served.
+type certificate struct {
+	certPath, keyPath string
+	clock             func() time.Time
+	log               *slog.Logger
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	stamp   [2]time.Time // when the files were last changed, of what was last tried
+	looked  time.Time
+}
+
+func loadCertificate(certPath, keyPath string, clock func() time.Time, log *slog.Logger) (*certificate, error) {
+	c := &certificate{certPath: certPath, keyPath: keyPath, clock: clock, log: log, looked: clock()}
+	var err error
+	if c.stamp, err = c.stamps(); err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate: %w", err)
+	}
+	c.current = &pair
+	return c, nil
+}
+
+func (c *certificate) stamps() (stamp [2]time.Time, err error) {
+	for i, path := range []string{c.certPath, c.keyPath} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return stamp, fmt.Errorf("load the certificate: %w", err)
+		}
+		stamp[i] = info.ModTime()
+	}
+	return stamp, nil
+}
+
+// get is tls.Config.GetCertificate.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
+		c.looked = now
+		c.reload()
+	}
+	return c.current, nil
+}
+
+func (c *certificate) reload() {
+	stamp, err := c.stamps()
+	if err != nil || stamp == c.stamp {
+		return
+	}
+	c.stamp = stamp
+	pair, err := tls.LoadX509KeyPair(c.certPath, c.keyPath)
+	if err != nil {
+		c.log.Error("the new certificate cannot be used; the old one still is", "error", err.Error())
+		return
+	}
+	c.current = &pair
+	c.log.Info("certificate reloaded", "path", c.certPath)
+}

@@ -1,0 +1,85 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// issue writes a self-signed certificate with the given serial number, dated so that the change shows.
+func issue(t *testing.T, dir string, serial int64, changed time.Time) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial)},
+		&x509.Certificate{}, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "cert.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), changed)
+	write(t, filepath.Join(dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), changed)
+}
+
+func write(t *testing.T, path string, text []byte, changed time.Time) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, changed, changed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCertificateReload(t *testing.T) {
+	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
+	issue(t, dir, 1, now)
+	c, err := loadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
+		func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves := func(when string, want int64) {
+		t.Helper()
+		pair, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pair.Leaf.SerialNumber.Int64(); got != want {
+			t.Errorf("%s: certificate %d, want %d", when, got, want)
+		}
+	}
+	serves("at first", 1)
+
+	issue(t, dir, 2, now.Add(time.Minute))
+	serves("before it is looked at again", 1)
+	now = now.Add(lookEvery)
+	serves("renewed", 2)
+
+	write(t, filepath.Join(dir, "key.pem"), []byte("half a renewal"), now.Add(2*time.Minute))
+	now = now.Add(lookEvery)
+	serves("the files do not fit together", 2)
+
+	issue(t, dir, 3, now.Add(3*time.Minute))
+	now = now.Add(lookEvery)
+	serves("the renewal is complete", 3)
+
+	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(lookEvery)
+	serves("the file is gone", 3)
+}

@@ -1,0 +1,309 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+var background = context.Background()
+
+// dialRedis connects to a real Redis and returns a key prefix of the test's own.
+func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, string) {
+	t.Helper()
+	url, prefix := testkit.Redis(t)
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.MaxRetries = -1
+	for _, set := range opts {
+		set(options)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client, prefix
+}
+
+func tenant(n int) (t id.Tenant) {
+	t[8], t[9] = byte(n>>8), byte(n)
+	return t
+}
+
+// errDiffers is wrapped by what a comparison finds, as opposed to what keeps it from looking.
+var errDiffers = errors.New("the script differs")
+
+// pair is the rule in Go and in Lua, under one clock that the test sets.
+type pair struct {
+	rule   quota.Rule
+	now    int64
+	golang *memory
+	lua    *redisScript
+}
+
+func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now int64) *pair {
+	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body)}
+	p.golang = newMemory(rule, func() time.Time { return time.UnixMilli(p.now) })
+	p.lua.now = func() int64 { return p.now }
+	return p
+}
+
+// step puts the same demands to both, and tells how their verdicts or the records they leave behind differ.
+func (p *pair) step(demands []demand) ([]result, error) {
+	inGo, inLua := make([]result, len(demands)), make([]result, len(demands))
+	if err := p.golang.decide(background, demands, inGo); err != nil {
+		return nil, err
+	}
+	if err := p.lua.decide(background, demands, inLua); err != nil {
+		return nil, err
+	}
+	if diff := cmp.Diff(inGo, inLua); diff != "" {
+		return nil, fmt.Errorf("%w in their verdicts (-go +lua):\n%s", errDiffers, diff)
+	}
+	for _, d := range demands {
+		var want string
+		if rec := p.golang.shard(d.Tenant).records[d.Tenant]; rec != nil {
+			want = string(p.rule.Append(nil, &rec.Record))
+		}
+		key := string(p.lua.appendKey(nil, d.Tenant))
+		got, err := p.lua.client.Get(background, key).Result()
+		if err != nil && err != redis.Nil {
+			return nil, err
+		}
+		if got != want {
+			return nil, fmt.Errorf("%w in the record:\ngo  %x\nlua %x", errDiffers, want, got)
+		}
+		left, err := p.lua.client.PTTL(background, key).Result()
+		if err != nil {
+			return nil, err
+		}
+		if got != "" && left <= 0 {
+			return nil, fmt.Errorf("%w from what is wanted: a record that never expires", errDiffers)
+		}
+	}
+	return inGo, nil
+}
+
+// lose drops a tenant's record in both, as a flush does.
+func (p *pair) lose(t id.Tenant) error {
+	delete(p.golang.shard(t).records, t)
+	return p.lua.forget(background, t)
+}
+
+// walk takes random steps with p until Go and Lua differ, and returns that difference.
+func walk(p *pair, random *rand.Rand, steps int) error {
+	limits := []plan.Limits{
+		{Minute: 60, Day: 1000},
+		{Minute: 300, Day: 10_000},
+		{Minute: 5, Day: 40},
+		{Minute: 1, Day: 1},
+		{Minute: 60, Day: 70},
+		{Minute: plan.LimitMax, Day: plan.LimitMax},
+		{Minute: 3},
+		{},
+	}
+	wants := []int64{0, 1, 1, 1, 2, 7, 30, 200, 2 * plan.LimitMax, -1}
+	huge := []int64{-1, math.MaxUint32 - 1, math.MaxUint32, 1 << 40, math.MaxInt64}
+	pick := func(from []int64) int64 { return from[random.IntN(len(from))] }
+	slice, window, day := p.rule.Slice.Milliseconds(), p.rule.Window().Milliseconds(), p.rule.Day.Milliseconds()
+	forward := []int64{0, 0, 1, slice - 1, slice, slice + 1, 2 * slice, window / 10, window - 1, window, window + slice}
+	const tenants = 4
+	var known [tenants]quota.DayUse
+	var held [tenants]plan.Limits
+	for n := range held {
+		held[n] = limits[0]
+	}
+	for i := range steps {
+		switch random.IntN(40) {
+		case 0: // a clock that steps back, a little or a lot
+			p.now -= random.Int64N(quota.Ahead.Milliseconds() + slice)
+		case 1:
+			p.now -= random.Int64N(window + day/100)
+		case 2: // around midnight
+			p.now += day - p.now%day + random.Int64N(4*slice) - 2*slice
+		case 3:
+			p.now += random.Int64N(2 * day)
+		case 4: // onto a slice's very edge
+			p.now += slice - p.now%slice
+		case 5: // to where a record that was written now is just not too far ahead
+			p.now -= p.now%slice + quota.Ahead.Milliseconds()
+		default:
+			p.now += pick(forward) * random.Int64N(2)
+			p.now += random.Int64N(slice)
+		}
+		demands := make([]demand, 1+random.IntN(tenants))
+		for j := range demands {
+			n := random.IntN(tenants)
+			if random.IntN(8) == 0 {
+				held[n] = limits[random.IntN(len(limits))]
+			}
+			d := demand{Ask: Ask{Tenant: tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n]}
+			today := p.now / day
+			switch random.IntN(30) {
+			case 0:
+				d.Known = quota.DayUse{Day: today + random.Int64N(3) - 1, Used: random.Int64N(100)}
+			case 1:
+				d.Spent = quota.Spent{
+					Minute: random.Int64N(80), Day: quota.DayUse{Day: today - random.Int64N(2), Used: random.Int64N(200)},
+				}
+			case 2:
+				if random.IntN(10) == 0 {
+					d.Spent = quota.Spent{Minute: pick(huge), Day: quota.DayUse{Day: today, Used: pick(huge)}}
+				}
+			case 3:
+				if random.IntN(10) == 0 {
+					d.Known = quota.DayUse{Day: max(pick(huge), today), Used: pick(huge)}
+				}
+			}
+			demands[j] = d
+		}
+		if random.IntN(100) == 0 {
+			if err := p.lose(demands[0].Tenant); err != nil {
+				return err
+			}
+		}
+		results, err := p.step(demands)
+		if err != nil {
+			return fmt.Errorf("step %d at %d, %+v: %w", i, p.now, demands, err)
+		}
+		for j, d := range demands {
+			known[d.Tenant[9]] = results[j].Verdict.DayUse
+		}
+	}
+	return nil
+}
+
+// epoch is where tests' clocks start: an ordinary afternoon.
+var epoch = time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC).UnixMilli()
+
+// smallRule makes every edge of the ring frequent.
+var smallRule = quota.Rule{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Hour}
+
+// compare holds a script to the rule: its arithmetic by random steps on injected clocks, its own clock by Redis's.
+func compare(client redis.UniversalClient, prefix, body string, localClock func() int64, seed uint64, steps int) error {
+	if err := compareClock(client, prefix+"clock:", body, localClock); err != nil {
+		return err
+	}
+	for i, rule := range []quota.Rule{quota.Product, smallRule} {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		p := newPair(client, fmt.Sprint(prefix, "rule", i, ":"), rule, body, epoch)
+		if err := walk(p, random, steps/2); err != nil {
+			return fmt.Errorf("seed %d, rule %+v: %w", seed, rule, err)
+		}
+	}
+	return nil
+}
+
+// compareClock requires a decision's instant to be Redis's, whatever this machine's clock says.
+func compareClock(client redis.UniversalClient, prefix, body string, localClock func() int64) error {
+	s := newScript(client, prefix, quota.Product, body)
+	s.now = localClock
+	before, err := client.Time(background).Result()
+	if err != nil {
+		return err
+	}
+	var results [1]result
+	ask := Ask{Tenant: tenant(1), Limits: plan.Limits{Minute: 1, Day: 1}}
+	if err := s.decide(background, []demand{{Ask: ask, Want: 1}}, results[:]); err != nil {
+		return err
+	}
+	after, err := client.Time(background).Result()
+	if err != nil {
+		return err
+	}
+	if at := results[0].Verdict.At; at < before.UnixMilli() || at > after.UnixMilli() {
+		return fmt.Errorf("%w in the clock: decided at %d, while Redis's went from %d to %d",
+			errDiffers, at, before.UnixMilli(), after.UnixMilli())
+	}
+	return nil
+}
+
+// TestDifferential holds the Lua script to the Go rule on a real Redis: the same verdicts, and the same records to the byte.
+func TestDifferential(t *testing.T) {
+	steps := 10_000
+	if fullSize {
+		steps = 100_000
+	}
+	client, prefix := dialRedis(t)
+	seed := rand.Uint64()
+	if err := compare(client, prefix, takeScript, nil, seed, steps); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("differential: %d random steps, seed %d: Go and Lua agree in every verdict and every record", steps, seed)
+}
+
+// TestMutants breaks the script on purpose. A comparison that misses any of these would miss the same mistake in earnest.
+func TestMutants(t *testing.T) {
+	const steps = 4_000
+	skewed := func() int64 { return time.Now().Add(-time.Minute).UnixMilli() }
+	for _, m := range []struct {
+		name, from, to string
+		localClock     func() int64
+	}{
+		{name: "a gateway's clock instead of Redis's", localClock: skewed},
+		{"ring one slot too short", "local slot, counts = newest % slices", "local slot, counts = newest % (slices - 1)", nil},
+		{"ring read one slot off", "ring, oldest % slices * 4 + 1", "ring, (oldest + 1) % slices * 4 + 1", nil},
+		{"near counts read one slot off", "for byte = 1, leaving * 4", "for byte = 5, leaving * 4", nil},
+		{"near counts read past the newest", "if found and next_used < newest then", "if found then", nil},
+		{"released a slice early", "local first = at - slices", "local first = at - slices + 1", nil},
+		{"released a slice late", "local first = at - slices", "local first = at - slices - 1", nil},
+		{"> for >= when a slice is released", "until oldest >= first", "until oldest > first or oldest == newest", nil},
+		{"<= for < when a slice is released", "elseif oldest < first and", "elseif oldest <= first and", nil},
+		{"<= for < where the window is past", "if newest < first then", "if newest <= first then", nil},
+		{"not both: the day is not asked", "if granted > day_limit - day_used then", "if false then", nil},
+		{"not both: the minute is not asked", "if granted > minute_limit - sum - spent then", "if false then", nil},
+		{"not neither: a refusal is charged to the day", "day_used + granted", "day_used + want", nil},
+		{"one more than the day's limit", "granted = day_limit - day_used", "granted = day_limit - day_used + 1", nil},
+		{"no maximum with known use", "if known_day == day and known_used > day_used", "if false", nil},
+		{"known use of another day", "if known_day == day and", "if", nil},
+		{"merged use forgotten", "if spent_day == day then", "if false then", nil},
+		{"merged use wraps around", "if day_used > COUNT_MAX then day_used = COUNT_MAX end", "", nil},
+		{"the day never ends", "if today ~= stored_day then day_used = 0 end", "", nil},
+		{"a clock that steps back reopens", "elseif this_slice > at then", "else", nil},
+		{"a record far ahead is waited for", "if at * slice_ms > now + AHEAD_MS then", "if false then", nil},
+		{">= for > in how far ahead", "at * slice_ms > now + AHEAD_MS", "at * slice_ms >= now + AHEAD_MS", nil},
+		{"retry from the oldest slice, whatever the limit", "if sum > minute_limit and", "if false and", nil},
+		{"<= for < in the search for retry", "if left < minute_limit then", "if left <= minute_limit then", nil},
+		{"no zeros for slices without use", "(at - newest - 1) * 4", "0", nil},
+		{"ring not wrapped", "if #counts > room then", "if false then", nil},
+		{"only counts grow, in another slice", "at == this_slice and newest == at and", "newest == at and", nil},
+		{"only counts grow, of an older slice", "at == this_slice and newest == at and", "at == this_slice and", nil},
+		{"only counts grow, past the minute's limit", "and want <= minute_limit - sum and", "and", nil},
+		{"only counts grow, past the day's limit", "and want <= day_limit - day_used", "", nil},
+		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= today)", "", nil},
+		{"only counts grow, whatever is owed", "#stored == SUMMARY_BYTES and debts == ''", "#stored == SUMMARY_BYTES", nil},
+		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
+		{"no slice for retry at the limit", "sum < minute_limit then return", "sum <= minute_limit then return", nil},
+		{"a record that never expires", "if day ~= stored_day then", "if false then", nil},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			body := takeScript
+			if m.from != "" {
+				if n := strings.Count(body, m.from); n != 1 {
+					t.Fatalf("%q stands %d times in the script, want once", m.from, n)
+				}
+				body = strings.Replace(body, m.from, m.to, 1)
+			}
+			client, prefix := dialRedis(t)
+			err := compare(client, prefix, body, m.localClock, 1, steps)
+			if !errors.Is(err, errDiffers) {
+				t.Fatalf("the comparison did not notice: %v", err)
+			}
+			where, _, _ := strings.Cut(err.Error(), ", [")
+			t.Logf("mutant %q: noticed: %.120s", m.name, where)
+		})
+	}
+}

@@ -1,0 +1,293 @@
+//go:build e2e
+
+package quotas
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// patience bounds how long runs are repeated that this machine has disturbed: a gateway that is held up for longer than its
+// budget of 50 ms has an outage, and then no longer counts in Redis alone.
+const patience = 6 * time.Minute
+
+// rig is three gateway processes on one Redis, with a tape before it, and tenants of many limits.
+type rig struct {
+	*fleet.Fleet
+	tape    *tape
+	tenants []*metered
+	client  http.Client
+	answers *atomic.Int64 // of the upstream
+}
+
+// metered is a tenant, what it may, and what its clients were answered.
+type metered struct {
+	key, token               string
+	limits                   plan.Limits
+	tried, ok, refused, lost atomic.Int64
+}
+
+func newRig(t *testing.T, limits []plan.Limits) *rig {
+	t.Helper()
+	r := &rig{tape: newTape(t, testkit.StartRedis(t).Addr, quota.Product), answers: new(atomic.Int64)}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		r.answers.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "[]")
+	}))
+	t.Cleanup(upstream.Close)
+	r.Fleet = fleet.Start(t, fleet.Spec{
+		Database: testkit.SQLite(t), Redis: "redis://" + r.tape.addr, Gateways: 3, Upstreams: upstream.URL,
+		GatewayEnv: []string{"GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn"},
+	})
+	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
+	t.Cleanup(r.client.CloseIdleConnections)
+	db, err := database.Open(background, r.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	store := keystore.New(db, nil, nil, "test")
+	for i, one := range limits {
+		tenant, _, err := store.CreateTenant(background, keystore.TenantSpec{
+			Name: "t" + strconv.Itoa(i), Plan: "enterprise", Override: one,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, token, _, err := store.CreateKey(background, keystore.KeySpec{Tenant: tenant.ID, Name: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.tenants = append(r.tenants, &metered{key: "petgate:{" + tenant.ID.String() + "}", token: token, limits: one})
+	}
+	r.MustKeyadmin("tenant", "create", "last") // confirmed when all gateways know all that came before
+	return r
+}
+
+// ask sends one request of a tenant and notes its answer.
+func (r *rig) ask(t *testing.T, m *metered, gateway *fleet.Program) {
+	request, err := http.NewRequestWithContext(background, http.MethodGet, gateway.URL+"/v1/pets", nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	request.Header.Set("Authorization", "Bearer "+m.token)
+	m.tried.Add(1)
+	response, err := r.client.Do(request)
+	if err != nil {
+		m.lost.Add(1)
+		return
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK:
+		m.ok.Add(1)
+	case http.StatusTooManyRequests:
+		m.refused.Add(1)
+	default:
+		t.Errorf("%s: status %d", m.key, response.StatusCode)
+	}
+}
+
+// drive sends so many requests, evenly over a time, each of a tenant drawn by its limit to a gateway drawn at random. It ends
+// early when the machine disturbs the run.
+func (r *rig) drive(t *testing.T, requests int, lasting time.Duration) {
+	t.Helper()
+	var drawn []*metered
+	for _, m := range r.tenants {
+		for range 2 + m.limits.Minute {
+			drawn = append(drawn, m)
+		}
+	}
+	const workers = 24
+	var all sync.WaitGroup
+	began := time.Now()
+	var next atomic.Int64
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for r.disturbed(t) == 0 {
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ended:
+				return
+			}
+		}
+		next.Store(int64(requests))
+	}()
+	for w := range workers {
+		random := rand.New(rand.NewPCG(uint64(w), 7))
+		all.Go(func() {
+			for n := next.Add(1); n <= int64(requests); n = next.Add(1) {
+				<-time.After(time.Until(began.Add(lasting * time.Duration(n) / time.Duration(requests))))
+				r.ask(t, drawn[random.IntN(len(drawn))], r.Gateways[random.IntN(len(r.Gateways))])
+			}
+		})
+	}
+	all.Wait()
+}
+
+// disturbed is how many decisions were made without Redis, or may have been. A gateway that is down knows of none.
+func (r *rig) disturbed(t *testing.T) (sum int64) {
+	for _, g := range r.Gateways {
+		metrics := scrape(g)
+		for _, name := range []string{
+			`gateway_limits_decisions_total{outcome="local_admitted"}`, `gateway_limits_decisions_total{outcome="local_refused"}`,
+			`gateway_limits_trips_total{result="failed"}`, `gateway_limits_trips_total{result="unsure"}`,
+		} {
+			if n := metrics[name]; n > 0 {
+				t.Logf("%s: %s is %v", g.ID, name, n)
+				sum += int64(n)
+			}
+		}
+	}
+	return sum
+}
+
+// scrape reads a gateway's metrics; none if it does not answer.
+func scrape(g *fleet.Program) map[string]float64 {
+	metrics := map[string]float64{}
+	response, err := http.Get(g.Admin + "/metrics")
+	if err != nil {
+		return metrics
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), " "); ok {
+			metrics[name], _ = strconv.ParseFloat(value, 64) // comments have none
+		}
+	}
+	return metrics
+}
+
+// total adds up what all tenants were answered.
+func (r *rig) total() (tried, ok, refused, lost int64) {
+	for _, m := range r.tenants {
+		tried, ok = tried+m.tried.Load(), ok+m.ok.Load()
+		refused, lost = refused+m.refused.Load(), lost+m.lost.Load()
+	}
+	return tried, ok, refused, lost
+}
+
+// mixed are limits of many sizes. Some tenants' days are shorter than what their minutes allow.
+func mixed(tenants int, sizes ...int64) []plan.Limits {
+	limits := make([]plan.Limits, tenants)
+	for i := range limits {
+		minute := sizes[i%len(sizes)]
+		limits[i] = plan.Limits{Minute: minute, Day: []int64{100_000, minute, minute + minute/2 + 1}[i%3]}
+	}
+	return limits
+}
+
+// undisturbed repeats a run until the machine has not disturbed it.
+func undisturbed(t *testing.T, run func(t *testing.T) (disturbed int64)) {
+	t.Helper()
+	began := time.Now()
+	for attempt := 1; ; attempt++ {
+		var disturbed int64
+		passed := t.Run(fmt.Sprintf("run %d", attempt), func(t *testing.T) { disturbed = run(t) })
+		switch {
+		case !passed || disturbed == 0:
+			return
+		case time.Since(began) > patience:
+			t.Fatalf("this machine held the gateways up for longer than 50 ms in each of %d runs", attempt)
+		}
+		t.Logf("run %d: this machine held a gateway up for longer than 50 ms; again", attempt)
+	}
+}
+
+// Three gateway processes on one Redis admit exactly what the rule allows at the instants of Redis's clock, and their
+// clients are answered exactly so.
+func TestExactnessOfGateways(t *testing.T) {
+	const requests, lasting = 50_000, 80 * time.Second
+	limits := mixed(48, 1, 7, 60, 100, 300, 250)
+	undisturbed(t, func(t *testing.T) int64 {
+		r := newRig(t, limits)
+		r.drive(t, requests, lasting)
+		told := r.tape.replay(t, quota.Product)
+		tried, ok, refused, lost := r.total()
+		if disturbed := r.disturbed(t); disturbed > 0 {
+			return disturbed
+		}
+		full := 0
+		for _, m := range r.tenants {
+			granted := told.granted[m.key]
+			if m.ok.Load() != granted {
+				t.Errorf("%s: %d of %d answered 200, Redis granted %d", m.key, m.ok.Load(), m.tried.Load(), granted)
+			}
+			if least := min(m.limits.Minute, m.limits.Day); granted >= least {
+				full++
+			} else if granted < min(least, m.tried.Load()) {
+				t.Errorf("%s: %d admitted of %d, the limits are %+v", m.key, granted, m.tried.Load(), m.limits)
+			}
+		}
+		passed := time.Duration(told.last-told.first) * time.Millisecond
+		t.Logf("figure: exactness, 3 gateway processes, one Redis: %d requests of %d tenants in %v, %d admitted and %d refused, "+
+			"%d decisions in Redis: each as the rule and a list of admissions say; %d tenants used a limit up",
+			tried, len(r.tenants), passed, ok, refused, told.calls, full)
+		if tried != requests || lost != 0 || tried != ok+refused || ok != r.answers.Load() || tried < 3*ok {
+			t.Errorf("%d tried, %d admitted, %d seen upstream, %d refused, %d lost; want %d tried, a third admitted at most",
+				tried, ok, r.answers.Load(), refused, lost, requests)
+		}
+		if passed < quota.Product.Window()+10*time.Second {
+			t.Errorf("no edge of a window in %v", passed)
+		}
+		return 0
+	})
+}
+
+// A gateway that is killed in the middle of it, and started again, admits nothing twice.
+func TestExactnessAfterKill(t *testing.T) {
+	const requests, lasting = 12_000, 15 * time.Second
+	limits := mixed(24, 7, 60, 300)
+	undisturbed(t, func(t *testing.T) int64 {
+		r := newRig(t, limits)
+		var all sync.WaitGroup
+		all.Go(func() { r.drive(t, requests, lasting) })
+		testkit.Eventually(t, time.Minute, "the run is under way", func() bool {
+			tried, _, _, _ := r.total()
+			return tried > requests/10
+		})
+		victim := r.Gateways[2]
+		disturbed := r.disturbed(t)
+		victim.Kill()
+		victim.Start(t)
+		all.Wait()
+		told := r.tape.replay(t, quota.Product)
+		tried, ok, _, lost := r.total()
+		if disturbed += r.disturbed(t); disturbed > 0 {
+			return disturbed
+		}
+		for _, m := range r.tenants {
+			granted, want := told.granted[m.key], min(m.limits.Minute, m.limits.Day)
+			if granted != want || m.ok.Load() > granted || m.ok.Load()+m.lost.Load() < granted {
+				t.Errorf("%s: Redis granted %d, want %d; %d answered 200, %d lost", m.key, granted, want, m.ok.Load(), m.lost.Load())
+			}
+		}
+		t.Logf("figure: exactness with a gateway killed and started again: %d requests, %d lost with it, %d admitted, no tenant "+
+			"one too many or too few", tried, lost, ok)
+		if lost == 0 {
+			t.Error("nobody was with the gateway when it was killed")
+		}
+		return 0
+	})
+}

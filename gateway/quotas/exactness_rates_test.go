@@ -1,0 +1,100 @@
+package quotas
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// What the quotas would be by the redis_rate package, which limits failed authentication here: a limit that refills while it
+// is drained admits nearly twice as much in a window, and of two limits asked one after the other, one charges for what the
+// other refuses.
+func TestTwoRedisRateCalls(t *testing.T) {
+	t.Parallel()
+	const limit, window = 60, 2 * time.Second
+	client, prefix := dialRedis(t)
+	rates := redis_rate.NewLimiter(client)
+	minute := redis_rate.Limit{Rate: limit, Burst: limit, Period: window}
+	rule := quota.Rule{Slice: window / 80, Slices: 80, Day: 24 * time.Hour}
+	ours := newRedisScript(client, prefix, rule)
+
+	var theirs, own []time.Time
+	for began := time.Now(); time.Since(began) < 2*window+window/4; <-time.After(time.Millisecond) {
+		answer, err := rates.Allow(background, prefix+"rolling", minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Allowed > 0 {
+			theirs = append(theirs, time.Now())
+		}
+		v := take(t, ours, demand{Ask: ask(tenant(1), limit, 1000), Want: 1})
+		if v.Granted > 0 {
+			own = append(own, time.UnixMilli(v.At))
+		}
+	}
+	most, mostOwn := mostIn(theirs, window), mostIn(own, window)
+	t.Logf("figure: of limit %d a window, redis_rate admits %d in a rolling window, the quota script %d", limit, most, mostOwn)
+	if most < limit*3/2 || mostOwn > limit || len(own) <= limit {
+		t.Errorf("redis_rate %d, the script %d in a window and %d in all", most, mostOwn, len(own))
+	}
+
+	const dayLimit = 40
+	slow := redis_rate.Limit{Rate: limit, Burst: limit, Period: time.Hour} // does not refill while it is looked at
+	day := redis_rate.Limit{Rate: dayLimit, Burst: dayLimit, Period: 24 * time.Hour}
+	var last *redis_rate.Result
+	passed, script := 0, quota.Verdict{}
+	for range limit {
+		first, err := rates.Allow(background, prefix+"minute", slow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = first
+		if second, err := rates.Allow(background, prefix+"day", day); err != nil {
+			t.Fatal(err)
+		} else if first.Allowed+second.Allowed == 2 {
+			passed++
+		}
+		script = take(t, ours, demand{Ask: ask(tenant(2), limit, dayLimit), Want: 1})
+	}
+	t.Logf("figure: of %d requests with %d left of the day, redis_rate passes %d and charges the minute's limit %d, the quota "+
+		"script charges %d", limit, dayLimit, passed, limit-last.Remaining, script.Minute.Used)
+	if passed != dayLimit || limit-last.Remaining <= dayLimit || script.Minute.Used != dayLimit {
+		t.Errorf("%d passed, %+v, %+v", passed, last, script)
+	}
+}
+
+// BenchmarkTwoRedisRateCalls is one decision on both policies as redis_rate would make it, beside BenchmarkTake: two calls,
+// one after the other, as its script takes one key and its client no pipeline.
+func BenchmarkTwoRedisRateCalls(b *testing.B) {
+	const tenants = 1024
+	client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })
+	rates := redis_rate.NewLimiter(client)
+	minute, day := redis_rate.PerMinute(plan.LimitMax), redis_rate.Limit{
+		Rate: plan.LimitMax, Burst: plan.LimitMax, Period: 24 * time.Hour,
+	}
+	var names [tenants][2]string
+	for i := range names {
+		names[i] = [2]string{fmt.Sprint(prefix, "minute:", i), fmt.Sprint(prefix, "day:", i)}
+	}
+	allow := func(ctx context.Context, name string, limit redis_rate.Limit) {
+		if answer, err := rates.Allow(ctx, name, limit); err != nil || answer.Allowed != 1 {
+			b.Fatal(answer, err)
+		}
+	}
+	before, next := processorTime(b, client), 0
+	b.ReportAllocs()
+	for b.Loop() {
+		allow(background, names[next%tenants][0], minute)
+		allow(background, names[next%tenants][1], day)
+		next++
+	}
+	b.ReportMetric(float64((processorTime(b, client)-before).Nanoseconds())/float64(b.N), "redis-ns/decision")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/decision")
+}

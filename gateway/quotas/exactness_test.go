@@ -1,0 +1,69 @@
+package quotas
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+// Three limiters on one Redis admit exactly what the rule does, over many windows and several days: brief ones here, the
+// product's in TestExactnessOfGateways.
+func TestExactness(t *testing.T) {
+	t.Parallel()
+	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 2 * time.Second}
+	const gateways, tenants, workers = 3, 30, 4
+	requests, lasting := int64(12_000), 3*time.Second
+	if fullSize {
+		requests, lasting = 50_000, 10*time.Second
+	}
+	server := testkit.StartRedis(t)
+	tape := newTape(t, server.Addr, rule)
+	var tried atomic.Int64
+	var granted [tenants]atomic.Int64
+	var all sync.WaitGroup
+	for g := range gateways {
+		l := openLimiter(t, Config{RedisURL: "redis://" + tape.addr, Rule: rule, Budget: 10 * time.Second})
+		for w := range workers {
+			random := rand.New(rand.NewPCG(uint64(g), uint64(w)))
+			all.Go(func() {
+				pace := time.NewTicker(lasting * gateways * workers / time.Duration(requests))
+				defer pace.Stop()
+				for tried.Add(1) <= requests {
+					<-pace.C
+					n := random.IntN(tenants)
+					minute := []int64{1, 3, 8, 20, 50}[n%5]
+					a := Ask{Tenant: tenant(n), Limits: plan.Limits{Minute: minute, Day: minute * int64(1+n%4)}}
+					v, err := l.Take(a)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					granted[n].Add(v.Granted)
+				}
+			})
+		}
+	}
+	all.Wait()
+	r := tape.replay(t, rule)
+	sum := int64(0)
+	for n := range granted {
+		key := "petgate:{" + tenant(n).String() + "}"
+		if got := granted[n].Load(); got != r.granted[key] {
+			t.Errorf("tenant %d: %d admitted, Redis granted %d", n, got, r.granted[key])
+		}
+		sum += granted[n].Load()
+	}
+	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
+	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d limiters, %d admitted, over %d windows and %d "+
+		"days, %d decisions in Redis: each as the rule and a list of admissions say", requests, tenants, gateways, sum,
+		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
+	if windows < 4 || requests < 3*sum || r.spent != 0 {
+		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages", windows, sum, r.spent)
+	}
+}

@@ -1,0 +1,420 @@
+package quotas
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+// brief has windows that a test can wait for.
+var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
+
+// commandCalls is how often the Redis of l has run a command.
+func commandCalls(t testing.TB, l *Limiter, command string) int {
+	t.Helper()
+	info, err := l.client.Info(background, "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			var n int
+			if _, err := fmt.Sscanf(stats, "%d", &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// recorder is a log that a test reads while it is written.
+type recorder struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *recorder) lines() (lines []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := bufio.NewScanner(bytes.NewReader(r.text.Bytes())); s.Scan(); {
+		lines = append(lines, s.Text())
+	}
+	return lines
+}
+
+// load asks for one tenant at all gateways, and keeps when each request was admitted and how long each took.
+type load struct {
+	stop     chan struct{}
+	workers  sync.WaitGroup
+	mu       sync.Mutex
+	errors   int
+	admitted []time.Time
+	took     []time.Duration
+}
+
+func startLoad(limiters []*Limiter, a Ask) *load {
+	w := &load{stop: make(chan struct{})}
+	for _, l := range limiters {
+		for range 3 {
+			w.workers.Go(func() { w.work(l, a) })
+		}
+	}
+	return w
+}
+
+func (w *load) work(l *Limiter, a Ask) {
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-pace.C:
+		}
+		began := time.Now()
+		v, err := l.Take(a)
+		took := time.Since(began)
+		w.mu.Lock()
+		w.took = append(w.took, took)
+		if err != nil {
+			w.errors++
+		} else if v.Granted == 1 {
+			w.admitted = append(w.admitted, time.UnixMilli(v.At)) // not when it came here
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (w *load) end() {
+	close(w.stop)
+	w.workers.Wait()
+}
+
+// mostIn is the largest number of admissions in any window of that length.
+func mostIn(admitted []time.Time, window time.Duration) (most int) {
+	slices.SortFunc(admitted, time.Time.Compare)
+	first := 0
+	for i, at := range admitted {
+		for at.Sub(admitted[first]) >= window {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+func admittedBetween(admitted []time.Time, from, to time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(admitted), func(at time.Time) bool { return at.Before(from) || at.After(to) })
+}
+
+func quantile(took []time.Duration, q float64) time.Duration {
+	slices.Sort(took)
+	return took[min(len(took)-1, int(q*float64(len(took))))]
+}
+
+// Through every fault of Redis, and after it, no request fails because of it, no tenant is cut off, and no window
+// admits more than twice the limit; when Redis is back the gateways use it again within a second.
+func TestFaults(t *testing.T) {
+	const gateways, limit = 2, 40
+	fault, restored := 700*time.Millisecond, 5*time.Second
+	if fullSize {
+		fault = 5 * time.Second
+	}
+	window := brief.Window()
+	f := func(name string, down bool, start, end func(t *testing.T, s *testkit.Server, p *testkit.Proxy)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testkit.StartRedis(t)
+			proxy := testkit.NewProxy(t, server.Addr)
+			log := new(recorder)
+			limiters := make([]*Limiter, gateways)
+			for i := range limiters {
+				limiters[i] = openLimiter(t, Config{
+					RedisURL: "redis://" + proxy.Addr, Rule: brief, LiveGateways: func() int { return gateways },
+					Log: slog.New(slog.NewTextHandler(log, nil)), Metrics: prometheus.NewRegistry(),
+				})
+			}
+			all := func(mode string) func() bool {
+				return func() bool {
+					return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.Mode() != mode })
+				}
+			}
+			wait := func(d time.Duration) { <-time.After(d) } // the load is what happens meanwhile
+
+			busy := startLoad(limiters, asking(1, limit))
+			wait(window)
+			start(t, server, proxy)
+			began := time.Now()
+			fresh := startLoad(limiters, asking(2, limit)) // of whom no gateway knows anything
+			if down {
+				testkit.Eventually(t, restored, "every gateway notices", all(modeOutage))
+			}
+			wait(fault)
+			end(t, server, proxy)
+			back := time.Now()
+			testkit.Eventually(t, restored, "every gateway uses Redis again", all(modeShared))
+			recovery := time.Since(back)
+			wait(2 * window) // what was admitted without Redis leaves the window
+			settled := time.Now()
+			wait(2 * window)
+			busy.end()
+			fresh.end()
+
+			lines := log.lines()
+			for who, w := range map[string]*load{"busy": busy, "fresh": fresh} {
+				if w.errors != 0 {
+					t.Errorf("%s: %d requests failed", who, w.errors)
+				}
+				during := admittedBetween(w.admitted, began, back)
+				most, after := mostIn(w.admitted, window), mostIn(admittedBetween(w.admitted, settled, time.Now()), window)
+				t.Logf("%s tenant: %d requests, %d admitted, at most %d in a window with a limit of %d, %d during the fault; "+
+					"recovered in %v; latency p50 %s p99 %s max %s", who, len(w.took), len(w.admitted), most, limit, len(during),
+					recovery.Round(time.Millisecond), milliseconds(quantile(w.took, 0.5)),
+					milliseconds(quantile(w.took, 0.99)), milliseconds(quantile(w.took, 1)))
+				if most > 2*limit {
+					t.Errorf("%s: %d admitted in a window, more than twice the limit", who, most)
+				}
+				if len(during) < gateways {
+					t.Errorf("%s: %d admitted during the fault", who, len(during))
+				}
+				// A gateway that this machine held up longer than the budget has had an outage of its own.
+				if quiet := len(lines) == 2*gateways*btoi(down); quiet && (after > limit || after < limit*9/10) {
+					t.Errorf("%s: %d admitted in a window after recovery, want %d", who, after, limit)
+				}
+			}
+			if down && len(lines) < 2*gateways {
+				t.Errorf("the log does not tell of the outage: %q", lines)
+			}
+		})
+	}
+	none := func(*testing.T, *testkit.Server, *testkit.Proxy) {}
+	restore := func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Restore(t) }
+	do := func(args ...any) func(t *testing.T, s *testkit.Server, p *testkit.Proxy) {
+		return func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) {
+			c := redis.NewClient(&redis.Options{Addr: s.Addr})
+			defer c.Close()
+			if err := c.Do(background, args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f("kill", true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
+		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Start(t) })
+	f("pause", true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Pause(t) },
+		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Resume(t) })
+	f("latency of 500 ms", true,
+		func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Latency(500 * time.Millisecond) }, restore)
+	f("black hole", true, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.BlackHole() }, restore)
+	f("connections refused", true, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Kill() }, restore)
+	f("connections reset", false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Reset() }, none)
+	f("flushed", false, do("FLUSHALL"), none)
+	f("scripts flushed", false, do("SCRIPT", "FLUSH"), none)
+	f("wrong type", false, func(t *testing.T, s *testkit.Server, p *testkit.Proxy) {
+		do("DEL", "petgate:{"+tenant(1).String()+"}")(t, s, p)
+		do("LPUSH", "petgate:{"+tenant(1).String()+"}", "not a record")(t, s, p)
+	}, do("DEL", "petgate:{"+tenant(1).String()+"}"))
+	f("out of memory", true, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// A flood of refused requests of one tenant asks Redis once a second.
+func TestRefusalFlood(t *testing.T) {
+	server := testkit.StartRedis(t)
+	l := openLimiter(t, Config{RedisURL: server.URL, Budget: time.Second})
+	a := asking(1, 60)
+	if n := takeAll(t, l, a, 60); n != 60 {
+		t.Fatalf("%d admitted, want 60", n)
+	}
+	seconds := 3
+	if fullSize {
+		seconds = 20
+	}
+	before := commandCalls(t, l, "evalsha")
+	var requests atomic.Int64
+	var all sync.WaitGroup
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	for range 8 {
+		all.Go(func() {
+			for time.Now().Before(end) {
+				if v, err := l.Take(a); err != nil || v.Granted != 0 {
+					t.Errorf("%+v, %v", v, err)
+					return
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	calls := commandCalls(t, l, "evalsha") - before
+	t.Logf("%d refused requests in %d s: %d Redis calls", requests.Load(), seconds, calls)
+	if calls > seconds+1 {
+		t.Errorf("%d calls in %d s", calls, seconds)
+	}
+	if v, err := l.Peek(background, a); err != nil || v.Day.Used != 60 {
+		t.Errorf("refusals cost: %+v, %v", v, err)
+	}
+}
+
+// A cluster of three masters decides, each by a lane of its own; the loss of one is nothing to the others' tenants.
+func TestCluster(t *testing.T) {
+	urls := testkit.RedisCluster(t, 3)
+	l := openLimiter(t, Config{
+		RedisURL: strings.Join(urls, ","), Budget: time.Second, LiveGateways: func() int { return 2 },
+	})
+	if n := len(l.lanes.Load().byMaster); n != 3 {
+		t.Fatalf("%d lanes, want 3", n)
+	}
+	used := map[*lane]int{}
+	for i := range 60 {
+		a := asking(i, 10)
+		used[l.lane(a.Tenant)]++
+		if n := takeAll(t, l, a, 30); n != 10 {
+			t.Errorf("tenant %d: %d admitted, want 10", i, n)
+		}
+	}
+	t.Logf("60 tenants on %d masters, mode %s", len(used), l.Mode())
+	if len(used) != 3 || l.Mode() != modeShared {
+		t.Errorf("%d masters serve tenants, mode %s", len(used), l.Mode())
+	}
+	for _, n := range l.lanes.Load().byMaster {
+		if l.lane(n.probe) != n {
+			t.Error("a lane probes another one's server")
+		}
+	}
+	if problems := l.Health(background); len(problems) != 0 {
+		t.Errorf("problems of a healthy cluster: %q", problems)
+	}
+	g := l.Guard(10)
+	if n := fail(g, client, 30); n != 10 {
+		t.Errorf("%d failures allowed, want 10", n)
+	}
+
+	lost := l.lane(tenant(0))
+	_ = lost.ask(func() error { return errTest })
+	for i := range 60 {
+		a := asking(i, 20)
+		a.Version++
+		v := mustTake(t, l, a)
+		alone := v.Minute.Used == 16 // 10 are left, half of them for this gateway
+		if alone != (l.lane(a.Tenant) == lost) && lost.down.Load() {
+			t.Errorf("tenant %d, on the lost master %t: %+v", i, l.lane(a.Tenant) == lost, v.Minute)
+		}
+	}
+	testkit.Eventually(t, 5*time.Second, "the lane is back", func() bool { return l.Mode() == modeShared })
+}
+
+func TestSlotOf(t *testing.T) {
+	// The specification's own check value of CRC-16/XMODEM.
+	if got := slotOf([]byte("123456789")); got != 0x31C3 {
+		t.Errorf("slot of 123456789 is %#x", got)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+	log := new(recorder)
+	l := openLimiter(t, Config{RedisURL: server.URL, Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
+	for range 3 {
+		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "allkeys-lru") {
+			t.Errorf("an evicting Redis: %q", got)
+		}
+	}
+	if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+		t.Errorf("log: %q", lines)
+	}
+	if err := l.client.ConfigSet(background, "maxmemory-policy", "noeviction").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Health(background); len(got) != 0 {
+		t.Errorf("a healthy Redis: %q", got)
+	}
+	server.Kill(t)
+	mustTake(t, l, asking(1, 60))
+	if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "does not answer") {
+		t.Errorf("no Redis: %q", got)
+	}
+}
+
+// A Redis that is not there when the gateway starts is an outage, a URL that means nothing is an error without its
+// secrets.
+func TestOpen(t *testing.T) {
+	l := openLimiter(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
+	if l.Mode() != modeOutage {
+		t.Errorf("mode %s without a Redis", l.Mode())
+	}
+	if n := takeAll(t, l, asking(1, 60), 100); n != 60 {
+		t.Errorf("%d admitted, want 60", n)
+	}
+	for _, url := range []string{"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ","} {
+		if _, err := Open(background, Config{RedisURL: url}); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("Open(%q): %v", url, err)
+		}
+	}
+	client, err := connect("rediss://u:p@localhost:6380/2", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	o := client.(*redis.Client).Options()
+	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.ReadTimeout != time.Second {
+		t.Errorf("options %+v", o)
+	}
+}
+
+// A panic in a trip is a failed trip: everybody who waits for it is let go, and the next trip works.
+func TestAPanicInATripIsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		log := &recorder{}
+		panics := true
+		l := newFake(t, Config{Log: slog.New(slog.NewTextHandler(log, nil))},
+			func(ctx context.Context, demands []demand, results []result) error {
+				if panics {
+					panics = false
+					time.Sleep(time.Millisecond) // others gather
+					panic("in a library")
+				}
+				return store.decide(ctx, demands, results)
+			})
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { mustTake(t, l, asking(i%5, 60)) })
+		}
+		all.Wait()
+		if l.Mode() != modeOutage || !strings.Contains(strings.Join(log.lines(), "\n"), "in a library") {
+			t.Errorf("mode %s, log %q", l.Mode(), log.lines())
+		}
+		time.Sleep(2 * probeEvery)
+		if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 || l.Mode() != modeShared {
+			t.Errorf("afterwards: %+v, mode %s", v, l.Mode())
+		}
+	})
+}

@@ -1,0 +1,403 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/shared/core/quota"
+)
+
+// While one batch is under way all that arrives becomes the next, one demand a tenant; each request is given its own
+// verdict.
+func TestBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var log trips
+		release := make(chan struct{})
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			log.add(demands)
+			<-release
+			return store.decide(ctx, demands, results)
+		})
+		first, second := asking(1, 5), asking(2, 1000)
+
+		go l.Take(first)
+		synctest.Wait() // it leads alone
+		var mu sync.Mutex
+		used := map[int64]int{}
+		refused := 0
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				v := mustTake(t, l, first)
+				mu.Lock()
+				defer mu.Unlock()
+				if v.Granted == 0 {
+					refused++
+					return
+				}
+				used[v.Minute.Used]++
+				if v.Day.Used != v.Minute.Used || v.DayUse.Used != v.Day.Used || (v.RetryAt() != 0) != (v.Minute.Used == 5) {
+					t.Errorf("verdict %+v", v)
+				}
+			})
+			all.Go(func() { mustTake(t, l, second) })
+		}
+		synctest.Wait()
+		close(release)
+		all.Wait()
+
+		if len(log) != 2 || len(log[0]) != 1 || len(log[1]) != 2 {
+			t.Fatalf("trips: %v, want the first request alone, then all others", log)
+		}
+		for _, d := range log[1] {
+			if d.Want != 6 {
+				t.Errorf("a demand wants %d, want 6", d.Want)
+			}
+		}
+		for n := int64(2); n <= 5; n++ {
+			if used[n] != 1 {
+				t.Errorf("%d requests were told that %d are used, want one", used[n], n)
+			}
+		}
+		if refused != 2 {
+			t.Errorf("%d refused, want 2", refused)
+		}
+	})
+}
+
+// A tenant whose limits change while its requests wait is asked for twice, one after the other.
+func TestBatchKeepsLimitsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var log trips
+		release := make(chan struct{})
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			log.add(demands)
+			<-release
+			return store.decide(ctx, demands, results)
+		})
+		old, upgraded := asking(1, 60), asking(1, 300)
+		upgraded.Version = 2
+		var all sync.WaitGroup
+		for _, a := range []Ask{asking(9, 60), old, upgraded, old, upgraded} {
+			all.Go(func() { mustTake(t, l, a) })
+			synctest.Wait()
+		}
+		close(release)
+		all.Wait()
+		if len(log) != 3 || log[1][0].Ask != old || log[1][0].Want != 2 || log[2][0].Ask != upgraded || log[2][0].Want != 2 {
+			t.Errorf("trips: %v", log)
+		}
+	})
+}
+
+// A batch has room for so many tenants; the others go next, before whoever came later.
+func TestBatchIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var log trips
+		release := make(chan struct{})
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			log.add(demands)
+			<-release
+			return store.decide(ctx, demands, results)
+		})
+		var all sync.WaitGroup
+		for i := range 1 + tenantsMax + 10 {
+			all.Go(func() { mustTake(t, l, asking(i, 60)) })
+		}
+		synctest.Wait()
+		close(release)
+		all.Wait()
+		sizes := make([]int, len(log))
+		for i := range log {
+			sizes[i] = len(log[i])
+		}
+		if !slices.Equal(sizes, []int{1, tenantsMax, 10}) {
+			t.Errorf("batches of %v tenants", sizes)
+		}
+	})
+}
+
+// A flood of refused requests asks once a second; a new version, other limits or the promised instant end that.
+func TestRememberedRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var log trips
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			log.add(demands)
+			return store.decide(ctx, demands, results)
+		})
+		a := asking(1, 60)
+		if n := takeAll(t, l, a, 60); n != 60 {
+			t.Fatalf("%d admitted, want 60", n)
+		}
+		log = nil
+		began := time.Now()
+		for range 10_000 { // 10 s of 1,000 a second
+			v := mustTake(t, l, a)
+			if v.Granted != 0 || v.Violated() != quota.Minute || v.At != time.Now().UnixMilli() {
+				t.Fatalf("after %v: %+v", time.Since(began), v)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if len(log) != 10 {
+			t.Errorf("%d calls in 10 s, want 10", len(log))
+		}
+
+		// As when limits were changed and changed back, and as when their version is late.
+		again, upgraded := a, a
+		again.Version, upgraded.Limits.Minute = 2, 300
+		for i, changed := range []Ask{again, upgraded} {
+			if v := mustTake(t, l, changed); len(log) != 11+i || (v.Granted == 1) != (changed == upgraded) {
+				t.Errorf("asked as %+v, in all %d times: %+v", changed, len(log), v)
+			}
+		}
+		v := mustTake(t, l, a)
+		for v.RetryAt()-time.Now().UnixMilli() > 300 {
+			time.Sleep(100 * time.Millisecond)
+			v = mustTake(t, l, a)
+		}
+		time.Sleep(time.Until(time.UnixMilli(v.RetryAt())))
+		if v := mustTake(t, l, a); v.Granted != 1 {
+			t.Errorf("at the promised instant: %+v", v)
+		}
+	})
+}
+
+// However long the trip took, the clock of a remembered refusal does not run ahead of the deciding one: what is told to wait
+// would come too early.
+func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			time.Sleep(40 * time.Millisecond)
+			return store.decide(ctx, demands, results)
+		})
+		a := asking(1, 1)
+		for range 3 {
+			if v := mustTake(t, l, a); v.At > time.Now().UnixMilli() {
+				t.Errorf("%+v at %d", v, time.Now().UnixMilli())
+			}
+		}
+		if v := l.Known(a.Tenant, a.Limits); v.At > time.Now().UnixMilli() {
+			t.Errorf("known: %+v at %d", v, time.Now().UnixMilli())
+		}
+	})
+}
+
+// What gathers while a refusal is fetched is refused with it, not asked for again.
+func TestRefusalAnswersTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var log trips
+		release := make(chan struct{})
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			log.add(demands)
+			<-release
+			return store.decide(ctx, demands, results)
+		})
+		a := asking(1, 1)
+		store.take(time.Now().UnixMilli(), &demand{Ask: a, Want: 1})
+		var all sync.WaitGroup
+		for range 500 {
+			all.Go(func() { mustTake(t, l, a) })
+		}
+		synctest.Wait()
+		close(release)
+		all.Wait()
+		if len(log) != 1 {
+			t.Errorf("%d calls for one refusal", len(log))
+		}
+	})
+}
+
+// A black hole costs the batch under way its budget; what waits behind it goes with it, and what comes later waits for
+// nothing. Then probes find Redis back by themselves.
+func TestBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var hole atomic.Bool
+		var calls atomic.Int64
+		hole.Store(true)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			calls.Add(1)
+			if hole.Load() {
+				<-ctx.Done()
+				return errTimeout
+			}
+			return store.decide(ctx, demands, results)
+		})
+		a := asking(1, 60)
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() { mustTake(t, l, a) })
+		time.Sleep(30 * time.Millisecond)
+		for range 10 {
+			all.Go(func() { mustTake(t, l, a) })
+		}
+		all.Wait()
+		if took := time.Since(began); took != 50*time.Millisecond {
+			t.Errorf("all were let go after %v, want the budget of 50 ms", took)
+		}
+		if l.Mode() != modeOutage {
+			t.Errorf("mode %s", l.Mode())
+		}
+		began = time.Now()
+		for range 100 {
+			mustTake(t, l, a)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("requests waited %v for Redis during an outage", took)
+		}
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n < 200 || n > 450 {
+			t.Errorf("%d probes in a minute", n)
+		}
+		hole.Store(false)
+		time.Sleep(400 * time.Millisecond)
+		if l.Mode() != modeShared {
+			t.Error("an outage goes on after Redis is back")
+		}
+	})
+}
+
+// The budget runs from when a request joined the queue, not from when its batch was sent.
+func TestBudgetCountsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(quota.Product, time.Now)
+		var left []time.Duration
+		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+			deadline, _ := ctx.Deadline()
+			left = append(left, time.Until(deadline))
+			time.Sleep(20 * time.Millisecond)
+			return store.decide(ctx, demands, results)
+		})
+		var all sync.WaitGroup
+		all.Go(func() { mustTake(t, l, asking(1, 60)) })
+		time.Sleep(5 * time.Millisecond)
+		all.Go(func() { mustTake(t, l, asking(1, 60)) })
+		all.Wait()
+		if want := []time.Duration{50 * time.Millisecond, 35 * time.Millisecond}; !slices.Equal(left, want) {
+			t.Errorf("budgets left: %v, want %v", left, want)
+		}
+	})
+}
+
+// A record that Redis cannot use is its tenant's trouble alone, and is no outage.
+func TestBadRecord(t *testing.T) {
+	store := newMemory(quota.Product, time.Now)
+	l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		_ = store.decide(ctx, demands, results)
+		for i := range demands {
+			if demands[i].Tenant == tenant(1) {
+				results[i] = result{Err: errRecord}
+			}
+		}
+		return nil
+	})
+	if n := takeAll(t, l, asking(1, 60), 100); n != 60 {
+		t.Errorf("the tenant with the bad record was admitted %d times, want 60", n)
+	}
+	if v := mustTake(t, l, asking(2, 60)); v.Minute.Used != 1 || l.Mode() != modeShared {
+		t.Errorf("another tenant: %+v in mode %s", v, l.Mode())
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	l := newFake(t, Config{OnOutage: Refuse}, func(context.Context, []demand, []result) error { return errRefused })
+	if _, err := l.Take(asking(1, 60)); !errors.Is(err, ErrUndecided) {
+		t.Errorf("Take without Redis: %v", err)
+	}
+	if _, err := l.Peek(background, asking(1, 60)); !errors.Is(err, ErrUndecided) {
+		t.Errorf("Peek without Redis: %v", err)
+	}
+}
+
+// An operator who hangs up says nothing of Redis.
+func TestAskerGone(t *testing.T) {
+	l := openShared(t, Config{})
+	gone, cancel := context.WithCancel(background)
+	cancel()
+	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
+		t.Errorf("Peek: %v", err)
+	}
+	if err := l.Reset(gone, tenant(1)); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+	if l.Mode() != modeShared {
+		t.Errorf("mode %s", l.Mode())
+	}
+}
+
+func TestTakeAllocations(t *testing.T) {
+	l := openShared(t, Config{Budget: 5 * time.Second})
+	// What a batch costs, its context, its timer and a closure, its requests share.
+	const requests, concurrency = 51_200, 512
+	var all sync.WaitGroup
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range concurrency {
+		all.Go(func() {
+			for range requests / concurrency {
+				mustTake(t, l, asking(i%8, 1_000_000))
+			}
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	each := float64(after.Mallocs-before.Mallocs) / requests
+	t.Logf("%.3f allocations a request at a concurrency of %d", each, concurrency)
+	if each > 1 {
+		t.Error("more than one")
+	}
+	refused := asking(2, 1)
+	mustTake(t, l, refused)
+	mustTake(t, l, refused)
+	if n := testing.AllocsPerRun(100, func() { mustTake(t, l, refused) }); n != 0 {
+		t.Errorf("a remembered refusal allocates %v times", n)
+	}
+}
+
+func grantAll(_ context.Context, demands []demand, results []result) error {
+	runtime.Gosched() // as a trip would
+	for i := range demands {
+		results[i] = result{Verdict: quota.Verdict{At: 1, Granted: demands[i].Want}}
+	}
+	return nil
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	run := func(name string, open func(b *testing.B) *Limiter) {
+		for _, concurrency := range []int{1, 64, 512} {
+			b.Run(name+"/concurrency="+strconv.Itoa(concurrency), func(b *testing.B) {
+				l := open(b)
+				b.ReportAllocs()
+				b.SetParallelism(max(1, concurrency/runtime.GOMAXPROCS(0)))
+				if concurrency == 1 {
+					for i := range b.N {
+						mustTake(b, l, asking(i%64, 1_000_000_000))
+					}
+					return
+				}
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 0; pb.Next(); i++ {
+						_, _ = l.Take(Ask{Tenant: tenant(i % 64), Limits: generous})
+					}
+				})
+			})
+		}
+	}
+	run("fake", func(b *testing.B) *Limiter { return newFake(b, Config{}, grantAll) })
+	run("memory", func(b *testing.B) *Limiter { return openLimiter(b, Config{}) })
+	run("redis", func(b *testing.B) *Limiter { return openShared(b, Config{Budget: time.Second}) })
+}

@@ -1,0 +1,176 @@
+package quotas
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
+)
+
+// quickRule releases slices while a history is being recorded.
+var quickRule = quota.Rule{Slice: 2 * time.Millisecond, Slices: 4, Day: 50 * time.Millisecond}
+
+// linear is the sequential rule, one tenant at a time: a history is linearizable if each decision could have been made
+// at one instant between its call and its return, so that every verdict is what the rule says after those before it.
+func linear(rule quota.Rule) porcupine.Model {
+	return porcupine.Model{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			byTenant := map[id.Tenant][]porcupine.Operation{}
+			for _, op := range history {
+				t := op.Input.(demand).Tenant
+				byTenant[t] = append(byTenant[t], op)
+			}
+			return slices.Collect(maps.Values(byTenant))
+		},
+		Init: func() any { return "" },
+		Step: func(state, input, output any) (bool, any) {
+			var rec quota.Record
+			if form := state.(string); form != "" {
+				var err error
+				if rec, err = rule.Decode([]byte(form)); err != nil {
+					panic("bug: " + err.Error())
+				}
+			}
+			d, told := input.(demand), output.(quota.Verdict)
+			ruled := rule.Take(&rec, told.At, d.quota())
+			if state == "" && rec.IsUnused() {
+				return ruled == told, state // a record that never counted anything is not kept
+			}
+			return ruled == told, string(rule.Append(nil, &rec))
+		},
+	}
+}
+
+// record has clients compete for two tenants' quotas and notes what each asked, was told, and when.
+func record(t *testing.T, b backend, history uint64) (ops []porcupine.Operation) {
+	t.Helper()
+	const clients, each = 5, 12
+	began := time.Now()
+	perClient := make([][]porcupine.Operation, clients)
+	var all sync.WaitGroup
+	for client := range clients {
+		random := rand.New(rand.NewPCG(history, uint64(client)))
+		all.Go(func() {
+			var results [1]result
+			for range each {
+				d := demand{Ask: ask(tenant(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
+				op := porcupine.Operation{ClientId: client, Input: d, Call: time.Since(began).Nanoseconds()}
+				if err := b.decide(background, []demand{d}, results[:]); err != nil || results[0].Err != nil {
+					t.Error(err, results[0].Err)
+					return
+				}
+				op.Output, op.Return = results[0].Verdict, time.Since(began).Nanoseconds()
+				perClient[client] = append(perClient[client], op)
+			}
+		})
+	}
+	all.Wait()
+	for _, own := range perClient {
+		ops = append(ops, own...)
+	}
+	return ops
+}
+
+func histories() uint64 {
+	if fullSize {
+		return 100
+	}
+	return 20
+}
+
+func TestLinearizable(t *testing.T) {
+	client, prefix := dialRedis(t)
+	for name, b := range map[string]backend{
+		"memory": newMemory(quickRule, time.Now),
+		"redis":  newRedisScript(client, prefix, quickRule),
+	} {
+		t.Run(name, func(t *testing.T) {
+			decisions := 0
+			for history := range histories() {
+				ops := record(t, b, history)
+				decisions += len(ops)
+				if !porcupine.CheckOperations(linear(quickRule), ops) {
+					t.Fatalf("history %d is not linearizable", history)
+				}
+			}
+			t.Logf("linearizable: %d histories, %d decisions on %s", histories(), decisions, name)
+		})
+	}
+}
+
+// torn is what a store must not be: it reads a record, decides, and writes it back, and others do so in between. So that
+// they certainly do in every history, the first two who want any of a tenant's quota meet between reading and writing.
+type torn struct {
+	client *redis.Client
+	prefix string
+	mu     sync.Mutex
+	first  map[id.Tenant]chan struct{}
+}
+
+func (s *torn) meet(t id.Tenant) {
+	s.mu.Lock()
+	other, waits := s.first[t]
+	if !waits {
+		other = make(chan struct{})
+		s.first[t] = other
+		s.mu.Unlock()
+		<-other
+		return
+	}
+	select {
+	case <-other:
+	default:
+		close(other)
+	}
+	s.mu.Unlock()
+}
+
+func (s *torn) decide(ctx context.Context, demands []demand, results []result) error {
+	d := demands[0]
+	key := s.prefix + d.Tenant.String()
+	form, err := s.client.Get(ctx, key).Bytes()
+	if err != nil && err != redis.Nil {
+		return err
+	}
+	var rec quota.Record
+	if len(form) > 0 {
+		if rec, err = quota.Product.Decode(form); err != nil {
+			return err
+		}
+	}
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	results[0] = result{Verdict: quota.Product.Take(&rec, now.UnixMilli(), d.quota())}
+	if d.Want > 0 {
+		s.meet(d.Tenant)
+	}
+	return s.client.Set(ctx, key, quota.Product.Append(nil, &rec), time.Minute).Err()
+}
+
+func (s *torn) forget(context.Context, id.Tenant) error { return nil }
+
+func TestTornStoreIsRejected(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := &torn{client: client, prefix: prefix, first: map[id.Tenant]chan struct{}{}}
+	rejected := uint64(0)
+	for history := range histories() {
+		if !porcupine.CheckOperations(linear(quota.Product), record(t, s, history)) {
+			rejected++
+		}
+	}
+	if rejected != histories() {
+		t.Errorf("%d of %d histories of a store that is not atomic were rejected, want all", rejected, histories())
+	}
+	t.Logf("linearizable: all %d histories of a store that is not atomic were rejected", rejected)
+}

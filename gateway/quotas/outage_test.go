@@ -1,0 +1,451 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
+)
+
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		name                           string
+		limit, known, charged, gateway int64
+		want                           int64
+	}{
+		{"nothing used, alone", 60, 0, 0, 1, 60},
+		{"nothing used, three gateways", 100, 0, 0, 3, 33},
+		{"half used", 60, 30, 0, 2, 15},
+		{"all used", 60, 60, 0, 3, 1},
+		{"more used than allowed", 60, 90, 0, 3, 1},
+		{"fewer than gateways", 2, 0, 0, 5, 1},
+		{"charged from an earlier outage", 60, 30, 30, 1, 60},
+		{"charged, all used", 60, 60, 20, 3, 20},
+		{"more unsure than used", 60, 60, -5, 3, 1},
+	} {
+		if got := share(c.limit, c.known, c.charged, c.gateway); got != c.want {
+			t.Errorf("%s: share is %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// flaky is a Redis that can be switched off.
+type flaky struct {
+	store *memory
+
+	mu  sync.Mutex
+	err error
+}
+
+func (f *flaky) decide(ctx context.Context, demands []demand, results []result) error {
+	if err := f.state(); err != nil {
+		return err
+	}
+	return f.store.decide(ctx, demands, results)
+}
+
+func (f *flaky) state() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+func (f *flaky) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// What was admitted without Redis is charged in the tenant's first decision after it is back, once.
+func TestMergeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		redis := &flaky{store: newMemory(quota.Product, time.Now)}
+		l := newFake(t, Config{LiveGateways: func() int { return 2 }}, redis.decide)
+		a := asking(1, 60)
+		for range 20 {
+			mustTake(t, l, a)
+		}
+		redis.fail(errRefused)
+		admitted := 0
+		for range 100 {
+			v := mustTake(t, l, a)
+			admitted += int(v.Granted)
+			if v.Minute.Limit != 60 || v.Granted == 1 && v.Minute.Remaining() != int64(20-admitted) {
+				t.Fatalf("during the outage, after %d: %+v", admitted, v)
+			}
+			now, err := l.Peek(background, a)
+			if now.Minute != v.Minute || now.Day != v.Day || err != nil {
+				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
+			}
+		}
+		if admitted != 20 {
+			t.Errorf("%d admitted without Redis, want (60-20)/2", admitted)
+		}
+		redis.fail(nil)
+		time.Sleep(time.Second)
+		if v := mustTake(t, l, a); v.Minute.Used != 41 || v.Day.Used != 41 {
+			t.Errorf("the first decision afterwards: %+v, want 20 + 20 + 1 used", v)
+		}
+		if v := mustTake(t, l, a); v.Minute.Used != 42 {
+			t.Errorf("the second: %+v", v)
+		}
+
+		// Again, in the same window: 18 are left, and this gateway may have 9 of them.
+		redis.fail(errRefused)
+		admitted = 0
+		for range 100 {
+			admitted += int(mustTake(t, l, a).Granted)
+		}
+		if admitted != 9 {
+			t.Errorf("%d admitted in a second outage, want (60-42)/2", admitted)
+		}
+		// In the next window the earlier use is over.
+		time.Sleep(61 * time.Second)
+		admitted = 0
+		for range 100 {
+			admitted += int(mustTake(t, l, a).Granted)
+		}
+		if admitted != 30 {
+			t.Errorf("%d admitted in the window after, want 60/2", admitted)
+		}
+		redis.fail(nil)
+		time.Sleep(time.Second)
+		if v := mustTake(t, l, a); v.Minute.Used != 31 || v.Day.Used != 82 {
+			t.Errorf("after the second outage: %+v, want 31 in the minute and 42+9+30+1 in the day", v)
+		}
+	})
+}
+
+// Requests of a batch that was not answered may have been charged by it, and are not charged again.
+func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
+	f := func(name string, executed bool, err error, want int64) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			redis := &flaky{store: newMemory(quota.Product, time.Now)}
+			l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+				if executed && redis.state() != nil {
+					_ = redis.store.decide(ctx, demands, results)
+				}
+				return redis.decide(ctx, demands, results)
+			})
+			redis.fail(err)
+			if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 {
+				t.Errorf("%s: refused during the outage", name)
+			}
+			redis.fail(nil)
+			time.Sleep(time.Second)
+			if v := mustTake(t, l, asking(1, 60)); v.Minute.Used != want || v.Day.Used != want {
+				t.Errorf("%s: %+v, want %d used", name, v, want)
+			}
+		})
+	}
+	f("executed, not answered", true, errTimeout, 2)
+	f("lost", false, errTimeout, 1)
+	f("refused by Redis", false, errRefused, 2)
+}
+
+// However often Redis comes and goes, what gateways admit without it in one window is at most one limit beyond what
+// Redis allows.
+func TestOutageBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		gateways := rapid.IntRange(1, 4).Draw(t, "gateways")
+		limit := int64(rapid.IntRange(gateways, 120).Draw(t, "limit"))
+		now := int64(1_800_000_000_000)
+		clock := func() time.Time { return time.UnixMilli(now) }
+		redis := newMemory(quota.Product, clock)
+		a := asking(1, limit)
+		a.Limits.Day = 3 * limit
+		type gateway struct {
+			known  *known
+			outage *outage
+		}
+		fleet := make([]gateway, gateways)
+		for i := range fleet {
+			fleet[i] = gateway{newKnown(quota.Product), newOutage(newMemory(quota.Product, clock))}
+		}
+		var admitted []int64
+		day := int64(0)
+		for range rapid.IntRange(1, 12).Draw(t, "phases") {
+			down := rapid.Bool().Draw(t, "down")
+			for range rapid.IntRange(1, 200).Draw(t, "requests") {
+				g := fleet[rapid.IntRange(0, gateways-1).Draw(t, "gateway")]
+				granted := int64(0)
+				if down {
+					granted = g.outage.take(a, g.known.verdict(a.Tenant, a.Limits, now), int64(gateways), false).Granted
+				} else {
+					last := g.known.get(a.Tenant)
+					d := demand{Ask: a, Want: 1, Known: last.dayUse(), Spent: g.outage.collect(a.Tenant)}
+					v := redis.take(now, &d)
+					g.outage.settle(a.Tenant, d.Spent, decided)
+					g.known.store(a, now, now, &v, v.Granted == 0)
+					granted = v.Granted
+				}
+				if granted == 1 {
+					admitted = append(admitted, now)
+					day++
+				}
+				for len(admitted) > 0 && admitted[0] <= now-60_000 {
+					admitted = admitted[1:]
+				}
+				if int64(len(admitted)) > 2*limit {
+					t.Fatalf("%d admitted in a minute with a limit of %d and %d gateways", len(admitted), limit, gateways)
+				}
+				if day > 2*a.Limits.Day {
+					t.Fatalf("%d admitted in a day with a limit of %d and %d gateways", day, a.Limits.Day, gateways)
+				}
+			}
+			now += int64(rapid.IntRange(0, 40_000).Draw(t, "pause"))
+		}
+	})
+}
+
+// While what is owed is on its way to Redis it counts as neither charged nor forgotten.
+func TestDebtOnItsWay(t *testing.T) {
+	o := newOutage(newMemory(quota.Product, time.Now))
+	a := asking(1, 10)
+	last := newKnown(quota.Product).verdict(a.Tenant, a.Limits, time.Now().UnixMilli())
+	takeHere := func() (admitted int64) {
+		for range 100 {
+			admitted += o.take(a, last, 1, false).Granted
+		}
+		return admitted
+	}
+	if n := takeHere(); n != 10 {
+		t.Fatalf("%d admitted, want 10", n)
+	}
+	spent := o.collect(a.Tenant)
+	if spent.Minute != 10 || spent.Day.Used != 10 || o.collect(a.Tenant) != (quota.Spent{}) {
+		t.Errorf("owed: %+v", spent)
+	}
+	if n := takeHere(); n != 0 {
+		t.Errorf("%d admitted while the debt is on its way", n)
+	}
+	o.settle(a.Tenant, spent, undecided)
+	if n := takeHere(); n != 0 || o.collect(a.Tenant) != spent {
+		t.Errorf("%d admitted after it came back, or it is lost", n)
+	}
+	o.settle(a.Tenant, spent, decided)
+	if o.size.Load() != 0 {
+		t.Error("a debt that is paid is kept")
+	}
+}
+
+// A Redis that has lost the day's use learns it from whoever asks next.
+func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
+	redis := &flaky{store: newMemory(quota.Product, time.Now)}
+	l := newFake(t, Config{}, redis.decide)
+	a := asking(1, 60)
+	a.Limits.Day = 50
+	if n := takeAll(t, l, a, 40); n != 40 {
+		t.Fatalf("%d admitted, want 40", n)
+	}
+	redis.store = newMemory(quota.Product, time.Now)
+	if n := takeAll(t, l, a, 40); n != 10 {
+		t.Errorf("%d admitted after a flush, want the day's last 10", n)
+	}
+}
+
+func TestReset(t *testing.T) {
+	l := openShared(t, Config{})
+	a := asking(1, 60)
+	if n := takeAll(t, l, a, 100); n != 60 {
+		t.Fatalf("%d admitted, want 60", n)
+	}
+	if err := l.Reset(background, a.Tenant); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != 0 || v.Day.Used != 0 {
+		t.Errorf("known after a reset: %+v", v)
+	}
+	if n := takeAll(t, l, a, 100); n != 60 {
+		t.Errorf("%d admitted after a reset, want 60", n)
+	}
+	if v, err := l.Peek(background, a); err != nil || v.Day.Used != 60 {
+		t.Errorf("Peek: %+v, %v", v, err)
+	}
+}
+
+func TestKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		redis := &flaky{store: newMemory(quota.Product, func() time.Time { return time.Now().Add(7 * time.Second) })}
+		l := newFake(t, Config{}, redis.decide)
+		a := asking(1, 3)
+		now := func() int64 { return time.Now().UnixMilli() }
+		if v := l.Known(a.Tenant, a.Limits); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
+			v.Day.Remaining() != 100_000 || v.RetryAt() != 0 || v.Minute.ResetAt < now() || v.Day.ResetAt <= now() {
+			t.Errorf("nothing known: %+v", v)
+		}
+		for range 4 {
+			mustTake(t, l, a)
+		}
+		v := l.Known(a.Tenant, a.Limits)
+		if v.At != now()+7000 || v.Minute.Used != 3 || v.Violated() != quota.Minute || v.Day.Used != 3 {
+			t.Errorf("after a refusal: %+v", v)
+		}
+		upgraded := a.Limits
+		upgraded.Minute = 300
+		if v := l.Known(a.Tenant, upgraded); v.Minute.Remaining() != 297 || v.RetryAt() != 0 {
+			t.Errorf("under other limits: %+v", v)
+		}
+		time.Sleep(61 * time.Second)
+		if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != 0 || v.Day.Used != 3 || v.RetryAt() != 0 {
+			t.Errorf("a minute later: %+v", v)
+		}
+		time.Sleep(24 * time.Hour)
+		if v := l.Known(a.Tenant, a.Limits); v.Day.Used != 0 {
+			t.Errorf("a day later: %+v", v)
+		}
+	})
+}
+
+// A clock that is set back does not keep older figures for as long as it was set back.
+func TestKnownAfterClockStep(t *testing.T) {
+	k, a, v := newKnown(quota.Product), asking(1, 3), quota.Verdict{At: 1}
+	const before, after = 10 * 3_600_000, 9 * 3_600_000
+	k.store(a, before, before, &v, false)
+	v = newKnown(quota.Product).verdict(a.Tenant, a.Limits, after)
+	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
+	k.store(a, after, after, &v, true)
+	if _, ok := k.refusal(a, after+500); !ok {
+		t.Error("the refusal after the step is not remembered")
+	}
+	if _, ok := k.refusal(a, after+rememberFor.Milliseconds()); ok {
+		t.Error("the refusal is remembered for too long")
+	}
+	late := v
+	late.Minute.Used = 2
+	k.store(a, after-10, after+10, &late, false)
+	if got := k.get(a.Tenant); got.minute.Used != 3 {
+		t.Errorf("an earlier trip's answer took its place: %+v", got)
+	}
+}
+
+func TestKnownIsBounded(t *testing.T) {
+	k := newKnown(quota.Product)
+	var a Ask
+	for i := range 3 * knownMax / shards {
+		a.Tenant[8], a.Tenant[9] = byte(i>>8), byte(i)
+		k.store(a, 1, 1, &quota.Verdict{At: 1}, false)
+	}
+	if n := len(k.shards[0].figures); n != knownMax/shards {
+		t.Errorf("%d tenants are known in one of %d shards, want %d", n, shards, knownMax/shards)
+	}
+}
+
+// savedRecords is a Saver that can fail.
+type savedRecords struct {
+	mu       sync.Mutex
+	byTenant map[id.Tenant]Saved
+	err      error
+	saves    int
+}
+
+func (s *savedRecords) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// kept returns what is saved of a tenant, and how often anything was saved.
+func (s *savedRecords) kept(t id.Tenant) (Saved, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byTenant[t], s.saves
+}
+
+func (s *savedRecords) SaveQuotas(_ context.Context, _ int64, records []Saved) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saves++
+	if s.err != nil {
+		return s.err
+	}
+	for _, r := range records {
+		s.byTenant[r.Tenant] = r
+	}
+	return nil
+}
+
+func (s *savedRecords) LoadQuotas(context.Context) (all []Saved, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.byTenant {
+		all = append(all, r)
+	}
+	return all, s.err
+}
+
+func TestMemorySurvivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saver := &savedRecords{byTenant: map[id.Tenant]Saved{}}
+		a := asking(1, 60)
+		restart := func(use int, want int64) {
+			t.Helper()
+			l, err := Open(background, Config{Saver: saver})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range use {
+				mustTake(t, l, a)
+			}
+			if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != want {
+				t.Errorf("%d used, want %d", v.Minute.Used, want)
+			}
+			if l.Mode() != modeMemory {
+				t.Errorf("mode %s", l.Mode())
+			}
+			if err := l.Close(background); err != nil {
+				t.Fatal(err)
+			}
+		}
+		restart(20, 20)
+		restart(20, 40)
+
+		l, err := Open(background, Config{Saver: saver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, l, a)
+		saver.fail(errTest)
+		time.Sleep(3500 * time.Millisecond) // three saves fail
+		saver.fail(nil)
+		time.Sleep(time.Second)
+		kept, saves := saver.kept(a.Tenant)
+		if rec, err := quota.Product.Decode(kept.Record); err != nil ||
+			quota.Product.Take(&rec, time.Now().UnixMilli(), quota.Demand{Limits: a.Limits}).Day.Used != 41 {
+			t.Errorf("what failed to be saved was not saved again: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if _, after := saver.kept(a.Tenant); after != saves {
+			t.Errorf("%d saves of nothing", after-saves)
+		}
+		saver.fail(errTest)
+		mustTake(t, l, a)
+		if l.Close(background) == nil {
+			t.Error("Close hides that the last save failed")
+		}
+		// Nobody's minute begins anew because what was saved is out of reach.
+		l, err = Open(background, Config{Saver: saver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Take(a); !errors.Is(err, ErrUndecided) || l.Ready() == nil {
+			t.Errorf("without what was saved: %v, ready: %v", err, l.Ready())
+		}
+		saver.fail(nil)
+		time.Sleep(2 * loadEvery)
+		if v := mustTake(t, l, a); v.Day.Used != 42 || l.Ready() != nil {
+			t.Errorf("with what was saved: %d used, ready: %v", v.Day.Used, l.Ready())
+		}
+		if err := l.Close(background); err != nil {
+			t.Error(err)
+		}
+	})
+}

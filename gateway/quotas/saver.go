@@ -1,0 +1,122 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// saveEvery is how often in-process quotas are saved: what a killed process forgets at most.
+const saveEvery = time.Second
+
+// Saver keeps the quota records of a process that decides without Redis.
+type Saver interface {
+	// SaveQuotas replaces the saved records of the tenants given; now is when, in Unix milliseconds.
+	SaveQuotas(ctx context.Context, now int64, records []Saved) error
+	// LoadQuotas returns all that is saved.
+	LoadQuotas(ctx context.Context) ([]Saved, error)
+}
+
+// loadEvery is how often saved quotas that could not be loaded are asked for again.
+const loadEvery = 500 * time.Millisecond
+
+func openMemory(ctx context.Context, cfg Config) *Limiter {
+	l := newLimiter(cfg, modeMemory)
+	l.memory = newMemory(cfg.Rule, cfg.Clock)
+	if cfg.Saver == nil {
+		l.loaded.Store(true)
+		return l
+	}
+	err := l.load(ctx)
+	if err != nil {
+		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
+	}
+	l.running.Go(func() {
+		if err == nil || l.keepLoading() {
+			l.keepSaving()
+		}
+	})
+	return l
+}
+
+// Ready says why no request can be decided. To go on without what was saved would give every tenant its minute anew.
+func (l *Limiter) Ready() error {
+	if l.memory != nil && !l.loaded.Load() {
+		return errors.New("the saved quotas are not loaded yet")
+	}
+	return nil
+}
+
+func (l *Limiter) load(ctx context.Context) error {
+	saved, err := l.config.Saver.LoadQuotas(ctx)
+	if err != nil {
+		return fmt.Errorf("quotas: load the saved quotas: %w", err)
+	}
+	if err := l.memory.load(saved); err != nil {
+		l.config.Log.Error("some saved quotas cannot be read: their tenants start anew", "error", err)
+	}
+	l.loaded.Store(true)
+	return nil
+}
+
+// keepLoading loads what is saved, and returns false if Close comes first.
+func (l *Limiter) keepLoading() bool {
+	tick := time.NewTicker(loadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.closing.Done():
+			return false
+		case <-tick.C:
+		}
+		if l.load(l.closing) == nil {
+			l.config.Log.Info("the saved quotas are loaded")
+			return true
+		}
+	}
+}
+
+// keepSaving saves what has changed until Close. What fails is tried again with the next second's changes.
+func (l *Limiter) keepSaving() {
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-l.closing.Done():
+			return
+		case <-tick.C:
+		}
+		err := l.save(l.closing)
+		if err != nil && !failing {
+			l.config.Log.Error("quotas cannot be saved: a restart would forget them", "error", err)
+		} else if err == nil && failing {
+			l.config.Log.Info("quotas are saved again")
+		}
+		failing = err != nil
+	}
+}
+
+// save is called by one goroutine at a time.
+func (l *Limiter) save(ctx context.Context) error {
+	changed, mark := l.memory.dump(l.saved)
+	if len(changed) > 0 {
+		if err := l.config.Saver.SaveQuotas(ctx, l.nowMs(), changed); err != nil {
+			l.metrics.unsaved.Inc()
+			return err
+		}
+	}
+	l.saved = mark
+	return nil
+}
+
+func (l *Limiter) saveLast(ctx context.Context) error {
+	if l.config.Saver == nil {
+		return nil
+	}
+	if err := l.save(ctx); err != nil {
+		return fmt.Errorf("quotas: save the quotas: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,305 @@
+package quotas
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
+)
+
+//go:embed take.lua
+var takeScript string
+
+// errRecord is wrapped by errors that concern one tenant's record and nobody else's.
+var errRecord = errors.New("not a quota record")
+
+// The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
+const (
+	demandBytes = 5 * 8
+	debtBytes   = 3 * 8
+
+	replyHeadBytes = 8
+	remarkBytes    = 4 + 1 // demand, remark
+	limitedBytes   = 4 + 8 // granted, retry slice
+
+	// Room for a reply to one demand and its line end.
+	replyBytes = replyHeadBytes + quota.SummaryBytes + remarkBytes + limitedBytes + 2
+)
+
+// What the script remarks on a demand, as it documents it.
+const (
+	remarkNone = iota
+	remarkGranted
+	remarkLimited
+	remarkWrongType
+	remarkWrongLength
+	remarkWrongVersion
+)
+
+// The two ways to call a script: by its digest, or, when Redis does not have it, by its text, which it then keeps.
+const (
+	evalSHA = "evalsha"
+	eval    = "eval"
+)
+
+// redisScript is the backend of all gateways that share a Redis: one script call decides a whole batch. On a cluster it
+// is one call a tenant, in one pipeline. The client must not repeat calls on its own: what timed out may have charged.
+type redisScript struct {
+	client  redis.UniversalClient
+	cluster bool
+	prefix  string
+	rule    quota.Rule
+	shape   string // the rule as the script takes it
+	body    string
+	sha     string
+	now     func() int64 // nil but in tests: the script asks Redis for the time
+	trips   sync.Pool    // of *trip
+}
+
+func newRedisScript(client redis.UniversalClient, prefix string, rule quota.Rule) *redisScript {
+	return newScript(client, prefix, rule, takeScript)
+}
+
+func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, body string) *redisScript {
+	sha := sha1.Sum([]byte(body))
+	_, cluster := client.(*redis.ClusterClient)
+	var shape []byte
+	for _, n := range [...]int64{rule.Slice.Milliseconds(), int64(rule.Slices), rule.Day.Milliseconds()} {
+		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
+	}
+	return &redisScript{
+		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
+		body: body, sha: hex.EncodeToString(sha[:]),
+	}
+}
+
+// preload gives Redis the script ahead of the first decision. Without it, and whenever Redis has lost the script to a
+// restart, a flush or a fail-over, the next decision carries it along.
+func (r *redisScript) preload(ctx context.Context) error {
+	load := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() }
+	var err error
+	switch client := r.client.(type) {
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, load)
+	default:
+		err = client.ScriptLoad(ctx, r.body).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("quotas: load the quota script: %w", err)
+	}
+	return nil
+}
+
+// forget drops a tenant's record: its quota starts anew.
+func (r *redisScript) forget(ctx context.Context, t id.Tenant) error {
+	if err := r.client.Del(ctx, string(r.appendKey(nil, t))).Err(); err != nil {
+		return fmt.Errorf("quotas: reset the quota of %s: %w", t, err)
+	}
+	return nil
+}
+
+// appendKey appends the name of a tenant's record. Braces keep all of a tenant's names in one slot of a cluster.
+func (r *redisScript) appendKey(dst []byte, t id.Tenant) []byte {
+	dst = append(append(dst, r.prefix...), '{')
+	return append(t.AppendTo(dst), '}')
+}
+
+// decide decides all demands in one trip. On a cluster, a result's error may also be that the tenant's own node could
+// not be reached: then it does not wrap errRecord, and other tenants' results stand.
+func (r *redisScript) decide(ctx context.Context, demands []demand, results []result) error {
+	if len(demands) == 0 {
+		return nil
+	}
+	t, _ := r.trips.Get().(*trip)
+	if t == nil {
+		t = new(trip)
+	}
+	defer r.trips.Put(t)
+	t.pack(r, demands)
+	if r.cluster {
+		return r.decideEach(ctx, t, demands, results)
+	}
+	reply, err := r.decideAll(ctx, t, len(demands))
+	if err != nil {
+		return fmt.Errorf("quotas: decide %d quotas: %w", len(demands), err)
+	}
+	return r.read(reply, demands, results)
+}
+
+// decideAll makes one call for all n demands.
+func (r *redisScript) decideAll(ctx context.Context, t *trip, n int) ([]byte, error) {
+	cmd := t.command(ctx, r, evalSHA, 0, n)
+	err := r.client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = t.command(ctx, r, eval, 0, n)
+		err = r.client.Process(ctx, cmd)
+	}
+	return cmd.Bytes(), err
+}
+
+// decideEach makes one call for each demand, since a call on a cluster may only touch one slot.
+func (r *redisScript) decideEach(ctx context.Context, t *trip, demands []demand, results []result) error {
+	t.cmds = t.cmds[:0]
+	pipe := r.client.Pipeline()
+	for i := range demands {
+		t.cmds = append(t.cmds, t.command(ctx, r, evalSHA, i, i+1))
+		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
+	}
+	_, _ = pipe.Exec(ctx) // its error is one of the commands'
+	for i, cmd := range t.cmds {
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			t.cmds[i] = t.command(ctx, r, eval, i, i+1)
+			_ = pipe.Process(ctx, t.cmds[i])
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+	failed := 0
+	for i, cmd := range t.cmds {
+		err := cmd.Err()
+		if err == nil {
+			err = r.read(cmd.Bytes(), demands[i:i+1], results[i:i+1])
+		}
+		if err != nil {
+			results[i] = result{Err: fmt.Errorf("quotas: decide the quota of %s: %w", demands[i].Tenant, err)}
+			failed++
+		}
+	}
+	if failed == len(demands) {
+		return results[0].Err
+	}
+	return nil
+}
+
+// read takes the script's reply apart.
+func (r *redisScript) read(reply []byte, demands []demand, results []result) error {
+	head := replyHeadBytes + len(demands)*quota.SummaryBytes
+	if len(reply) < head {
+		return fmt.Errorf("quotas: the quota script replied %d bytes to %d demands", len(reply), len(demands))
+	}
+	now := int64(binary.LittleEndian.Uint64(reply))
+	summaries, remarks := reply[replyHeadBytes:head], reply[head:]
+	for i := range demands {
+		d, summary := &demands[i], summaries[i*quota.SummaryBytes:][:quota.SummaryBytes]
+		remark, granted, retrySlice := byte(remarkNone), quota.Limit(d.Want), int64(0)
+		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
+			remark, remarks = remarks[4], remarks[remarkBytes:]
+		}
+		if remark == remarkLimited {
+			if len(remarks) < limitedBytes {
+				return fmt.Errorf("quotas: the quota script's remark on demand %d is cut off", i)
+			}
+			granted = int64(binary.LittleEndian.Uint32(remarks))
+			retrySlice = int64(binary.LittleEndian.Uint64(remarks[4:]))
+			remarks = remarks[limitedBytes:]
+		}
+		var v quota.Verdict
+		var err error
+		switch remark {
+		case remarkNone:
+			v, err = r.rule.VerdictFrom(summary, now, d.Limits, granted)
+		case remarkGranted, remarkLimited:
+			v, err = r.rule.Verdict(summary, now, d.Limits, granted, retrySlice)
+		case remarkWrongType, remarkWrongLength, remarkWrongVersion:
+			problem := [...]string{
+				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
+			}[remark]
+			err = fmt.Errorf("quotas: %w under %s: %s", errRecord, r.appendKey(nil, d.Tenant), problem)
+		default:
+			return fmt.Errorf("quotas: the quota script remarked %d on demand %d", remark, i)
+		}
+		results[i] = result{Verdict: v, Err: err}
+	}
+	if len(remarks) > 0 {
+		return fmt.Errorf("quotas: the quota script remarked %x on none of %d demands", remarks, len(demands))
+	}
+	return nil
+}
+
+// trip holds the memory of one trip to Redis. It serves the next one as soon as the reply has been read: go-redis works
+// in its caller's goroutine, or waits for its own, and keeps nothing.
+type trip struct {
+	text    []byte   // all keys, then all demands, then all debts
+	keys    []string // by demand
+	demands []string // by call, as the script takes them
+	debts   []string // by call, as the script takes them
+	reply   []byte
+	cmds    []*redis.ZeroCopyStringCmd
+}
+
+// pack makes the script's keys and arguments of demands.
+func (t *trip) pack(r *redisScript, demands []demand) {
+	t.text = t.text[:0]
+	for i := range demands {
+		t.text = r.appendKey(t.text, demands[i].Tenant)
+	}
+	keyBytes := len(t.text) / len(demands)
+	owing := false
+	for i := range demands {
+		d := &demands[i]
+		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
+			d.Known.Day, int64(quota.Count(d.Known.Used)))
+		owing = owing || d.Spent != (quota.Spent{})
+	}
+	if owing {
+		for i := range demands {
+			s := &demands[i].Spent
+			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Day, int64(quota.Count(s.Day.Used)))
+		}
+	}
+	calls := 1
+	if r.cluster {
+		calls = len(demands)
+	}
+	text := string(t.text) // the only allocation for all of them
+	t.keys, text = cut(t.keys[:0], text, len(demands), keyBytes)
+	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
+	t.debts, _ = cut(t.debts[:0], text, calls, len(text)/calls)
+	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
+}
+
+// appendNumbers appends numbers as the script takes them: doubles, in which all counts and days that occur are exact.
+func appendNumbers(dst []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
+	}
+	return dst
+}
+
+// cut appends the first n pieces of text, each of so many bytes, and returns what remains of it.
+func cut(dst []string, text string, n, bytes int) ([]string, string) {
+	for range n {
+		dst, text = append(dst, text[:bytes]), text[bytes:]
+	}
+	return dst, text
+}
+
+// command calls the script, by its digest or by its whole text, for the demands in [from, to).
+func (t *trip) command(ctx context.Context, r *redisScript, verb string, from, to int) *redis.ZeroCopyStringCmd {
+	script := &r.sha
+	if verb == eval {
+		script = &r.body
+	}
+	args := make([]any, 0, 7+to-from)
+	args = append(args, verb, script, to-from)
+	for i := from; i < to; i++ {
+		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
+	}
+	args = append(args, &r.shape, &t.demands[from], &t.debts[from])
+	if r.now != nil {
+		args = append(args, r.now())
+	}
+	return redis.NewZeroCopyStringCmd(ctx, t.reply[from*replyBytes:to*replyBytes], args...)
+}

@@ -1,0 +1,363 @@
+package quotas
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+// dialCluster connects to a private Redis Cluster of three.
+func dialCluster(t testing.TB) *redis.ClusterClient {
+	t.Helper()
+	var addrs []string
+	for _, url := range testkit.RedisCluster(t, 3) {
+		addrs = append(addrs, strings.TrimPrefix(url, "redis://"))
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// dialServer connects to a server of the test's own.
+func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A record that is none harms its own tenant and nobody else, is reported by its name, and is left as it is.
+func TestSpoiledRecord(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := newRedisScript(client, prefix, quota.Product)
+	good := demand{Ask: ask(tenant(1), 10, 100), Want: 1}
+	spoiled := demand{Ask: ask(tenant(2), 10, 100), Want: 1}
+	key := string(s.appendKey(nil, spoiled.Tenant))
+	take(t, s, spoiled)
+	form := client.Get(background, key).Val()
+	summary := len(form) - quota.SummaryBytes
+	alter := func(at int, by byte) string {
+		altered := []byte(form)
+		altered[at] += by
+		return string(altered)
+	}
+	set := func(value string) func() error {
+		return func() error { return client.Set(background, key, value, 0).Err() }
+	}
+	for _, c := range []struct {
+		name, want string
+		spoil      func() error
+	}{
+		{"a list", "wrong type", func() error { return client.RPush(background, key, "x").Err() }},
+		{"a short string", "wrong length", set("x")},
+		{"a byte less", "wrong length", set(form[1:])},
+		{"a byte more", "wrong length", set(form + "x")},
+		{"a ring alone", "wrong length", set(form[:summary])},
+		{"another version", "wrong version", set(alter(summary, 1))},
+		{"slices in disorder", "wrong version", set(alter(summary+12, 1))},
+		{"slices far apart", "wrong version", set(alter(summary+21, 255))},
+		{"use outside the window", "wrong version", set(alter(summary+6, 1))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client.Del(background, key)
+			if err := c.spoil(); err != nil {
+				t.Fatal(err)
+			}
+			before := client.Dump(background, key).Val()
+			demands := []demand{good, spoiled, good}
+			results := make([]result, len(demands))
+			if err := s.decide(background, demands, results); err != nil {
+				t.Fatal(err)
+			}
+			if results[0].Err != nil || results[2].Err != nil || results[2].Verdict.Granted != 1 {
+				t.Errorf("the other tenant is harmed: %+v", results)
+			}
+			err := results[1].Err
+			if !errors.Is(err, errRecord) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), key) {
+				t.Errorf("the spoiled record's error is %q, want %q and its name", err, c.want)
+			}
+			if client.Dump(background, key).Val() != before {
+				t.Error("the spoiled record was changed")
+			}
+			client.Del(background, s.keyOf(good))
+		})
+	}
+}
+
+func (r *redisScript) keyOf(d demand) string { return string(r.appendKey(nil, d.Tenant)) }
+
+// Redis forgets scripts whenever it likes to: the next decision brings the script along and is made once.
+func TestLostScript(t *testing.T) {
+	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := dialServer(t, server)
+	s := newRedisScript(client, "lost:", quota.Product)
+	d := demand{Ask: ask(tenant(1), 100, 1000), Want: 1}
+	used := int64(0)
+	next := func(after string) {
+		t.Helper()
+		used++
+		if v := take(t, s, d); v.Granted != 1 || v.Day.Used != used {
+			t.Fatalf("after %s: %+v, want %d used", after, v, used)
+		}
+	}
+	known := func() bool {
+		t.Helper()
+		exists, err := client.ScriptExists(background, s.sha).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return exists[0]
+	}
+	if known() {
+		t.Fatal("a new server knows the script")
+	}
+	next("nothing at all")
+	if !known() {
+		t.Error("the server did not keep the script")
+	}
+	if err := client.ScriptFlush(background).Err(); err != nil {
+		t.Fatal(err)
+	}
+	next("SCRIPT FLUSH")
+	if err := client.ScriptFlush(background).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.preload(background); err != nil || !known() {
+		t.Errorf("preload: %v, and the script is known: %v", err, known())
+	}
+	next("preload")
+	server.Stop(t)
+	var results [1]result
+	if err := s.decide(background, []demand{d}, results[:]); err == nil || errors.Is(err, errRecord) {
+		t.Errorf("decide without a server = %v, want an error of the trip", err)
+	}
+	server.Start(t)
+	next("a restart")
+	if err := client.FlushAll(background).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d.Known = quota.DayUse{Day: time.Now().UnixMilli() / 86_400_000, Used: used}
+	next("FLUSHALL, told of the day's use")
+}
+
+// A replica that takes over has the records, decides on from them, and is given the script when it is first asked.
+func TestFailOver(t *testing.T) {
+	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
+	before, after := dialServer(t, first), dialServer(t, second)
+	host, port, _ := strings.Cut(first.Addr, ":")
+	if err := after.ReplicaOf(background, host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := demand{Ask: ask(tenant(1), 10, 100), Want: 7}
+	v := take(t, newRedisScript(before, "over:", quota.Product), d)
+	testkit.Eventually(t, 10*time.Second, "the replica has the record", func() bool {
+		return before.Wait(background, 1, 100*time.Millisecond).Val() == 1 &&
+			after.Exists(background, "over:{"+d.Tenant.String()+"}").Val() == 1
+	})
+	first.Kill(t)
+	if err := after.ReplicaOf(background, "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	over := take(t, newRedisScript(after, "over:", quota.Product), d)
+	if over.Granted != 3 || over.Day.Used != 10 || over.Minute.RetryAt != v.Minute.ReleaseAt {
+		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
+	}
+}
+
+// What would meet every tenant alike fails the trip, and charges nobody.
+func TestServerThatCannotWrite(t *testing.T) {
+	client := dialServer(t, testkit.StartRedis(t))
+	s := newRedisScript(client, "full:", quota.Product)
+	demands := []demand{{Ask: ask(tenant(1), 10, 100), Want: 1}, {Ask: ask(tenant(2), 10, 100), Want: 1}}
+	results := make([]result, len(demands))
+	configure := func(name, value string) func() error {
+		return func() error { return client.ConfigSet(background, name, value).Err() }
+	}
+	follow := func(host, port string) func() error {
+		return func() error { return client.ReplicaOf(background, host, port).Err() }
+	}
+	used := int64(0)
+	for _, c := range []struct {
+		name, want string
+		set, unset func() error
+	}{
+		{"out of memory", "OOM", configure("maxmemory", "1"), configure("maxmemory", "0")},
+		{"a replica", "READONLY", follow("127.0.0.1", "1"), follow("no", "one")},
+		{
+			"too few replicas", "NOREPLICAS",
+			configure("min-replicas-to-write", "1"), configure("min-replicas-to-write", "0"),
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, d := range demands {
+				take(t, s, d)
+			}
+			used++
+			if err := c.set(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.decide(background, demands, results); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("decide = %v, want an error with %s", err, c.want)
+			}
+			if err := c.unset(); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range demands {
+				d.Want = 0
+				if v := take(t, s, d); v.Day.Used != used {
+					t.Errorf("%d used, want %d: the failed trip charged", v.Day.Used, used)
+				}
+			}
+		})
+	}
+}
+
+// On a cluster every tenant is a call of its own: each node is given the script when it has lost it, and a spoiled record
+// is its own tenant's error there too.
+func TestClusterNodesLoseTheScript(t *testing.T) {
+	client := dialCluster(t)
+	s := newRedisScript(client, "node:", quota.Product)
+	demands, results := clusterDemands()
+	decide := func(after string, used int64, spoiled int) {
+		t.Helper()
+		if err := s.decide(background, demands, results); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range results {
+			if errors.Is(r.Err, errRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Day.Used != used {
+				t.Fatalf("after %s, demand %d: %+v", after, i, r)
+			}
+		}
+	}
+	decide("nothing at all", 1, -1)
+	if err := s.preload(background); err != nil {
+		t.Fatal(err)
+	}
+	decide("preload", 2, -1)
+	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
+		return node.ScriptFlush(ctx).Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	decide("SCRIPT FLUSH on every node", 3, -1)
+	if err := client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	decide("spoiling a record", 4, 3)
+}
+
+func clusterDemands() ([]demand, []result) {
+	const n = 32
+	demands := make([]demand, n)
+	for i := range demands {
+		demands[i] = demand{Ask: ask(tenant(i), 10, 100), Want: 1}
+	}
+	return demands, make([]result, n)
+}
+
+// The loss of one node of a cluster is an error of its own tenants; the others' verdicts stand.
+func TestClusterNodeLost(t *testing.T) {
+	client := dialCluster(t)
+	s := newRedisScript(client, "node:", quota.Product)
+	demands, results := clusterDemands()
+	if err := s.decide(background, demands, results); err != nil {
+		t.Fatal(err)
+	}
+	// Without this, the rest of the cluster would stop too as soon as it finds the node missing.
+	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
+		return node.ConfigSet(ctx, "cluster-require-full-coverage", "no").Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := client.MasterForKey(background, s.keyOf(demands[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	onLost := make([]bool, len(demands))
+	for i := range demands {
+		node, err := client.MasterForKey(background, s.keyOf(demands[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		onLost[i] = node.Options().Addr == lost.Options().Addr
+	}
+	lost.ShutdownNoSave(background)
+	if err := s.decide(background, demands, results); err != nil {
+		t.Fatalf("decide = %v, want each tenant's own error", err)
+	}
+	for i, r := range results {
+		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, errRecord) || r.Err == nil && r.Verdict.Day.Used != 2 {
+			t.Errorf("demand %d, whose node is lost: %v: %+v", i, onLost[i], r)
+		}
+	}
+	for i := range demands {
+		if onLost[i] {
+			err := s.decide(background, demands[i:i+1], results[:1])
+			if err == nil {
+				t.Error("decide tells of no error though it could decide nothing")
+			}
+			break
+		}
+	}
+}
+
+// A reply that is not what the script makes is an error of the trip: nobody can tell what was decided.
+func TestReplyTakenApartStrictly(t *testing.T) {
+	s := newRedisScript(nil, "", quota.Product)
+	var rec quota.Record
+	now := epoch
+	quota.Product.Take(&rec, now, quota.Demand{Limits: generous, Want: 1})
+	form := quota.Product.Append(nil, &rec)
+	plain := binary.LittleEndian.AppendUint64(nil, uint64(now))
+	plain = append(plain, form[len(form)-quota.SummaryBytes:]...)
+	demands, results := []demand{{Ask: ask(tenant(1), 10, 100), Want: 1}}, make([]result, 1)
+	for _, c := range []struct{ name, remarks, want string }{
+		{"as the script makes it", "", ""},
+		{"with a remark", "\x00\x00\x00\x00\x01", ""},
+		{"a remark on another demand", "\x01\x00\x00\x00\x01", "none of 1 demands"},
+		{"two remarks on one demand", "\x00\x00\x00\x00\x01\x00\x00\x00\x00\x01", "none of 1 demands"},
+		{"half a remark", "\x00\x00\x00", "none of 1 demands"},
+		{"a remark that is cut off", "\x00\x00\x00\x00\x02\x01\x00", "cut off"},
+		{"an unknown remark", "\x00\x00\x00\x00\x09", "remarked 9"},
+	} {
+		err := s.read(append(slices.Clone(plain), c.remarks...), demands, results)
+		if c.want == "" {
+			if err != nil || results[0].Err != nil || results[0].Verdict.Granted != 1 {
+				t.Errorf("%s: read = %v, %+v, want one granted", c.name, err, results[0])
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: read = %v, want an error with %q", c.name, err, c.want)
+		}
+	}
+	if err := s.read(plain[1:], demands, results); err == nil || !strings.Contains(err.Error(), "51 bytes") {
+		t.Errorf("a byte less: read = %v, want an error that tells of the length", err)
+	}
+}
+
+// What a batch allocates does not grow with it.
+func TestTripAllocatesLittle(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := newRedisScript(client, prefix, quota.Product)
+	const batch, most = 64, 20 // it is 9; the race detector makes pools forget, which adds some
+	demands, results := make([]demand, batch), make([]result, batch)
+	for i := range demands {
+		demands[i] = demand{Ask: ask(tenant(i), 1e9, 1e9), Want: 1}
+	}
+	n := testing.AllocsPerRun(200, func() {
+		if err := s.decide(background, demands, results); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > most {
+		t.Errorf("a batch of %d allocates %v times, want at most %d", batch, n, most)
+	}
+}

@@ -1,0 +1,121 @@
+package quotas
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// BenchmarkTake decides on full records: every slice of the window has use. "busy" goes by the backend's own clock, and
+// most decisions find their tenant in the slice of its last one. "next" moves the clock on by a slice before a tenant's
+// turn comes again: each decision releases the oldest slice, writes to the ring and looks for the next oldest, the most
+// that a decision below its limits can cost.
+func BenchmarkTake(b *testing.B) {
+	const tenants = 1024
+	for _, move := range []struct {
+		name   string
+		slices int64
+	}{{"busy", 0}, {"next", 1}} {
+		b.Run("memory/"+move.name, func(b *testing.B) {
+			now := time.Now().UnixMilli()
+			m := newMemory(quota.Product, time.Now)
+			if move.slices > 0 {
+				m.clock = func() time.Time { return time.UnixMilli(now) }
+			}
+			if err := m.load(fullRecords(tenants, now)); err != nil {
+				b.Fatal(err)
+			}
+			benchmarkTake(b, m, &now, move.slices, tenants, 1)
+		})
+		for _, batch := range []int{1, 8, 16, 64} {
+			b.Run(fmt.Sprintf("redis/%s/batch=%d", move.name, batch), func(b *testing.B) {
+				client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })
+				now := time.Now().UnixMilli()
+				s := newRedisScript(client, prefix, quota.Product)
+				if move.slices > 0 {
+					s.now = func() int64 { return now }
+				}
+				for _, one := range fullRecords(tenants, now) {
+					key := string(s.appendKey(nil, one.Tenant))
+					if err := client.Set(background, key, one.Record, time.Hour).Err(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				before := processorTime(b, client)
+				benchmarkTake(b, s, &now, move.slices, tenants, batch)
+				used := processorTime(b, client) - before
+				b.ReportMetric(float64(used.Nanoseconds())/float64(b.N*batch), "redis-ns/decision")
+			})
+		}
+	}
+}
+
+// benchmarkTake takes one for each of batch tenants per operation, in turn.
+func benchmarkTake(b *testing.B, by backend, now *int64, slices int64, tenants, batch int) {
+	demands, results := make([]demand, batch), make([]result, batch)
+	next := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range demands {
+			demands[i] = demand{
+				Ask:  Ask{Tenant: tenant(next), Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}},
+				Want: 1,
+			}
+			if next++; next == tenants {
+				next = 0
+				*now += slices * quota.Product.Slice.Milliseconds()
+			}
+		}
+		if err := by.decide(background, demands, results); err != nil {
+			b.Fatal(err)
+		}
+		if results[0].Err != nil || results[0].Verdict.Granted != 1 || results[0].Verdict.Minute.Used < 200 {
+			b.Fatalf("not a decision on a full record: %+v", results[0])
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/decision")
+}
+
+// fullRecords are records of tenants that were admitted one request in every slice up to now.
+func fullRecords(tenants int, now int64) []Saved {
+	rule := quota.Product
+	var full quota.Record
+	for slice := int64(rule.Slices); slice >= 0; slice-- {
+		rule.Take(&full, now-slice*rule.Slice.Milliseconds(), quota.Demand{
+			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, Want: 1,
+		})
+	}
+	saved := make([]Saved, tenants)
+	for n := range saved {
+		saved[n] = Saved{Tenant: tenant(n), Record: rule.Append(nil, &full)}
+	}
+	return saved
+}
+
+// processorTime is what Redis says that it has used so far.
+func processorTime(b *testing.B, client *redis.Client) time.Duration {
+	b.Helper()
+	info, err := client.Info(background, "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var seconds float64
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += n
+		}
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
