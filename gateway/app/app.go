@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	store := keystore.New(db, nil, nil, cfg.id())
 	keys, err := directory.Open(ctx, store, directory.Config{
 		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
-		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics,
+		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
 		LiveChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				log.Warn(apart(is))

@@ -12,8 +12,8 @@ import (
 // Ban keeps a key out until an instant (ms): at once here, everywhere when its row is written, which happens in the background
 // and is tried until it succeeds. A key that is banned for longer stays so.
 func (d *Directory) Ban(k id.Key, until int64, reason string) {
-	d.write.Lock()
-	defer d.write.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	s := d.state.Load()
 	ref, known := s.findKey(&k)
 	if !known || s.keys.at(ref).bannedUntil.Load() >= until {
@@ -60,17 +60,17 @@ func (d *Directory) drainBans(ctx context.Context) bool {
 		if err != nil && !errors.Is(err, keystore.ErrNotFound) && !errors.Is(err, keystore.ErrInvalid) {
 			return false
 		}
-		d.write.Lock()
+		d.mu.Lock()
 		if d.pending[ban.Key] == ban {
 			delete(d.pending, ban.Key)
 		}
-		d.write.Unlock()
+		d.mu.Unlock()
 	}
 }
 
 func (d *Directory) nextBan() (keystore.Ban, bool) {
-	d.write.Lock()
-	defer d.write.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for _, ban := range d.pending {
 		return ban, true
 	}

@@ -46,6 +46,9 @@ type Config struct {
 
 	// LiveChanged is called when the number of live gateways is another one, from Open or Run. Nil: it is not.
 	LiveChanged func(was, is int)
+
+	// Loaded is called after everything was loaded, with how much there is. Nil: it is not.
+	Loaded func(keys, tenants int)
 }
 
 // Entry is what the request path needs to know of a key and its tenant. It is a copy and may be kept; Allow is shared and must
@@ -78,7 +81,7 @@ type Directory struct {
 	live   atomic.Int64              // gateways alive at the last contact
 	fault  atomic.Pointer[error]     // why it is not ready; nil: it is
 
-	write    sync.Mutex // held to change the state
+	mu       sync.Mutex // guards changes of the state, and the fields below
 	versions uint64
 	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
@@ -141,7 +144,7 @@ func (d *Directory) restore() {
 		return
 	}
 	d.state.Store(next)
-	settle(next.keys.len, next.tenants.len)
+	d.loaded(next)
 	d.live.Store(head.live)
 	// The shorter one, until this process has registered: operators are still told of the earlier one's.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
@@ -149,23 +152,19 @@ func (d *Directory) restore() {
 	}
 	seen := time.UnixMilli(head.seen)
 	d.seen.Store(&seen)
-	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "as_of", seen.UTC())
+	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "asOf", seen.UTC())
+}
+
+func (d *Directory) loaded(s *state) {
+	if d.cfg.Loaded != nil {
+		d.cfg.Loaded(s.keys.len, s.tenants.len)
+	}
 }
 
 // Lookup finds a key by its token's hash.
 func (d *Directory) Lookup(h apikey.Hash) (Entry, bool) {
 	s := d.state.Load()
 	ref, ok := s.findHash(&h)
-	if !ok {
-		return Entry{}, false
-	}
-	return s.entry(ref), true
-}
-
-// LookupKey finds a key by its ID.
-func (d *Directory) LookupKey(k id.Key) (Entry, bool) {
-	s := d.state.Load()
-	ref, ok := s.findKey(&k)
 	if !ok {
 		return Entry{}, false
 	}

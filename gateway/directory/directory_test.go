@@ -71,7 +71,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 			if !ok || !equal(got, want) {
 				t.Errorf("%s: got %+v, want %+v", what, got, want)
 			}
-			if byID, ok := d.LookupKey(key.ID); !ok || !equal(byID, want) {
+			if byID, ok := d.byID(key.ID); !ok || !equal(byID, want) {
 				t.Errorf("%s: by ID %+v, want %+v", what, byID, want)
 			}
 		}
@@ -375,7 +375,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	for what, f := range map[string]func(){
 		"Lookup":         func() { d.Lookup(hash) },
 		"bogus Lookup":   func() { d.Lookup(unknown) },
-		"LookupKey":      func() { d.LookupKey(key.ID) },
+		"byID":           func() { d.byID(key.ID) },
 		"TenantLimits":   func() { d.TenantLimits(tenant.ID) },
 		"Count":          func() { d.Count(tenant.ID, key.ID, "ok") },
 		"Fresh and live": func() { d.Fresh(1); d.LiveGateways() },

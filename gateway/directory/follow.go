@@ -148,18 +148,18 @@ func (d *Directory) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.write.Lock()
+	d.mu.Lock()
 	for k, ban := range d.pending {
 		next.setBan(k, ban.Until)
 	}
 	d.state.Store(next)
-	d.write.Unlock()
+	d.mu.Unlock()
 	f := &d.follower
 	f.loaded, f.last, f.uuid, f.resets, f.toldAt = true, last, uuid, nil, time.Time{}
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
 	d.snapshot.invalidate()
-	settle(next.keys.len, next.tenants.len)
+	d.loaded(next)
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
-	d.write.Lock()
+	d.mu.Lock()
 	c.apply(s, d.setBan)
-	d.write.Unlock()
+	d.mu.Unlock()
 	if err := s.err; err != nil {
 		s.err, f.loaded = nil, false
 		return 0, err
@@ -215,7 +215,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 }
 
 // setBan applies what the database says of a ban; one imposed here that it does not know yet still holds. The caller holds
-// d.write.
+// d.mu.
 func (d *Directory) setBan(k id.Key, until int64) {
 	d.state.Load().setBan(k, max(until, d.pending[k].Until))
 }

@@ -88,19 +88,19 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 }
 
 type syncBuffer struct {
-	lock sync.Mutex
+	mu   sync.Mutex
 	text strings.Builder
 }
 
 func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.lock.Lock()
-	defer b.lock.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
 func (b *syncBuffer) String() string {
-	b.lock.Lock()
-	defer b.lock.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.text.String()
 }
 
@@ -186,8 +186,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return []string{err.Error()}
 	}
-	d.write.Lock()
-	defer d.write.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	s := d.state.Load()
 	if s.keys.len != len(keys) || s.tenants.len != len(tenants) || len(s.plans) != len(plans) {
 		note("the directory has %d keys, %d tenants, %d plans; the database %d, %d, %d", s.keys.len, s.tenants.len, len(s.plans),
@@ -213,7 +213,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		}
 	}
 	for _, k := range keys {
-		e, ok := d.LookupKey(k.ID)
+		e, ok := d.byID(k.ID)
 		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
 			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID] ||
 			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) {
@@ -221,6 +221,16 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		}
 	}
 	return found
+}
+
+// byID finds a key by its ID.
+func (d *Directory) byID(k id.Key) (Entry, bool) {
+	s := d.state.Load()
+	ref, ok := s.findKey(&k)
+	if !ok {
+		return Entry{}, false
+	}
+	return s.entry(ref), true
 }
 
 // eventually is testkit's, with the usual patience.

@@ -16,8 +16,8 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	gauge("gateway_directory_keys", "Keys held in memory.", func() float64 {
-		d.write.Lock()
-		defer d.write.Unlock()
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		return float64(d.state.Load().keys.len)
 	})
 	const age = "Time since the database was last heard of; -1 before anything was loaded."
@@ -32,8 +32,8 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		return float64(d.live.Load())
 	})
 	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
-		d.write.Lock()
-		defer d.write.Unlock()
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		return float64(len(d.pending))
 	})
 	return &metrics{

@@ -35,7 +35,7 @@ type snapshot struct {
 	path   string        // empty: there is none
 	wanted chan struct{} // wakes the writer after a load
 
-	lock       sync.Mutex
+	mu         sync.Mutex
 	file       *frames  // nil: the file on disk is not what this process has loaded
 	generation int      // of the state: a snapshot of an earlier one is void
 	taking     bool     // a new file is being written…
@@ -62,8 +62,8 @@ func (f *frames) write(records []byte) error {
 
 // invalidate removes a file that is older than what is about to be confirmed.
 func (s *snapshot) invalidate() {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.generation++
 	s.discard()
 	select {
@@ -74,8 +74,8 @@ func (s *snapshot) invalidate() {
 
 // isOutdated reports whether a new file would be better than the one there is.
 func (s *snapshot) isOutdated() bool {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.generation > 0 && (s.file == nil || s.changed > 0)
 }
 
@@ -90,8 +90,8 @@ func (s *snapshot) discard() {
 // append adds changes to the file. If that fails, the file is removed: an old one would let through what was confirmed to be
 // refused.
 func (s *snapshot) append(records []byte, isChange bool) error {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.taking && isChange {
 		s.meanwhile = append(s.meanwhile, records)
 	}
@@ -170,22 +170,22 @@ func (d *Directory) writeSnapshots(ctx context.Context) {
 // takeSnapshot writes a new file beside the old one and takes its place.
 func (d *Directory) takeSnapshot() error {
 	s := &d.snapshot
-	d.write.Lock() // so that all of this is of one instant; what is applied later follows as a change
+	d.mu.Lock() // so that all of this is of one instant; what is applied later follows as a change
 	image := d.state.Load()
 	keys, tenants, plans := image.keys.len, image.tenants.len, maps.Clone(image.plans)
-	s.lock.Lock()
+	s.mu.Lock()
 	s.taking, s.meanwhile = true, nil
 	generation := s.generation
-	s.lock.Unlock()
-	d.write.Unlock()
+	s.mu.Unlock()
+	d.mu.Unlock()
 
 	f, err := createFrames(s.path)
 	if err == nil {
 		err = f.writeState(d.head(), image, keys, tenants, plans)
 	}
 
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.taking = false
 	if err == nil && generation == s.generation {
 		for _, records := range s.meanwhile {
@@ -298,8 +298,8 @@ func (s *snapshot) remove() {
 }
 
 func (s *snapshot) close() {
-	s.lock.Lock()
-	defer s.lock.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.shut()
 }
 

@@ -20,14 +20,14 @@ const (
 type usage struct {
 	shards [usageShards]usageShard
 
-	collecting sync.Mutex // held to use what follows
-	backlog    map[usageRow]usageSum
-	batch      int64               // the last batch's number
-	sent       []keystore.UsageRow // that batch, until the database has it for sure
+	mu      sync.Mutex // guards what follows
+	backlog map[usageRow]usageSum
+	batch   int64               // the last batch's number
+	sent    []keystore.UsageRow // that batch, until the database has it for sure
 }
 
 type usageShard struct {
-	lock   sync.Mutex
+	mu     sync.Mutex
 	counts map[usageKey]int64
 	_      [48]byte // a cache line each
 }
@@ -55,16 +55,16 @@ func (u *usage) init() {
 // Count adds one request of a tenant's key to the statistics. outcome is one of a few constants.
 func (d *Directory) Count(tenant id.Tenant, key id.Key, outcome string) {
 	shard := &d.usage.shards[key[0]%usageShards]
-	shard.lock.Lock()
+	shard.mu.Lock()
 	shard.counts[usageKey{tenant, key, outcome}]++
-	shard.lock.Unlock()
+	shard.mu.Unlock()
 }
 
 // continueAfter says which batch of this gateway was the last to be added, maybe by an earlier process.
 func (u *usage) continueAfter(batch int64) {
-	u.collecting.Lock()
+	u.mu.Lock()
 	u.batch = max(u.batch, batch)
-	u.collecting.Unlock()
+	u.mu.Unlock()
 }
 
 // collect moves all counts to the backlog.
@@ -72,12 +72,12 @@ func (u *usage) collect(now int64) {
 	const hour = int64(time.Hour / time.Millisecond)
 	for i := range u.shards {
 		shard := &u.shards[i]
-		shard.lock.Lock()
+		shard.mu.Lock()
 		counts := shard.counts
 		if len(counts) > 0 {
 			shard.counts = make(map[usageKey]int64, len(counts))
 		}
-		shard.lock.Unlock()
+		shard.mu.Unlock()
 		for k, n := range counts {
 			row := usageRow{k, now - now%hour}
 			u.backlog[row] = usageSum{u.backlog[row].requests + n, now}
@@ -124,8 +124,8 @@ func (d *Directory) flushUsage(ctx context.Context) {
 // drainUsage writes everything that was counted. What fails is kept.
 func (d *Directory) drainUsage(ctx context.Context) error {
 	u := &d.usage
-	u.collecting.Lock()
-	defer u.collecting.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.collect(d.cfg.Clock().UnixMilli())
 	for {
 		rows := u.next()

@@ -1,0 +1,35 @@
+package app
+
+import (
+	"os"
+	"runtime/debug"
+)
+
+const (
+	// What the directory holds in memory.
+	keyBytes    = 88 + 2*8 // a record and its entries in two indexes
+	tenantBytes = 120
+
+	// What the process may allocate, in addition to a large directory, before the garbage collector runs.
+	headroomBytes = 40 << 20
+	gcPercentMin  = 20
+)
+
+// tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage than data, so the memory is
+// returned to the system at once. The directory's records stay for a long time and hold no pointers, so collections are cheap:
+// they run before the heap has grown to twice its size, which is Go's default.
+// Not a memory limit: a process near its limit would collect without end. If GOGC is set, the operator decides.
+func tuneCollector(keys, tenants int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent(keys, tenants))
+	}
+	debug.FreeOSMemory()
+}
+
+func gcPercent(keys, tenants int) int {
+	held := keys*keyBytes + tenants*tenantBytes
+	if held <= headroomBytes {
+		return 100
+	}
+	return max(100*headroomBytes/held, gcPercentMin)
+}
