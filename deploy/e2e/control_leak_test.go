@@ -74,7 +74,7 @@ func (m *media) recordingProxy(target string) string {
 // keyadmin runs a command and keeps what it says; input is standard input.
 func (m *media) keyadmin(f *fleet.Fleet, input string, args ...string) string {
 	m.t.Helper()
-	done := f.Ask(input, args...)
+	done := f.KeyadminWith(input, args...)
 	m.add("keyadmin", done.Stdout+done.Stderr)
 	return done.Stdout
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,6 +54,15 @@ type Program struct {
 
 	path string
 	env  []string
+
+	mu   sync.Mutex
+	idle []*pooled // connections that Ask uses again
+}
+
+// pooled is a client of one start of a program: its connection ends with the process.
+type pooled struct {
+	*Client
+	of *testkit.Process
 }
 
 // Start starts the fleet and waits until all of it is ready.
@@ -109,8 +119,19 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 		path: testkit.Build(f.t, "petgate/"+name),
 		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
 	}
+	f.t.Cleanup(p.closeIdle)
 	p.Start(f.t)
 	return p
+}
+
+// closeIdle closes the connections that Ask has left.
+func (p *Program) closeIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle {
+		c.Close()
+	}
+	p.idle = nil
 }
 
 func address(t testing.TB) string { return "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)) }
@@ -125,7 +146,11 @@ func (p *Program) Start(t testing.TB) {
 // Launch runs the program without waiting for it.
 func (p *Program) Launch(t testing.TB) {
 	t.Helper()
-	p.Process = testkit.Start(t, p.path, p.env)
+	process := testkit.Start(t, p.path, p.env)
+	p.closeIdle() // they are connections of the process before
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Process = process
 }
 
 // AwaitReady waits until /readyz says so.
@@ -156,8 +181,8 @@ func (f *Fleet) Keyadmin(args ...string) Result {
 	return f.run(nil, testkit.Build(f.t, "petgate/keyadmin"), args...)
 }
 
-// Ask is Keyadmin with a token on standard input.
-func (f *Fleet) Ask(token string, args ...string) Result {
+// KeyadminWith is Keyadmin with a token on standard input.
+func (f *Fleet) KeyadminWith(token string, args ...string) Result {
 	f.t.Helper()
 	script := []string{"-c", `printf %s "$TOKEN" | "$@"`, "sh", testkit.Build(f.t, "petgate/keyadmin")}
 	return f.run([]string{"TOKEN=" + token}, "/bin/sh", append(script, args...)...)
