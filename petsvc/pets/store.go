@@ -43,9 +43,9 @@ type store struct {
 	db         *database.DB
 	log        *slog.Logger
 	metrics    *metrics
-	statements atomic.Pointer[statements] // nil until the first preparation
-	away       atomic.Pointer[error]      // why requests are refused; nil = they are not
-	slots      chan struct{}              // one for each connection that requests may use
+	insert     atomic.Pointer[sqlx.Stmt] // nil until the first preparation
+	away       atomic.Pointer[error]     // why requests are refused; nil = they are not
+	slots      chan struct{}             // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
 	suspect    chan struct{} // wakes the watch
@@ -53,9 +53,6 @@ type store struct {
 	stop       context.CancelFunc
 	done       chan struct{}
 }
-
-// statements are prepared once and then lazily on every connection: unprepared, lib/pq makes two round trips of each.
-type statements struct{ list, listByStatus, get, insert *sqlx.Stmt }
 
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -121,7 +118,7 @@ func (s *store) check(ctx context.Context, sound bool) error {
 		if err == nil && have < want {
 			err = s.db.Migrate(ctx, Migrations)
 		}
-		if err == nil && s.statements.Load() == nil {
+		if err == nil && s.insert.Load() == nil {
 			err = s.prepare()
 		}
 		if err != nil {
@@ -131,23 +128,13 @@ func (s *store) check(ctx context.Context, sound bool) error {
 	return s.db.Check()
 }
 
+// prepare prepares the insertion; database/sql repeats it on every connection. Unprepared, lib/pq makes two round trips.
 func (s *store) prepare() error {
-	var prepared statements
-	for _, p := range []struct {
-		statement **sqlx.Stmt
-		query     string
-	}{
-		{&prepared.list, listQuery},
-		{&prepared.listByStatus, listByStatusQuery},
-		{&prepared.get, getQuery},
-		{&prepared.insert, insertQuery},
-	} {
-		var err error
-		if *p.statement, err = s.db.Preparex(p.query); err != nil {
-			return fmt.Errorf("pets: prepare %q: %w", p.query, err)
-		}
+	prepared, err := s.db.Preparex(insertQuery)
+	if err != nil {
+		return fmt.Errorf("pets: prepare %q: %w", insertQuery, err)
 	}
-	s.statements.Store(&prepared)
+	s.insert.Store(prepared)
 	return nil
 }
 
@@ -224,10 +211,10 @@ func (s *store) list(q query, page *page) error {
 	page.limit = q.limit
 	page.body = append(page.body, '[')
 	var err error
-	if prepared := s.statements.Load(); q.status == "" {
-		_, err = prepared.list.Exec(q.after, q.limit+1, page.each)
+	if q.status == "" {
+		err = s.db.Each(page.encode, listQuery, q.after, q.limit+1)
 	} else {
-		_, err = prepared.listByStatus.Exec(q.after, q.limit+1, string(q.status), page.each)
+		err = s.db.Each(page.encode, listByStatusQuery, q.after, q.limit+1, string(q.status))
 	}
 	if err != nil {
 		return fmt.Errorf("pets: list: %w", s.failed(err))
@@ -243,7 +230,7 @@ func (s *store) get(id int64, page *page) error {
 	}
 	defer s.leave()
 	page.limit = 1
-	if _, err := s.statements.Load().get.Exec(id, page.each); err != nil {
+	if err := s.db.Each(page.encode, getQuery, id); err != nil {
 		return fmt.Errorf("pets: get: %w", s.failed(err))
 	}
 	if page.count == 0 {
@@ -262,7 +249,7 @@ func (s *store) add(p NewPet) (Pet, error) {
 	stored := Pet{NewPet: p}
 	tx, err := s.db.Beginx()
 	if err == nil {
-		err = tx.Stmtx(s.statements.Load().insert).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&stored.ID)
+		err = tx.Stmtx(s.insert.Load()).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&stored.ID)
 		if err != nil {
 			_ = tx.Rollback()
 		}
@@ -286,14 +273,9 @@ type page struct {
 	count int64
 	last  int64 // the id of the row that was encoded last
 	more  bool  // there are more rows than limit
-	each  database.Each
 }
 
-func newPage() any {
-	p := new(page)
-	p.each = p.encode
-	return p
-}
+func newPage() any { return new(page) }
 
 func (p *page) reset() { p.body, p.count, p.more = p.body[:0], 0, false }
 

@@ -8,14 +8,7 @@ import (
 	"io"
 )
 
-// Each is an argument of a prepared statement's Exec, after those that the statement has: it is given each row of the
-// answer as the driver has decoded it. It must not keep the slice. It is for lists that are asked for thousands of times a
-// second: Rows locks and converts for each row and column, which costs as much as decoding them.
-//
-// As Exec may send a statement again whose connection broke, so it does here, but only before the first row.
-type Each func(row []driver.Value) error
-
-// connector marks the errors of connecting, and makes conns.
+// connector marks the errors of connecting and makes conns.
 type connector struct{ driver.Connector }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -23,10 +16,10 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, &connectError{err}
 	}
-	return conn{made.(driverConn)}, nil
+	return &conn{driverConn: made.(driverConn), statements: map[string]*statement{}}, nil
 }
 
-// driverConn is what database/sql makes use of in the connections of both drivers.
+// driverConn is what database/sql uses of the connections of both drivers.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -38,93 +31,100 @@ type driverConn interface {
 	driver.Validator
 }
 
-// conn is a connection whose prepared statements take an Each.
-type conn struct{ driverConn }
+// conn is a driver's connection with the statements that DB.Each has prepared on it.
+type conn struct {
+	driverConn
+	statements map[string]*statement
+	args       []driver.NamedValue // of the statement that runs
+}
 
-func (c conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	prepared, err := c.driverConn.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
+// BeginTx begins an ordinary transaction with a plain BEGIN. Lib/pq's BeginTx says READ WRITE, which would allow writes to
+// a database whose owner has set default_transaction_read_only.
+func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if options == (driver.TxOptions{}) {
+		return c.Begin() // the only way to a plain BEGIN; database/sql itself ends the transaction with ctx
 	}
-	return &statement{driverStmt: prepared.(driverStmt), conn: c}, nil
+	return c.driverConn.BeginTx(ctx, options)
 }
 
 // CheckNamedValue lets lib/pq convert arguments in its own way.
-func (c conn) CheckNamedValue(v *driver.NamedValue) error {
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if checker, ok := c.driverConn.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(v)
 	}
 	return driver.ErrSkip
 }
 
-// driverStmt is what database/sql makes use of in the statements of both drivers.
-type driverStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
-}
-
+// statement is prepared on one connection.
 type statement struct {
-	driverStmt
-	conn conn
-	each Each // of the execution that begins: the one for which arguments are checked
-	row  []driver.Value
+	driver.StmtQueryContext
+	row []driver.Value
 }
 
-// CheckNamedValue is asked about each argument before an execution.
-func (s *statement) CheckNamedValue(v *driver.NamedValue) error {
-	if v.Ordinal == 1 { // an execution may have ended before it began
-		s.each = nil
+// Each runs a query and passes every row to f as the driver has decoded it. f must not keep the slice. The statement is
+// prepared once on each connection. It is for queries that run thousands of times a second: sql.Rows locks and converts
+// for each row and column, which costs as much as decoding them.
+//
+// A query whose connection broke before the first row is sent again on another one.
+func (d *DB) Each(f func(row []driver.Value) error, query string, args ...driver.Value) error {
+	ctx := context.Background()
+	for attempt := 0; ; attempt++ {
+		pooled, err := d.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		err = pooled.Raw(func(c any) error { return c.(*conn).each(ctx, f, query, args) })
+		pooled.Close()
+		// Every connection of the pool may have broken, and each failure removes one.
+		if !errors.Is(err, driver.ErrBadConn) || attempt > d.Stats().MaxOpenConnections {
+			return err
+		}
 	}
-	if each, ok := v.Value.(Each); ok {
-		s.each = each
-		return driver.ErrRemoveArgument
-	}
-	return s.conn.CheckNamedValue(v)
 }
 
-func (s *statement) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	each := s.each
-	if each == nil {
-		return s.driverStmt.ExecContext(ctx, args)
-	}
-	s.each = nil
-	rows, err := s.driverStmt.QueryContext(ctx, args)
+func (c *conn) each(ctx context.Context, f func([]driver.Value) error, query string, args []driver.Value) error {
+	s, err := c.statement(ctx, query)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = s.give(rows, each)
+	c.args = c.args[:0]
+	for i, value := range args {
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value})
+	}
+	rows, err := s.QueryContext(ctx, c.args)
+	if err != nil {
+		return err
+	}
+	err = s.pass(rows, f)
 	if closeErr := rows.Close(); err == io.EOF {
 		err = closeErr
 	}
-	return driver.ResultNoRows, err
+	return err
 }
 
-// QueryContext has no use for an Each: it returns Rows.
-func (s *statement) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	if s.each != nil {
-		s.each = nil
-		return nil, errors.New("database: Each is an argument of Exec, not of Query")
+func (c *conn) statement(ctx context.Context, query string) (*statement, error) {
+	if s := c.statements[query]; s != nil {
+		return s, nil
 	}
-	return s.driverStmt.QueryContext(ctx, args)
+	prepared, err := c.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s := &statement{StmtQueryContext: prepared.(driver.StmtQueryContext)}
+	c.statements[query] = s
+	return s, nil
 }
 
-// give gives each the rows. Its error is io.EOF after the last one. A panic becomes an error: database/sql would never get
-// the connection back.
-func (s *statement) give(rows driver.Rows, each Each) (err error) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("database: panic in Each: %v", panicked)
-		}
-	}()
+// pass passes the rows to f. Its error is io.EOF after the last one.
+func (s *statement) pass(rows driver.Rows, f func([]driver.Value) error) (err error) {
 	if s.row == nil {
 		s.row = make([]driver.Value, len(rows.Columns()))
 	}
 	for begun := false; err == nil; begun = true {
 		if err = rows.Next(s.row); err == nil {
-			err = each(s.row)
+			err = f(s.row)
 		} else if begun && errors.Is(err, driver.ErrBadConn) {
-			err = io.ErrUnexpectedEOF
+			err = fmt.Errorf("the connection broke within the rows: %w", io.ErrUnexpectedEOF) // not to be sent again
 		}
 	}
 	return err

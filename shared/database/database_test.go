@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -340,47 +341,38 @@ func TestEach(t *testing.T) {
 		db := open(t, url)
 		exec(t, db, `CREATE TABLE notes (id BIGINT PRIMARY KEY, note TEXT NOT NULL)`)
 		exec(t, db, `INSERT INTO notes VALUES (1, 'one'), (2, 'two'), (3, 'three')`)
-		statement, err := db.Preparex(`SELECT id, note FROM notes WHERE id > $1 ORDER BY id`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer statement.Close()
+		const query = `SELECT id, note FROM notes WHERE id > $1 ORDER BY id`
 		f := func(after int64, enough error, want string) {
 			t.Helper()
 			var got []string
-			_, err := statement.Exec(after, database.Each(func(row []driver.Value) error {
+			err := db.Each(func(row []driver.Value) error {
 				got = append(got, fmt.Sprintf("%T %v %T %v", row[0], row[0], row[1], row[1]))
 				return enough
-			}))
+			}, query, after)
 			if strings.Join(got, ", ") != want || !errors.Is(err, enough) {
 				t.Errorf("after %d: %q, %v; want %q, %v", after, got, err, want, enough)
 			}
 		}
+		db.SetMaxOpenConns(1) // every query finds what the one before left
 		f(1, nil, "int64 2 string two, int64 3 string three")
 		f(0, errors.New("enough"), "int64 1 string one")
 		f(3, nil, "")
-		if _, err := statement.Exec(0); err != nil {
-			t.Errorf("without an Each: %v", err)
+		if err := db.Each(nil, `SELECT id FROM nowhere`); err == nil {
+			t.Error("a query that cannot be prepared is no error")
 		}
-		// An execution that does not begin, and one that is none, leave nothing for the next one.
-		stray := database.Each(func([]driver.Value) error { t.Error("an Each of an earlier execution is called"); return nil })
-		db.SetMaxOpenConns(1)
-		if _, err := statement.Exec(0, stray, struct{}{}); err == nil {
-			t.Error("an argument that is no value is taken")
+		if err := db.Each(nil, query); err == nil {
+			t.Error("a missing argument is no error")
 		}
-		if _, err := statement.Exec(0); err != nil {
-			t.Errorf("after that: %v", err)
-		}
-		if rows, err := statement.Query(0, stray); err == nil {
-			rows.Close()
-			t.Error("Query takes an Each")
-		}
-		if _, err := statement.Exec(0); err != nil {
-			t.Errorf("after that: %v", err)
-		}
-		if _, err := statement.Exec(0, database.Each(func([]driver.Value) error { panic("in an Each") })); err == nil {
-			t.Error("a panic is no error")
-		}
+		f(2, nil, "int64 3 string three")
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a panic does not come through")
+				}
+			}()
+			_ = db.Each(func([]driver.Value) error { panic("in the function") }, query, int64(0))
+		}()
+		f(2, nil, "int64 3 string three")
 		if n := db.Stats().InUse; n != 0 {
 			t.Errorf("%d connections are lost", n)
 		}
@@ -391,22 +383,41 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// What was given cannot be taken back: an answer that breaks off is not asked for again.
+// Rows that f has seen are not read again: Each fails when the connection breaks within them.
 func TestEachRowIsGivenOnce(t *testing.T) {
 	db := open(t, testkit.Postgres(t))
-	statement, err := db.Preparex(`SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer statement.Close()
-	for end, want := range map[int]string{1: "[1] ", 3: "[1] [2] [3] ", 6: "[1] [2] [3] [4] [5] "} {
+	const query = `SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`
+	for end, want := range map[int64]string{1: "[1] ", 3: "[1] [2] [3] ", 6: "[1] [2] [3] [4] [5] "} {
 		var got string
-		_, err := statement.Exec(end, database.Each(func(row []driver.Value) error {
+		err := db.Each(func(row []driver.Value) error {
 			got += fmt.Sprint(row[:1], " ")
 			return nil
-		}))
+		}, query, end)
 		if got != want || database.IsUnavailable(err) != (end < 6) {
 			t.Errorf("a connection that ends after row %d: %s, %v", end, got, err)
 		}
+	}
+}
+
+// A server that restarts breaks every connection of the pool; a query finds that out and still gets its answer.
+func TestEachSurvivesBrokenConnections(t *testing.T) {
+	url := testkit.Postgres(t)
+	db, other := open(t, url), open(t, url)
+	const query = `SELECT 1`
+	var held []*sql.Conn
+	for range 8 {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	exec(t, other, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	rows := 0
+	if err := db.Each(func([]driver.Value) error { rows++; return nil }, query); err != nil || rows != 1 {
+		t.Errorf("%d rows, %v", rows, err)
 	}
 }

@@ -34,7 +34,7 @@ func (d *DB) migrate(ctx context.Context, m Migrations) error {
 		defer unlock()
 		return d.up(ctx, m, d.DB.DB)
 	}
-	pool, err := d.patient()
+	pool, err := d.migrationPool()
 	if err != nil {
 		return err
 	}

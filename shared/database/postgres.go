@@ -3,7 +3,6 @@ package database
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"net"
 	"net/url"
@@ -76,12 +75,11 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 		return nil, fmt.Errorf("database: %w: lib/pq refuses it", ErrURL)
 	}
 	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
-	return sql.OpenDB(connector{plainConnector{c}}), nil
+	return sql.OpenDB(connector{c}), nil
 }
 
-// patient returns a pool of its own without time limits, for migrations: they may wait for one another's lock, and may
-// take long.
-func (d *DB) patient() (*sql.DB, error) {
+// migrationPool returns a pool without time limits: migrations wait for one another's lock and may take long.
+func (d *DB) migrationPool() (*sql.DB, error) {
 	config, err := pq.NewConfig(d.dsn)
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", ErrURL)
@@ -89,34 +87,6 @@ func (d *DB) patient() (*sql.DB, error) {
 	config.Runtime["statement_timeout"] = "0"
 	config.Runtime["idle_in_transaction_session_timeout"] = "0"
 	return postgresPool(config, 0)
-}
-
-// plainConnector makes plainConns.
-type plainConnector struct{ driver.Connector }
-
-func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	made, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return plainConn{made.(postgresConn)}, nil
-}
-
-// postgresConn is what database/sql makes use of in lib/pq's connections.
-type postgresConn interface {
-	driverConn
-	driver.NamedValueChecker
-}
-
-// plainConn begins ordinary transactions with a plain BEGIN. Lib/pq says READ WRITE, and so would write to a database
-// whose owner has made it read-only.
-type plainConn struct{ postgresConn }
-
-func (c plainConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
-	if options == (driver.TxOptions{}) {
-		return c.Begin() // the only way to a plain BEGIN; database/sql itself ends the transaction with ctx
-	}
-	return c.postgresConn.BeginTx(ctx, options)
 }
 
 // dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is
@@ -144,14 +114,14 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	conn := &impatientConn{Conn: socket.New(c), silence: d.silence}
+	conn := &idleTimeoutConn{Conn: socket.New(c), silence: d.silence}
 	conn.forget = context.AfterFunc(d.ctx, func() { c.Close() })
 	return conn, nil
 }
 
-// impatientConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's
+// idleTimeoutConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's
 // context. One goroutine reads at a time.
-type impatientConn struct {
+type idleTimeoutConn struct {
 	*socket.Conn
 	silence       time.Duration
 	isTimed       bool // lib/pq has set a deadline of its own: while it connects
@@ -160,12 +130,12 @@ type impatientConn struct {
 	forget        func() bool
 }
 
-func (c *impatientConn) SetDeadline(t time.Time) error {
+func (c *idleTimeoutConn) SetDeadline(t time.Time) error {
 	c.isTimed, c.reads, c.writes = !t.IsZero(), socket.Deadline{}, socket.Deadline{}
 	return c.Conn.SetDeadline(t)
 }
 
-func (c *impatientConn) Read(p []byte) (int, error) {
+func (c *idleTimeoutConn) Read(p []byte) (int, error) {
 	if t, changed := c.next(&c.reads); changed {
 		if err := c.SetReadDeadline(t); err != nil {
 			return 0, err
@@ -174,7 +144,7 @@ func (c *impatientConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-func (c *impatientConn) Write(p []byte) (int, error) {
+func (c *idleTimeoutConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if t, changed := c.next(&c.writes); changed {
@@ -186,14 +156,14 @@ func (c *impatientConn) Write(p []byte) (int, error) {
 }
 
 // next returns when the operation that begins now has taken too long, if the connection has to be told.
-func (c *impatientConn) next(d *socket.Deadline) (tell time.Time, changed bool) {
+func (c *idleTimeoutConn) next(d *socket.Deadline) (tell time.Time, changed bool) {
 	if c.silence == 0 || c.isTimed {
 		return time.Time{}, false
 	}
 	return d.Move(time.Now().Add(c.silence), socket.Slack(c.silence))
 }
 
-func (c *impatientConn) Close() error {
+func (c *idleTimeoutConn) Close() error {
 	c.forget()
 	return c.Conn.Close()
 }
