@@ -149,7 +149,7 @@ func (c *banLift) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if a.asJSON() {
-		if err := a.print(viewKey(k, t.Name, 0, a.now()), table{}); err != nil {
+		if err := a.print(viewKey(k, t, 0, a.now()), table{}); err != nil {
 			return err
 		}
 	}

@@ -10,9 +10,10 @@ import (
 	"net/url"
 	"time"
 
+	"petgate/shared/api/code"
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
 
@@ -92,24 +93,21 @@ func (usageExplain) Run(ctx context.Context, a *app) error {
 	return a.print(e, e.sheet())
 }
 
-// explain answers in the order in which a gateway refuses: what the token is, what its key may, what its tenant used.
+// explain answers as a gateway of the key's environment would: first the token, then the rule of package access, then what
+// the tenant has used.
 func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 	var e explanation
 	if _, err := apikey.Parse(token); err != nil {
-		return e.refuse(http.StatusUnauthorized, "malformed_api_key", err.Error()), nil
+		return e.refuse(code.MalformedKey, err.Error()), nil
 	}
 	k, err := a.store.KeyByToken(ctx, string(token))
 	if errors.Is(err, keystore.ErrNotFound) {
-		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "no key has this token"), nil
+		return e.refuse(code.InvalidKey, "no key has this token"), nil
 	}
 	if err != nil {
 		return e, err
 	}
-	t, err := a.store.Tenant(ctx, k.Tenant.String())
-	if err != nil {
-		return e, err
-	}
-	plans, err := a.planLimits(ctx)
+	t, err := a.ownerOf(ctx, k)
 	if err != nil {
 		return e, err
 	}
@@ -117,56 +115,68 @@ func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 	if err != nil {
 		return e, err
 	}
-	v := viewKey(k, t.Name, ban.Until, a.now())
+	v := viewKey(k, t, ban.Until, a.now())
 	e = explanation{
 		KeyID: v.ID, TenantID: v.TenantID, Tenant: t.Name, Plan: t.Plan, Environment: v.Environment, Scopes: v.Scopes,
 		Allow: v.Allow,
 	}
-	if refused, ok := e.byRecord(k, t, plan.Effective(plans[t.Plan], t.Override), a.now()); ok {
-		return refused, nil
+	why := decide(k, t, ban.Until, a.now())
+	if why != access.Allowed && why != access.Banned {
+		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
 	}
 	f, err := a.figures(ctx, t.ID, v.Environment)
-	if err != nil && ban.Until == 0 {
+	if err != nil && why == access.Allowed {
 		return e, err
 	}
 	if err == nil {
 		e = e.byFigures(f)
 	}
-	if ban.Until != 0 && e.Status != http.StatusUnauthorized {
-		e = e.refuse(http.StatusTooManyRequests, "key_banned", fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
-		e.Until = instantUp(max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt))
+	if why == access.Banned {
+		e = e.byBan(ban, k, t, f)
 	}
 	return e, nil
 }
 
-func (e explanation) refuse(status int, code, reason string) explanation {
-	e.Passes, e.Status, e.Code, e.Reason = false, status, code, reason
+func (e explanation) refuse(c code.Code, reason string) explanation {
+	e.Passes, e.Status, e.Code, e.Reason = false, c.Status, c.Name, reason
 	return e
 }
 
-// byRecord refuses what the records of key and tenant refuse.
-func (e explanation) byRecord(k keystore.Key, t keystore.Tenant, limits plan.Limits, now int64) (explanation, bool) {
-	switch {
-	case k.RevokedAt != 0:
-		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "revoked at "+instant(k.RevokedAt)), true
-	case k.GraceEndsAt != 0 && k.GraceEndsAt <= now:
-		return e.refuse(http.StatusUnauthorized, "invalid_api_key",
-			fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, instant(k.GraceEndsAt))), true
-	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
-		return e.refuse(http.StatusUnauthorized, "invalid_api_key", "expired at "+instant(k.ExpiresAt)), true
-	case t.Suspended:
-		return e.refuse(http.StatusForbidden, "tenant_suspended", "the tenant is suspended"), true
-	case !limits.IsSet():
-		return e.refuse(http.StatusForbidden, "quota_not_set",
-			"neither plan "+t.Plan+" nor the tenant sets both limits"), true
+// refusedBecause says why, where the records of key and tenant are enough to know it.
+func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
+	switch why {
+	case access.Revoked:
+		return "revoked at " + instant(k.RevokedAt)
+	case access.Expired:
+		return "expired at " + instant(k.ExpiresAt)
+	case access.Replaced:
+		return fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, instant(k.GraceEndsAt))
+	case access.TenantSuspended:
+		return "the tenant is suspended"
+	case access.QuotaNotSet:
+		return "neither plan " + t.Plan + " nor the tenant sets both limits"
 	}
-	return e, false
+	panic("bug: no words for the reason " + why.String())
 }
 
-// byFigures says what the quota does with one more call; if both policies refuse it, the one that frees later counts.
+// byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
+func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, f figures) explanation {
+	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
+	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
+	if why := decide(k, t, 0, until); why != access.Allowed {
+		e.Until = ""
+		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
+			instantUp(ban.Until), refusedBecause(why, k, t))
+		return e
+	}
+	e.Until = instantUp(until)
+	return e
+}
+
+// byFigures says what the quota does with one more call. If both policies refuse it, the one that frees later counts.
 func (e explanation) byFigures(f figures) explanation {
 	if f.Environment != e.Environment {
-		return e.refuse(http.StatusUnauthorized, "invalid_api_key",
+		return e.refuse(code.InvalidKey,
 			fmt.Sprintf("this is a %s key, and every gateway that answers accepts %s keys only", e.Environment, f.Environment))
 	}
 	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
@@ -174,10 +184,10 @@ func (e explanation) byFigures(f figures) explanation {
 	case retryAt == 0:
 		e.Passes = true
 	case retryAt == f.Day.RetryAt:
-		e = e.refuse(http.StatusTooManyRequests, "day_quota_exceeded", exhausted(f.Day, "of this UTC day"))
+		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
 		e.Until = instantUp(retryAt)
 	default:
-		e = e.refuse(http.StatusTooManyRequests, "minute_quota_exceeded", exhausted(f.Minute, "of the last 60 seconds"))
+		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
 		e.Until = instantUp(retryAt)
 	}
 	return e

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -42,15 +43,15 @@ type keyView struct {
 	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
 }
 
-// viewKey shows a key that is banned until an instant; 0 is not banned.
-func viewKey(k keystore.Key, tenant string, bannedUntil, now int64) keyView {
+// viewKey shows a key that is banned until the given time; 0: it is not banned.
+func viewKey(k keystore.Key, t owner, bannedUntil, now int64) keyView {
 	allow := make([]string, 0, len(k.Allow))
 	for _, block := range k.Allow {
 		allow = append(allow, block.String())
 	}
 	v := keyView{
-		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: tenant, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, bannedUntil, now),
+		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
 		CreatedAt: instant(k.CreatedAt), ExpiresAt: instant(k.ExpiresAt), RevokedAt: instant(k.RevokedAt),
 		GraceEndsAt: instant(k.GraceEndsAt), BannedUntil: instant(bannedUntil), LastUsedAt: instant(k.LastUsedAt),
 	}
@@ -60,18 +61,32 @@ func viewKey(k keystore.Key, tenant string, bannedUntil, now int64) keyView {
 	return v
 }
 
-// keyStatus says in a word or two what becomes of a call with the key. What ended it for good comes first.
-func keyStatus(k keystore.Key, bannedUntil, now int64) string {
-	switch {
-	case k.RevokedAt != 0:
+// decide says whether the key may call now at a gateway of its environment, and if not, why. keyadmin does not know the
+// client's address, so the allow-list is left out.
+func decide(k keystore.Key, t owner, bannedUntil, now int64) access.Reason {
+	key := k.Access(bannedUntil)
+	key.Allow = nil
+	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.limits},
+		access.Call{Environment: k.Environment, Now: now})
+}
+
+// keyStatus says in a few words what happens to a call with the key.
+func keyStatus(k keystore.Key, t owner, bannedUntil, now int64) string {
+	switch decide(k, t, bannedUntil, now) {
+	case access.Revoked:
 		return "revoked"
-	case k.GraceEndsAt != 0 && k.GraceEndsAt <= now:
-		return "rotated"
-	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
+	case access.Expired:
 		return "expired"
-	case bannedUntil != 0:
+	case access.Replaced:
+		return "rotated"
+	case access.Banned:
 		return "banned until " + instant(bannedUntil)
-	case k.GraceEndsAt != 0:
+	case access.TenantSuspended:
+		return "tenant suspended"
+	case access.QuotaNotSet:
+		return "no quota"
+	}
+	if k.GraceEndsAt != 0 {
 		return "rotating until " + instant(k.GraceEndsAt)
 	}
 	return "active"
@@ -160,17 +175,17 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	spec.Tenant = t.ID
+	tenant := viewTenant(t, plans)
 	key, token, change, err := a.store.CreateKey(ctx, spec)
 	if err != nil {
 		return err
 	}
-	view := viewKey(key, t.Name, 0, a.now())
+	view := viewKey(key, owner{t, tenant.Limits}, 0, a.now())
 	view.Token = token
 	a.note("Created %s key %s of tenant %s.", key.Environment, describe(key), t.Name)
 	if err := a.printToken(view); err != nil {
 		return err
 	}
-	tenant := viewTenant(t, plans)
 	if tenant.Limits.IsSet() {
 		a.note("Limits belong to the tenant: all its keys share %s requests a minute and %s a day; a second key buys no "+
 			"second allowance.", count(tenant.Limits.Minute), count(tenant.Limits.Day))
@@ -215,21 +230,27 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var only *id.Tenant
-	names := map[id.Tenant]string{}
+	var tenants []keystore.Tenant
 	if c.Tenant != "" {
 		t, err := a.tenant(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}
-		only, names[t.ID] = &t.ID, t.Name
+		only, tenants = &t.ID, []keystore.Tenant{t}
 	} else {
-		tenants, err := a.store.Tenants(ctx)
+		all, err := a.store.Tenants(ctx)
 		if err != nil {
 			return err
 		}
-		for _, t := range tenants {
-			names[t.ID] = t.Name
-		}
+		tenants = all
+	}
+	owners, err := a.owners(ctx, tenants...)
+	if err != nil {
+		return err
+	}
+	byID := make(map[id.Tenant]owner, len(owners))
+	for _, t := range owners {
+		byID[t.ID] = t
 	}
 	keys, err := a.store.Keys(ctx, only)
 	if err != nil {
@@ -242,7 +263,7 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	views := make([]keyView, 0, len(keys))
 	t := table{head: []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "STATUS", "EXPIRES", "LAST USED"}}
 	for _, k := range keys {
-		v := viewKey(k, names[k.Tenant], bans[k.ID].Until, a.now())
+		v := viewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), v.Status,
@@ -254,7 +275,7 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 
 // showKey prints one key.
 func (a *app) showKey(ctx context.Context, k keystore.Key) error {
-	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	t, err := a.ownerOf(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -262,7 +283,7 @@ func (a *app) showKey(ctx context.Context, k keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	v := viewKey(k, t.Name, ban.Until, a.now())
+	v := viewKey(k, t, ban.Until, a.now())
 	return a.print(v, keySheet(v))
 }
 
@@ -317,7 +338,7 @@ func (c *keyRevoke) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if a.asJSON() {
-		if err := a.print(viewKey(revoked, t.Name, 0, a.now()), table{}); err != nil {
+		if err := a.print(viewKey(revoked, t, 0, a.now()), table{}); err != nil {
 			return err
 		}
 	}
@@ -372,7 +393,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	}
 	// Nothing that can fail may come between the new token and its printing.
 	view := rotationView{
-		keyView: viewKey(fresh, t.Name, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
+		keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
 		Repeated: token == "",
 	}
 	view.Token = token

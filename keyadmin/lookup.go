@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 )
@@ -66,6 +67,38 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (keyadmin tenant list shows all)", idOrName, didYouMean(idOrName, known))
 }
 
+// owner is a tenant with its effective limits: what is needed beside a key to say whether it may call.
+type owner struct {
+	keystore.Tenant
+	limits plan.Limits
+}
+
+// owners adds their limits to tenants.
+func (a *app) owners(ctx context.Context, tenants ...keystore.Tenant) ([]owner, error) {
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := make([]owner, len(tenants))
+	for i, t := range tenants {
+		owners[i] = owner{t, plan.Effective(plans[t.Plan], t.Override)}
+	}
+	return owners, nil
+}
+
+// ownerOf finds the tenant of a key.
+func (a *app) ownerOf(ctx context.Context, k keystore.Key) (owner, error) {
+	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	if err != nil {
+		return owner{}, err
+	}
+	owners, err := a.owners(ctx, t)
+	if err != nil {
+		return owner{}, err
+	}
+	return owners[0], nil
+}
+
 // openTenant opens the database and finds a tenant by its ID or name.
 func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, error) {
 	if err := a.open(ctx); err != nil {
@@ -75,19 +108,19 @@ func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, err
 }
 
 // openKey reads a key's ID, opens the database, and finds the key and its tenant.
-func (a *app) openKey(ctx context.Context, text string) (keystore.Tenant, keystore.Key, error) {
+func (a *app) openKey(ctx context.Context, text string) (owner, keystore.Key, error) {
 	key := a.in.key(text)
 	if err := a.open(ctx); err != nil {
-		return keystore.Tenant{}, keystore.Key{}, err
+		return owner{}, keystore.Key{}, err
 	}
 	k, err := a.store.Key(ctx, key)
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = fmt.Errorf("there is no key %s (keyadmin key list shows all)", key)
 	}
 	if err != nil {
-		return keystore.Tenant{}, k, err
+		return owner{}, k, err
 	}
-	t, err := a.store.Tenant(ctx, k.Tenant.String())
+	t, err := a.ownerOf(ctx, k)
 	return t, k, err
 }
 

@@ -4,11 +4,25 @@ import (
 	"bytes"
 	"net/netip"
 
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 )
 
-// authenticate finds out whose token it is, and whether that key and tenant may call now, from this address. All that it
-// asks is in memory.
+// refusals are what the client is told for each reason of package access.
+var refusals = [...]refusal{
+	access.Allowed:           {},
+	access.OtherEnvironment:  {reason: invalidKey, message: "the API key is of another environment"},
+	access.Revoked:           {reason: invalidKey, message: "the API key has been revoked"},
+	access.Expired:           {reason: invalidKey, message: "the API key has expired"},
+	access.Replaced:          {reason: invalidKey, message: "the API key has been replaced by another one"},
+	access.Banned:            {reason: keyBanned},
+	access.AddressNotAllowed: {reason: addressNotAllowed},
+	access.TenantSuspended:   {reason: tenantSuspended},
+	access.QuotaNotSet:       {reason: quotaNotSet},
+}
+
+// authenticate finds the token's key and tenant, and asks package access whether the key may call now. Everything that it
+// needs is in memory, except for an unknown token: that one is counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	if x.env != e.cfg.Environment {
 		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
@@ -21,30 +35,20 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	if !found {
 		return e.failed(x)
 	}
-	switch {
-	case entry.Environment != e.cfg.Environment:
-		return refusal{reason: invalidKey, message: "the API key is of another environment"}
-	case entry.RevokedAt != 0: // whatever its date, which an operator's clock wrote: revoked is never later
-		return refusal{reason: invalidKey, message: "the API key has been revoked"}
-	case entry.ExpiresAt != 0 && entry.ExpiresAt <= x.now:
-		return refusal{reason: invalidKey, message: "the API key has expired"}
-	case entry.GraceEndsAt != 0 && entry.GraceEndsAt <= x.now:
-		return refusal{reason: invalidKey, message: "the API key has been replaced by another one"}
+	key := access.Key{
+		Environment: entry.Environment, RevokedAt: entry.RevokedAt, ExpiresAt: entry.ExpiresAt, GraceEndsAt: entry.GraceEndsAt,
+		BannedUntil: entry.BannedUntil, Allow: entry.Allow,
 	}
-	x.entry, x.hasKey = entry, true
-	switch {
-	case entry.BannedUntil > x.now:
+	why := access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
+		access.Call{Environment: e.cfg.Environment, Client: x.client, Now: x.now})
+	if !why.IsOfKey() {
+		x.entry, x.hasKey = entry, true
+	}
+	if why == access.Banned {
 		x.bannedUntil = entry.BannedUntil
 		e.strikes.banned(entry.Key, x.now, entry.BannedUntil)
-		return refusal{reason: keyBanned}
-	case !isAllowed(entry.Allow, x.client):
-		return refusal{reason: addressNotAllowed}
-	case entry.Suspended:
-		return refusal{reason: tenantSuspended}
-	case !entry.Limits.IsSet():
-		return refusal{reason: quotaNotSet}
 	}
-	return refusal{}
+	return refusals[why]
 }
 
 // failed counts a token that nobody knows against its address: tokens are tried by guessing, and nothing else is.
@@ -55,15 +59,6 @@ func (e *Edge) failed(x *exchange) refusal {
 		return refusal{reason: tooManyFailedAttempts}
 	}
 	return refusal{reason: invalidKey}
-}
-
-func isAllowed(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return len(prefixes) == 0
 }
 
 // clientAddress is the peer's address, or, if the peer is a trusted proxy, the last one in X-Forwarded-For that is not: what
@@ -90,5 +85,5 @@ func (e *Edge) clientAddress(x *exchange) netip.Addr {
 }
 
 func (e *Edge) isTrusted(addr netip.Addr) bool {
-	return len(e.cfg.TrustedProxies) > 0 && isAllowed(e.cfg.TrustedProxies, addr)
+	return len(e.cfg.TrustedProxies) > 0 && access.Contains(e.cfg.TrustedProxies, addr)
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"petgate/shared/api"
+	"petgate/shared/api/code"
 )
 
 // reason is why a request is refused; the zero reason is none.
@@ -64,7 +65,8 @@ func (r reason) row() *row { return &table[r] }
 // outcome is one word for how an exchange ended: a refusal's code, or "ok" for one whose answer is the upstream's.
 func (r reason) outcome() string { return table[r].code }
 
-// table is the only place that knows what a reason looks like from outside. docs/refusals.md is printed from it.
+// table says what a reason looks like from outside. Codes that keyadmin explains too come from package code. A test prints
+// docs/refusals.md from it.
 var table = [reasons]row{
 	none: {code: "ok"},
 
@@ -102,12 +104,12 @@ var table = [reasons]row{
 		message: "send your API key as Authorization: Bearer <API_KEY>",
 	},
 	malformedKey: {
-		stage: "identify", status: 401, code: "malformed_api_key",
+		stage: "identify", status: code.MalformedKey.Status, code: code.MalformedKey.Name,
 		message: "the API key is malformed",
 	},
 
 	invalidKey: {
-		stage: "authenticate", status: 401, code: "invalid_api_key",
+		stage: "authenticate", status: code.InvalidKey.Status, code: code.InvalidKey.Name,
 		message: "the API key is unknown",
 	},
 	tooManyFailedAttempts: {
@@ -115,19 +117,19 @@ var table = [reasons]row{
 		message: "too many requests with unknown API keys came from your address: wait for Retry-After",
 	},
 	addressNotAllowed: {
-		stage: "authenticate", status: 403, code: "address_not_allowed",
+		stage: "authenticate", status: code.AddressNotAllowed.Status, code: code.AddressNotAllowed.Name,
 		message: "the API key may not be used from your address",
 	},
 	tenantSuspended: {
-		stage: "authenticate", status: 403, code: "tenant_suspended",
+		stage: "authenticate", status: code.TenantSuspended.Status, code: code.TenantSuspended.Name,
 		message: "the account that the API key belongs to is suspended",
 	},
 	quotaNotSet: {
-		stage: "authenticate", status: 403, code: "quota_not_set",
+		stage: "authenticate", status: code.QuotaNotSet.Status, code: code.QuotaNotSet.Name,
 		message: "no limits have been agreed for your account yet: ask your contact to set them",
 	},
 	keyBanned: {
-		stage: "authenticate", status: 429, code: "key_banned",
+		stage: "authenticate", status: code.KeyBanned.Status, code: code.KeyBanned.Name,
 		message: "the API key is banned for a while, as it kept calling against its refusals: wait for Retry-After",
 	},
 	directoryUnavailable: {
@@ -136,11 +138,11 @@ var table = [reasons]row{
 	},
 
 	minuteQuotaExceeded: {
-		stage: "meter", status: 429, code: "minute_quota_exceeded",
+		stage: "meter", status: code.MinuteQuotaExceeded.Status, code: code.MinuteQuotaExceeded.Name,
 		message: "the requests of this minute are used up: wait for Retry-After",
 	},
 	dayQuotaExceeded: {
-		stage: "meter", status: 429, code: "day_quota_exceeded",
+		stage: "meter", status: code.DayQuotaExceeded.Status, code: code.DayQuotaExceeded.Name,
 		message: "the requests of this day are used up: wait for Retry-After",
 	},
 	limitsUnavailable: {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 )
@@ -170,11 +171,11 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 		if err != nil {
 			return err
 		}
-		if !old.ReplacedBy.IsZero() && old.RevokedAt == 0 && t.at < old.GraceEndsAt {
-			fresh, err = findKey(t.ctx, t, old.ReplacedBy)
+		if err := rotatable(old, t.at, graceEndsAt); err != nil {
 			return err
 		}
-		if err := rotatable(old, t.at, graceEndsAt); err != nil {
+		if !old.ReplacedBy.IsZero() { // it is in its grace
+			fresh, err = findKey(t.ctx, t, old.ReplacedBy)
 			return err
 		}
 		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow}
@@ -197,15 +198,22 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 	return fresh, token, c, nil
 }
 
+// rotatable refuses to rotate a key that is not valid any more. Bans and the tenant do not matter here, so they are left out.
 func rotatable(k Key, now, graceEndsAt int64) error {
-	switch {
-	case !k.ReplacedBy.IsZero():
-		return conflict("%s was replaced by %s and has ended; rotate that one", k.ID, k.ReplacedBy)
-	case k.RevokedAt != 0:
-		return conflict("%s was revoked at %s; `keyadmin key create` makes another", k.ID, instant(k.RevokedAt))
-	case k.ExpiresAt != 0 && k.ExpiresAt <= now:
-		return conflict("%s expired at %s; `keyadmin key create` makes another", k.ID, instant(k.ExpiresAt))
-	case graceEndsAt <= 0:
+	cure := "`keyadmin key create` makes another"
+	if !k.ReplacedBy.IsZero() {
+		cure = fmt.Sprintf("%s replaced it: rotate that one", k.ReplacedBy)
+	}
+	call := access.Call{Environment: k.Environment, Now: now}
+	switch access.Decide(k.Access(0), access.Tenant{}, call) {
+	case access.Revoked:
+		return conflict("%s was revoked at %s; %s", k.ID, instant(k.RevokedAt), cure)
+	case access.Expired:
+		return conflict("%s expired at %s; %s", k.ID, instant(k.ExpiresAt), cure)
+	case access.Replaced:
+		return conflict("%s ended at %s; %s", k.ID, instant(k.GraceEndsAt), cure)
+	}
+	if graceEndsAt <= 0 {
 		return invalid("a grace needs an end")
 	}
 	return nil

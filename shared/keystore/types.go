@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
@@ -45,6 +46,14 @@ type Key struct {
 	GraceEndsAt int64  // rotated: from then on refused
 	ReplacedBy  id.Key // rotated: the key that took its place
 	LastUsedAt  int64  // up to a minute late
+}
+
+// Access returns what decides about a call with the key, while it is banned until the given time (0: it is not banned).
+func (k Key) Access(bannedUntil int64) access.Key {
+	return access.Key{
+		Environment: k.Environment, RevokedAt: k.RevokedAt, ExpiresAt: k.ExpiresAt, GraceEndsAt: k.GraceEndsAt,
+		BannedUntil: bannedUntil, Allow: k.Allow,
+	}
 }
 
 // MarshalJSON writes scopes and environment by their names and leaves out what is not set.

@@ -1,0 +1,95 @@
+// Package access decides whether a key may call now, and if not, why.
+//
+// It is the only place that knows the order of the checks. The gateway refuses by it. keyadmin explains, shows and rotates
+// keys by it. Decide is pure: the time is an argument.
+package access
+
+import (
+	"net/netip"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/plan"
+)
+
+// Reason says why a key may not call. The zero Reason is Allowed.
+type Reason uint8
+
+// The reasons, in the order in which Decide checks them.
+const (
+	Allowed Reason = iota
+	OtherEnvironment
+	Revoked
+	Expired
+	Replaced
+	Banned
+	AddressNotAllowed
+	TenantSuspended
+	QuotaNotSet
+	reasons // the number of reasons
+)
+
+var names = [reasons]string{
+	"allowed", "other environment", "revoked", "expired", "replaced", "banned", "address not allowed", "tenant suspended",
+	"quota not set",
+}
+
+func (r Reason) String() string { return names[r] }
+
+// IsOfKey reports whether the key itself is not valid. Then it does not matter what its tenant may do.
+func (r Reason) IsOfKey() bool { return r >= OtherEnvironment && r <= Replaced }
+
+// Key is what Decide needs to know of a key. Times are Unix milliseconds; 0 is never.
+type Key struct {
+	Environment apikey.Environment
+	RevokedAt   int64
+	ExpiresAt   int64
+	GraceEndsAt int64 // set by a rotation; from this time on the new key has replaced this one
+	BannedUntil int64
+	Allow       []netip.Prefix // empty: every address is allowed
+}
+
+// Tenant is what Decide needs to know of a key's tenant.
+type Tenant struct {
+	Suspended bool
+	Limits    plan.Limits // effective
+}
+
+// Call is one call with a key.
+type Call struct {
+	Environment apikey.Environment // of the gateway
+	Client      netip.Addr
+	Now         int64 // Unix milliseconds
+}
+
+// Decide returns Allowed, or the first reason to refuse the call.
+func Decide(k Key, t Tenant, c Call) Reason {
+	switch {
+	case k.Environment != c.Environment:
+		return OtherEnvironment
+	case k.RevokedAt != 0: // The time is not compared: it comes from another clock, and a revocation is never in the future.
+		return Revoked
+	case k.ExpiresAt != 0 && k.ExpiresAt <= c.Now:
+		return Expired
+	case k.GraceEndsAt != 0 && k.GraceEndsAt <= c.Now:
+		return Replaced
+	case k.BannedUntil > c.Now:
+		return Banned
+	case !Contains(k.Allow, c.Client):
+		return AddressNotAllowed
+	case t.Suspended:
+		return TenantSuspended
+	case !t.Limits.IsSet():
+		return QuotaNotSet
+	}
+	return Allowed
+}
+
+// Contains reports whether a prefix contains addr. An empty list contains every address.
+func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return len(prefixes) == 0
+}

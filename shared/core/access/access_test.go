@@ -1,0 +1,107 @@
+package access_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"petgate/shared/core/access"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/plan"
+)
+
+const now = 1_800_000_000_000
+
+// states are the states that refuse a call, in the order in which they are checked.
+var states = []struct {
+	reason access.Reason
+	enter  func(*access.Key, *access.Tenant)
+}{
+	{access.OtherEnvironment, func(k *access.Key, _ *access.Tenant) { k.Environment = apikey.Test }},
+	{access.Revoked, func(k *access.Key, _ *access.Tenant) { k.RevokedAt = now }},
+	{access.Expired, func(k *access.Key, _ *access.Tenant) { k.ExpiresAt = now }},
+	{access.Replaced, func(k *access.Key, _ *access.Tenant) { k.GraceEndsAt = now }},
+	{access.Banned, func(k *access.Key, _ *access.Tenant) { k.BannedUntil = now + 1 }},
+	{access.AddressNotAllowed, func(k *access.Key, _ *access.Tenant) {
+		k.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}},
+	{access.TenantSuspended, func(_ *access.Key, t *access.Tenant) { t.Suspended = true }},
+	{access.QuotaNotSet, func(_ *access.Key, t *access.Tenant) { t.Limits.Day = 0 }},
+}
+
+// sound is a key that may call, its tenant, and a call with it.
+func sound() (access.Key, access.Tenant, access.Call) {
+	return access.Key{Environment: apikey.Live}, access.Tenant{Limits: plan.Limits{Minute: 60, Day: 1000}},
+		access.Call{Environment: apikey.Live, Client: netip.MustParseAddr("192.0.2.7"), Now: now}
+}
+
+func TestDecideEveryPairOfStates(t *testing.T) {
+	if k, tenant, call := sound(); access.Decide(k, tenant, call) != access.Allowed {
+		t.Error("a sound key is refused")
+	}
+	for i, first := range states {
+		for _, second := range states[i:] {
+			k, tenant, call := sound()
+			first.enter(&k, &tenant)
+			second.enter(&k, &tenant)
+			if got := access.Decide(k, tenant, call); got != first.reason {
+				t.Errorf("%s and %s: refused as %s", first.reason, second.reason, got)
+			}
+		}
+	}
+}
+
+// A state that begins or ends at an instant is judged to the millisecond.
+func TestDecideAtTheInstant(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		key    access.Key
+		before access.Reason // one millisecond before now
+		at     access.Reason
+	}{
+		{"expiry", access.Key{ExpiresAt: now}, access.Allowed, access.Expired},
+		{"end of grace", access.Key{GraceEndsAt: now}, access.Allowed, access.Replaced},
+		{"end of a ban", access.Key{BannedUntil: now}, access.Banned, access.Allowed},
+		{"a revocation that another clock dates later", access.Key{RevokedAt: now + 5000}, access.Revoked, access.Revoked},
+	} {
+		_, tenant, call := sound()
+		test.key.Environment = call.Environment
+		call.Now = now - 1
+		before := access.Decide(test.key, tenant, call)
+		call.Now = now
+		if at := access.Decide(test.key, tenant, call); before != test.before || at != test.at {
+			t.Errorf("%s: %s, then %s; want %s, then %s", test.name, before, at, test.before, test.at)
+		}
+	}
+}
+
+func TestReasonIsOfKey(t *testing.T) {
+	ofKey := map[access.Reason]bool{
+		access.OtherEnvironment: true, access.Revoked: true, access.Expired: true, access.Replaced: true,
+	}
+	for r := access.Allowed; r <= access.QuotaNotSet; r++ {
+		if r.IsOfKey() != ofKey[r] {
+			t.Errorf("%s: of the key: %t", r, r.IsOfKey())
+		}
+	}
+}
+
+func TestContains(t *testing.T) {
+	list := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	for _, test := range []struct {
+		prefixes []netip.Prefix
+		addr     netip.Addr
+		want     bool
+	}{
+		{nil, netip.MustParseAddr("198.51.100.1"), true},
+		{nil, netip.Addr{}, true},
+		{list, netip.Addr{}, false}, // a client whose address is not known
+		{list, netip.MustParseAddr("192.0.2.255"), true},
+		{list, netip.MustParseAddr("2001:db8:1::7"), true},
+		{list, netip.MustParseAddr("192.0.3.0"), false},
+	} {
+		if got := access.Contains(test.prefixes, test.addr); got != test.want {
+			t.Errorf("%s: %t", fmt.Sprint(test.prefixes, test.addr), got)
+		}
+	}
+}
