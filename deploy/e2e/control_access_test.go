@@ -161,7 +161,7 @@ func TestEveryPairOfKeyStates(t *testing.T) {
 			Code  string
 			Allow []string
 		}
-		result := f.Ask(p.token, "usage", "explain", "-o", "json")
+		result := f.KeyadminWith(p.token, "usage", "explain", "-o", "json")
 		if err := json.Unmarshal([]byte(result.Stdout), &explained); err != nil {
 			t.Errorf("%s: usage explain: %v: %s", names, err, result.Stderr)
 		}
