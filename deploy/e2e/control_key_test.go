@@ -37,7 +37,7 @@ func TestRotation(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),
 		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=0"},
 	})
 	one, two := f.Gateways[0], f.Gateways[1]
@@ -46,7 +46,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("a new key was last used at %v", at)
 	}
 	for range 5 {
-		if expires := want(t, one, old.Token, 200, "").header("X-Key-Expires"); expires != "" {
+		if expires := one.Want(t, old.Token, 200, "").Header.Get("X-Key-Expires"); expires != "" {
 			t.Errorf("X-Key-Expires: %s of a key that was not rotated", expires)
 		}
 	}
@@ -64,19 +64,19 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the old key is replaced by %s, with a grace of %v", shown.ReplacedBy, left)
 	}
 	for range 5 {
-		if expires := want(t, two, fresh.Token, 200, "").header("X-Key-Expires"); expires != "" {
+		if expires := two.Want(t, fresh.Token, 200, "").Header.Get("X-Key-Expires"); expires != "" {
 			t.Errorf("X-Key-Expires: %s of the new key", expires)
 		}
 	}
-	refused := want(t, one, old.Token, 429, "minute_quota_exceeded") // used up by both together
-	want(t, two, fresh.Token, 429, "minute_quota_exceeded")
+	refused := one.Want(t, old.Token, 429, "minute_quota_exceeded") // used up by both together
+	two.Want(t, fresh.Token, 429, "minute_quota_exceeded")
 	// The header has whole seconds, and is not later than the end.
-	expires, err := http.ParseTime(refused.header("X-Key-Expires"))
+	expires, err := http.ParseTime(refused.Header.Get("X-Key-Expires"))
 	if late := expires.Sub(shown.GraceEndsAt); err != nil || late > 0 || late < -time.Second {
-		t.Errorf("X-Key-Expires: %s, %v after the grace's end: %v", refused.header("X-Key-Expires"), late, err)
+		t.Errorf("X-Key-Expires: %s, %v after the grace's end: %v", refused.Header.Get("X-Key-Expires"), late, err)
 	}
 	for _, id := range []string{old.ID, fresh.ID} {
-		testkit.Eventually(t, answerWithin, "it is known when each key was last used", func() bool {
+		testkit.Eventually(t, fleet.ReplyWithin, "it is known when each key was last used", func() bool {
 			at := show[keyShown](t, f, "key", "show", id).LastUsedAt
 			return time.Since(at) < time.Minute
 		})
@@ -85,18 +85,18 @@ func TestRotation(t *testing.T) {
 	f.MustKeyadmin("tenant", "set-quota", "acme", "--minute", "1000")
 	short := show[keyShown](t, f, "key", "rotate", fresh.ID, "--grace", "2s", "--yes")
 	ends := show[keyShown](t, f, "key", "show", fresh.ID).GraceEndsAt
-	var last answer
-	testkit.Eventually(t, answerWithin, "the grace ends", func() bool {
-		last = ask(t, one, fresh.Token)
-		if last.status == 401 && time.Now().Before(ends) {
+	var last fleet.Reply
+	testkit.Eventually(t, fleet.ReplyWithin, "the grace ends", func() bool {
+		last = one.MustAsk(t, fresh.Token)
+		if last.Status == 401 && time.Now().Before(ends) {
 			t.Errorf("refused %v before the grace's end", time.Until(ends))
 		}
-		return last.status == 401
+		return last.Status == 401
 	})
-	if late := time.Since(ends); late > answerWithin || !strings.Contains(last.body, "has been replaced by another one") {
-		t.Errorf("refused %v after the grace's end: %s", late, last.body)
+	if late := time.Since(ends); late > 20*time.Second || !strings.Contains(last.Body, "has been replaced by another one") {
+		t.Errorf("refused %v after the grace's end: %s", late, last.Body)
 	}
-	want(t, two, short.Token, 200, "")
+	two.Want(t, short.Token, 200, "")
 	t.Logf("figure: a key and its successor on two gateways: 10 requests of a quota of 10, then both refused")
 }
 
@@ -124,7 +124,7 @@ func TestUsageAddsUp(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),
 		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=0"},
 	})
 	one, two := f.Gateways[0], f.Gateways[1]
@@ -133,12 +133,12 @@ func TestUsageAddsUp(t *testing.T) {
 	made, requests := map[usageLine]int{}, 0
 	make := func(g *fleet.Program, n int, key fleet.Key, methodAndTarget, outcome string, lines ...string) {
 		t.Helper()
-		c := newClient(g)
-		defer c.close()
+		c := g.Client()
+		defer c.Close()
 		for range n {
-			a, err := c.do(methodAndTarget, key.Token, lines...)
-			if err != nil || a.code() != strings.TrimPrefix(outcome, "ok") {
-				t.Fatalf("%s: %d %q: %v", methodAndTarget, a.status, a.code(), err)
+			a, err := c.Do(fleet.Request(methodAndTarget, key.Token, "", lines...))
+			if err != nil || a.Code() != strings.TrimPrefix(outcome, "ok") {
+				t.Fatalf("%s: %d %q: %v", methodAndTarget, a.Status, a.Code(), err)
 			}
 		}
 		made[usageLine{key.ID, outcome}] += n
@@ -150,7 +150,7 @@ func TestUsageAddsUp(t *testing.T) {
 	make(two, 4, reader, "GET /v1/pets", "ok")
 	make(one, 3, reader, "POST /v1/pets", "insufficient_scope", "Content-Length: 0")
 	make(two, 2, key, "GET /v1/nothing", "no_such_route")
-	testkit.Eventually(t, answerWithin, "what was asked is flushed", isShown)
+	testkit.Eventually(t, fleet.ReplyWithin, "what was asked is flushed", isShown)
 
 	make(two, 44, key, "GET /v1/pets", "ok")
 	make(two, 5, key, "GET /v1/pets", "minute_quota_exceeded")
@@ -161,7 +161,7 @@ func TestUsageAddsUp(t *testing.T) {
 
 	f.MustKeyadmin("tenant", "set-quota", "acme", "--minute", "1000")
 	make(one, 10, key, "GET /v1/pets", "ok")
-	testkit.Eventually(t, answerWithin, "what was asked is flushed", isShown)
+	testkit.Eventually(t, fleet.ReplyWithin, "what was asked is flushed", isShown)
 	before := usage(t, f, "acme")[usageLine{key.ID, "ok"}]
 	make(one, 20, key, "GET /v1/pets", "ok")
 	one.Kill()
@@ -173,7 +173,7 @@ func TestUsageAddsUp(t *testing.T) {
 	made[usageLine{key.ID, "ok"}] -= lost
 	one.Start(t)
 	make(one, 6, key, "GET /v1/pets", "ok")
-	testkit.Eventually(t, answerWithin, "nothing is lost or counted twice after a restart", isShown)
+	testkit.Eventually(t, fleet.ReplyWithin, "nothing is lost or counted twice after a restart", isShown)
 	t.Logf("figure: %d requests made on two gateways, all shown after flushes and SIGTERM; of 20 made just before SIGKILL %d were lost",
 		inOrder, lost)
 }
@@ -183,57 +183,57 @@ func TestWhoMayCall(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
 	})
 	live := f.Gateways[0]
 	staging, behindProxy := f.AddGateway("GATEWAY_ENVIRONMENT=test"), f.AddGateway("GATEWAY_TRUSTED_PROXIES=127.0.0.0/8")
-	key := f.NewTenant("acme", unlimited...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	testKey := f.NewKey("acme", "--test")
-	says := func(a answer, message string) {
+	says := func(a fleet.Reply, message string) {
 		t.Helper()
-		if !strings.Contains(a.body, message) {
-			t.Errorf("%s does not say %q", a.body, message)
+		if !strings.Contains(a.Body, message) {
+			t.Errorf("%s does not say %q", a.Body, message)
 		}
 	}
 
-	want(t, live, key.Token, 200, "")
-	want(t, staging, testKey.Token, 200, "")
-	says(want(t, live, testKey.Token, 401, "invalid_api_key"), "the API key is a test key, and this gateway serves live keys")
-	says(want(t, staging, key.Token, 401, "invalid_api_key"), "the API key is a live key, and this gateway serves test keys")
+	live.Want(t, key.Token, 200, "")
+	staging.Want(t, testKey.Token, 200, "")
+	says(live.Want(t, testKey.Token, 401, "invalid_api_key"), "the API key is a test key, and this gateway serves live keys")
+	says(staging.Want(t, key.Token, 401, "invalid_api_key"), "the API key is a live key, and this gateway serves test keys")
 
 	office := f.NewKey("acme", "--allow", "192.0.2.0/24", "--allow", "2001:db8::/32")
 	here := f.NewKey("acme", "--allow", "127.0.0.0/8")
-	want(t, live, here.Token, 200, "")
-	want(t, live, office.Token, 403, "address_not_allowed")
-	want(t, live, office.Token, 403, "address_not_allowed", "X-Forwarded-For: 192.0.2.7") // believed of nobody
+	live.Want(t, here.Token, 200, "")
+	live.Want(t, office.Token, 403, "address_not_allowed")
+	live.Want(t, office.Token, 403, "address_not_allowed", "X-Forwarded-For: 192.0.2.7") // believed of nobody
 	for from, status := range map[string]int{
 		"192.0.2.7": 200, "192.0.3.7": 403, "2001:db8:1::7": 200, "2001:db9::7": 403, "198.51.100.1, 192.0.2.255": 200,
 		"192.0.2.7, 198.51.100.1": 403,
 	} {
 		code := map[int]string{403: "address_not_allowed"}[status]
-		want(t, behindProxy, office.Token, status, code, "X-Forwarded-For: "+from)
+		behindProxy.Want(t, office.Token, status, code, "X-Forwarded-For: "+from)
 	}
 
 	f.MustKeyadmin("tenant", "suspend", "acme", "--yes")
-	want(t, live, key.Token, 403, "tenant_suspended")
-	want(t, staging, testKey.Token, 403, "tenant_suspended")
+	live.Want(t, key.Token, 403, "tenant_suspended")
+	staging.Want(t, testKey.Token, 403, "tenant_suspended")
 	f.MustKeyadmin("tenant", "resume", "acme")
-	want(t, live, key.Token, 200, "")
-	want(t, staging, testKey.Token, 200, "")
+	live.Want(t, key.Token, 200, "")
+	staging.Want(t, testKey.Token, 200, "")
 
 	short := f.NewKey("acme", "--expires", "3s")
 	ends := show[keyShown](t, f, "key", "show", short.ID).ExpiresAt
-	var last answer
+	var last fleet.Reply
 	accepted := 0
-	testkit.Eventually(t, answerWithin, "the key expires", func() bool {
-		last = ask(t, live, short.Token)
+	testkit.Eventually(t, fleet.ReplyWithin, "the key expires", func() bool {
+		last = live.MustAsk(t, short.Token)
 		switch now := time.Now(); {
-		case last.status == 200:
+		case last.Status == 200:
 			accepted++
 		case now.Before(ends):
-			t.Errorf("answered %d %v before the key expires", last.status, ends.Sub(now))
+			t.Errorf("answered %d %v before the key expires", last.Status, ends.Sub(now))
 		}
-		return last.status == 401
+		return last.Status == 401
 	})
 	if says(last, "the API key has expired"); accepted == 0 {
 		t.Error("the key was never accepted")

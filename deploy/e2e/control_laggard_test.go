@@ -43,42 +43,42 @@ func TestRevocationWithALaggard(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fixedUpstream(t),
+		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fleet.FixedUpstream(t),
 		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
 	})
 	proxy, through := throughProxy(t, f.Database)
 	well, cut := f.Gateways[0], f.AddGateway(through)
-	stopped, partitioned, restarted := f.NewTenant("acme", unlimited...), f.NewKey("acme"), f.NewKey("acme")
+	stopped, partitioned, restarted := f.NewTenant("acme", fleet.Unlimited...), f.NewKey("acme"), f.NewKey("acme")
 
 	t.Run("stopped", func(t *testing.T) {
 		revocation := []string{"key", "revoke", stopped.ID, "--yes", "--wait", "500ms"}
-		want(t, cut, stopped.Token, 200, "")
+		cut.Want(t, stopped.Token, 200, "")
 		cut.Signal(syscall.SIGSTOP)
 		wantUnconfirmed(t, f, cut, revocation...)
-		want(t, well, stopped.Token, 401, "invalid_api_key")
+		well.Want(t, stopped.Token, 401, "invalid_api_key")
 		cut.Signal(syscall.SIGCONT)
 		f.MustKeyadmin("key", "revoke", stopped.ID, "--yes", "--wait", "20s")
-		want(t, cut, stopped.Token, 401, "invalid_api_key")
+		cut.Want(t, stopped.Token, 401, "invalid_api_key")
 	})
 	t.Run("partitioned", func(t *testing.T) {
 		proxy.BlackHole()
 		wantUnconfirmed(t, f, cut, "key", "revoke", partitioned.ID, "--yes", "--wait", "500ms")
-		want(t, well, partitioned.Token, 401, "invalid_api_key")
-		want(t, cut, partitioned.Token, 200, "") // it cannot know, and nobody was told that it does
+		well.Want(t, partitioned.Token, 401, "invalid_api_key")
+		cut.Want(t, partitioned.Token, 200, "") // it cannot know, and nobody was told that it does
 		proxy.Restore(t)
 		f.MustKeyadmin("key", "revoke", partitioned.ID, "--yes", "--wait", "30s")
-		want(t, cut, partitioned.Token, 401, "invalid_api_key")
+		cut.Want(t, partitioned.Token, 401, "invalid_api_key")
 	})
 	t.Run("restarted from its snapshot", func(t *testing.T) {
 		proxy.BlackHole()
 		cut.Kill()
 		cut.Start(t)
-		want(t, cut, partitioned.Token, 401, "invalid_api_key") // confirmed before it was killed
+		cut.Want(t, partitioned.Token, 401, "invalid_api_key") // confirmed before it was killed
 		wantUnconfirmed(t, f, cut, "key", "revoke", restarted.ID, "--yes", "--wait", "500ms")
-		want(t, cut, restarted.Token, 200, "")
+		cut.Want(t, restarted.Token, 200, "")
 		proxy.Restore(t)
 		f.MustKeyadmin("key", "revoke", restarted.ID, "--yes", "--wait", "30s")
-		want(t, cut, restarted.Token, 401, "invalid_api_key")
+		cut.Want(t, restarted.Token, 401, "invalid_api_key")
 	})
 }
 
@@ -86,11 +86,11 @@ func TestRevocationWithALaggard(t *testing.T) {
 func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
-	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
+	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
 	proxy, through := throughProxy(t, f.Database)
 	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s", "GATEWAY_DRAIN_DELAY=0s")
-	key := f.NewTenant("acme", unlimited...)
-	want(t, g, key.Token, 200, "")
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	g.Want(t, key.Token, 200, "")
 
 	l := startLoad(t, key.Token, 2, 5*time.Millisecond, g)
 	proxy.BlackHole()
@@ -100,11 +100,11 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	if done.Code != 0 || !strings.Contains(done.Stderr, "is fenced: it refuses every call") {
 		t.Fatalf("exit code %d, want 0 and a fence\n%s", done.Code, done.Stderr)
 	}
-	testkit.Eventually(t, answerWithin, "it refuses everything", func() bool { return l.since(key.Token, over)[g][503] >= 20 })
+	testkit.Eventually(t, fleet.ReplyWithin, "it refuses everything", func() bool { return l.since(key.Token, over)[g][503] >= 20 })
 	proxy.Restore(t)
-	testkit.Eventually(t, answerWithin, "it follows again", func() bool { return l.since(key.Token, over)[g][401] >= 20 })
+	testkit.Eventually(t, fleet.ReplyWithin, "it follows again", func() bool { return l.since(key.Token, over)[g][401] >= 20 })
 	for _, s := range l.end() {
-		if s.status == 200 && s.started.After(over) {
+		if s.Status == 200 && s.started.After(over) {
 			t.Errorf("200 to a request begun %v after the revocation was confirmed", s.started.Sub(over))
 		}
 	}
@@ -112,15 +112,18 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 		over.Sub(begun).Round(10*time.Millisecond))
 }
 
+// revocationsStarting are the revocations against a gateway that is just starting.
+var revocationsStarting = testkit.Size(4, 30)
+
 // A gateway that starts while a revocation commits has registered in time to be waited for, or it loads the revocation.
 func TestRevocationWhileAGatewayStarts(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fixedUpstream(t),
+		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),
 		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_ACCESS_LOG=false"},
 	})
-	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, unlimited...)...)
+	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
 	starting := f.Gateways[1]
 	confirmed, unconfirmed, accepted := 0, 0, 0
 	for i := range revocationsStarting {
@@ -134,14 +137,14 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 		l := startLoad(t, key.Token, 2, time.Millisecond, starting)
 		starting.Launch(t)
 		// From the first moment of the start to its end: the steps are spread over what a start takes.
-		<-time.After(time.Duration(i) * 150 * time.Millisecond / revocationsStarting)
+		<-time.After(time.Duration(i) * 150 * time.Millisecond / time.Duration(revocationsStarting))
 		done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "1s")
 		over := time.Now()
 		starting.AwaitReady(t)
 		switch done.Code {
 		case 0:
 			confirmed++
-			testkit.Eventually(t, answerWithin, "the gateway refuses the key", func() bool {
+			testkit.Eventually(t, fleet.ReplyWithin, "the gateway refuses the key", func() bool {
 				return l.since(key.Token, over)[starting][401] >= 3
 			})
 		case 3:
@@ -153,10 +156,10 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 			t.Fatalf("exit code %d\n%s", done.Code, done.Stderr)
 		}
 		for _, s := range l.end() {
-			if s.status == 200 {
+			if s.Status == 200 {
 				accepted++
 			}
-			if s.status == 200 && done.Code == 0 && s.started.After(over) {
+			if s.Status == 200 && done.Code == 0 && s.started.After(over) {
 				t.Errorf("round %d: 200 to a request begun %v after the revocation was confirmed, %v after the gateway was started",
 					i, s.started.Sub(over), s.started.Sub(begun))
 			}

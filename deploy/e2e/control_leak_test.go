@@ -92,15 +92,15 @@ func (m *media) mint(f *fleet.Fleet, args ...string) string {
 }
 
 // call sends a request and keeps the answer.
-func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...string) answer {
+func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...string) fleet.Reply {
 	m.t.Helper()
-	c := newClient(g)
-	defer c.close()
-	a, err := c.do(methodAndTarget, token, lines...)
+	c := g.Client()
+	defer c.Close()
+	a, err := c.Do(fleet.Request(methodAndTarget, token, "", lines...))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.add("answers", a.head+a.body)
+	m.add("answers", fmt.Sprint(a.Header)+a.Body)
 	return a
 }
 
@@ -180,18 +180,11 @@ func TestTokensDoNotLeak(t *testing.T) {
 	g := f.AddGateway("GATEWAY_UPSTREAMS=" + m.recordingProxy(f.Pets.URL))
 	// Another gateway, whose ID is the planted token: for its command line and its snapshot.
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
-	other := testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
+	other := &fleet.Program{Admin: "http://" + admin, Process: testkit.Start(t, testkit.Build(t, "petgate/gateway"), []string{
 		"DATABASE_URL=" + f.Database, "REDIS_URL=" + server.URL, "GATEWAY_DRAIN_DELAY=0s",
 		"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "other"),
-	}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin)
-	testkit.Eventually(t, answerWithin, "the other gateway is ready", func() bool {
-		response, err := http.Get("http://" + admin + "/readyz")
-		if err != nil {
-			return false
-		}
-		response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
+	}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin)}
+	other.AwaitReady(t)
 
 	// A life of keys.
 	tenant := strings.Fields(m.keyadmin(f, "", "tenant", "create", secret, "--minute", "20", "--day", "100", "-o", "json"))
@@ -205,10 +198,10 @@ func TestTokensDoNotLeak(t *testing.T) {
 	tokens := []string{live, reader, test, far, spent, unknown}
 
 	codes := map[string]string{}
-	expect := func(what, code string, a answer) {
+	expect := func(what, code string, a fleet.Reply) {
 		t.Helper()
-		if codes[what] = a.code(); a.code() != code {
-			t.Errorf("%s: %d %q, want %q", what, a.status, a.code(), code)
+		if codes[what] = a.Code(); a.Code() != code {
+			t.Errorf("%s: %d %q, want %q", what, a.Status, a.Code(), code)
 		}
 	}
 	expect("a good key", "", m.call(g, "GET /v1/pets", live, plantedID))
@@ -232,8 +225,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 	expect("too many unknown tokens", "too_many_failed_attempts", m.call(g, "GET /v1/pets", unknown))
 	expect("one within the limit", "", m.call(g, "GET /v1/pets", spent))
 	expect("one too many", "minute_quota_exceeded", m.call(g, "GET /v1/pets", spent))
-	testkit.Eventually(t, answerWithin, "whoever does not wait is banned", func() bool {
-		return m.call(g, "GET /v1/pets", spent).code() == "key_banned"
+	testkit.Eventually(t, fleet.ReplyWithin, "whoever does not wait is banned", func() bool {
+		return m.call(g, "GET /v1/pets", spent).Code() == "key_banned"
 	})
 
 	id := func(token string) string {
@@ -260,7 +253,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	} {
 		m.keyadmin(f, "", strings.Fields(command)...)
 	}
-	testkit.Eventually(t, answerWithin, "usage is written", func() bool {
+	testkit.Eventually(t, fleet.ReplyWithin, "usage is written", func() bool {
 		return strings.Contains(f.MustKeyadmin("usage", "show", "spent"), "key_banned")
 	})
 
@@ -279,17 +272,17 @@ func TestTokensDoNotLeak(t *testing.T) {
 		m.add("error texts", wrong.Stderr.String())
 	}
 	m.add("error texts", f.Keyadmin("tenant", "show", secret+"x").Stderr)
-	m.add("metrics", fetch(t, g.Admin+"/metrics")+fetch(t, f.Pets.Admin+"/metrics"))
+	m.add("metrics", g.AdminPage(t, "/metrics")+f.Pets.AdminPage(t, "/metrics"))
 	m.add("metrics", secret) // likewise
-	m.add("/quota", fetch(t, g.Admin+"/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+fetch(t, g.Admin+"/quota/"+secret))
+	m.add("/quota", g.AdminPage(t, "/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+g.AdminPage(t, "/quota/"+secret))
 	for _, profile := range []string{"cmdline", "goroutine?debug=2", "heap?debug=1", "allocs?debug=1"} {
-		m.add("/debug/pprof", fetch(t, g.Admin+"/debug/pprof/"+profile)+fetch(t, "http://"+admin+"/debug/pprof/"+profile))
+		m.add("/debug/pprof", g.AdminPage(t, "/debug/pprof/"+profile)+other.AdminPage(t, "/debug/pprof/"+profile))
 	}
 	m.addRedis(server.URL)
 	m.addFile("snapshot", filepath.Join(snapshots, "gateway"))
 	m.addFile("snapshot", filepath.Join(snapshots, "other"))
 	m.addTables(openDatabase(t, f))
-	for _, p := range []*testkit.Process{g.Process, f.Pets.Process, other} {
+	for _, p := range []*fleet.Program{g, f.Pets, other} {
 		if code := p.Stop(); code != 0 {
 			t.Errorf("exit code %d after SIGTERM", code)
 		}

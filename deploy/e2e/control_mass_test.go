@@ -6,11 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,39 +31,11 @@ const (
 	idleTransactionsMax = 20 // a second
 )
 
-// inRAM is the memory of a process that is in RAM, in bytes.
-func inRAM(t testing.TB, p *fleet.Program) int64 {
-	t.Helper()
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kilobytes << 10
-}
-
-// processorTime is what a process has used, of all processors.
-func processorTime(t testing.TB, p *fleet.Program) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // proc(5): the 14th and 15th field are utime and stime
-	var ticks int64
-	for _, field := range strings.Fields(rest)[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100) // Linux counts in hundredths everywhere
-}
+var (
+	massTenants = testkit.Size(2_000, 100_000)
+	massKeys    = testkit.Size(20_000, 1_000_000)
+	massBogus   = testkit.Size(20_000, 1_000_000)
+)
 
 // bogusToken is well formed, and nobody's.
 func bogusToken(t testing.TB) string {
@@ -98,25 +65,25 @@ func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]i
 	var workers sync.WaitGroup
 	for range connections {
 		workers.Go(func() {
-			c := newClient(p)
-			defer c.close()
+			c := p.Client()
+			defer c.Close()
 			seen := map[int]int{}
 			for range n / connections / depth {
 				var batch strings.Builder
 				for range depth {
 					batch.WriteString("GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token() + "\r\n\r\n")
 				}
-				if err := c.write(batch.String()); err != nil {
+				if err := c.Send(batch.String()); err != nil {
 					t.Error(err)
 					return
 				}
 				for range depth {
-					a, err := c.read()
+					a, err := c.Read()
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					seen[a.status]++
+					seen[a.Status]++
 				}
 			}
 			mu.Lock()
@@ -130,38 +97,10 @@ func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]i
 	return statuses
 }
 
-// sample reads one value, named with its labels, from a program's metrics.
-func sample(t testing.TB, p *fleet.Program, name string) float64 {
-	t.Helper()
-	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(fetch(t, p.Admin+"/metrics"))
-	if found == nil {
-		t.Fatalf("%s has no metric %s", p.ID, name)
-	}
-	value, err := strconv.ParseFloat(found[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
 // outcomes is how many requests ended in one way.
 func outcomes(t testing.TB, p *fleet.Program, outcome string) int {
 	t.Helper()
-	return int(sample(t, p, `gateway_requests_total{outcome="`+outcome+`"}`))
-}
-
-func fetch(t testing.TB, url string) string {
-	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
+	return int(p.Metric(t, "gateway_requests_total", `outcome="`+outcome+`"`))
 }
 
 // seed fills the tables with massTenants and massKeys. Not with shared/database, which gives up on a long statement.
@@ -210,9 +149,9 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 func TestManyKeysAndUnknownTokens(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
-	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fixedUpstream(t)})
+	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
 	g := f.AddGateway("GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s")
-	key := f.NewTenant("acme", unlimited...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	g.Stop()
 	db := openDatabase(t, f)
 	seed(t, f.Database)
@@ -228,21 +167,21 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	begun := time.Now()
 	g.Launch(t)
 	testkit.Eventually(t, massLoadMax, "the gateway has loaded everything", g.Ready)
-	loaded, rss, cpu := time.Since(begun), inRAM(t, g), processorTime(t, g)
-	if keys := sample(t, g, "gateway_directory_keys"); keys != massKeys+1 {
+	loaded, rss, cpu := time.Since(begun), g.ResidentBytes(t), g.ProcessorTime(t)
+	if keys := g.Metric(t, "gateway_directory_keys", ""); keys != float64(massKeys+1) {
 		t.Errorf("the gateway holds %v keys, want %d", keys, massKeys+1)
 	}
 	// At work the heap is as large as it gets between two collections.
 	if statuses := flood(t, g, massBogus/10, func() string { return key.Token }); statuses[200] != massBogus/10 {
 		t.Errorf("answers to a known key: %v", statuses)
 	}
-	atWork := inRAM(t, g)
+	atWork := g.ResidentBytes(t)
 
 	begun = time.Now()
 	before := transactions()
 	statuses := flood(t, g, massBogus, func() string { return bogusToken(t) })
 	took := time.Since(begun)
-	queries, grown := transactions()-before, inRAM(t, g)-atWork
+	queries, grown := transactions()-before, g.ResidentBytes(t)-atWork
 	refused := outcomes(t, g, "invalid_api_key") + outcomes(t, g, "too_many_failed_attempts")
 	if statuses[401]+statuses[429] != massBogus || refused != massBogus {
 		t.Errorf("answers to unknown tokens: %v; %d counted as such", statuses, refused)
@@ -255,7 +194,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	if malformed := outcomes(t, g, "malformed_api_key"); malformed != massBogus/10 || lookedUp != 0 {
 		t.Errorf("of %d misspelt tokens %d were refused unseen, %d looked up", massBogus/10, malformed, lookedUp)
 	}
-	want(t, g, key.Token, 200, "")
+	g.Want(t, key.Token, 200, "")
 
 	t.Logf("figure: a gateway with %d keys of %d tenants: ready after %v (%v of CPU), resident %d MB, %d MB at work",
 		massKeys+1, massTenants+1, loaded.Round(10*time.Millisecond), cpu, rss/megabyte, atWork/megabyte)

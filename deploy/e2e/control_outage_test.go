@@ -11,15 +11,18 @@ import (
 // arriveMax is what a change may take to arrive once the database is back: the product aims at a fifth of it.
 const arriveMax = 5 * time.Second
 
+// outage is how long the database is away.
+var outage = testkit.Size(2*time.Second, 10*time.Second)
+
 // wantAllServed fails the test for every request that was not answered 200.
 func wantAllServed(t *testing.T, what string, shots []shot) (served int) {
 	t.Helper()
 	failures := 0
 	for _, s := range shots {
-		if s.status == 200 {
+		if s.Status == 200 {
 			served++
 		} else if failures++; failures <= 3 {
-			t.Errorf("%s: %s answers %d: %v", what, s.gateway.ID, s.status, s.err)
+			t.Errorf("%s: %s answers %v", what, s.gateway.ID, s.Reply)
 		}
 	}
 	if failures > 3 {
@@ -38,10 +41,10 @@ func TestPostgresOutage(t *testing.T) {
 	postgres := testkit.StartPostgres(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Database: postgres.URL, Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fixedUpstream(t),
+		Database: postgres.URL, Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t),
 		GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_ACCESS_LOG=false"},
 	})
-	key := f.NewTenant("acme", unlimited...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	revoked := f.NewKey("acme")
 	f.MustKeyadmin("key", "revoke", revoked.ID, "--yes")
 	killed, stopped, well := f.Gateways[0], f.Gateways[1], f.Gateways[2:]
@@ -54,10 +57,10 @@ func TestPostgresOutage(t *testing.T) {
 	wantAllServed(t, "before", lasting(500*time.Millisecond))
 
 	postgres.Pause(t)
-	hung := wantAllServed(t, "while Postgres hangs", lasting(outage*time.Second/2))
+	hung := wantAllServed(t, "while Postgres hangs", lasting(outage/2))
 	postgres.Resume(t)
 	postgres.Kill(t)
-	gone := wantAllServed(t, "while Postgres is gone", lasting(outage*time.Second/2))
+	gone := wantAllServed(t, "while Postgres is gone", lasting(outage/2))
 	l.end()
 
 	l = startLoad(t, key.Token, 2, 4*time.Millisecond, well...)
@@ -69,8 +72,8 @@ func TestPostgresOutage(t *testing.T) {
 			t.Errorf("exit code %d after SIGTERM without a database", code)
 		}
 		g.Start(t)
-		want(t, g, key.Token, 200, "")
-		want(t, g, revoked.Token, 401, "invalid_api_key")
+		g.Want(t, key.Token, 200, "")
+		g.Want(t, revoked.Token, 401, "invalid_api_key")
 		t.Logf("figure: without Postgres, %s was ended and served from its snapshot after %v", g.ID,
 			time.Since(begun).Round(time.Millisecond))
 	}
@@ -87,7 +90,7 @@ func TestPostgresOutage(t *testing.T) {
 	}
 	arrived := time.Since(back)
 	for _, g := range f.Gateways {
-		want(t, g, key.Token, 401, "invalid_api_key")
+		g.Want(t, key.Token, 401, "invalid_api_key")
 	}
 	t.Logf("figure: Postgres hung and was killed under load: %d and %d requests, all answered 200; "+
 		"a change arrived everywhere %v after it was back", hung, gone, arrived.Round(time.Millisecond))

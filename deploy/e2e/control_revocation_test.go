@@ -15,6 +15,15 @@ import (
 // confirmMax is what a confirmation may take at worst: the product aims at a fifth of it on a machine of its own.
 const confirmMax = 5 * time.Second
 
+// confirmMedianMax allows reduced tests more, as they run beside those of other packages.
+var confirmMedianMax = testkit.Size(time.Second, 5*50*time.Millisecond)
+
+var (
+	revocations     = testkit.Size(6, 40)
+	revocationsLost = testkit.Size(2, 20) // with every notification lost
+	revocationsCut  = testkit.Size(2, 10) // while the listening sessions are cut again and again
+)
+
 // confirmation is how keyadmin says that all gateways have applied a change.
 var confirmation = regexp.MustCompile(`confirmed by (\d+) of (\d+) gateways in (\d+ (?:ms|s))`)
 
@@ -51,15 +60,15 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key) []time.Dura
 	took := make([]time.Duration, len(keys))
 	for i, key := range keys {
 		l.token.Store(&key.Token)
-		testkit.Eventually(t, answerWithin, "all gateways accept the key", answers(key, time.Time{}, 200, 3))
+		testkit.Eventually(t, fleet.ReplyWithin, "all gateways accept the key", answers(key, time.Time{}, 200, 3))
 		var over time.Time
 		over, took[i] = revoke(t, f, key)
-		testkit.Eventually(t, answerWithin, "all gateways refuse the key", answers(key, over, 401, 5))
+		testkit.Eventually(t, fleet.ReplyWithin, "all gateways refuse the key", answers(key, over, 401, 5))
 		for _, s := range l.take() {
-			if s.status != 200 && s.status != 401 || s.status == 401 && s.token != key.Token && s.token != keys[max(i-1, 0)].Token {
-				t.Errorf("%s answers %d: %v", s.gateway.ID, s.status, s.err)
+			if s.Status != 200 && s.Status != 401 || s.Status == 401 && s.token != key.Token && s.token != keys[max(i-1, 0)].Token {
+				t.Errorf("%s answers %v", s.gateway.ID, s.Reply)
 			}
-			if s.token == key.Token && s.status == 200 && s.started.After(over) {
+			if s.token == key.Token && s.Status == 200 && s.started.After(over) {
 				t.Errorf("%s answers 200 to a request begun %v after the revocation was confirmed", s.gateway.ID, s.started.Sub(over))
 			}
 		}
@@ -75,9 +84,9 @@ func TestRevocation(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
+		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},
 	})
-	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, unlimited...)...)
+	f.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
 	db := openDatabase(t, f)
 	var keys []fleet.Key
 	for range revocations + revocationsCut + revocationsLost {
@@ -112,16 +121,6 @@ func TestRevocation(t *testing.T) {
 	if slices.Max(took) > confirmMax || lost() < revocationsLost {
 		t.Errorf("confirmed in %v (worst), want at most %v; %d notifications lost", slices.Max(took), confirmMax, lost())
 	}
-}
-
-func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
-	t.Helper()
-	db, err := database.Open(t.Context(), f.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }
 
 // cutListeners ends the gateways' listening sessions as soon as they are there again, until it is stopped. It returns how

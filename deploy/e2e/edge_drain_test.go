@@ -12,6 +12,12 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
+var (
+	edgeDrainDelay = testkit.Size("500ms", "2s")
+	edgeHeldFor    = testkit.Size(2500*time.Millisecond, 5*time.Second) // a request in flight
+	edgeRestarts   = testkit.Size(1, 2)                                 // of each pet service
+)
+
 // TestRollingPets restarts each of two pet services in turn, under load through a gateway.
 func TestRollingPets(t *testing.T) {
 	together(t)
@@ -20,8 +26,8 @@ func TestRollingPets(t *testing.T) {
 		f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay), f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay),
 	}
 	f.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
-	key := f.NewTenant("acme", limitless...)
-	load := startTraffic(key.Token, hostPort(f.Gateways[0].URL))
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	load := startTraffic(key.Token, f.Gateways[0].Addr())
 	load.more(t, 100)
 	for range edgeRestarts {
 		for _, p := range pets {
@@ -38,9 +44,6 @@ func TestRollingPets(t *testing.T) {
 		2*edgeRestarts, len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
 }
 
-// limitless are the flags of a tenant whose quotas no test uses up.
-var limitless = []string{"--plan", "enterprise", "--minute", "1000000000", "--day", "1000000000"}
-
 func restart(t *testing.T, p *fleet.Program) {
 	t.Helper()
 	if code := p.Stop(); code != 0 {
@@ -54,8 +57,8 @@ func restart(t *testing.T, p *fleet.Program) {
 func TestRestartOfTheOnlyPets(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, PetsEnv: []string{"PETSVC_DRAIN_DELAY=0s"}})
-	key := f.NewTenant("acme", limitless...)
-	load := startTraffic(key.Token, hostPort(f.Gateways[0].URL))
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	load := startTraffic(key.Token, f.Gateways[0].Addr())
 	load.more(t, 100)
 	began := time.Now()
 	restart(t, f.Pets)
@@ -86,7 +89,7 @@ func TestDrain(t *testing.T) {
 		// The statement that is held up must not be given up after the usual 5 s.
 		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + patient.String()},
 	})
-	key := f.NewTenant("acme", limitless...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	drain(t, f, "gateway", f.Gateways[0], "gateway_requests_in_flight", key.Token)
 	drain(t, f, "petsvc", f.Pets, "petsvc_busy_connections", key.Token)
 }
@@ -97,7 +100,7 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := petDatabase(t, f).Begin()
+	tx, err := openDatabase(t, f).Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,28 +108,28 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 	if _, err := tx.Exec(`LOCK TABLE pets IN EXCLUSIVE MODE`); err != nil { // inserts wait, reads do not
 		t.Fatal(err)
 	}
-	held := call(p)
-	defer held.close()
+	held := p.Client()
+	defer held.Close()
 	began := time.Now()
-	if err := held.send(postPet(token, "slow one of "+name)); err != nil {
+	if err := held.Send(fleet.PostPet(token, "slow one of "+name)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, replyWithin, "the request is in flight", func() bool { return metric(t, p, inFlight, "") >= 1 })
+	testkit.Eventually(t, fleet.ReplyWithin, "the request is in flight", func() bool { return p.Metric(t, inFlight, "") >= 1 })
 
 	asked := time.Now()
 	p.Signal(syscall.SIGTERM)
-	testkit.Eventually(t, replyWithin, "/readyz fails", func() bool { return !p.Ready() })
+	testkit.Eventually(t, fleet.ReplyWithin, "/readyz fails", func() bool { return !p.Ready() })
 	unready := time.Since(asked)
 	served := 0
 	for ; time.Since(asked) < delay*3/4; served++ {
-		fresh := call(p)
-		if got, err := fresh.do(getPets(token)); err != nil || got.StatusCode != 200 {
-			t.Fatalf("%s: a new connection %v after SIGTERM: %v %v", name, time.Since(asked), got.Response, err)
+		fresh := p.Client()
+		if got, err := fresh.Do(fleet.GetPets(token)); err != nil || got.Status != 200 {
+			t.Fatalf("%s: a new connection %v after SIGTERM: %v %v", name, time.Since(asked), got, err)
 		}
-		fresh.close()
+		fresh.Close()
 	}
-	testkit.Eventually(t, replyWithin, "the listener is closed", func() bool {
-		conn, err := net.Dial("tcp", held.address)
+	testkit.Eventually(t, fleet.ReplyWithin, "the listener is closed", func() bool {
+		conn, err := net.Dial("tcp", held.Addr)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -137,10 +140,10 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := held.read()
+	got, err := held.Read()
 	took := time.Since(began)
-	if err != nil || got.StatusCode != 201 || !got.Close {
-		t.Errorf("%s: the request in flight: %v %v, want 201 and Connection: close", name, got.Response, err)
+	if err != nil || got.Status != 201 || !got.Close {
+		t.Errorf("%s: the request in flight: %v %v, want 201 and Connection: close", name, got, err)
 	}
 	if code := p.ExitCode(t); code != 0 {
 		t.Errorf("%s: exit code %d", name, code)

@@ -32,8 +32,8 @@ func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 	address := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
 	changes := []string{"bind :80", "bind " + address}
 	for n, g := range gateways {
-		_, port, _ := strings.Cut(hostPort(g.Admin), ":")
-		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), hostPort(g.URL)+" check port "+port)
+		_, port, _ := strings.Cut(strings.TrimPrefix(g.Admin, "http://"), ":")
+		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), g.Addr()+" check port "+port)
 	}
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(config, changes[i]) {
@@ -67,11 +67,11 @@ func findHAProxy(t *testing.T) string {
 
 func awaitBalancer(t *testing.T, address, token string) {
 	t.Helper()
-	c := &caller{address: address}
-	defer c.close()
-	testkit.Eventually(t, replyWithin, "haproxy serves", func() bool {
-		got, err := c.do(getPets(token))
-		return err == nil && got.StatusCode == 200
+	c := &fleet.Client{Addr: address}
+	defer c.Close()
+	testkit.Eventually(t, fleet.ReplyWithin, "haproxy serves", func() bool {
+		got, err := c.Do(fleet.GetPets(token))
+		return err == nil && got.Status == 200
 	})
 }
 
@@ -84,7 +84,7 @@ func TestRollingGateways(t *testing.T) {
 	for range 3 {
 		f.AddGateway("GATEWAY_UPSTREAMS=" + pets[0].URL + "," + pets[1].URL)
 	}
-	key := f.NewTenant("acme", limitless...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	address := startHAProxy(t, f.Gateways)
 	awaitBalancer(t, address, key.Token)
 	load := startTraffic(key.Token, address)
@@ -99,7 +99,7 @@ func TestRollingGateways(t *testing.T) {
 		t.Errorf("%d pets are stored without an answer", n)
 	}
 	for _, g := range f.Gateways {
-		if n := metric(t, g, "gateway_requests_total", `outcome="ok"`); n == 0 {
+		if n := g.Metric(t, "gateway_requests_total", `outcome="ok"`); n == 0 {
 			t.Errorf("%s got nothing after its restart", g.ID)
 		}
 	}
@@ -110,21 +110,21 @@ func TestRollingGateways(t *testing.T) {
 // TestForwardedAddress calls keys with an allow-list through haproxy, honestly and with forged fields.
 func TestForwardedAddress(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 3, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
-	free := f.NewTenant("acme", limitless...)
+	free := f.NewTenant("acme", fleet.Unlimited...)
 	office := f.NewKey("acme", "--allow", "127.0.0.2/32")
 	inside := f.NewKey("acme", "--allow", "127.0.0.1/32") // where haproxy is
 	balancer := startHAProxy(t, f.Gateways)
 	awaitBalancer(t, balancer, free.Token)
-	gateway := hostPort(f.Gateways[0].URL)
+	gateway := f.Gateways[0].Addr()
 	cases, wrong := 0, 0
 	want := func(status int, address, from, token string, fields ...string) {
 		t.Helper()
 		cases++
-		c := &caller{address: address, from: from}
-		defer c.close()
-		if got := c.must(t, getPets(token, fields...)); got.StatusCode != status {
+		c := &fleet.Client{Addr: address, From: from}
+		defer c.Close()
+		if got := c.Must(t, fleet.GetPets(token, fields...)); got.Status != status {
 			wrong++
-			t.Errorf("from %s with %q: %d %s, want %d", from, fields, got.StatusCode, got.body, status)
+			t.Errorf("from %s with %q: %d %s, want %d", from, fields, got.Status, got.Body, status)
 		}
 	}
 	want(200, balancer, "127.0.0.2", office.Token)

@@ -15,6 +15,9 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
+// edgeMutations are hostile streams with bytes changed at random.
+var edgeMutations = testkit.Size(300, 10_000)
+
 // hostile are byte streams of which nothing may be forwarded. KEY is a valid token.
 var hostile = []string{
 	// Without a key that is valid.
@@ -68,9 +71,9 @@ func TestHostileStreams(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	gateway := f.Gateways[0]
-	key := f.NewTenant("acme", limitless...)
-	forwarded := func() float64 { return metric(t, f.Pets, "petsvc_requests_total", "") }
-	admitted := func() float64 { return metric(t, gateway, "gateway_requests_total", `outcome="ok"`) }
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	forwarded := func() float64 { return f.Pets.Metric(t, "petsvc_requests_total", "") }
+	admitted := func() float64 { return gateway.Metric(t, "gateway_requests_total", `outcome="ok"`) }
 	answers := make(map[int]int)
 
 	for _, stream := range hostile {
@@ -90,7 +93,7 @@ func TestHostileStreams(t *testing.T) {
 	// The same ones and good ones, with bytes changed at random but the same in every run. Without a key nothing may be
 	// forwarded; with one, exactly what was admitted.
 	random := rand.New(rand.NewPCG(1, 2))
-	streams := append([]string{getPets("KEY"), postPet("KEY", "Rex"), getPets("KEY") + postPet("KEY", "Rex")}, hostile...)
+	streams := append([]string{fleet.GetPets("KEY"), fleet.PostPet("KEY", "Rex"), fleet.GetPets("KEY") + fleet.PostPet("KEY", "Rex")}, hostile...)
 	for _, token := range []string{"ptg_live_" + strings.Repeat("0", 38), key.Token} {
 		before, admittedBefore := forwarded(), admitted()
 		for range edgeMutations / 2 {
@@ -100,7 +103,7 @@ func TestHostileStreams(t *testing.T) {
 			}
 		}
 		settled := func() bool { return forwarded()-before == admitted()-admittedBefore }
-		testkit.Eventually(t, replyWithin, "as many forwarded as admitted", settled)
+		testkit.Eventually(t, fleet.ReplyWithin, "as many forwarded as admitted", settled)
 		if n := forwarded() - before; token != key.Token && n != 0 {
 			t.Errorf("%v requests were forwarded without a key", n)
 		}
@@ -113,13 +116,13 @@ func TestHostileStreams(t *testing.T) {
 			t.Errorf("%d answers with status %d", n, status)
 		}
 	}
-	if n := metric(t, gateway, "gateway_responses_total", `class="5xx"`); n != 0 {
+	if n := gateway.Metric(t, "gateway_responses_total", `class="5xx"`); n != 0 {
 		t.Errorf("the gateway counts %v answers 5xx", n)
 	}
-	c := call(gateway)
-	defer c.close()
-	if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 {
-		t.Errorf("afterwards: %d %s", got.StatusCode, got.body)
+	c := gateway.Client()
+	defer c.Close()
+	if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 {
+		t.Errorf("afterwards: %d %s", got.Status, got.Body)
 	}
 	t.Logf("figure: %d hostile byte streams and %d mutations at a gateway process: %d answers 5xx, none forwarded without a key; "+
 		"answers by status %v", len(hostile), edgeMutations, server, answers)
@@ -150,12 +153,12 @@ func mutated(random *rand.Rand, stream string) string {
 // play sends a stream, ends it, and returns the statuses of all answers. Anything that is no answer fails the test.
 func play(t *testing.T, p *fleet.Program, stream string) (statuses []int) {
 	t.Helper()
-	conn, err := net.Dial("tcp", hostPort(p.URL))
+	conn, err := net.Dial("tcp", p.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(replyWithin))
+	_ = conn.SetDeadline(time.Now().Add(fleet.ReplyWithin))
 	_, _ = io.WriteString(conn, stream) // fails where the gateway has refused and gone
 	_ = conn.(*net.TCPConn).CloseWrite()
 	in := bufio.NewReader(conn)

@@ -2,8 +2,6 @@ package e2e_test
 
 import (
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,13 +9,18 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
+var (
+	edgeKills = testkit.Size(1, 5)
+	edgeQuota = testkit.Size(200, 2000)
+)
+
 // TestKillUnderPosts kills the pet service and a gateway again and again while pets are created.
 func TestKillUnderPosts(t *testing.T) {
 	together(t)
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: url, RedisPrefix: prefix})
-	key := f.NewTenant("acme", limitless...)
-	load := startTraffic(key.Token, hostPort(f.Gateways[0].URL), hostPort(f.Gateways[1].URL))
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	load := startTraffic(key.Token, f.Gateways[0].Addr(), f.Gateways[1].Addr())
 	for range edgeKills {
 		for _, p := range []*fleet.Program{f.Pets, f.Gateways[0]} {
 			load.more(t, 50)
@@ -45,52 +48,31 @@ func TestKillOverAdmitsNothing(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_BAN_AFTER=0"}})
 	key := f.NewTenant("acme", "--plan", "enterprise", "--minute", strconv.Itoa(edgeQuota), "--day", "1000000")
 	began := time.Now()
-	var admitted, refused atomic.Int64
-	stop := make(chan struct{})
-	var done sync.WaitGroup
-	for _, g := range f.Gateways {
-		done.Go(func() {
-			c := &caller{address: hostPort(g.URL)}
-			defer c.close()
-			tick := time.NewTicker(2 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				switch got, err := c.do(getPets(key.Token)); {
-				case err != nil: // it is being killed
-				case got.StatusCode == 200:
-					admitted.Add(1)
-				case got.StatusCode == 429:
-					refused.Add(1)
-				default:
-					t.Errorf("%d %s", got.StatusCode, got.body)
-				}
-			}
-		})
-	}
+	l := startLoad(t, key.Token, 1, 2*time.Millisecond, f.Gateways...)
 	const kills = 3
+	answered := func() int { return l.count(200) + l.count(429) }
 	for range kills {
-		from := admitted.Load() + refused.Load()
-		testkit.Eventually(t, replyWithin, "answers", func() bool { return admitted.Load()+refused.Load() > from+edgeQuota/10 })
+		from := answered()
+		testkit.Eventually(t, fleet.ReplyWithin, "answers", func() bool { return answered() > from+edgeQuota/10 })
 		f.Gateways[0].Kill()
 		f.Gateways[0].Start(t)
 	}
-	testkit.Eventually(t, time.Minute, "the quota is used up", func() bool { return refused.Load() > 0 })
-	from := refused.Load()
-	testkit.Eventually(t, replyWithin, "refusals", func() bool { return refused.Load() > from+50 })
-	close(stop)
-	done.Wait()
+	testkit.Eventually(t, time.Minute, "the quota is used up", func() bool { return l.count(429) > 0 })
+	from := l.count(429)
+	testkit.Eventually(t, fleet.ReplyWithin, "refusals", func() bool { return l.count(429) > from+50 })
+	for _, s := range l.end() {
+		if s.Status != 0 && s.Status != 200 && s.Status != 429 { // 0: to the gateway that is being killed
+			t.Errorf("%s answers %v", s.gateway.ID, s.Reply)
+		}
+	}
 	if took := time.Since(began); took > time.Minute {
 		t.Fatalf("it took %v: the machine is too slow to see one window", took)
 	}
 	// A killed gateway may have taken a request that it never answered: one, as its worker sends one at a time.
-	if n := int(admitted.Load()); n > edgeQuota || n < edgeQuota-kills {
-		t.Errorf("%d admitted of %d with %d kills", n, edgeQuota, kills)
+	admitted := l.count(200)
+	if admitted > edgeQuota || admitted < edgeQuota-kills {
+		t.Errorf("%d admitted of %d with %d kills", admitted, edgeQuota, kills)
 	}
 	t.Logf("figure: %d times kill -9 of one of two gateways with Redis: %d admitted of a minute of %d, over-admitted %d",
-		kills, admitted.Load(), edgeQuota, max(0, admitted.Load()-edgeQuota))
+		kills, admitted, edgeQuota, max(0, admitted-edgeQuota))
 }

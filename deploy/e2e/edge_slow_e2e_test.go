@@ -39,12 +39,12 @@ func TestSlowProcessClients(t *testing.T) {
 	const clients = 800
 	needDescriptors(t, clients+1000)
 	f := fleet.Start(t, fleet.Spec{})
-	key := f.NewTenant("acme", limitless...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	upstream := largeUpstream(t)
-	large := "GET /v1/pets HTTP/1.1\r\n" + head(key.Token, nil) + "\r\n"
+	large := fleet.Request("GET /v1/pets", key.Token, "")
 	for _, kind := range []struct{ name, begin, drip string }{
 		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
-		{"bodies", "POST /v1/pets HTTP/1.1\r\n" + head(key.Token, []string{"Content-Length: 100000"}) + "\r\n{", "a"},
+		{"bodies", fleet.Request("POST /v1/pets", key.Token, "", "Content-Length: 100000") + "{", "a"},
 		{"readers", strings.Repeat(large, 32), ""},
 	} {
 		gateway := f.AddGateway("GATEWAY_UPSTREAMS="+upstream, "GATEWAY_ACCESS_LOG=false")
@@ -52,13 +52,13 @@ func TestSlowProcessClients(t *testing.T) {
 		before := resident(t, gateway)
 		slow := make([]net.Conn, clients)
 		for i := range slow {
-			slow[i] = dialSlow(t, hostPort(gateway.URL))
+			slow[i] = dialSlow(t, gateway.Addr())
 			if _, err := io.WriteString(slow[i], kind.begin); err != nil {
 				t.Fatal(err)
 			}
 			if i%100 == 99 { // so that they are slow, and not just many at once
-				testkit.Eventually(t, replyWithin, "their arrival", func() bool {
-					return metric(t, gateway, "gateway_connections", "") > float64(i) && metric(t, gateway, "gateway_requests_in_flight", "") == 0
+				testkit.Eventually(t, fleet.ReplyWithin, "their arrival", func() bool {
+					return gateway.Metric(t, "gateway_connections", "") > float64(i) && gateway.Metric(t, "gateway_requests_in_flight", "") == 0
 				})
 			}
 		}
@@ -67,8 +67,8 @@ func TestSlowProcessClients(t *testing.T) {
 		each := (resident(t, gateway) - before) / clients
 		honest := make(chan []time.Duration, 1)
 		go func() { honest <- askInTurn(t, gateway, key.Token, 1<<30, stop) }()
-		testkit.Eventually(t, slowGoneWithin+replyWithin, "the end of the slow ones", func() bool {
-			return metric(t, gateway, "gateway_connections", "") <= 1
+		testkit.Eventually(t, slowGoneWithin+fleet.ReplyWithin, "the end of the slow ones", func() bool {
+			return gateway.Metric(t, "gateway_connections", "") <= 1
 		})
 		took := time.Since(came)
 		close(stop)
@@ -93,26 +93,26 @@ func TestIdleProcessConnections(t *testing.T) {
 	needDescriptors(t, clients+1000)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"}})
 	gateway := f.Gateways[0]
-	key := f.NewTenant("acme", limitless...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	alone := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
 	before := resident(t, gateway)
-	idle := make([]*caller, clients)
+	idle := make([]*fleet.Client, clients)
 	for i := range idle {
-		idle[i] = call(gateway)
-		if got := idle[i].must(t, getPets(key.Token)); got.StatusCode != 200 {
-			t.Fatalf("connection %d: %d %s", i, got.StatusCode, got.body)
+		idle[i] = gateway.Client()
+		if got := idle[i].Must(t, fleet.GetPets(key.Token)); got.Status != 200 {
+			t.Fatalf("connection %d: %d %s", i, got.Status, got.Body)
 		}
-		defer idle[i].close()
+		defer idle[i].Close()
 	}
 	each := (resident(t, gateway) - before) / clients
 	beside := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
-	if n := metric(t, gateway, "gateway_connections", ""); n < clients {
+	if n := gateway.Metric(t, "gateway_connections", ""); n < clients {
 		t.Errorf("the gateway holds %v connections of %d", n, clients)
 	}
 	for _, c := range idle[clients-10:] {
-		conn := c.conn
-		if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 || c.conn != conn {
-			t.Errorf("an idle connection answers %d, the same: %t", got.StatusCode, c.conn == conn)
+		conn := c.Conn
+		if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || c.Conn != conn {
+			t.Errorf("an idle connection answers %d, the same: %t", got.Status, c.Conn == conn)
 		}
 	}
 	if each > bytesPerIdleMax {
@@ -141,8 +141,8 @@ func largeUpstream(t *testing.T) string {
 
 // askInTurn asks n times, or until stopped, and returns how long the answers took.
 func askInTurn(t *testing.T, p *fleet.Program, token string, n int, stop <-chan struct{}) []time.Duration {
-	c := call(p)
-	defer c.close()
+	c := p.Client()
+	defer c.Close()
 	var took []time.Duration
 	for range n {
 		select {
@@ -151,9 +151,9 @@ func askInTurn(t *testing.T, p *fleet.Program, token string, n int, stop <-chan 
 		default:
 		}
 		began := time.Now()
-		got, err := c.do(getPets(token))
-		if err != nil || got.StatusCode != 200 {
-			t.Errorf("an honest client got %v %v", got.Response, err)
+		got, err := c.Do(fleet.GetPets(token))
+		if err != nil || got.Status != 200 {
+			t.Errorf("an honest client got %v %v", got, err)
 			return took
 		}
 		took = append(took, time.Since(began))
@@ -183,7 +183,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		<-look.C
-		now := metric(t, p, "process_resident_memory_bytes", "")
+		now := p.Metric(t, "process_resident_memory_bytes", "")
 		if now > last*0.99 {
 			return int64(now)
 		}

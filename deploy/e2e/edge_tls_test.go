@@ -65,21 +65,21 @@ func TestTLS(t *testing.T) {
 	writeCertificate(t, certPath, keyPath, 1)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_TLS_CERT=" + certPath, "GATEWAY_TLS_KEY=" + keyPath}})
 	gateway := f.Gateways[0]
-	key := f.NewTenant("acme", limitless...)
-	client := func(protocols ...string) *caller {
-		c := call(gateway)
-		c.tls = &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	client := func(protocols ...string) *fleet.Client {
+		c := gateway.Client()
+		c.TLS = &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}
 		return c
 	}
 	// visit asks on a new connection and returns what was agreed on it.
 	visit := func(protocols ...string) tls.ConnectionState {
 		t.Helper()
 		c := client(protocols...)
-		defer c.close()
-		if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 {
-			t.Fatalf("%d %s", got.StatusCode, got.body)
+		defer c.Close()
+		if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 {
+			t.Fatalf("%d %s", got.Status, got.Body)
 		}
-		return c.conn.(*tls.Conn).ConnectionState()
+		return c.Conn.(*tls.Conn).ConnectionState()
 	}
 	serial := func() int64 { return visit("http/1.1").PeerCertificates[0].SerialNumber.Int64() }
 
@@ -87,35 +87,35 @@ func TestTLS(t *testing.T) {
 		t.Errorf("a client that speaks h2 and http/1.1 is told %q", agreed)
 	}
 	only := client("h2")
-	defer only.close()
-	if only.connect() != nil || only.conn.(*tls.Conn).Handshake() == nil {
+	defer only.Close()
+	if only.Connect() != nil || only.Conn.(*tls.Conn).Handshake() == nil {
 		t.Error("a client that speaks h2 alone is not refused in the handshake")
 	}
 
 	old := client("http/1.1")
-	defer old.close()
-	old.must(t, getPets(key.Token))
-	before := old.conn
+	defer old.Close()
+	old.Must(t, fleet.GetPets(key.Token))
+	before := old.Conn
 	if n := serial(); n != 1 {
 		t.Fatalf("certificate %d is served, not the first one", n)
 	}
 	writeCertificate(t, certPath, keyPath, 2)
 	began := time.Now()
-	testkit.Eventually(t, replyWithin, "the new certificate", func() bool { return serial() == 2 })
+	testkit.Eventually(t, fleet.ReplyWithin, "the new certificate", func() bool { return serial() == 2 })
 	took := time.Since(began)
 
 	writeFile(t, certPath, "no certificate")
-	testkit.Eventually(t, replyWithin, "a word of the bad certificate", func() bool {
+	testkit.Eventually(t, fleet.ReplyWithin, "a word of the bad certificate", func() bool {
 		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one still is")
 	})
 	if n := serial(); n != 2 {
 		t.Errorf("certificate %d is served after a bad renewal", n)
 	}
-	if got := old.must(t, getPets(key.Token)); got.StatusCode != 200 || old.conn != before {
-		t.Errorf("the connection from before: %d, the same: %t", got.StatusCode, old.conn == before)
+	if got := old.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || old.Conn != before {
+		t.Errorf("the connection from before: %d, the same: %t", got.Status, old.Conn == before)
 	}
 	writeCertificate(t, certPath, keyPath, 3)
-	testkit.Eventually(t, replyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
+	testkit.Eventually(t, fleet.ReplyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
 	t.Logf("figure: a renewed certificate is served after %v without a restart, old connections live on, a bad one changes nothing",
 		took.Round(time.Millisecond))
 }

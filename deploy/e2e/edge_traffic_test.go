@@ -33,13 +33,13 @@ const (
 func startTraffic(token string, addresses ...string) *traffic {
 	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
 	for n := range trafficWorkers {
-		l.done.Go(func() { l.work(n, token, &caller{address: addresses[n%len(addresses)]}) })
+		l.done.Go(func() { l.work(n, token, &fleet.Client{Addr: addresses[n%len(addresses)]}) })
 	}
 	return l
 }
 
-func (l *traffic) work(worker int, token string, c *caller) {
-	defer c.close()
+func (l *traffic) work(worker int, token string, c *fleet.Client) {
+	defer c.Close()
 	tick := time.NewTicker(trafficPace)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -48,23 +48,23 @@ func (l *traffic) work(worker int, token string, c *caller) {
 			return
 		case <-tick.C:
 		}
-		name, want, request := "", 200, getPets(token)
+		name, want, request := "", 200, fleet.GetPets(token)
 		if n%2 == 0 {
 			name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
-			request = postPet(token, name)
+			request = fleet.PostPet(token, name)
 		}
 		began := time.Now()
-		got, err := c.do(request)
+		got, err := c.Do(request)
 		l.note(name, want, got, err, time.Since(began))
 	}
 }
 
-func (l *traffic) note(name string, want int, got reply, err error, took time.Duration) {
+func (l *traffic) note(name string, want int, got fleet.Reply, err error, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := 0
 	if err == nil {
-		status = got.StatusCode
+		status = got.Status
 	}
 	l.counts[status]++
 	l.slowest = max(l.slowest, took)
@@ -72,7 +72,7 @@ func (l *traffic) note(name string, want int, got reply, err error, took time.Du
 		l.created[name] = status == 201
 	}
 	if status != want {
-		l.wrong = append(l.wrong, fmt.Sprintf("%d %v %s", status, err, got.body))
+		l.wrong = append(l.wrong, fmt.Sprintf("%d %v %s", status, err, got.Body))
 	}
 }
 
@@ -88,7 +88,7 @@ func (l *traffic) more(t testing.TB, n int) {
 	t.Helper()
 	good := func() int { return l.count(200) + l.count(201) }
 	from := good()
-	testkit.Eventually(t, replyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
+	testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
 }
 
 // end stops the load; it is over when it returns.

@@ -16,22 +16,22 @@ func TestHangingPets(t *testing.T) {
 	together(t)
 	const deadline = 500 * time.Millisecond
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_UPSTREAM_TIMEOUT=" + deadline.String()}})
-	key := f.NewTenant("acme", limitless...)
-	c := call(f.Gateways[0])
-	defer c.close()
-	if got := c.must(t, postPet(key.Token, "before")); got.StatusCode != 201 {
-		t.Fatalf("%d %s", got.StatusCode, got.body)
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	c := f.Gateways[0].Client()
+	defer c.Close()
+	if got := c.Must(t, fleet.PostPet(key.Token, "before")); got.Status != 201 {
+		t.Fatalf("%d %s", got.Status, got.Body)
 	}
 	f.Pets.Signal(syscall.SIGSTOP)
 	defer f.Pets.Signal(syscall.SIGCONT)
 	var slowest time.Duration
-	for _, request := range []string{getPets(key.Token), postPet(key.Token, "meanwhile"), getPets(key.Token)} {
+	for _, request := range []string{fleet.GetPets(key.Token), fleet.PostPet(key.Token, "meanwhile"), fleet.GetPets(key.Token)} {
 		began := time.Now()
-		got := c.must(t, request)
+		got := c.Must(t, request)
 		took := time.Since(began)
 		slowest = max(slowest, took)
-		if got.StatusCode != 504 || !strings.Contains(got.body, `"upstream_timeout"`) || took < deadline/2 {
-			t.Errorf("after %v: %d %s", took, got.StatusCode, got.body)
+		if got.Status != 504 || !strings.Contains(got.Body, `"upstream_timeout"`) || took < deadline/2 {
+			t.Errorf("after %v: %d %s", took, got.Status, got.Body)
 		}
 	}
 	if slowest > deadline+2*time.Second {
@@ -39,13 +39,13 @@ func TestHangingPets(t *testing.T) {
 	}
 	f.Pets.Signal(syscall.SIGCONT)
 	began := time.Now()
-	testkit.Eventually(t, replyWithin, "normal service", func() bool {
-		got := c.must(t, getPets(key.Token))
-		return got.StatusCode == 200
+	testkit.Eventually(t, fleet.ReplyWithin, "normal service", func() bool {
+		got := c.Must(t, fleet.GetPets(key.Token))
+		return got.Status == 200
 	})
 	again := time.Since(began)
-	if got := c.must(t, postPet(key.Token, "after")); got.StatusCode != 201 {
-		t.Errorf("%d %s", got.StatusCode, got.body)
+	if got := c.Must(t, fleet.PostPet(key.Token, "after")); got.Status != 201 {
+		t.Errorf("%d %s", got.Status, got.Body)
 	}
 	rows := petRows(t, f)
 	if rows["before"] != 1 || rows["after"] != 1 || rows["meanwhile"] > 1 {
@@ -59,7 +59,7 @@ func TestHangingPets(t *testing.T) {
 func TestSocketAndSecret(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{})
-	key := f.NewTenant("acme", limitless...)
+	key := f.NewTenant("acme", fleet.Unlimited...)
 	socket := "unix:" + filepath.Join(t.TempDir(), "pets.sock")
 	f.AddPets("PETSVC_LISTEN=" + socket)
 	guarded := f.AddPets("PETSVC_SECRET=open sesame")
@@ -67,20 +67,20 @@ func TestSocketAndSecret(t *testing.T) {
 		{"GATEWAY_UPSTREAMS=" + socket},
 		{"GATEWAY_UPSTREAMS=" + guarded.URL, "GATEWAY_UPSTREAM_SECRET=open sesame"},
 	} {
-		c := call(f.AddGateway(settings...))
-		if got := c.must(t, postPet(key.Token, settings[0])); got.StatusCode != 201 {
-			t.Errorf("%v: %d %s", settings, got.StatusCode, got.body)
+		c := f.AddGateway(settings...).Client()
+		if got := c.Must(t, fleet.PostPet(key.Token, settings[0])); got.Status != 201 {
+			t.Errorf("%v: %d %s", settings, got.Status, got.Body)
 		}
-		if got := c.must(t, getPets(key.Token)); got.StatusCode != 200 || !strings.HasPrefix(got.body, `[{"id":`) {
-			t.Errorf("%v: %d %s", settings, got.StatusCode, got.body)
+		if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || !strings.HasPrefix(got.Body, `[{"id":`) {
+			t.Errorf("%v: %d %s", settings, got.Status, got.Body)
 		}
-		c.close()
+		c.Close()
 	}
-	direct := call(guarded)
-	defer direct.close()
+	direct := guarded.Client()
+	defer direct.Close()
 	for _, fields := range [][]string{nil, {"X-Gateway-Secret: guessed"}} {
-		if got := direct.must(t, getPets("any", fields...)); got.StatusCode != 403 || !strings.Contains(got.body, `"gateway_only"`) {
-			t.Errorf("a direct client with %v: %d %s", fields, got.StatusCode, got.body)
+		if got := direct.Must(t, fleet.GetPets("any", fields...)); got.Status != 403 || !strings.Contains(got.Body, `"gateway_only"`) {
+			t.Errorf("a direct client with %v: %d %s", fields, got.Status, got.Body)
 		}
 	}
 	t.Log("figure: a unix: upstream serves; a pet service with a secret answers its gateway, and a direct client 403")

@@ -37,8 +37,8 @@ func TestBans(t *testing.T) {
 	}
 	for _, gateway := range s.Gateways {
 		gateway.AwaitReady(t)
-		if got := s.ask(gateway, key.Token); got.code != "key_banned" {
-			t.Errorf("%s, started again, answers %d %s to a banned key", gateway.ID, got.status, got.code)
+		if got := gateway.Ask(key.Token); got.Code() != "key_banned" {
+			t.Errorf("%s, started again, answers %d %s to a banned key", gateway.ID, got.Status, got.Code())
 		}
 	}
 	_, offAgain := s.awaitEnd(key, s.Gateways[2])
@@ -48,7 +48,7 @@ func TestBans(t *testing.T) {
 	third := s.banLength(key)
 	s.MustKeyadmin("ban", "lift", key.ID)
 	for _, gateway := range s.Gateways {
-		if got := s.ask(gateway, key.Token); got.code == "key_banned" {
+		if got := gateway.Ask(key.Token); got.Code() == "key_banned" {
 			t.Errorf("%s: banned after the ban was lifted", gateway.ID)
 		}
 	}
@@ -65,16 +65,16 @@ func (s *quotaSite) provoke(key fleet.Key, gateway *fleet.Program) (requests int
 	s.t.Helper()
 	left := 1 << 20
 	for began := time.Now(); ; <-time.After(50 * time.Millisecond) {
-		got := s.ask(gateway, key.Token)
+		got := gateway.Ask(key.Token)
 		requests++
-		if got.code == "key_banned" || strings.Contains(got.message, "is banned until then") {
+		if got.Code() == "key_banned" || strings.Contains(got.Message(), "is banned until then") {
 			break
 		}
-		if got.code == "minute_quota_exceeded" && got.details.StrikesUntilBan > left {
-			s.t.Errorf("%d more strikes until a ban, after %d", got.details.StrikesUntilBan, left)
+		if got.Code() == "minute_quota_exceeded" && got.StrikesUntilBan() > left {
+			s.t.Errorf("%d more strikes until a ban, after %d", got.StrikesUntilBan(), left)
 		}
-		left = got.details.StrikesUntilBan
-		if got.status == 200 {
+		left = got.StrikesUntilBan()
+		if got.Status == 200 {
 			left = 1 << 20
 		}
 		if time.Since(began) > time.Minute {
@@ -84,10 +84,10 @@ func (s *quotaSite) provoke(key fleet.Key, gateway *fleet.Program) (requests int
 	banned := time.Now()
 	for _, other := range s.Gateways {
 		testkit.Eventually(s.t, 5*time.Second, other.ID+" knows of the ban", func() bool {
-			return s.ask(other, key.Token).code == "key_banned"
+			return other.Ask(key.Token).Code() == "key_banned"
 		})
 	}
-	if spread = time.Since(banned); quotaFullSize && spread > time.Second {
+	if spread = time.Since(banned); testkit.FullSize && spread > time.Second {
 		s.t.Errorf("a ban was known everywhere after %v, want a second", spread)
 	}
 	return requests, spread
@@ -96,17 +96,17 @@ func (s *quotaSite) provoke(key fleet.Key, gateway *fleet.Program) (requests int
 // awaitEnd asks until a banned key is served again, and returns how long the ban was said to last and how far off that was.
 func (s *quotaSite) awaitEnd(key fleet.Key, gateway *fleet.Program) (said, off time.Duration) {
 	s.t.Helper()
-	got := s.ask(gateway, key.Token)
-	if got.code != "key_banned" || got.retryAfter == 0 {
+	got := gateway.Ask(key.Token)
+	if got.Code() != "key_banned" || got.RetryAfter() == 0 {
 		s.t.Fatalf("not banned: %+v", got)
 	}
-	ends := got.at.Add(got.retryAfter)
-	for said = got.retryAfter; got.status != 200; <-time.After(10 * time.Millisecond) {
-		if got = s.ask(gateway, key.Token); time.Since(ends) > 5*time.Second {
+	ends := got.At.Add(got.RetryAfter())
+	for said = got.RetryAfter(); got.Status != 200; <-time.After(10 * time.Millisecond) {
+		if got = gateway.Ask(key.Token); time.Since(ends) > 5*time.Second {
 			s.t.Fatalf("5 s after its ban ended: %+v", got)
 		}
 	}
-	if off = got.at.Sub(ends); off.Abs() > time.Second {
+	if off = got.At.Sub(ends); off.Abs() > time.Second {
 		s.t.Errorf("a ban ended %v off what was said", off)
 	}
 	return said, off

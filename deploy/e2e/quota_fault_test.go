@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,64 +18,22 @@ import (
 // inMode reports whether every gateway decides on quotas so: "shared" or "outage".
 func (s *quotaSite) inMode(mode string) bool {
 	for _, g := range s.Gateways {
-		if s.metrics(g)[`gateway_limits_mode{mode="`+mode+`"}`] != 1 {
+		if g.Metrics()[`gateway_limits_mode{mode="`+mode+`"}`] != 1 {
 			return false
 		}
 	}
 	return true
 }
 
-// shots is what one tenant's clients were answered, in the order of the answers.
-type shots struct {
-	stop    chan struct{}
-	clients sync.WaitGroup
-	mu      sync.Mutex
-	told    []told
+// load has one client at each gateway ask a hundred times a second.
+func (s *quotaSite) load(key fleet.Key) *load {
+	s.t.Helper()
+	return startLoad(s.t, key.Token, 1, 10*time.Millisecond, s.Gateways...)
 }
 
-// shoot has one client at each gateway ask every so often until the returned shots are stopped.
-func (s *quotaSite) shoot(key fleet.Key, every time.Duration) *shots {
-	all := &shots{stop: make(chan struct{})}
-	for _, gateway := range s.Gateways {
-		all.clients.Go(func() {
-			pace := time.NewTicker(every)
-			defer pace.Stop()
-			for {
-				select {
-				case <-all.stop:
-					return
-				case <-pace.C:
-				}
-				got := s.ask(gateway, key.Token)
-				all.mu.Lock()
-				all.told = append(all.told, got)
-				all.mu.Unlock()
-			}
-		})
-	}
-	return all
-}
-
-func (s *shots) end() {
-	close(s.stop)
-	s.clients.Wait()
-}
-
-// between are the answers to requests that began within the time.
-func (s *shots) between(from, to time.Time) (found []told) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range s.told {
-		if began := one.at.Add(-one.took); !began.Before(from) && began.Before(to) {
-			found = append(found, one)
-		}
-	}
-	return found
-}
-
-func admitted(all []told) (n int) {
+func admitted(all []shot) (n int) {
 	for _, one := range all {
-		if one.status == 200 {
+		if one.Status == 200 {
 			n++
 		}
 	}
@@ -84,10 +41,10 @@ func admitted(all []told) (n int) {
 }
 
 // latency is the given share's longest: 0.99, or 1 for the worst.
-func latency(all []told, share float64) time.Duration {
+func latency(all []shot, share float64) time.Duration {
 	took := make([]time.Duration, len(all))
 	for i, one := range all {
-		took[i] = one.took
+		took[i] = one.Took
 	}
 	slices.Sort(took)
 	return took[min(len(took)-1, int(share*float64(len(took))))].Round(100 * time.Microsecond)
@@ -104,7 +61,7 @@ func TestRedisFaults(t *testing.T) {
 	proxy := testkit.NewProxy(t, server.Addr)
 	s := openQuotaSite(t, fleet.Spec{Redis: "redis://" + proxy.Addr, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
 	s.server = server
-	roomy := s.NewTenant("roomy", unlimited...)
+	roomy := s.NewTenant("roomy", fleet.Unlimited...)
 
 	f := func(name string, outage bool, begin, end func(t *testing.T, tight fleet.Key)) {
 		t.Run(name, func(t *testing.T) {
@@ -112,13 +69,13 @@ func TestRedisFaults(t *testing.T) {
 			tight := s.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", "100000")
 			fresh := s.NewTenant(name+" fresh", "--minute", fmt.Sprint(limit), "--day", "100000")
 			before := s.decidedAlone()
-			all := map[string]*shots{"roomy": s.shoot(roomy, 10*time.Millisecond), "tight": s.shoot(tight, 10*time.Millisecond)}
+			all := map[string]*load{"roomy": s.load(roomy), "tight": s.load(tight)}
 			healthy := time.Now()
 			wait(2 * time.Second)
 			began := time.Now()
 			begin(t, tight)
 			broken := time.Now()
-			all["fresh"] = s.shoot(fresh, 10*time.Millisecond)
+			all["fresh"] = s.load(fresh)
 			wait(lasting)
 			if outage && !s.inMode("outage") {
 				t.Error("some gateway has not noticed")
@@ -145,8 +102,8 @@ func TestRedisFaults(t *testing.T) {
 			for who, one := range all {
 				whole := one.between(healthy, over)
 				for _, got := range whole {
-					if got.status != 200 && got.status != 429 {
-						t.Errorf("%s was answered %d %s: %s", who, got.status, got.code, got.message)
+					if got.Status != 200 && got.Status != 429 {
+						t.Errorf("%s was answered %d %s: %s", who, got.Status, got.Code(), got.Message())
 					}
 				}
 				if n := admitted(whole); who != "roomy" && (n < limit || n > bound || len(whole) < 2*limit+limit/2) {
@@ -162,8 +119,8 @@ func TestRedisFaults(t *testing.T) {
 			}
 			usual, later := latency(all["roomy"].between(healthy, began), 0.99), latency(during, 0.99)
 			t.Logf("figure: Redis %s: of limit %d a tenant %d admitted, a new one %d; Redis decides again after %v; "+
-				"p99 %v before, worst %v in the first second, p99 %v then", name, limit, admitted(all["tight"].told),
-				admitted(all["fresh"].told), recovery.Round(time.Millisecond), usual,
+				"p99 %v before, worst %v in the first second, p99 %v then", name, limit, admitted(all["tight"].end()),
+				admitted(all["fresh"].end()), recovery.Round(time.Millisecond), usual,
 				latency(all["roomy"].between(began, broken.Add(time.Second)), 1), later)
 			if later > usual+5*60*time.Millisecond {
 				t.Errorf("p99 %v without Redis, %v with it", later, usual)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +81,7 @@ func TestFloodOfOneKey(t *testing.T) {
 		var wrong atomic.Int64
 		expect := func(code string) func(*fleet.Program, int64) {
 			return func(gateway *fleet.Program, _ int64) {
-				if got := s.ask(gateway, key.Token); got.code != code {
+				if got := gateway.Ask(key.Token); got.Code() != code {
 					wrong.Add(1)
 				}
 			}
@@ -111,7 +110,7 @@ func TestFloodOfOneKey(t *testing.T) {
 func TestFloodOfUnknownTokens(t *testing.T) {
 	const gateways, lasting = 2, 15 * time.Second
 	s := newQuotaSite(t, gateways, "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")
-	key := s.NewTenant("t", unlimited...)
+	key := s.NewTenant("t", fleet.Unlimited...)
 	tokens := make([]string, 1000)
 	for i := range tokens {
 		var err error
@@ -119,15 +118,15 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const header = "X-Forwarded-For"
+	const header = "X-Forwarded-For: "
 	from := func(n int64) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
 	statuses := map[int]int64{}
 	var mu sync.Mutex
 	unknown := func(gateway *fleet.Program, n int64) {
-		got := s.ask(gateway, tokens[n%int64(len(tokens))], header, from(n))
+		got := gateway.Ask(tokens[n%int64(len(tokens))], header+from(n))
 		mu.Lock()
 		defer mu.Unlock()
-		statuses[got.status]++
+		statuses[got.Status]++
 	}
 	s.flood(4, time.Second, unknown) // connections, buffers
 	rss, calls := residentBytes(t, s.Gateways), s.scriptCalls()
@@ -142,9 +141,9 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
-			got := s.ask(s.Gateways[n%gateways], key.Token, header, from(n))
-			took = append(took, got.took)
-			if got.status != 200 {
+			got := s.Gateways[n%gateways].Ask(key.Token, header+from(n))
+			took = append(took, got.Took)
+			if got.Status != 200 {
 				harmed++
 			}
 		}
@@ -154,7 +153,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 	valid.Wait()
 	calls = s.scriptCalls() - calls - len(took)
 	grown := residentBytes(t, s.Gateways) - rss
-	addresses := s.metrics(s.Gateways[0])["gateway_limits_failed_attempts_addresses"]
+	addresses := s.Gateways[0].Metrics()["gateway_limits_failed_attempts_addresses"]
 	slices.Sort(took)
 	t.Logf("figure: %d unknown tokens from as many addresses at %d gateways in %v: %d calls of Redis, %d a second a gateway; "+
 		"%.1f MB more memory a gateway for %.0f addresses; %d requests of a valid key from the same addresses: %d harmed, p99 %v",
@@ -170,12 +169,12 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 	// One address alone is refused, and still not with a valid key.
 	limited := 0
 	for range 150 {
-		if got := s.ask(s.Gateways[0], tokens[0], header, "192.0.2.1"); got.code == "too_many_failed_attempts" {
+		if got := s.Gateways[0].Ask(tokens[0], header+"192.0.2.1"); got.Code() == "too_many_failed_attempts" {
 			limited++
 		}
 	}
-	if got := s.ask(s.Gateways[0], key.Token, header, "192.0.2.1"); limited == 0 || got.status != 200 {
-		t.Errorf("%d of 150 attempts from one address refused, then a valid key: %d", limited, got.status)
+	if got := s.Gateways[0].Ask(key.Token, header+"192.0.2.1"); limited == 0 || got.Status != 200 {
+		t.Errorf("%d of 150 attempts from one address refused, then a valid key: %d", limited, got.Status)
 	}
 }
 
@@ -183,16 +182,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 func residentBytes(t *testing.T, gateways []*fleet.Program) (sum int64) {
 	t.Helper()
 	for _, g := range gateways {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(string(text), "VmRSS:")
-		var kB int64
-		if _, err := fmt.Sscan(rest, &kB); err != nil {
-			t.Fatal(err)
-		}
-		sum += kB << 10
+		sum += g.ResidentBytes(t)
 	}
 	return sum
 }

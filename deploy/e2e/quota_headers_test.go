@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +27,6 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		shared := s.NewTenant("shared", "--minute", "20", "--day", "100000")
 		single := s.NewTenant("single", "--minute", "20", "--day", "100000")
 		deaf := s.NewTenant("deaf", "--minute", "20", "--day", "100000")
-		s.client.Transport.(*http.Transport).MaxIdleConnsPerHost = together
 
 		var all sync.WaitGroup
 		end := time.Now().Add(lasting)
@@ -39,31 +37,31 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			all.Go(func() {
 				wait(time.Duration(random.Int64N(int64(5 * time.Second))))
 				for time.Now().Before(end.Add(-62 * time.Second)) {
-					got := s.ask(s.Gateways[random.IntN(3)], key.Token)
-					for ; got.status == 200; got = s.ask(s.Gateways[random.IntN(3)], key.Token) {
+					got := s.Gateways[random.IntN(3)].Ask(key.Token)
+					for ; got.Status == 200; got = s.Gateways[random.IntN(3)].Ask(key.Token) {
 						wait(time.Duration(random.Int64N(int64(2 * time.Second))))
 					}
-					longest[n] = max(longest[n], got.retryAfter)
-					wait(got.retryAfter)
+					longest[n] = max(longest[n], got.RetryAfter())
+					wait(got.RetryAfter())
 					phases.Add(1)
-					if after := s.ask(s.Gateways[random.IntN(3)], key.Token); after.status != 200 {
+					if after := s.Gateways[random.IntN(3)].Ask(key.Token); after.Status != 200 {
 						early.Add(1)
-						t.Logf("refused with Retry-After %v (%s), and then with %v (%s)", got.retryAfter, got.code,
-							after.retryAfter, after.code)
+						t.Logf("refused with Retry-After %v (%s), and then with %v (%s)", got.RetryAfter(), got.Code(),
+							after.RetryAfter(), after.Code())
 					}
 				}
 			})
 		}
 		obedient := func(key fleet.Key, random *rand.Rand) {
 			for time.Now().Before(end) {
-				got := s.ask(s.Gateways[random.IntN(3)], key.Token)
-				if got.code == "key_banned" {
+				got := s.Gateways[random.IntN(3)].Ask(key.Token)
+				if got.Code() == "key_banned" {
 					banned.Add(1)
 				}
-				if got.status == 429 {
+				if got.Status == 429 {
 					refused.Add(1)
 				}
-				wait(min(got.retryAfter, time.Until(end)))
+				wait(min(got.RetryAfter(), time.Until(end)))
 			}
 		}
 		all.Go(func() { obedient(single, rand.New(rand.NewPCG(1, 2))) })
@@ -71,7 +69,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			all.Go(func() { obedient(shared, rand.New(rand.NewPCG(uint64(n), 3))) })
 		}
 		all.Go(func() { // one gateway bans, as it counts the strikes of its own refusals
-			for s.ask(s.Gateways[0], deaf.Token).code != "key_banned" && time.Now().Before(end) {
+			for s.Gateways[0].Ask(deaf.Token).Code() != "key_banned" && time.Now().Before(end) {
 				deafRequests.Add(1)
 				wait(100 * time.Millisecond)
 			}

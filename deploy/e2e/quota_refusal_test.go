@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
 
 // quotaOfAll is gateways that count together: three on one Redis, or, in the size for every day, one on its own.
 func quotaOfAll(t *testing.T, env ...string) *quotaSite {
 	t.Helper()
-	if quotaFullSize {
+	if testkit.FullSize {
 		return newQuotaSite(t, 3, env...)
 	}
 	return openQuotaSite(t, fleet.Spec{Gateways: 1}, env...)
@@ -19,7 +20,7 @@ func quotaOfAll(t *testing.T, env ...string) *quotaSite {
 // A refused request costs nothing of the day, however many there are: the plan that is bought next has it all.
 func TestRefusalCostsNothing(t *testing.T) {
 	refused := 500
-	if quotaFullSize {
+	if testkit.FullSize {
 		refused = 5000
 	}
 	undisturbed(t, func(t *testing.T) bool {
@@ -28,7 +29,7 @@ func TestRefusalCostsNothing(t *testing.T) {
 		began := time.Now()
 		got := s.burst(key.Token, 60+refused)
 		held := s.explain(key.Token)
-		last := s.ask(s.Gateways[0], key.Token)
+		last := s.Gateways[0].Ask(key.Token)
 		s.MustKeyadmin("tenant", "set-plan", "t", "pro")
 		upgraded := time.Now()
 		more := s.burst(key.Token, 300)
@@ -41,7 +42,7 @@ func TestRefusalCostsNothing(t *testing.T) {
 			"plan pro %d more at once, %d of the day used, all within %v", 60+refused, got[200], got[429], held.Day.Used,
 			more[200], after.Day.Used, took.Round(time.Millisecond))
 		if got[200] != 60 || got[429] != refused || held.Day.Used != 60 || held.Minute.Used != 60 || held.Passes ||
-			held.Code != "minute_quota_exceeded" || last.code != "minute_quota_exceeded" {
+			held.Code != "minute_quota_exceeded" || last.Code() != "minute_quota_exceeded" {
 			t.Errorf("on plan free: %v, explained %+v, then %+v", got, held, last)
 		}
 		if more[200] != 240 || more[429] != 60 || after.Day.Used != 300 || time.Since(upgraded) > 30*time.Second {

@@ -38,19 +38,19 @@ func TestSpeedInCalls(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis.URL, Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"}, PetsEnv: []string{"PETSVC_ACCESS_LOG=false"},
 	})
-	gateway, request := f.Gateways[0], getPets(f.NewTenant("acme", limitless...).Token)
-	trips := func() float64 { return metric(t, gateway, "gateway_limits_trips_total", "") }
+	gateway, request := f.Gateways[0], fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
+	trips := func() float64 { return gateway.Metric(t, "gateway_limits_trips_total", "") }
 
 	send := func(clients, requests int) {
 		t.Helper()
 		var all sync.WaitGroup
 		for range clients {
 			all.Go(func() {
-				c := call(gateway)
-				defer c.close()
+				c := gateway.Client()
+				defer c.Close()
 				for range requests / clients {
-					if got, err := c.do(request); err != nil || got.StatusCode != 200 {
-						t.Errorf("%v, %v", got.Response, err)
+					if got, err := c.Do(request); err != nil || got.Status != 200 {
+						t.Errorf("%v, %v", got, err)
 						return
 					}
 				}
@@ -73,11 +73,11 @@ func TestSpeedInCalls(t *testing.T) {
 
 	const allocated = "go_memstats_mallocs_total"
 	callsBefore = trips()
-	first := metric(t, gateway, allocated, "")
-	before := metric(t, gateway, allocated, "") // what asking costs is between the two
+	first := gateway.Metric(t, allocated, "")
+	before := gateway.Metric(t, allocated, "") // what asking costs is between the two
 	const together = speedClients * 200
 	send(speedClients, together)
-	allocations := (metric(t, gateway, allocated, "") - before - (before - first)) / together
+	allocations := (gateway.Metric(t, allocated, "") - before - (before - first)) / together
 	calls = (trips() - callsBefore) / together
 	t.Logf("figure: %d clients at a time: %.1f allocations and %.3f calls of Redis a request", speedClients, allocations, calls)
 	if most := requestAllocationsMax + calls*callAllocationsMax; allocations > most {

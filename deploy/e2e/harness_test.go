@@ -1,0 +1,53 @@
+// Package e2e_test drives the built programs: several processes, real servers, faults.
+//
+// `make test` runs the tests of the files without a build tag, in reduced size, beside other packages. `make e2e` builds with
+// the tag e2e: it runs the same tests in full size, one package at a time, and those of the files named *_e2e_test.go, which
+// take too long for every day. A line that begins with "figure:" is what `make e2e` prints of a test.
+//
+// The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways and their clients), and this
+// file with load_test.go. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,
+// edge_ the request path.
+package e2e_test
+
+import (
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// together lets tests of reduced size overlap. In full size one would spoil the figures of another.
+func together(t *testing.T) {
+	if !testkit.FullSize {
+		t.Parallel()
+	}
+}
+
+// openDatabase opens the database of a fleet.
+func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
+	t.Helper()
+	db, err := database.Open(t.Context(), f.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// petRows returns how often each name of a pet is stored.
+func petRows(t testing.TB, f *fleet.Fleet) map[string]int {
+	t.Helper()
+	var rows []struct {
+		Name  string
+		Count int
+	}
+	if err := openDatabase(t, f).Select(&rows, `SELECT name, count(*) AS count FROM pets GROUP BY name`); err != nil {
+		t.Fatal(err)
+	}
+	counts := make(map[string]int)
+	for _, row := range rows {
+		counts[row.Name] = row.Count
+	}
+	return counts
+}

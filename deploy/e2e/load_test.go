@@ -1,0 +1,126 @@
+package e2e_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit/fleet"
+)
+
+// load is clients that list pets with a token at a pace, until it is ended. It keeps every exchange. A test may change the
+// token meanwhile.
+type load struct {
+	token atomic.Pointer[string]
+
+	stop    chan struct{}
+	clients sync.WaitGroup
+
+	mu    sync.Mutex
+	shots []shot
+}
+
+// shot is one request of a load.
+type shot struct {
+	gateway *fleet.Program
+	token   string
+	started time.Time
+	fleet.Reply
+}
+
+// startLoad begins with so many clients at each gateway, each of which sends a request every so often.
+func startLoad(t testing.TB, token string, clients int, every time.Duration, gateways ...*fleet.Program) *load {
+	t.Helper()
+	l := &load{stop: make(chan struct{})}
+	l.token.Store(&token)
+	for _, gateway := range gateways {
+		for range clients {
+			l.clients.Go(func() { l.work(gateway, every) })
+		}
+	}
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *load) work(gateway *fleet.Program, every time.Duration) {
+	c := gateway.Client()
+	defer c.Close()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-tick.C:
+		}
+		s := shot{gateway: gateway, token: *l.token.Load(), started: time.Now()}
+		s.Reply, _ = c.Do(fleet.GetPets(s.token)) // a failed exchange is a reply with status 0
+		l.mu.Lock()
+		l.shots = append(l.shots, s)
+		l.mu.Unlock()
+	}
+}
+
+// since returns how many requests with a token that started after an instant were answered, by gateway and status.
+func (l *load) since(token string, after time.Time) map[*fleet.Program]map[int]int {
+	counts := map[*fleet.Program]map[int]int{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if s.token == token && s.started.After(after) {
+			if counts[s.gateway] == nil {
+				counts[s.gateway] = map[int]int{}
+			}
+			counts[s.gateway][s.Status]++
+		}
+	}
+	return counts
+}
+
+// count returns how many requests so far were answered with a status.
+func (l *load) count(status int) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if s.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// between returns the requests that started within the time.
+func (l *load) between(from, to time.Time) (found []shot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if !s.started.Before(from) && s.started.Before(to) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// take returns and forgets what was sent so far.
+func (l *load) take() []shot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	shots := l.shots
+	l.shots = nil
+	return shots
+}
+
+// end stops the load once all that is under way is answered. It returns what was sent since the last take, which between
+// still finds afterwards.
+func (l *load) end() []shot {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.clients.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shots
+}
