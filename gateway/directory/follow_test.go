@@ -114,7 +114,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		kills := 0
 		const killsMax = 5
 		for kills < killsMax && made.Load() < changesMade {
-			next := int64((kills + 1) * changesMade / (killsMax + 1))
+			next := int64(kills+1) * changesMade / (killsMax + 1)
 			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= next || len(failed) > 0 })
 			kill()
 			kills++
@@ -140,7 +140,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
 			t.Errorf("loaded %v times, want once", loads)
 		}
-		if n := len(events); n < changesMade/2 {
+		if n := int64(len(events)); n < changesMade/2 {
 			t.Errorf("only %d events", n)
 		}
 		t.Logf("figure: %d writers made %d events in %v while a gateway was killed %d times; no row differs", writers, len(events),

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,12 +60,12 @@ func openStore(t testing.TB, url string) *keystore.Store {
 type running struct {
 	*Directory
 	stop func() error // ends Run and returns its error
-	log  *syncBuffer
+	log  *testkit.Output
 }
 
 func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	t.Helper()
-	r := &running{log: &syncBuffer{}}
+	r := &running{log: &testkit.Output{}}
 	if cfg.GatewayID == "" {
 		cfg.GatewayID = "gw-1"
 	}
@@ -85,23 +84,6 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	})
 	t.Cleanup(func() { r.stop() })
 	return r
-}
-
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // fixture makes one tenant with one key.

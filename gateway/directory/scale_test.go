@@ -124,7 +124,7 @@ func lookups(d *Directory, keys, cores int) float64 {
 			panic(fmt.Sprintf("bug: %d keys not found", missed))
 		}
 	}
-	return float64(time.Since(begun).Nanoseconds()) / lookupsTimed
+	return float64(time.Since(begun).Nanoseconds()) / float64(lookupsTimed)
 }
 
 // cpu returns the processor time of this process.

@@ -1,13 +1,13 @@
-//go:build !e2e
-
 package directory
 
-// Reduced sizes, for every run.
-const (
-	tenantsLoaded = 2_000
-	keysLoaded    = 20_000
-	bogusLookups  = 50_000
-	lookupsTimed  = 50_000
-	allocations   = 50_000
-	changesMade   = 800
+import "petgate/shared/testkit"
+
+// Sizes of the tests of this package.
+var (
+	tenantsLoaded = testkit.Size(2_000, 100_000)
+	keysLoaded    = testkit.Size(20_000, 1_000_000)
+	bogusLookups  = testkit.Size(50_000, 1_000_000)
+	lookupsTimed  = testkit.Size(50_000, 1_000_000)
+	allocations   = testkit.Size(50_000, 4_000_000)
+	changesMade   = testkit.Size[int64](800, 12_000) // attempts: one in nine finds nothing to change
 )

@@ -40,8 +40,8 @@ func (r *rig) checkLogs(t testing.TB) {
 // awaitLines waits until the access log holds n lines, and no more.
 func (r *rig) awaitLines(t testing.TB, n int) {
 	t.Helper()
-	testkit.Eventually(t, patience, "the access log", func() bool { return r.accessLog.count() >= n })
-	if got := r.accessLog.count(); got != n {
+	testkit.Eventually(t, patience, "the access log", func() bool { return len(r.accessLog.Lines()) >= n })
+	if got := len(r.accessLog.Lines()); got != n {
 		t.Errorf("%d access log lines for %d answers: %s", got, n, r.accessLog)
 	}
 }

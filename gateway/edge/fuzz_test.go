@@ -46,10 +46,10 @@ func FuzzServe(f *testing.F) {
 
 // trimLogs checks what was logged, now and then, so that it does not gather for ever.
 func (r *rig) trimLogs(t *testing.T) {
-	if r.accessLog.size() > 1<<20 || r.log.size() > 1<<20 {
+	if r.accessLog.Len() > 1<<20 || r.log.Len() > 1<<20 {
 		r.checkLogs(t)
-		r.accessLog.reset()
-		r.log.reset()
+		r.accessLog.Reset()
+		r.log.Reset()
 	}
 }
 

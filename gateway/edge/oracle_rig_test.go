@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
 )
 
 // now is when every rig begins.
@@ -37,7 +37,7 @@ type rig struct {
 	upstream *rawUpstream // nil when the test gave its own URLs
 
 	takes, admitted, counted atomic.Int64
-	accessLog, log           *lines
+	accessLog, log           *testkit.Output
 	banned                   atomic.Int64
 }
 
@@ -68,38 +68,6 @@ func (f fakeGuard) Known(a netip.Addr) quotas.GuardState               { return 
 func (f fakeUsage) Count(tenant id.Tenant, key id.Key, outcome string) { f(tenant, key, outcome) }
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
-}
-
-// lines gathers what a log writes.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *lines) size() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Len()
-}
-
-func (l *lines) count() int { return strings.Count(l.String(), "\n") }
-
-func (l *lines) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text.Reset()
 }
 
 // operations are those of the contract, with nothing else to them.
@@ -148,7 +116,7 @@ type setup struct {
 // newRig serves until the test ends. change may be nil.
 func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
-	r := &rig{pipes: newPipeListener(), accessLog: &lines{}, log: &lines{}}
+	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}}
 	s := setup{
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,

@@ -1,18 +1,20 @@
-//go:build !e2e
-
 package edge_test
 
-import "time"
+import (
+	"time"
 
-// Sizes of the slow tests in `make test`: a few seconds each. The e2e tests hold the product's own figures.
-const (
-	slowClients  = 100
-	slowReaders  = 20
-	idleClients  = 1000
-	slowTimeout  = time.Second
-	honestRounds = 300
+	"petgate/shared/testkit"
+)
 
-	// What a connection may cost in heap and stacks, with room for what the race detector adds.
-	idleBytesMax = 16 << 10
-	slowBytesMax = 24 << 10
+// Sizes of the slow tests.
+var (
+	slowClients  = testkit.Size[int64](100, 800)
+	slowReaders  = testkit.Size[int64](20, 800)
+	idleClients  = testkit.Size[int64](1000, 10_000)
+	slowTimeout  = testkit.Size(time.Second, 0) // zero is the product's own timeout
+	honestRounds = testkit.Size(300, 2000)
+
+	// What a connection may cost in heap and stacks. Reduced tests have the race detector, which adds to it.
+	idleBytesMax = testkit.Size[int64](16<<10, 8<<10)
+	slowBytesMax = testkit.Size[int64](24<<10, 13<<10)
 )

@@ -140,7 +140,7 @@ func raiseFileLimit(t *testing.T, n uint64) {
 // TestSlowClients opens many slow connections of a kind beside an honest client. The slow ones are gone in time, and the
 // honest one is served throughout.
 func TestSlowClients(t *testing.T) {
-	raiseFileLimit(t, 4*slowClients+1000)
+	raiseFileLimit(t, uint64(4*slowClients+1000))
 	for _, kind := range []struct {
 		name  string
 		begin string // what a slow client says at once
@@ -268,7 +268,7 @@ func hold(address string) error {
 
 // TestIdleConnections keeps many connections open that asked once and now say nothing.
 func TestIdleConnections(t *testing.T) {
-	raiseFileLimit(t, idleClients+1000)
+	raiseFileLimit(t, uint64(idleClients+1000))
 	r, held := newSlowRig(t)
 	alone := normal(t, r)
 	testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
@@ -291,7 +291,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Fatalf("the idle clients ended: %v", holder.Wait())
 	}
 	r.upstream.Seen() // what the test kept of the requests is none of the gateway's
-	r.accessLog.reset()
+	r.accessLog.Reset()
 	each := (memory() - before) / idleClients
 	if each > idleBytesMax {
 		t.Errorf("an idle connection costs %d bytes, want at most %d", each, idleBytesMax)

@@ -234,7 +234,7 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 // TestDifferential holds the Lua script to the Go rule on a real Redis: the same verdicts, and the same records to the byte.
 func TestDifferential(t *testing.T) {
 	steps := 10_000
-	if fullSize {
+	if testkit.FullSize {
 		steps = 100_000
 	}
 	client, prefix := dialRedis(t)

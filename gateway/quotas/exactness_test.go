@@ -19,7 +19,7 @@ func TestExactness(t *testing.T) {
 	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 2 * time.Second}
 	const gateways, tenants, workers = 3, 30, 4
 	requests, lasting := int64(12_000), 3*time.Second
-	if fullSize {
+	if testkit.FullSize {
 		requests, lasting = 50_000, 10*time.Second
 	}
 	server := testkit.StartRedis(t)

@@ -1,8 +1,6 @@
 package quotas
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -41,27 +39,6 @@ func commandCalls(t testing.TB, l *Limiter, command string) int {
 		}
 	}
 	return 0
-}
-
-// recorder is a log that a test reads while it is written.
-type recorder struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(p)
-}
-
-func (r *recorder) lines() (lines []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for s := bufio.NewScanner(bytes.NewReader(r.text.Bytes())); s.Scan(); {
-		lines = append(lines, s.Text())
-	}
-	return lines
 }
 
 // load asks for one tenant at all gateways, and keeps when each request was admitted and how long each took.
@@ -139,7 +116,7 @@ func quantile(took []time.Duration, q float64) time.Duration {
 func TestFaults(t *testing.T) {
 	const gateways, limit = 2, 40
 	fault, restored := 700*time.Millisecond, 5*time.Second
-	if fullSize {
+	if testkit.FullSize {
 		fault = 5 * time.Second
 	}
 	window := brief.Window()
@@ -148,7 +125,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			server := testkit.StartRedis(t)
 			proxy := testkit.NewProxy(t, server.Addr)
-			log := new(recorder)
+			log := new(testkit.Output)
 			limiters := make([]*Limiter, gateways)
 			for i := range limiters {
 				limiters[i] = openLimiter(t, Config{
@@ -182,7 +159,7 @@ func TestFaults(t *testing.T) {
 			busy.end()
 			fresh.end()
 
-			lines := log.lines()
+			lines := log.Lines()
 			for who, w := range map[string]*load{"busy": busy, "fresh": fresh} {
 				if w.errors != 0 {
 					t.Errorf("%s: %d requests failed", who, w.errors)
@@ -254,7 +231,7 @@ func TestRefusalFlood(t *testing.T) {
 		t.Fatalf("%d admitted, want 60", n)
 	}
 	seconds := 3
-	if fullSize {
+	if testkit.FullSize {
 		seconds = 20
 	}
 	before := commandCalls(t, l, "evalsha")
@@ -340,14 +317,14 @@ func TestSlotOf(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
-	log := new(recorder)
+	log := new(testkit.Output)
 	l := openLimiter(t, Config{RedisURL: server.URL, Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
 		}
 	}
-	if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("log: %q", lines)
 	}
 	if err := l.client.ConfigSet(background, "maxmemory-policy", "noeviction").Err(); err != nil {
@@ -393,7 +370,7 @@ func TestOpen(t *testing.T) {
 func TestAPanicInATripIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(quota.Product, time.Now)
-		log := &recorder{}
+		log := &testkit.Output{}
 		panics := true
 		l := newFake(t, Config{Log: slog.New(slog.NewTextHandler(log, nil))},
 			func(ctx context.Context, demands []demand, results []result) error {
@@ -409,8 +386,8 @@ func TestAPanicInATripIsAnOutage(t *testing.T) {
 			all.Go(func() { mustTake(t, l, asking(i%5, 60)) })
 		}
 		all.Wait()
-		if l.Mode() != modeOutage || !strings.Contains(strings.Join(log.lines(), "\n"), "in a library") {
-			t.Errorf("mode %s, log %q", l.Mode(), log.lines())
+		if l.Mode() != modeOutage || !strings.Contains(strings.Join(log.Lines(), "\n"), "in a library") {
+			t.Errorf("mode %s, log %q", l.Mode(), log.Lines())
 		}
 		time.Sleep(2 * probeEvery)
 		if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 || l.Mode() != modeShared {

@@ -140,7 +140,7 @@ func TestGuardFlood(t *testing.T) {
 	l := openShared(t, Config{Budget: time.Second})
 	g := l.Guard(120)
 	count := 150_000
-	if fullSize {
+	if testkit.FullSize {
 		count = 3_000_000
 	}
 	memory := func() uint64 {

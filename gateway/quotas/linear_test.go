@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
 )
 
 // quickRule releases slices while a history is being recorded.
@@ -81,7 +82,7 @@ func record(t *testing.T, b backend, history uint64) (ops []porcupine.Operation)
 }
 
 func histories() uint64 {
-	if fullSize {
+	if testkit.FullSize {
 		return 100
 	}
 	return 20

@@ -2,7 +2,6 @@ package pets_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -224,26 +222,8 @@ func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 	}
 }
 
-// buffer is a bytes.Buffer that goroutines share.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
-	var lines buffer
+	var lines testkit.Output
 	r := start(t, testkit.SQLite(t), pets.Config{AccessLog: slog.New(slog.NewJSONHandler(&lines, nil)), Secret: "open sesame"})
 	secret := "X-Gateway-Secret: open sesame"
 	r.do(t, "GET", "/v1/pets?limit=5", "", secret, "X-Request-Id: r-1")

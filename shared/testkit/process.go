@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -160,27 +159,3 @@ func (p *Process) ExitCode(t testing.TB) int {
 
 // PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Output is what a process has written so far. It is safe for concurrent use.
-type Output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write appends to the output.
-func (o *Output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(text)
-}
-
-func (o *Output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-func (o *Output) tail() string {
-	text := o.String()
-	return text[max(0, len(text)-4000):]
-}
