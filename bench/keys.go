@@ -15,11 +15,11 @@ import (
 	"petgate/shared/keystore"
 )
 
-// keyCount is how many keys, each of a tenant of its own, the load draws from.
+// keyCount is the number of keys that the load draws from. Each belongs to its own tenant.
 const keyCount = 1000
 
-// createKeys fills the key tables with tenants whose limits no run reaches, and two that are refused from their second
-// request on.
+// createKeys stores the tenants and their keys. No run reaches the limits of these tenants, except for two of them, which
+// are refused from their second request on.
 func (l *lab) createKeys(ctx context.Context) error {
 	db, err := database.Open(ctx, l.postgres.url)
 	if err != nil {

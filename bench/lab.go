@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// lab is what all rows share: the upstream, the servers, the keys and where the programs are.
+// lab holds what all rows share: the upstream, the servers, the keys and the location of the programs.
 type lab struct {
 	dir          string
 	bin          string
@@ -22,9 +22,10 @@ type lab struct {
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
-	smallKeyPath string // one key of a tenant that may make one request a day: it is not banned
-	bannedPath   string // the same of another tenant: it is
+	smallKeyPath string // one key of a tenant that may make one request a day; bans are off where it is used
+	bannedPath   string // the same of another tenant, which is banned
 	processes    []*process
+	sides        []*lab // of a comparison
 }
 
 func openLab(ctx context.Context, bin string) (l *lab, err error) {
@@ -32,11 +33,8 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &lab{
-		dir: dir, bin: bin,
-		keysPath: filepath.Join(dir, "keys"), keyMapPath: filepath.Join(dir, "keys.map"), smallKeyPath: filepath.Join(dir, "small"),
-		bannedPath: filepath.Join(dir, "banned"),
-	}
+	l = &lab{dir: dir, bin: bin}
+	l.namePaths()
 	defer func() {
 		if err != nil {
 			l.close()
@@ -45,26 +43,33 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if l.upstreamAddr, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	if l.redisAddr, err = freeAddress(); err != nil {
-		return nil, err
-	}
 	if _, err = l.launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr); err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(l.redisAddr)
-	l.redisProcess, err = l.launch(nil, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", dir)
-	if err != nil {
+	if err = l.startRedis(ctx); err != nil {
 		return nil, err
 	}
 	if l.postgres, err = openPostgres(ctx, l); err != nil {
 		return nil, err
 	}
-	for _, addr := range []string{l.upstreamAddr, l.redisAddr} {
-		if err := awaitListener(ctx, addr); err != nil {
-			return nil, err
-		}
+	return l, awaitListener(ctx, l.upstreamAddr)
+}
+
+func (l *lab) namePaths() {
+	l.keysPath, l.keyMapPath = filepath.Join(l.dir, "keys"), filepath.Join(l.dir, "keys.map")
+	l.smallKeyPath, l.bannedPath = filepath.Join(l.dir, "small"), filepath.Join(l.dir, "banned")
+}
+
+func (l *lab) startRedis(ctx context.Context) (err error) {
+	if l.redisAddr, err = freeAddress(); err != nil {
+		return err
 	}
-	return l, l.createKeys(ctx)
+	_, port, _ := net.SplitHostPort(l.redisAddr)
+	l.redisProcess, err = l.launch(nil, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", l.dir)
+	if err != nil {
+		return err
+	}
+	return awaitListener(ctx, l.redisAddr)
 }
 
 // launch starts a program that ends with the lab.
@@ -77,6 +82,9 @@ func (l *lab) launch(env []string, name string, args ...string) (*process, error
 }
 
 func (l *lab) close() {
+	for _, side := range l.sides {
+		side.close()
+	}
 	for _, p := range slices.Backward(l.processes) {
 		p.stop()
 	}
@@ -85,11 +93,11 @@ func (l *lab) close() {
 
 func (l *lab) binary(name string) string { return filepath.Join(l.bin, name) }
 
-// site is a system that runs: it stays up for all of its runs, and idles while others are measured.
+// site is a running system. It stays up for all of its runs and is idle while others are measured.
 type site struct {
 	system
 	listen  string
-	process *process // whose work is the system's
+	process *process
 }
 
 // open starts a system and warms it up.
@@ -125,7 +133,7 @@ func (l *lab) openAll(ctx context.Context, systems []system) (sites []*site, err
 	return sites, nil
 }
 
-// Run is one system under one load for one duration.
+// Run is one measurement: one system under one load for one duration.
 type Run struct {
 	Section       string
 	System        string
@@ -137,16 +145,17 @@ type Run struct {
 	GatewayMicros float64 // processor time of the gateway per request
 	RedisMicros   float64 // and of Redis
 	RedisCalls    float64 // per request
-	PostgresShare float64 // processor time of Postgres, of a core
+	SystemCalls   float64 `json:",omitempty"` // per request; only a comparison counts them
+	PostgresShare float64 // processor time of Postgres, in cores
 	ResidentMB    float64
-	Refused       int64 // answers other than 2xx and 3xx
+	Refused       int64 // responses other than 2xx and 3xx
 }
 
-// micros is the processor time of a request, wherever it was spent.
+// micros is the processor time per request, of the gateway and of Redis.
 func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 
-// run loads sites of one system at the same time, each with as many connections, and names the row. Latency is that of the
-// site which was done last.
+// run loads sites of one system at the same time, each with the given number of connections. Latency is taken from the
+// site that finished last.
 func (l *lab) run(ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {

@@ -1,12 +1,12 @@
-// Bench measures the gateway beside its peers, and the pet service beside its database, and writes the tables and plots
-// of docs/performance.md.
+// Bench measures the gateway next to other proxies, and the pet service next to its database. It writes the tables and
+// plots of docs/performance.md. With -before it compares the gateways of two revisions instead.
 //
-// Every row stands before the same upstream and, where it knows keys, serves the same 1,000 of them. All rows run all the
-// time and take turns under load: one short run each, then all over again, so that a machine whose speed drifts treats
-// all alike; ratios are taken within a turn. What is compared is mostly processor time, which a noisy machine distorts
-// less than throughput or latency.
+// All gateways and proxies have the same upstream; those that check keys serve the same 1,000 keys. All of them run all
+// the time and take turns under load, one short run each in every round. A change in the machine's speed therefore
+// affects all of them alike, and ratios are taken within a round. Most comparisons are of processor time, because a busy
+// machine distorts it less than throughput or latency.
 //
-// Peers come from Debian's packages: bench/run installs them.
+// The other proxies come from Debian's packages; bench/run installs them.
 package main
 
 import (
@@ -28,15 +28,16 @@ func main() {
 	var p program
 	var connections, only, sections string
 	var report bool
-	flag.IntVar(&p.rounds, "rounds", 5, "turns; the tables show medians over them")
+	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
 	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds")
-	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections")
-	flag.StringVar(&only, "only", "", "rows of the main table to run, a regular expression; the first row always runs")
-	flag.StringVar(&sections, "sections", "", "sections to run, a regular expression: gateways, trip, refusals, pets, scale")
+	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections, separated by commas")
+	flag.StringVar(&only, "only", "", "regular expression: rows of the main table to run; the first row always runs")
+	flag.StringVar(&sections, "sections", "", "regular expression: sections to run (gateways, trip, refusals, pets, scale)")
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
-	flag.BoolVar(&report, "report", false, "measure nothing: write the pages anew from the figures in -out")
-	out := flag.String("out", "", "directory for the raw figures; empty writes none")
-	docs := flag.String("docs", "", "directory whose performance.md and plots are written; empty writes none")
+	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
+	flag.BoolVar(&report, "report", false, "measure nothing; write tables and plots again from the figures in -out")
+	out := flag.String("out", "", "write the raw figures to this directory")
+	docs := flag.String("docs", "", "write the tables and plots to performance.md in this directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -45,7 +46,7 @@ func main() {
 	}
 	result, err := readResult(*out)
 	if report && len(result.Runs) == 0 {
-		log.Fatal("bench: -report: there are no figures in -out ", *out)
+		log.Fatal("bench: -report: no figures in -out ", *out)
 	}
 	if !report {
 		if result, err = p.measure(ctx); err == nil && *out != "" {
@@ -71,21 +72,22 @@ type program struct {
 	rows        []system
 	sections    []section
 	bin         string
+	before      string // directory of the programs to compare with; empty for the tables of docs/performance.md
 }
 
 func (p *program) parse(connections, only, sections string) error {
 	switch {
 	case flag.NArg() > 0:
-		return fmt.Errorf("%q is no option", flag.Arg(0))
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	case p.rounds < 1:
 		return fmt.Errorf("-rounds: at least 1")
 	case p.duration < time.Second || p.duration%time.Second != 0:
-		return fmt.Errorf("-duration: %v is no number of whole seconds", p.duration)
+		return fmt.Errorf("-duration: %v is not a whole number of seconds", p.duration)
 	}
 	for field := range strings.SplitSeq(connections, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 {
-			return fmt.Errorf("-connections: %q is not a number of connections", field)
+			return fmt.Errorf("-connections: %q is not a positive number", field)
 		}
 		p.connections = append(p.connections, n)
 	}
@@ -108,7 +110,10 @@ func (p *program) parse(connections, only, sections string) error {
 		}
 	}
 	if len(p.sections) == 0 {
-		return fmt.Errorf("-sections: none is like %q", sections)
+		return fmt.Errorf("-sections: no section matches %q", sections)
+	}
+	if p.before != "" {
+		p.sections = []section{{"compare", compare}}
 	}
 	return nil
 }
@@ -119,8 +124,12 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	defer l.close()
+	if p.before == "" {
+		if err := l.createKeys(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String()}
-	result.Machine["load at the start"] = loadAverage()
 	var turns []turn
 	for _, s := range p.sections {
 		t, err := s.open(ctx, l, p)
@@ -137,11 +146,13 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 				return Result{}, fmt.Errorf("%s: %w", p.sections[i].name, err)
 			}
 			for _, run := range runs {
-				run.Round, run.Section = round, p.sections[i].name
+				run.Round = round
+				if run.Section == "" {
+					run.Section = p.sections[i].name
+				}
 				result.Runs = append(result.Runs, run)
 			}
 		}
 	}
-	result.Machine["load at the end"] = loadAverage()
 	return result, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The page and its parts that are written by this program, between markers.
+// The page, the plots, and the markers between which this program writes.
 const (
 	page        = "performance.md"
 	markBegin   = "<!-- written by bench/run: begin -->\n"
@@ -18,7 +18,7 @@ const (
 	latencyPlot = "performance-latency.svg"
 )
 
-// publish writes plots and tables into the directory of the documentation.
+// publish writes the plots and the tables to the documentation in dir.
 func (r Result) publish(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, page))
 	if err != nil {
@@ -27,7 +27,7 @@ func (r Result) publish(dir string) error {
 	before, rest, begins := strings.Cut(string(text), markBegin)
 	_, after, ends := strings.Cut(rest, markEnd)
 	if !begins || !ends {
-		return fmt.Errorf("%s has no place for the tables: between %s and %s", page, markBegin, markEnd)
+		return fmt.Errorf("%s: the markers for the tables are missing: %s and %s", page, markBegin, markEnd)
 	}
 	written := fmt.Sprintf("![CPU per request](%s)\n\n![Latency](%s)\n\n%s", cpuPlot, latencyPlot, r.tables())
 	for name, content := range map[string]string{
@@ -46,7 +46,7 @@ const (
 	lineStep  = 26
 )
 
-// canvas is an SVG that is being drawn. It has its own background, so that it can be read on a dark page too.
+// canvas builds an SVG. It has a white background, so it stays readable on a dark page.
 type canvas struct{ strings.Builder }
 
 func newCanvas(height int, title string) *canvas {
@@ -76,7 +76,7 @@ func (c *canvas) line(points [][2]float64, color string, width float64) {
 
 func (c *canvas) String() string { return c.Builder.String() + "</svg>\n" }
 
-// plotCPU shows the processor time of a request: the gateway's, and behind it what Redis spends for it.
+// plotCPU shows the processor time per request: the gateway's, followed by that of Redis.
 func (r Result) plotCPU() string {
 	const gatewayColor, redisColor = "#4878a8", "#d08050"
 	rows := r.rows("gateways")
@@ -99,7 +99,7 @@ func (r Result) plotCPU() string {
 	return c.String()
 }
 
-// plotLatency shows how latency is distributed, from the tenth percentile to the last thousandth, on logarithmic axes.
+// plotLatency shows latency from the 10th to the 99.9th percentile, on logarithmic axes.
 func (r Result) plotLatency() string {
 	const left, right, top, bottom = 60, plotWidth - 290, 40, 340
 	c := newCanvas(bottom+50, fmt.Sprintf("Latency in µs by percentile, %d connections, medians of the rounds", someConnections))

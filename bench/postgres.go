@@ -18,9 +18,10 @@ import (
 	"petgate/shared/database"
 )
 
-// postgres is a private server with the keys, and with the pets of the demonstration, of which a list of 20 is 1.2 kB.
+// postgres is a private server with the keys and the sample pets. A list of 20 of them is 1.2 kB.
 type postgres struct {
 	bin     string // where its programs are
+	addr    string
 	port    string
 	url     string
 	process *process
@@ -36,7 +37,8 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	s := &postgres{bin: bin, port: port, url: "postgres://postgres@" + addr + "/postgres?sslmode=disable"}
+	s := &postgres{bin: bin, addr: addr, port: port}
+	s.url = s.databaseURL("postgres")
 	owner, err := unprivileged()
 	if err != nil {
 		return nil, err
@@ -64,7 +66,22 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 	return s, s.seed(ctx)
 }
 
-// seed waits until the server answers, and stores the pets.
+func (s *postgres) databaseURL(name string) string {
+	return "postgres://postgres@" + s.addr + "/" + name + "?sslmode=disable"
+}
+
+// createDatabase adds an empty database and returns its URL.
+func (s *postgres) createDatabase(ctx context.Context, name string) (string, error) {
+	db, err := database.Open(ctx, s.url)
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	_, err = db.Exec("CREATE DATABASE " + name)
+	return s.databaseURL(name), err
+}
+
+// seed waits until the server is ready and stores the sample pets.
 func (s *postgres) seed(ctx context.Context) error {
 	db, err := database.Open(ctx, s.url)
 	if err != nil {
@@ -85,13 +102,13 @@ func (s *postgres) seed(ctx context.Context) error {
 	return err
 }
 
-// listQuery is the pet service's own, with pgbench's variables: it asks for a row more than it shows, to know whether
-// there is a next page.
+// listQuery is the pet service's query with pgbench's variables. It reads one row more than a page, to know whether there
+// is a next page.
 const listQuery = "SELECT id, name, category_id, status FROM pets WHERE id > :after ORDER BY id LIMIT :rows;\n"
 
 var tps = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without`)
 
-// pgbench measures how many lists a second the server gives to a client that does nothing with them.
+// pgbench returns how many lists per second the server sends to a client that ignores their content.
 func (s *postgres) pgbench(ctx context.Context, l *lab, connections int, duration time.Duration) (perSecond float64, err error) {
 	script := filepath.Join(l.dir, "list.sql")
 	if err := os.WriteFile(script, []byte(listQuery), 0o644); err != nil {
@@ -119,12 +136,12 @@ func postgresBin() (string, error) {
 		}
 	}
 	if len(dirs) == 0 {
-		return "", errors.New("there is no Postgres: bench/run installs it")
+		return "", errors.New("Postgres is not installed: bench/run installs it")
 	}
 	return dirs[len(dirs)-1], nil
 }
 
-// unprivileged is the user that Postgres runs as when root runs this, nil otherwise: it refuses root.
+// unprivileged is the user to run Postgres as: Postgres refuses to run as root. nil is the current user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

@@ -21,12 +21,13 @@ type process struct {
 	log  *bytes.Buffer
 }
 
-// launch starts a program that ends with this one, as owner if that is another user.
+// launch starts a program as owner; nil is the current user. On Linux the program ends when bench does.
 func launch(env []string, owner *syscall.Credential, name string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(name), cmd: exec.Command(name, args...), log: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Setpgid: true}
+	endWithParent(p.cmd.SysProcAttr)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -39,7 +40,7 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// cpu is the processor time of the process and its children since they started. The kernel counts in ticks of 10 ms.
+// cpu is the processor time of the process and its children since their start. The kernel counts it in ticks of 10 ms.
 func (p *process) cpu() time.Duration {
 	var ticks int64
 	for _, pid := range append(childrenOf(p.cmd.Process.Pid), p.cmd.Process.Pid) {
@@ -47,8 +48,8 @@ func (p *process) cpu() time.Duration {
 		if err != nil {
 			continue
 		}
-		// The name, in parentheses, may hold spaces; utime, stime, cutime and cstime are the 12th field after it and the
-		// following ones (proc(5)). The latter two are of children that have ended.
+		// The name, in parentheses, may contain spaces. The 12th to 15th field after it are utime, stime, cutime and
+		// cstime (proc(5)); the last two are of children that have ended.
 		for _, field := range strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[11:15] {
 			n, _ := strconv.ParseInt(field, 10, 64)
 			ticks += n
@@ -85,7 +86,7 @@ func childrenOf(pid int) []int {
 	return pids
 }
 
-// awaitListener waits until something accepts connections at addr.
+// awaitListener waits until connections to addr are accepted.
 func awaitListener(ctx context.Context, addr string) error {
 	var dialer net.Dialer
 	for {
@@ -95,13 +96,13 @@ func awaitListener(ctx context.Context, addr string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("nobody listens at %s: %w", addr, err)
+			return fmt.Errorf("nothing listens on %s: %w", addr, err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// freeAddress returns a loopback address that nobody listens on now.
+// freeAddress returns a loopback address on which nothing listens at the moment.
 func freeAddress() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

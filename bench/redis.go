@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// redisCalls counts the commands that clients have sent to the Redis at addr since it started, without those that its
-// scripts sent: what is asked for is trips, not work.
+// redisCalls counts the script calls that the Redis at addr has received since it started. Commands that a script runs are
+// not counted: a call is a trip.
 func redisCalls(addr string) (int64, error) {
 	text, err := redisInfo(addr, "commandstats")
 	if err != nil {
@@ -26,7 +26,7 @@ func redisCalls(addr string) (int64, error) {
 	var calls int64
 	for line := range strings.Lines(text) {
 		name, values, ok := strings.Cut(line, ":")
-		if !ok || name != "cmdstat_evalsha" && name != "cmdstat_eval" {
+		if !ok || name != "cmdstat_evalsha" && name != "cmdstat_eval" && name != "cmdstat_fcall" {
 			continue
 		}
 		count, _, _ := strings.Cut(strings.TrimPrefix(values, "calls="), ",")
@@ -39,10 +39,10 @@ func redisCalls(addr string) (int64, error) {
 	return calls, nil
 }
 
-// redisInfo asks for one section of INFO.
+// redisInfo returns one section of INFO.
 func redisInfo(addr, section string) (string, error) { return redisCommand(addr, "INFO", section) }
 
-// redisCommand sends one command whose answer is a string (RESP's bulk string).
+// redisCommand sends one command whose reply is a bulk string.
 func redisCommand(addr string, args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -66,23 +66,22 @@ func redisCommand(addr string, args ...string) (string, error) {
 	}
 	size, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(head, "$")))
 	if err != nil {
-		return "", fmt.Errorf("answer to %s: %q", args[0], head)
+		return "", fmt.Errorf("reply to %s: %q", args[0], head)
 	}
 	text := make([]byte, size)
 	_, err = io.ReadFull(reader, text)
 	return string(text), err
 }
 
-// tripsMeasured takes redis-benchmark about a second.
+// tripsMeasured is about one second of redis-benchmark.
 const tripsMeasured = 20_000
 
-// What the gateway's script is asked in a trip: the product's rule and one demand under limits that no run reaches.
-// redis-benchmark's arguments cannot hold zero bytes, so they are made in the script.
+// tripArguments are the arguments of the gateway's script: the rule's parameters and one demand under limits that no run
+// reaches. redis-benchmark cannot send zero bytes, so the script itself packs them.
 const tripArguments = "local ARGV = { struct.pack('<I4I4I4', 250, 240, 86400000), " +
 	"struct.pack('<ddddd', 1000000000, 1000000000, 1, 0, 0), '' }\n"
 
-// redisBenchmark takes the time of one connection's trips with the gateway's own script: what Redis's own client, which
-// does nothing else, waits for a decision.
+// redisBenchmark measures the latency of the gateway's own script with one connection of Redis's own client.
 func redisBenchmark(ctx context.Context, addr string) (Run, error) {
 	script, err := os.ReadFile("gateway/quotas/take.lua")
 	if err != nil {

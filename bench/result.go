@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Result is everything one invocation measured; bench/results holds the last full one.
+// Result is what one invocation measured. bench/results holds the last full one.
 type Result struct {
 	At       time.Time
 	Machine  map[string]string
@@ -47,7 +48,7 @@ func (r Result) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644)
 }
 
-// of returns the runs of one row, one a round. With 0 connections it takes whatever the row had.
+// of returns the runs of one row, one per round. 0 connections matches any number.
 func (r Result) of(section, system string, connections int) (runs []Run) {
 	for _, run := range r.Runs {
 		if run.Section == section && run.System == system && (connections == 0 || run.Connections == connections) {
@@ -79,7 +80,7 @@ func spreadOf(values []float64) spread {
 
 func (s spread) String() string { return fmt.Sprintf("%.2f (%.2f–%.2f)", s.median, s.min, s.max) }
 
-// over is the spread of a figure over rounds.
+// over returns the spread of a figure over the rounds.
 func over(runs []Run, figure func(Run) float64) spread {
 	values := make([]float64, 0, len(runs))
 	for _, run := range runs {
@@ -88,7 +89,7 @@ func over(runs []Run, figure func(Run) float64) spread {
 	return spreadOf(values)
 }
 
-// ratio is the spread of one row's figure divided by another's of the same round.
+// ratio returns the spread of one row's figure divided by another row's in the same round.
 func ratio(above, below []Run, figure func(Run) float64) spread {
 	var values []float64
 	for _, a := range above {
@@ -113,11 +114,16 @@ func latency(at int) func(Run) float64 {
 	}
 }
 
-// machine says on what the figures were taken, and with what.
+var (
+	version     = regexp.MustCompile(`\d+(\.\d+)+`)
+	kernelMinor = regexp.MustCompile(`^\d+\.\d+`)
+)
+
+// machine describes the hardware, and gives the versions of what ran on it.
 func machine() map[string]string {
 	facts := map[string]string{}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		facts["kernel"] = strings.TrimSpace(string(text))
+		facts["kernel"] = kernelMinor.FindString(string(text))
 	}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		_, rest, _ := strings.Cut(string(text), "model name\t: ")
@@ -125,20 +131,17 @@ func machine() map[string]string {
 		facts["cores"] = strconv.Itoa(strings.Count(string(text), "processor\t:"))
 	}
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		facts["memory"] = strings.Join(strings.Fields(string(text))[1:3], " ")
+		kB, _ := strconv.ParseFloat(strings.Fields(string(text))[1], 64)
+		facts["memory"] = fmt.Sprintf("%.0f GiB", kB/(1<<20))
 	}
 	for name, command := range map[string][]string{
 		"nginx": {"nginx", "-v"}, "haproxy": {"haproxy", "-v"}, "redis": {"redis-server", "--version"}, "go": {"go", "version"},
-		"wrk": {"wrk", "-v"}, "commit": {"git", "describe", "--tags", "--always", "--dirty"},
+		"wrk": {"wrk", "-v"},
 	} {
 		out, _ := exec.Command(command[0], command[1:]...).CombinedOutput() // wrk -v exits with 1
-		facts[name], _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
+		facts[name] = version.FindString(string(out))
 	}
+	commit, _ := exec.Command("git", "describe", "--tags", "--always", "--dirty").Output()
+	facts["commit"] = strings.TrimSpace(string(commit))
 	return facts
-}
-
-func loadAverage() string {
-	text, _ := os.ReadFile("/proc/loadavg")
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
 }

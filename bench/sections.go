@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// section is a part of the figures with rows of its own.
+// section is a group of rows that are measured together.
 type section struct {
 	name string
-	open func(ctx context.Context, l *lab, p *program) (turn, error) // starts what takes part
+	open func(ctx context.Context, l *lab, p *program) (turn, error) // starts its systems
 }
 
 // turn runs every row of a section once.
@@ -18,7 +18,7 @@ type turn func(ctx context.Context) ([]Run, error)
 
 var allSections = []section{{"gateways", gateways}, {"trip", trip}, {"refusals", refusals}, {"pets", petService}, {"scale", scale}}
 
-// Names of rows that figures refer to.
+// Names of rows that the summary refers to.
 const (
 	nginxPlain      = "nginx, plain proxy"
 	policyIsOff     = "Petgate, policy off"
@@ -57,7 +57,8 @@ func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, err
 }
 
-// trip is what one question to Redis adds to a lone client's latency, beside what Redis's own benchmark waits for the same script.
+// trip measures what one Redis call adds to the latency of a single client, next to the latency of the same script in
+// redis-benchmark.
 func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites, err := l.openAll(ctx, []system{
 		{name: policyIsOff, start: policyOff},
@@ -101,14 +102,14 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, err
 }
 
-// petService compares lists over HTTP with what the database gives to its own benchmark over as many connections, and
-// the whole chain with the pet service alone.
+// petService compares lists over HTTP with pgbench on as many database connections, and the whole chain with the pet
+// service alone.
 func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	service, err := l.open(ctx, system{name: petsvcRow, start: petsvc})
 	if err != nil {
 		return nil, err
 	}
-	near := "unix:" + filepath.Join(l.dir, "petsvc") // a pet service of the chain's own
+	near := "unix:" + filepath.Join(l.dir, "petsvc") // a second pet service, for the gateways of this section
 	if _, err := petsvc(l, near); err != nil {
 		return nil, err
 	}
@@ -144,10 +145,10 @@ func petService(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, err
 }
 
-// gatewaysMax is how many gateways are put on one Redis.
+// gatewaysMax is the largest number of gateways on one Redis.
 const gatewaysMax = 4
 
-// Every gateway writes statistics to the database so often: a run of this length has one batch of each.
+// statisticsEvery is how often a gateway writes statistics to the database. A run of this length has one batch of each gateway.
 const statisticsEvery = 3 * time.Second
 
 // scale loads one to four gateways on one Redis at the same time.

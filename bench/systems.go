@@ -12,14 +12,14 @@ import (
 //go:embed peers
 var peerFiles embed.FS
 
-// system is one row of the table, named by what runs.
+// system is one row of a table.
 type system struct {
 	name  string
 	start func(l *lab, listen string) (*process, error)
-	redis bool // whether it asks Redis
+	redis bool // it asks Redis
 }
 
-// The rows. The first is what every other one is divided by.
+// The rows of the main table. Ratios are to the first one.
 var systems = []system{
 	{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
 	{name: "haproxy, plain proxy", start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
@@ -64,12 +64,12 @@ func bare(l *lab, listen string) (*process, error) {
 	return l.launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr)
 }
 
-// policyOff is our own edge without directory and quotas: every stage runs, but nothing is looked up and nothing counted.
+// policyOff is the gateway's request path without directory and quotas: every stage runs, but nothing is looked up or counted.
 func policyOff(l *lab, listen string) (*process, error) {
 	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
 }
 
-// petgate starts the gateway as it is sold, with quotas in Redis or in its own memory, and with settings of its own.
+// petgate starts the product's gateway with quotas in Redis or in memory. settings are added to its environment.
 func petgate(quotas string, settings ...string) func(*lab, string) (*process, error) {
 	return func(l *lab, listen string) (*process, error) {
 		admin, err := freeAddress()
@@ -87,10 +87,10 @@ func petgate(quotas string, settings ...string) func(*lab, string) (*process, er
 	}
 }
 
-// databaseConnections is how many the pet service and pgbench have.
+// databaseConnections is the number of connections that the pet service and pgbench have.
 const databaseConnections = 8
 
-// petsvc starts the pet service as it is sold.
+// petsvc starts the product's pet service.
 func petsvc(l *lab, listen string) (*process, error) {
 	admin, err := freeAddress()
 	if err != nil {

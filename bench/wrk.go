@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// percentiles are those that load.lua prints, in its order.
+// percentiles are the ones that load.lua prints, in its order.
 var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
 
-// Where in percentiles the table's are.
+// Indexes in percentiles.
 const (
 	p50 = 2
 	p99 = 6
@@ -27,10 +27,12 @@ type summary struct {
 
 func (s summary) perSecond() float64 { return float64(s.Requests) / (float64(s.Micros) / 1e6) }
 
-// wrk loads addr with the keys of a file; without a file the requests carry no key.
-func wrk(ctx context.Context, addr string, connections int, duration time.Duration, keysPath string) (summary, error) {
-	cmd := exec.CommandContext(ctx, "wrk", "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%.0fs", duration.Seconds()),
+// wrk loads addr with the keys of a file; without a file the requests carry no key. The command starts with wrapper, which
+// may be empty.
+func wrk(ctx context.Context, addr string, connections int, duration time.Duration, keysPath string, wrapper ...string) (summary, error) {
+	args := append(wrapper, "wrk", "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%.0fs", duration.Seconds()),
 		"-s", "bench/load.lua", "http://"+addr)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	if keysPath != "" {
 		cmd.Env = append(os.Environ(), "KEYS="+keysPath)
 	}

@@ -1,5 +1,5 @@
-// Bare is a plain proxy of sixty lines on the same HTTP library as the gateway, without any policy: it shows what the
-// library and the kernel cost before the gateway does anything.
+// Bare is a plain proxy on the same HTTP library as the gateway, without any policy. It shows what the library and the
+// kernel cost.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Policyoff is our own edge without a directory and without quotas: every stage of the request path runs, but any
-// well-formed key is good and nothing is counted. What the policy costs is the difference.
+// Policyoff is the gateway's own request path without a directory and without quotas. Every stage runs, but every
+// well-formed key is accepted and nothing is counted. The difference to the gateway is what the policy costs.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// off admits everybody.
+// off accepts every key and admits every request.
 type off struct{}
 
 var verdict = quota.Verdict{

@@ -1,5 +1,5 @@
-// Upstream is the origin that every measured gateway stands before: a fixed JSON body of 1.2 kB, as cheap as it gets, so
-// that what is compared is the gateways.
+// Upstream is the origin behind every measured gateway. It answers each request with the same 1.2 kB of JSON at the least
+// cost, so the figures show the gateways.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// body is a list of 20 pets in 1.2 kB, about what the pet service answers to a list of the default length.
+// body is a list of 20 pets in 1.2 kB, about as large as the pet service's list of the default length.
 func body() []byte {
 	pets := make([]string, 20)
 	for i := range pets {
@@ -23,12 +23,12 @@ func body() []byte {
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")
 	flag.Parse()
-	answer := body()
+	response := body()
 	server := &fasthttp.Server{
 		NoDefaultServerHeader: true,
 		Handler: func(rc *fasthttp.RequestCtx) {
 			rc.Response.Header.SetContentType("application/json")
-			rc.Response.SetBodyRaw(answer)
+			rc.Response.SetBodyRaw(response)
 		},
 	}
 	log.Fatal(server.ListenAndServe(*listen))

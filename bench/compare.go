@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The two sides of a comparison.
+const (
+	before = "before"
+	after  = "after"
+)
+
+// comparedRows are the gateways that each side runs.
+var comparedRows = []system{
+	{name: "quotas in Redis", start: petgate("redis"), redis: true},
+	{name: "quotas in memory", start: petgate("memory")},
+}
+
+// countingRun is how long system calls are counted. Counting slows the gateway, so its processor time is taken in another run.
+const countingRun = time.Second
+
+// compare runs the gateways of two revisions in turns. Each revision has a database, a Redis and keys of its own, because
+// their schemas and their records may differ. The side that goes first changes with each round.
+func compare(ctx context.Context, l *lab, p *program) (turn, error) {
+	sites := map[string]*site{}
+	labs := map[string]*lab{}
+	for _, name := range []string{before, after} {
+		bin := p.bin
+		if name == before {
+			bin = p.before
+		}
+		log.Printf("%s: creating %d keys with %s", name, keyCount, filepath.Join(bin, "keyadmin"))
+		side, err := l.openSide(ctx, name, bin)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		labs[name] = side
+		for _, row := range comparedRows {
+			if sites[name+row.name], err = side.open(ctx, row); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	order := []string{after, before}
+	return func(ctx context.Context) (runs []Run, err error) {
+		order[0], order[1] = order[1], order[0]
+		for _, row := range comparedRows {
+			for _, connections := range p.connections {
+				for _, name := range order {
+					side, o := labs[name], sites[name+row.name]
+					run, err := side.run(ctx, name, connections, p.duration, side.keysPath, o)
+					if err != nil {
+						return nil, err
+					}
+					run.Section = "compare: " + row.name
+					if run.SystemCalls, err = side.countSystemCalls(ctx, o, connections); err != nil {
+						return nil, err
+					}
+					runs = append(runs, run)
+				}
+			}
+		}
+		return runs, nil
+	}, nil
+}
+
+// openSide makes a lab with the programs in bin. It shares only the upstream and the database server with l.
+func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
+	side := &lab{dir: filepath.Join(l.dir, name), bin: bin, upstreamAddr: l.upstreamAddr}
+	side.namePaths()
+	l.sides = append(l.sides, side)
+	if err := os.Mkdir(side.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := side.startRedis(ctx); err != nil {
+		return nil, err
+	}
+	server := *l.postgres
+	side.postgres = &server
+	var err error
+	if server.url, err = l.postgres.createDatabase(ctx, name); err != nil {
+		return nil, err
+	}
+	return side, side.issueKeys(ctx)
+}
+
+// issueKeys creates the keys with the side's own keyadmin: bench itself knows the schema of one revision only.
+func (l *lab) issueKeys(ctx context.Context) error {
+	const most = "1000000000"
+	for _, args := range [][]string{{"migrate"}, {"plan", "create", "bench", "--minute", most, "--day", most}} {
+		if _, err := l.keyadmin(ctx, args...); err != nil {
+			return err
+		}
+	}
+	var tokens strings.Builder
+	for i := range keyCount {
+		tenant := "tenant-" + strconv.Itoa(i)
+		if _, err := l.keyadmin(ctx, "tenant", "create", tenant, "--plan", "bench"); err != nil {
+			return err
+		}
+		token, err := l.keyadmin(ctx, "key", "create", tenant)
+		if err != nil {
+			return err
+		}
+		tokens.WriteString(token)
+	}
+	return os.WriteFile(l.keysPath, []byte(tokens.String()), 0o600)
+}
+
+// keyadmin returns what the command writes to standard output.
+func (l *lab) keyadmin(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, l.binary("keyadmin"), args...)
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+l.postgres.url)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("keyadmin %s: %w\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(stdout), nil
+}
+
+// countSystemCalls returns the gateway's system calls per request, or 0 if perf cannot count them here: it needs Debian's
+// linux-perf and the right to trace the kernel.
+func (l *lab) countSystemCalls(ctx context.Context, o *site, connections int) (float64, error) {
+	report := filepath.Join(l.dir, "perf")
+	pid := strconv.Itoa(o.process.cmd.Process.Pid)
+	perf := []string{"perf", "stat", "-x", ";", "-o", report, "-e", "raw_syscalls:sys_enter", "-p", pid, "--"}
+	if err := exec.CommandContext(ctx, perf[0], append(perf[1:], "true")...).Run(); err != nil {
+		log.Printf("system calls are not counted: perf stat: %v", err)
+		return 0, nil
+	}
+	s, err := wrk(ctx, o.listen, connections, countingRun, l.keysPath, perf...)
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(report)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, rest, _ := strings.Cut(line, ";"); strings.Contains(rest, "sys_enter") {
+			calls, err := strconv.ParseFloat(value, 64)
+			return calls / float64(s.Requests), err
+		}
+	}
+	return 0, fmt.Errorf("perf stat printed no count:\n%s", text)
+}
+
+// comparedFigures are the rows of a comparison's tables.
+var comparedFigures = []struct {
+	name string
+	of   func(Run) float64
+}{
+	{"CPU of the gateway, µs per request", func(r Run) float64 { return r.GatewayMicros }},
+	{"CPU of Redis, µs per request", func(r Run) float64 { return r.RedisMicros }},
+	{"sum of the two", Run.micros},
+	{"system calls of the gateway per request", func(r Run) float64 { return r.SystemCalls }},
+	{"Redis calls per request", redisCalled},
+	{"requests per second", perSecond},
+	{"p50, µs", latency(p50)},
+	{"p99, µs", latency(p99)},
+	{"memory of the gateway, MB", func(r Run) float64 { return r.ResidentMB }},
+}
+
+// writeComparison writes a table for each compared row and number of connections. Figures that are always 0 are left out.
+func (r Result) writeComparison(b *strings.Builder) {
+	for _, row := range comparedRows {
+		section := "compare: " + row.name
+		for _, connections := range r.connections(section) {
+			fmt.Fprintf(b, "### Petgate, %s, %d connections\n\n| median (least–most) | before | after | after ÷ before |\n|---|---|---|---|\n",
+				row.name, connections)
+			old, current := r.of(section, before, connections), r.of(section, after, connections)
+			for _, f := range comparedFigures {
+				if over(old, f.of).max > 0 || over(current, f.of).max > 0 {
+					fmt.Fprintf(b, "| %s | %v | %v | %v |\n", f.name, over(old, f.of), over(current, f.of), ratio(current, old, f.of))
+				}
+			}
+			b.WriteByte('\n')
+		}
+	}
+}
