@@ -67,7 +67,7 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 	for _, e := range events {
 		v := viewEvent(e)
 		views = append(views, v)
-		was, is := fields(e.Before), fields(e.After)
+		was, is := fields([]byte(e.Before)), fields([]byte(e.After))
 		tenant := cmp.Or(names[e.Tenant], v.TenantID)
 		subject := cmp.Or(v.KeyID, v.Plan)
 		if e.Kind == keystore.GatewayForgot {
@@ -82,7 +82,7 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 
 func viewEvent(e keystore.Event) eventView {
 	v := eventView{
-		ID: int64(e.ID), At: instant(e.At), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: e.Before, After: e.After,
+		ID: int64(e.ID), At: instant(e.At), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: []byte(e.Before), After: []byte(e.After),
 	}
 	if !e.Tenant.IsZero() {
 		v.TenantID = e.Tenant.String()

@@ -121,17 +121,14 @@ func (a *app) report(err error) exitCode {
 		a.warn("%v", usage)
 		return exitUsage
 	case errors.Is(err, keystore.ErrInvalid):
-		a.warn("keyadmin: %s", plain(err))
+		a.warn("keyadmin: %v", err)
 		return exitUsage
+	case errors.Is(err, keystore.ErrOutdated):
+		a.warn("keyadmin: %v: run `keyadmin migrate`", err)
+		return exitFailed
 	}
-	a.warn("keyadmin: %s", plain(err))
+	a.warn("keyadmin: %v", err)
 	return exitFailed
-}
-
-// plain is an error's text without the names of our packages, which tell an operator nothing.
-func plain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "keystore: ")
-	return strings.TrimPrefix(text, "database: ")
 }
 
 // secrets are texts that must not stand among the arguments, where every user of the machine reads them in ps.

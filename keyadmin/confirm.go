@@ -90,7 +90,7 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 			continue
 		}
 		if err != nil {
-			return unconfirmedError{"done, but not confirmed, since the gateways' progress cannot be read: " + plain(err)}
+			return unconfirmedError{"done, but not confirmed, since the gateways' progress cannot be read: " + err.Error()}
 		}
 		return unconfirmedError{p.unconfirmed(waited, c.laggard)}
 	}

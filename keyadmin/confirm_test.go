@@ -21,7 +21,7 @@ func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
 		*l = (*l)[1:]
 	}
 	if list == nil {
-		return nil, errors.New("keystore: list gateways: database unavailable")
+		return nil, errors.New("list gateways: database unavailable")
 	}
 	return list, nil
 }

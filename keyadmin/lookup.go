@@ -34,7 +34,7 @@ func (a *app) open(ctx context.Context) error {
 // was looked for.
 func explainOpen(url string, err error) error {
 	if errors.Is(err, database.ErrURL) {
-		return usageErrorf("%s", plain(err))
+		return usageErrorf("%v", err)
 	}
 	_, path, _ := strings.Cut(url, ":")
 	absolute, absErr := filepath.Abs(path)

@@ -198,6 +198,8 @@ func (d *Directory) age(seen *time.Time, now int64) int64 {
 func (d *Directory) Ready() error {
 	fault, seen := d.fault.Load(), d.seen.Load()
 	switch now := d.cfg.Clock().UnixMilli(); {
+	case fault != nil && errors.Is(*fault, keystore.ErrOutdated):
+		return fmt.Errorf("directory: %w: run `keyadmin migrate`", *fault)
 	case fault != nil && (errors.Is(*fault, keystore.ErrSchema) || errors.Is(*fault, keystore.ErrDisplaced)):
 		return fmt.Errorf("directory: %w", *fault)
 	case seen == nil && fault != nil:

@@ -62,7 +62,7 @@ var Rules = []Rule{
 		Of:  []string{module + "shared/core/..."}, Forbids: []string{"..."},
 		Allows: []string{
 			module + "shared/core/...",
-			"cmp", "crypto/sha256", "encoding/base32", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter", "maps",
+			"cmp", "crypto/sha256", "database/sql/driver", "encoding/base32", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter", "maps",
 			"math", "math/bits", "net/netip", "regexp", "slices", "strconv", "strings", "time", "unicode/utf8",
 		},
 		violation: [2]string{module + "shared/core/quota", "os"},

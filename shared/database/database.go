@@ -86,7 +86,7 @@ func open(rawURL string, create bool) (*DB, error) {
 	case "sqlite":
 		return openSQLite(path, create)
 	}
-	return nil, fmt.Errorf("database: %w: begin it with postgres:// or with sqlite: and a path", ErrURL)
+	return nil, fmt.Errorf("%w: begin it with postgres:// or with sqlite: and a path", ErrURL)
 }
 
 // Dialect says which database this is.
@@ -100,11 +100,11 @@ func (d *DB) Check() error {
 		if err := d.sameFile(); err != nil {
 			d.SetMaxIdleConns(0) // closes those that are idle
 			d.SetMaxIdleConns(sqliteConnectionsMax)
-			return fmt.Errorf("database: check: %w", &connectError{err})
+			return fmt.Errorf("check the database: %w", &connectError{err})
 		}
 	}
 	if _, err := d.Exec(`SELECT 1`); err != nil {
-		return fmt.Errorf("database: check: %w", err)
+		return fmt.Errorf("check the database: %w", err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Migrations struct {
 // Migrate brings the owner's tables up to date. Programs that start together wait for one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
 	if err := d.migrate(ctx, m); err != nil {
-		return fmt.Errorf("database: migrate %s: %w", m.Table, err)
+		return fmt.Errorf("migrate %s: %w", m.Table, err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ var tableExists = map[Dialect]string{
 func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
 	p, err := d.provider(m, d.DB.DB)
 	if err != nil {
-		return 0, 0, fmt.Errorf("database: schema of %s: %w", m.Table, err)
+		return 0, 0, fmt.Errorf("read the schema version of %s: %w", m.Table, err)
 	}
 	for _, source := range p.ListSources() {
 		want = max(want, source.Version)
@@ -89,7 +89,7 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 		err = d.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+m.Table).Scan(&have)
 	}
 	if err != nil {
-		return 0, want, fmt.Errorf("database: schema of %s: %w", m.Table, err)
+		return 0, want, fmt.Errorf("read the schema version of %s: %w", m.Table, err)
 	}
 	return have, want, nil
 }

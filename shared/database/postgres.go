@@ -31,7 +31,7 @@ func openPostgres(rawURL string) (*DB, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		// Not err: it quotes the piece that did not parse, which may be half a password.
-		return nil, fmt.Errorf("database: %w: percent-encode special characters in the user name and password", ErrURL)
+		return nil, fmt.Errorf("%w: percent-encode special characters in the user name and password", ErrURL)
 	}
 	q := u.Query()
 	for name, value := range map[string]string{
@@ -46,7 +46,7 @@ func openPostgres(rawURL string) (*DB, error) {
 	}
 	limit, err := strconv.ParseUint(q.Get("statement_timeout"), 10, 31)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w: statement_timeout is a number of milliseconds", ErrURL)
+		return nil, fmt.Errorf("%w: statement_timeout is a number of milliseconds", ErrURL)
 	}
 	var silence time.Duration
 	if limit > 0 {
@@ -56,7 +56,7 @@ func openPostgres(rawURL string) (*DB, error) {
 	d := &DB{dialect: Postgres, dsn: u.String()}
 	config, err := pq.NewConfig(d.dsn)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w: lib/pq refuses a parameter of %s", ErrURL, Redact(rawURL))
+		return nil, fmt.Errorf("%w: lib/pq refuses a parameter of %s", ErrURL, Redact(rawURL))
 	}
 	pool, err := postgresPool(config, silence)
 	if err != nil {
@@ -72,7 +72,7 @@ func openPostgres(rawURL string) (*DB, error) {
 func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 	c, err := pq.NewConnectorConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w: lib/pq refuses it", ErrURL)
+		return nil, fmt.Errorf("%w: lib/pq refuses it", ErrURL)
 	}
 	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
 	return sql.OpenDB(connector{c}), nil
@@ -82,7 +82,7 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 func (d *DB) migrationPool() (*sql.DB, error) {
 	config, err := pq.NewConfig(d.dsn)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w", ErrURL)
+		return nil, fmt.Errorf("%w", ErrURL)
 	}
 	config.Runtime["statement_timeout"] = "0"
 	config.Runtime["idle_in_transaction_session_timeout"] = "0"

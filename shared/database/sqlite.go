@@ -29,7 +29,7 @@ const (
 
 func openSQLite(path string, create bool) (*DB, error) {
 	if path == "" || path == ":memory:" {
-		return nil, fmt.Errorf("database: %w: name a file, as in sqlite:var/petgate.db", ErrURL)
+		return nil, fmt.Errorf("%w: name a file, as in sqlite:var/petgate.db", ErrURL)
 	}
 	path = filepath.Clean(path)
 	d := &DB{dialect: SQLite, file: path}
@@ -39,7 +39,7 @@ func openSQLite(path string, create bool) (*DB, error) {
 		(&url.URL{Path: path}).EscapedPath(), sqliteBusyTimeout.Milliseconds())
 	c, err := sqlite.NewConnector(d.dsn)
 	if err != nil {
-		return nil, fmt.Errorf("database: %w: %w", ErrURL, err)
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
 	pool := sql.OpenDB(connector{c})
 	pool.SetMaxOpenConns(sqliteConnectionsMax)
@@ -58,7 +58,7 @@ func openSQLite(path string, create bool) (*DB, error) {
 	}
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("database: open sqlite:%s: %w", path, err)
+		return nil, fmt.Errorf("open sqlite:%s: %w", path, err)
 	}
 	return d, nil
 }

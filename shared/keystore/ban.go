@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 
 	"petgate/shared/core/id"
@@ -10,42 +11,28 @@ import (
 // storedBan is a ban's row.
 type storedBan struct {
 	Ban
-	liftedAt int64
+	LiftedAt int64 `db:"lifted_at"`
 }
 
-func (b storedBan) holds(now int64) bool { return b.liftedAt == 0 && b.Until > now }
+func (b storedBan) holds(now int64) bool { return b.LiftedAt == 0 && b.Until > now }
 
-// Bans lists the bans that hold, the first to end first.
+// Bans lists the bans that are in force, ordered by their end.
 func (s *Store) Bans(ctx context.Context) ([]Ban, error) {
-	bans, err := list(ctx, s.db, func(row scanner) (Ban, error) {
-		b, err := scanBan(row)
-		return b.Ban, err
-	}, bansByEnd, s.now())
+	bans := []Ban{}
+	err := s.db.SelectContext(ctx, &bans, bansByEnd, s.now())
 	return bans, fail("list bans", err)
 }
 
-func scanBan(row scanner) (b storedBan, err error) {
-	var key, tenant string
-	err = row.Scan(&key, &tenant, &b.Until, &b.Reason, &b.By, &b.ImposedAt, &b.liftedAt)
-	if err == nil {
-		b.Key, err = id.ParseKey(key)
-	}
-	if err == nil {
-		b.Tenant, err = id.ParseTenant(tenant)
-	}
-	return b, err
-}
-
-// findBan returns the key's latest ban, with an empty key if it never had one.
-func findBan(t *tx, key id.Key) (storedBan, error) {
-	b, err := one(t.ctx, t, scanBan, "no ban", banByKey, key.String())
-	if errors.Is(err, ErrNotFound) {
+// findBan returns the key's latest ban, or the zero value if the key never had one.
+func findBan(t *tx, key id.Key) (b storedBan, err error) {
+	err = t.GetContext(t.ctx, &b, banByKey, key)
+	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
 	return b, err
 }
 
-// AddBan bans a key and returns the ban that holds then: the one there was, if that lasts longer or is the same.
+// AddBan bans a key and returns the ban in force: the earlier one if it lasts longer or is the same.
 func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	change, err := s.write(ctx, "add ban", func(t *tx) error {
 		k, err := findKey(t.ctx, t, ban.Key)
@@ -71,7 +58,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 			ban = was.Ban
 			return nil
 		}
-		if err := t.exec(upsertBan, ban.Key.String(), ban.Until, ban.Reason, ban.By, ban.ImposedAt); err != nil {
+		if err := t.exec(upsertBan, ban.Key, ban.Until, ban.Reason, ban.By, ban.ImposedAt); err != nil {
 			return err
 		}
 		var before any
@@ -86,7 +73,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	return ban, change, nil
 }
 
-// LiftBan ends a key's ban now. To lift a ban that does not hold changes nothing.
+// LiftBan ends a key's ban now. It does nothing for a key that is not banned.
 func (s *Store) LiftBan(ctx context.Context, key id.Key) (Change, error) {
 	return s.write(ctx, "lift ban", func(t *tx) error {
 		if _, err := findKey(t.ctx, t, key); err != nil {
@@ -96,7 +83,7 @@ func (s *Store) LiftBan(ctx context.Context, key id.Key) (Change, error) {
 		if err != nil || !was.holds(t.at) {
 			return err
 		}
-		if err := t.exec(liftBan, key.String(), t.at); err != nil {
+		if err := t.exec(liftBan, key, t.at); err != nil {
 			return err
 		}
 		return t.record(BanLifted, subject{tenant: was.Tenant, key: key}, was.Ban, nil)

@@ -7,29 +7,28 @@ import (
 	"petgate/shared/database"
 )
 
-// What can be wrong with a request. Every error of this package that a caller can act on wraps one of these, and its text names
-// the problem and the cure.
+// What can be wrong with a request. Every error that a caller can act on wraps one of these.
 var (
 	ErrNotFound    = errors.New("not found")
 	ErrExists      = errors.New("exists already")
 	ErrConflict    = errors.New("conflict")
 	ErrInvalid     = errors.New("invalid")
 	ErrUnavailable = errors.New("database unavailable")
-	ErrSchema      = errors.New("schema out of date")
+	ErrSchema      = errors.New("wrong schema")
+	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema) // a migration is the cure
 )
 
-// fail names the operation that failed and keeps the driver's errors inside: of those that say "try again later", a caller
-// sees ErrUnavailable and their text.
+// fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable with the driver's text.
 func fail(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case database.IsReadOnly(err):
-		return fmt.Errorf("keystore: %s: %w: it takes no writes now; point DATABASE_URL at the primary: %s", op, ErrUnavailable, err)
+		return fmt.Errorf("%s: %w: it accepts no writes; point DATABASE_URL at the primary: %s", op, ErrUnavailable, err)
 	case database.IsUnavailable(err):
-		return fmt.Errorf("keystore: %s: %w: check that it runs and that DATABASE_URL is right: %s", op, ErrUnavailable, err)
+		return fmt.Errorf("%s: %w: check that it is running and that DATABASE_URL is right: %s", op, ErrUnavailable, err)
 	}
-	return fmt.Errorf("keystore: %s: %w", op, err)
+	return fmt.Errorf("%s: %w", op, err)
 }
 
 func invalid(format string, args ...any) error {

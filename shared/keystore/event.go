@@ -3,45 +3,27 @@ package keystore
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 
-	"petgate/shared/core/id"
+	"github.com/jmoiron/sqlx"
 )
 
-// Events lists what happened at since (ms) or later, oldest first.
+// Events lists the events from since (ms) on, oldest first.
 func (s *Store) Events(ctx context.Context, since int64) ([]Event, error) {
-	events, err := list(ctx, s.db, scanEvent, eventsSince, since)
+	events := []Event{}
+	err := s.db.SelectContext(ctx, &events, eventsSince, since)
 	return events, fail("list events", err)
-}
-
-func scanEvent(row scanner) (e Event, err error) {
-	var tenant, key, before, after string
-	err = row.Scan(&e.ID, &e.UUID, &e.At, &e.Actor, &e.Kind, &tenant, &key, &e.Plan, &before, &after)
-	if err == nil && tenant != "" {
-		e.Tenant, err = id.ParseTenant(tenant)
-	}
-	if err == nil && key != "" {
-		e.Key, err = id.ParseKey(key)
-	}
-	if before != "" {
-		e.Before = json.RawMessage(before)
-	}
-	if after != "" {
-		e.After = json.RawMessage(after)
-	}
-	return e, err
 }
 
 // LastEvent returns the newest event's ID, or 0 before the first.
 func (s *Store) LastEvent(ctx context.Context) (Change, error) {
 	last, _, err := s.lastEvent(ctx, s.db)
-	return last, fail("last event", err)
+	return last, fail("read the last event", err)
 }
 
-// lastEvent returns the highest event's ID and UUID, or 0 and "" before the first.
-func (s *Store) lastEvent(ctx context.Context, q querier) (c Change, uuid string, err error) {
-	err = q.QueryRowContext(ctx, lastEvent).Scan(&c, &uuid)
+// lastEvent returns the newest event's ID and UUID, or 0 and "" before the first.
+func (s *Store) lastEvent(ctx context.Context, q sqlx.QueryerContext) (c Change, uuid string, err error) {
+	err = q.QueryRowxContext(ctx, lastEvent).Scan(&c, &uuid)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
 // liveMillis is the age of its last heartbeat up to which a gateway counts as live.
@@ -13,22 +15,18 @@ const liveMillis = 3000
 
 // Gateways lists all registered gateways by ID.
 func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
-	gateways, err := list(ctx, s.db, scanGateway, s.expand.Replace(gatewaysByID))
+	gateways := []Gateway{}
+	err := s.db.SelectContext(ctx, &gateways, s.expand.Replace(gatewaysByID))
 	return gateways, fail("list gateways", err)
-}
-
-func scanGateway(row scanner) (g Gateway, err error) {
-	err = row.Scan(&g.ID, &g.AdminAddress, &g.Applied, &g.RegisteredAt, &g.SeenAt, &g.Age, &g.MaxAge)
-	return g, err
 }
 
 // ForgetGateway takes a gateway that will never come back off the list of those whose confirmation counts. One that runs
 // registers again with its next heartbeat.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
-		absent := fmt.Sprintf("no gateway %q is registered; `keyadmin gateway list` shows them", gateway)
-		was, err := one(t.ctx, t, scanGateway, absent, s.expand.Replace(gatewayByID), gateway)
-		if err != nil {
+		var was Gateway
+		absent := fmt.Sprintf("no gateway %q is registered", gateway)
+		if err := get(t.ctx, t, &was, absent, s.expand.Replace(gatewayByID), gateway); err != nil {
 			return err
 		}
 		if err := t.exec(forgetGateway, gateway); err != nil {
@@ -74,9 +72,9 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 	return 0, fail(op, ErrRewound)
 }
 
-func (s *Store) checkIncarnation(ctx context.Context, q querier, r Registration) error {
+func (s *Store) checkIncarnation(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
 	var incarnation string
-	err := q.QueryRowContext(ctx, incarnationOf, r.ID).Scan(&incarnation)
+	err := q.QueryRowxContext(ctx, incarnationOf, r.ID).Scan(&incarnation)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%w: this gateway is not registered", ErrNotFound)

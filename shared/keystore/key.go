@@ -3,9 +3,9 @@ package keystore
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"strings"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
@@ -13,11 +13,13 @@ import (
 )
 
 // Keys lists the keys of one tenant, or all keys if tenant is nil, the oldest first.
-func (s *Store) Keys(ctx context.Context, tenant *id.Tenant) (keys []Key, err error) {
+func (s *Store) Keys(ctx context.Context, tenant *id.Tenant) ([]Key, error) {
+	keys := []Key{}
+	var err error
 	if tenant == nil {
-		keys, err = list(ctx, s.db, scanKey, keysByAge)
+		err = s.db.SelectContext(ctx, &keys, keysByAge)
 	} else {
-		keys, err = list(ctx, s.db, scanKey, keysOfTenant, tenant.String())
+		err = s.db.SelectContext(ctx, &keys, keysOfTenant, *tenant)
 	}
 	return keys, fail("list keys", err)
 }
@@ -29,71 +31,22 @@ func (s *Store) Key(ctx context.Context, key id.Key) (Key, error) {
 }
 
 // KeyByToken returns the key whose token this is.
-func (s *Store) KeyByToken(ctx context.Context, token string) (Key, error) {
-	const op = "key by token"
+func (s *Store) KeyByToken(ctx context.Context, token string) (k Key, err error) {
+	const op = "find key by token"
 	if _, err := apikey.Parse([]byte(token)); err != nil {
 		return Key{}, fail(op, invalid("%s", err))
 	}
 	hash := apikey.Sum([]byte(token))
-	k, err := one(ctx, s.db, scanKey, "no key has this token; it may be of another installation", keyByHash, hash[:])
+	err = get(ctx, s.db, &k, "no key has this token; it may belong to another installation", keyByHash, hash[:])
 	return k, fail(op, err)
 }
 
-func findKey(ctx context.Context, q querier, key id.Key) (Key, error) {
-	return one(ctx, q, scanKey, fmt.Sprintf("there is no key %s; `keyadmin key list` shows them", key), keyByID, key.String())
-}
-
-func scanKey(row scanner) (k Key, err error) {
-	var key, tenant, environment, scopes, allow, replacedBy string
-	err = row.Scan(&key, &tenant, &k.Name, &k.Hint, &environment, &scopes, &allow, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt,
-		&k.GraceEndsAt, &replacedBy, &k.LastUsedAt)
-	if err != nil {
-		return k, err
-	}
-	if k.ID, err = id.ParseKey(key); err != nil {
-		return k, err
-	}
-	if k.Tenant, err = id.ParseTenant(tenant); err != nil {
-		return k, err
-	}
-	if k.Environment, err = apikey.ParseEnvironment(environment); err != nil {
-		return k, err
-	}
-	if k.Scopes, err = parseScopes(scopes); err != nil {
-		return k, err
-	}
-	if k.Allow, err = parseAllow(allow); err != nil {
-		return k, err
-	}
-	if replacedBy != "" {
-		k.ReplacedBy, err = id.ParseKey(replacedBy)
-	}
+func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err error) {
+	err = get(ctx, q, &k, fmt.Sprintf("there is no key %s", key), keyByID, key)
 	return k, err
 }
 
-func parseAllow(text string) (allow []netip.Prefix, err error) {
-	for _, cidr := range strings.Fields(text) {
-		prefix, err := netip.ParsePrefix(cidr)
-		if err != nil {
-			return nil, err
-		}
-		allow = append(allow, prefix)
-	}
-	return allow, nil
-}
-
-func formatAllow(allow []netip.Prefix) string {
-	var text strings.Builder
-	for i, prefix := range allow {
-		if i > 0 {
-			text.WriteByte(' ')
-		}
-		text.WriteString(prefix.String())
-	}
-	return text.String()
-}
-
-// CreateKey mints a key. Nothing but the returned token can ever call with it, and nothing can show the token again.
+// CreateKey mints a key and returns its token, which is stored nowhere and cannot be shown again.
 func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
 	const op = "create key"
 	if spec.Name == "" {
@@ -141,15 +94,15 @@ func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 	}
 	k.Hint = apikey.Hint(token)
 	hash := apikey.Sum([]byte(token))
-	err = t.exec(insertKey, k.ID.String(), k.Tenant.String(), hash[:], k.Name, k.Hint, k.Environment.String(), k.Scopes.String(),
-		formatAllow(k.Allow), k.CreatedAt, k.ExpiresAt)
+	err = t.exec(insertKey, k.ID, k.Tenant, hash[:], k.Name, k.Hint, k.Environment, k.Scopes,
+		k.Allow, k.CreatedAt, k.ExpiresAt)
 	if err != nil {
 		return k, "", err
 	}
 	return k, token, t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
 }
 
-// RevokeKey ends a key for good. To revoke it again changes nothing.
+// RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err error) {
 	c, err = s.write(ctx, "revoke key", func(t *tx) error {
 		before, err := findKey(t.ctx, t, key)
@@ -162,9 +115,9 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err
 	return k, c, err
 }
 
-// RotateKey mints a key that takes the given one's place, with its tenant, name, scopes, allow-list and lifetime. Both are valid
-// until graceEndsAt (ms), then only the new one; without a grace, the given one is revoked. Within the grace, to rotate again returns the new key without its token, and
-// mints no third one.
+// RotateKey replaces a key by a new one of the same tenant, name, scopes, allow-list and lifetime. Both are valid until
+// graceEndsAt (ms), then only the new one; without a grace the old one is revoked. Rotating again within the grace mints
+// nothing: it returns the new key without its token.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (fresh Key, token string, c Change, err error) {
 	c, err = s.write(ctx, "rotate key", func(t *tx) error {
 		old, err := findKey(t.ctx, t, key)
@@ -200,7 +153,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 
 // rotatable refuses to rotate a key that is not valid any more. Bans and the tenant do not matter here, so they are left out.
 func rotatable(k Key, now, graceEndsAt int64) error {
-	cure := "`keyadmin key create` makes another"
+	cure := "create another key"
 	if !k.ReplacedBy.IsZero() {
 		cure = fmt.Sprintf("%s replaced it: rotate that one", k.ReplacedBy)
 	}
@@ -220,11 +173,7 @@ func rotatable(k Key, now, graceEndsAt int64) error {
 }
 
 func (t *tx) changeKey(kind string, before, after Key) error {
-	var replacedBy string
-	if !after.ReplacedBy.IsZero() {
-		replacedBy = after.ReplacedBy.String()
-	}
-	if err := t.exec(updateKey, after.ID.String(), after.RevokedAt, after.GraceEndsAt, replacedBy); err != nil {
+	if err := t.exec(updateKey, after.ID, after.RevokedAt, after.GraceEndsAt, after.ReplacedBy); err != nil {
 		return err
 	}
 	return t.record(kind, subject{tenant: after.Tenant, key: after.ID}, before, after)
@@ -232,5 +181,3 @@ func (t *tx) changeKey(kind string, before, after Key) error {
 
 // instant writes ms for people.
 func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
-
-func parseScopes(text string) (apikey.Scopes, error) { return apikey.ParseScopes(strings.Fields(text)) }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/netip"
+
+	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -36,7 +37,7 @@ type KeyRow struct {
 	Tenant      id.Tenant
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
-	Allow       []netip.Prefix
+	Allow       Prefixes
 	ExpiresAt   int64
 	RevokedAt   int64
 	GraceEndsAt int64
@@ -45,9 +46,9 @@ type KeyRow struct {
 // Load reads everything in one snapshot, plans before tenants before keys before bans, and returns the last event of that
 // snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
-	err = s.snapshot(ctx, func(q querier) error {
+	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
-		if err := q.QueryRowContext(ctx, countRows).Scan(&tenants, &keys); err != nil {
+		if err := q.QueryRowxContext(ctx, countRows).Scan(&tenants, &keys); err != nil {
 			return err
 		}
 		to.Expect(tenants, keys)
@@ -60,9 +61,9 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 }
 
 // snapshot runs f in a transaction that sees the database at one instant, however long it takes.
-func (s *Store) snapshot(ctx context.Context, f func(querier) error) error {
+func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
 	if s.db.Dialect() == database.Postgres {
-		t, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		t, err := s.db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (s *Store) snapshot(ctx context.Context, f func(querier) error) error {
 		}
 		return f(t)
 	}
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.db.Connx(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ type EventRow struct {
 	ID     Change
 	UUID   string
 	Kind   string
-	Tenant id.Tenant
+	Tenant id.Tenant `db:"tenant_id"`
 }
 
 // Tail returns the events after the given one, at most max of them, and reads their subjects as they are now, which may be newer
@@ -101,8 +102,8 @@ func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to
 }
 
 func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
-	events, err := list(ctx, s.db, scanEventRow, eventsFrom, int64(after), max+1)
-	if err != nil {
+	var events []EventRow
+	if err := s.db.SelectContext(ctx, &events, eventsFrom, int64(after), max+1); err != nil {
 		return nil, err
 	}
 	if after != 0 {
@@ -115,7 +116,7 @@ func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to
 		return nil, nil
 	}
 	upTo := events[len(events)-1].ID
-	err = s.read(ctx, s.db, to, [4]string{1: changedTenants, 2: changedKeys, 3: changedBans}, int64(after), int64(upTo))
+	err := s.read(ctx, s.db, to, [4]string{1: changedTenants, 2: changedKeys, 3: changedBans}, int64(after), int64(upTo))
 	if err != nil {
 		return nil, err
 	}
@@ -123,47 +124,36 @@ func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to
 	return events, s.read(ctx, s.db, to, [4]string{0: selectPlans})
 }
 
-func scanEventRow(row scanner) (e EventRow, err error) {
-	var tenant string
-	if err = row.Scan(&e.ID, &e.UUID, &e.Kind, &tenant); err == nil && tenant != "" {
-		e.Tenant, err = id.ParseTenant(tenant)
-	}
-	return e, err
-}
-
 // read hands over what the queries for plans, tenants, keys and bans find; an empty one is left out.
-func (s *Store) read(ctx context.Context, q querier, to Rows, queries [4]string, args ...any) error {
+func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows, queries [4]string, args ...any) error {
 	var r reader
-	scans := [4]func(scanner) error{
-		func(row scanner) error {
-			p, err := scanPlan(row)
+	scans := [4]func(*sqlx.Rows) error{
+		func(row *sqlx.Rows) error {
+			var p Plan
+			err := row.Scan(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.CreatedAt)
 			if err == nil {
 				to.Plan(p)
 			}
 			return err
 		},
-		func(row scanner) error {
+		func(row *sqlx.Rows) error {
 			t, err := r.tenant(row)
 			if err == nil {
 				to.Tenant(t)
 			}
 			return err
 		},
-		func(row scanner) error {
+		func(row *sqlx.Rows) error {
 			k, err := r.key(row)
 			if err == nil {
 				to.Key(k)
 			}
 			return err
 		},
-		func(row scanner) error {
-			var key string
+		func(row *sqlx.Rows) error {
+			var k id.Key
 			var until int64
-			err := row.Scan(&key, &until)
-			if err != nil {
-				return err
-			}
-			k, err := id.ParseKey(key)
+			err := row.Scan(&k, &until)
 			if err == nil {
 				to.Ban(k, until)
 			}
@@ -181,6 +171,21 @@ func (s *Store) read(ctx context.Context, q querier, to Rows, queries [4]string,
 	return nil
 }
 
+// each calls f on every row.
+func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {
+	rows, err := q.QueryxContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // reader scans the rows of which there may be a million into one place, and remembers the texts that most of them share.
 type reader struct {
 	t       TenantRow
@@ -189,7 +194,7 @@ type reader struct {
 	scopes  string // of which k.Scopes is the value
 }
 
-func (r *reader) tenant(row scanner) (*TenantRow, error) {
+func (r *reader) tenant(row *sqlx.Rows) (*TenantRow, error) {
 	var err error
 	key, planName := &r.columns[0], &r.columns[1]
 	if err = row.Scan(key, planName, &r.t.Override.Minute, &r.t.Override.Day, &r.t.Suspended); err != nil {
@@ -202,7 +207,7 @@ func (r *reader) tenant(row scanner) (*TenantRow, error) {
 	return &r.t, err
 }
 
-func (r *reader) key(row scanner) (*KeyRow, error) {
+func (r *reader) key(row *sqlx.Rows) (*KeyRow, error) {
 	c, k := &r.columns, &r.k
 	err := row.Scan(&c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt)
 	if err != nil {
@@ -222,10 +227,9 @@ func (r *reader) key(row scanner) (*KeyRow, error) {
 	}
 	if r.scopes != string(c[4]) {
 		r.scopes = string(c[4])
-		if k.Scopes, err = parseScopes(r.scopes); err != nil {
+		if err = k.Scopes.Scan(r.scopes); err != nil {
 			return nil, err
 		}
 	}
-	k.Allow, err = parseAllow(string(c[5]))
-	return k, err
+	return k, k.Allow.Scan(string(c[5]))
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
 
 // Plans lists all plans by name.
 func (s *Store) Plans(ctx context.Context) ([]Plan, error) {
-	plans, err := list(ctx, s.db, scanPlan, plansByName)
+	plans := []Plan{}
+	err := s.db.SelectContext(ctx, &plans, plansByName)
 	return plans, fail("list plans", err)
 }
 
@@ -20,13 +23,8 @@ func (s *Store) Plan(ctx context.Context, name string) (Plan, error) {
 	return p, fail("show plan", err)
 }
 
-func findPlan(ctx context.Context, q querier, name string) (Plan, error) {
-	absent := fmt.Sprintf("there is no plan %q; `keyadmin plan list` shows them", name)
-	return one(ctx, q, scanPlan, absent, planByName, name)
-}
-
-func scanPlan(row scanner) (p Plan, err error) {
-	err = row.Scan(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.CreatedAt)
+func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, err error) {
+	err = get(ctx, q, &p, fmt.Sprintf("there is no plan %q", name), planByName, name)
 	return p, err
 }
 
@@ -40,7 +38,7 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 		p.CreatedAt = t.at
 		err := t.exec(insertPlan, p.Name, p.Limits.Minute, p.Limits.Day, p.CreatedAt)
 		if database.IsUnique(err) {
-			return fmt.Errorf("%w: plan %q; `keyadmin plan update` changes its limits", ErrExists, p.Name)
+			return fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name)
 		}
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ const lockUsagePostgres = `SELECT pg_advisory_xact_lock($1)`
 const patiencePostgres = `SET LOCAL statement_timeout = 0`
 
 const (
-	selectPlans = `SELECT name, minute_limit, day_limit, created_at FROM plans`
+	selectPlans = `SELECT name, minute_limit AS "limits.minute", day_limit AS "limits.day", created_at FROM plans`
 
 	plansByName = selectPlans + ` ORDER BY name`
 
@@ -27,7 +27,8 @@ const (
 )
 
 const (
-	selectTenants = `SELECT id, name, plan, minute_limit, day_limit, suspended, created_at FROM tenants`
+	selectTenants = `SELECT id, name, plan, minute_limit AS "override.minute", day_limit AS "override.day", suspended, created_at
+		FROM tenants`
 
 	tenantsByName = selectTenants + ` ORDER BY name`
 
@@ -67,14 +68,15 @@ const (
 )
 
 const (
-	selectBans = `SELECT b.key_id, k.tenant_id, b.until, b.reason, b.imposed_by, b.imposed_at, b.lifted_at
-		FROM bans b JOIN tenant_keys k ON k.id = b.key_id`
+	banColumns = `b.key_id, k.tenant_id, b.until, b.reason, b.imposed_by, b.imposed_at`
 
-	// $1: now. Those that hold.
-	bansByEnd = selectBans + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
+	banTables = `bans b JOIN tenant_keys k ON k.id = b.key_id`
 
-	// $1: key. Its latest, whether it holds or not.
-	banByKey = selectBans + ` WHERE b.key_id = $1`
+	// $1: now. Those in force.
+	bansByEnd = `SELECT ` + banColumns + ` FROM ` + banTables + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
+
+	// $1: key. Its latest, in force or not.
+	banByKey = `SELECT ` + banColumns + `, b.lifted_at FROM ` + banTables + ` WHERE b.key_id = $1`
 
 	upsertBan = `INSERT INTO bans (key_id, until, reason, imposed_by, imposed_at, lifted_at) VALUES ($1, $2, $3, $4, $5, 0)
 		ON CONFLICT (key_id) DO UPDATE SET until = excluded.until, reason = excluded.reason, imposed_by = excluded.imposed_by,
@@ -139,7 +141,7 @@ const (
 	// $1: ID.
 	incarnationOf = `SELECT incarnation FROM gateways WHERE id = $1`
 
-	selectGateways = `SELECT id, admin_address, applied_event, registered_at, seen_at, {now} - seen_at, max_age FROM gateways`
+	selectGateways = `SELECT id, admin_address, applied_event, registered_at, seen_at, {now} - seen_at AS age, max_age FROM gateways`
 
 	gatewaysByID = selectGateways + ` ORDER BY id`
 

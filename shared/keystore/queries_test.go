@@ -27,6 +27,9 @@ func statements(t *testing.T) map[string]string {
 	}
 	found := map[string]string{}
 	for _, name := range pkg.Scope().Names() {
+		if strings.HasSuffix(name, "Columns") || strings.HasSuffix(name, "Tables") { // parts of statements
+			continue
+		}
 		found[name] = constant.StringVal(pkg.Scope().Lookup(name).(*types.Const).Val())
 	}
 	if len(found) < 40 {

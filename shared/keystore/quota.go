@@ -29,7 +29,7 @@ func (s *Store) saveQuotas(ctx context.Context, now int64, records []QuotaRecord
 		return err
 	}
 	for _, r := range records {
-		if _, err := upsert.ExecContext(ctx, r.Tenant.String(), r.Record, now); err != nil {
+		if _, err := upsert.ExecContext(ctx, r.Tenant, r.Record, now); err != nil {
 			return err
 		}
 	}
@@ -38,13 +38,8 @@ func (s *Store) saveQuotas(ctx context.Context, now int64, records []QuotaRecord
 
 // LoadQuotas returns what SaveQuotas kept.
 func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
-	records, err := list(ctx, s.db, func(row scanner) (r QuotaRecord, err error) {
-		var tenant string
-		if err = row.Scan(&tenant, &r.Record); err == nil {
-			r.Tenant, err = id.ParseTenant(tenant)
-		}
-		return r, err
-	}, loadQuotas)
+	records := []QuotaRecord{}
+	err := s.db.SelectContext(ctx, &records, loadQuotas)
 	return records, fail("load quotas", err)
 }
 
@@ -54,7 +49,7 @@ func (s *Store) RequestQuotaReset(ctx context.Context, tenant id.Tenant) (Change
 		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {
 			return err
 		}
-		if err := t.exec(deleteQuota, tenant.String()); err != nil {
+		if err := t.exec(deleteQuota, tenant); err != nil {
 			return err
 		}
 		return t.record(QuotaReset, subject{tenant: tenant}, nil, nil)

@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
@@ -16,7 +18,8 @@ const nameRunesMax = 100
 
 // Tenants lists all tenants by name.
 func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
-	tenants, err := list(ctx, s.db, scanTenant, tenantsByName)
+	tenants := []Tenant{}
+	err := s.db.SelectContext(ctx, &tenants, tenantsByName)
 	return tenants, fail("list tenants", err)
 }
 
@@ -30,17 +33,8 @@ func (s *Store) Tenant(ctx context.Context, idOrName string) (Tenant, error) {
 	return t, fail("show tenant", err)
 }
 
-func findTenant(ctx context.Context, q querier, query, idOrName string) (Tenant, error) {
-	absent := fmt.Sprintf("there is no tenant %q; `keyadmin tenant list` shows them", idOrName)
-	return one(ctx, q, scanTenant, absent, query, idOrName)
-}
-
-func scanTenant(row scanner) (t Tenant, err error) {
-	var tenant string
-	err = row.Scan(&tenant, &t.Name, &t.Plan, &t.Override.Minute, &t.Override.Day, &t.Suspended, &t.CreatedAt)
-	if err == nil {
-		t.ID, err = id.ParseTenant(tenant)
-	}
+func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName string) (t Tenant, err error) {
+	err = get(ctx, q, &t, fmt.Sprintf("there is no tenant %q", idOrName), query, idOrName)
 	return t, err
 }
 
@@ -66,10 +60,10 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 			return err
 		}
 		made.CreatedAt = t.at
-		err := t.exec(insertTenant, made.ID.String(), made.Name, made.Plan, made.Override.Minute, made.Override.Day, false,
+		err := t.exec(insertTenant, made.ID, made.Name, made.Plan, made.Override.Minute, made.Override.Day, false,
 			made.CreatedAt)
 		if database.IsUnique(err) {
-			return fmt.Errorf("%w: a tenant named %q; choose another name, or `keyadmin tenant show` it", ErrExists, spec.Name)
+			return fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, spec.Name)
 		}
 		if err != nil {
 			return err
@@ -134,7 +128,7 @@ func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, k
 		if err := edit(t, &after); err != nil || after == before {
 			return err
 		}
-		err = t.exec(updateTenant, tenant.String(), after.Plan, after.Override.Minute, after.Override.Day, after.Suspended)
+		err = t.exec(updateTenant, tenant, after.Plan, after.Override.Minute, after.Override.Day, after.Suspended)
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,11 @@
 package keystore
 
 import (
+	"database/sql/driver"
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"strings"
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
@@ -16,36 +19,65 @@ type Change int64
 
 // Tenant is a paying customer.
 type Tenant struct {
-	ID        id.Tenant   `json:"id"`
-	Name      string      `json:"name"`
-	Plan      string      `json:"plan"`
-	Override  plan.Limits `json:"override"` // zero where the plan's limit holds
-	Suspended bool        `json:"suspended"`
-	CreatedAt int64       `json:"createdAt"` // ms
+	ID        id.Tenant   `db:"id" json:"id"`
+	Name      string      `db:"name" json:"name"`
+	Plan      string      `db:"plan" json:"plan"`
+	Override  plan.Limits `db:"override" json:"override"` // zero: the plan's limit applies
+	Suspended bool        `db:"suspended" json:"suspended"`
+	CreatedAt int64       `db:"created_at" json:"createdAt"` // ms
 }
 
 // Plan is a named pair of limits.
 type Plan struct {
-	Name      string      `json:"name"`
-	Limits    plan.Limits `json:"limits"` // zero: the plan has none of its own
-	CreatedAt int64       `json:"createdAt"`
+	Name      string      `db:"name" json:"name"`
+	Limits    plan.Limits `db:"limits" json:"limits"` // zero: each tenant of the plan needs an override
+	CreatedAt int64       `db:"created_at" json:"createdAt"`
 }
 
 // Key is an API key's record. It holds neither the token nor its hash. Times are in ms; 0 is never.
 type Key struct {
-	ID          id.Key
-	Tenant      id.Tenant
-	Name        string
-	Hint        string // the token's last characters
-	Environment apikey.Environment
-	Scopes      apikey.Scopes
-	Allow       []netip.Prefix // empty: from everywhere
-	CreatedAt   int64
-	ExpiresAt   int64
-	RevokedAt   int64
-	GraceEndsAt int64  // rotated: from then on refused
-	ReplacedBy  id.Key // rotated: the key that took its place
-	LastUsedAt  int64  // up to a minute late
+	ID          id.Key             `db:"id"`
+	Tenant      id.Tenant          `db:"tenant_id"`
+	Name        string             `db:"name"`
+	Hint        string             `db:"hint"` // the token's last characters
+	Environment apikey.Environment `db:"environment"`
+	Scopes      apikey.Scopes      `db:"scopes"`
+	Allow       Prefixes           `db:"allow_list"`
+	CreatedAt   int64              `db:"created_at"`
+	ExpiresAt   int64              `db:"expires_at"`
+	RevokedAt   int64              `db:"revoked_at"`
+	GraceEndsAt int64              `db:"grace_ends_at"` // rotated: refused from this instant on
+	ReplacedBy  id.Key             `db:"replaced_by"`   // rotated: the key that took its place
+	LastUsedAt  int64              `db:"last_used_at"`  // up to a minute late
+}
+
+// Prefixes are the networks that may use a key; none: all may. A database keeps them as CIDRs separated by spaces.
+type Prefixes []netip.Prefix
+
+// Value writes the list for the database.
+func (p Prefixes) Value() (driver.Value, error) {
+	texts := make([]string, len(p))
+	for i, prefix := range p {
+		texts[i] = prefix.String()
+	}
+	return strings.Join(texts, " "), nil
+}
+
+// Scan reads what Value wrote.
+func (p *Prefixes) Scan(column any) error {
+	text, isText := column.(string)
+	if !isText {
+		return fmt.Errorf("an allow-list is a text column, not %T", column)
+	}
+	*p = nil
+	for _, cidr := range strings.Fields(text) {
+		prefix, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return err
+		}
+		*p = append(*p, prefix)
+	}
+	return nil
 }
 
 // Access returns what decides about a call with the key, while it is banned until the given time (0: it is not banned).
@@ -59,19 +91,19 @@ func (k Key) Access(bannedUntil int64) access.Key {
 // MarshalJSON writes scopes and environment by their names and leaves out what is not set.
 func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		ID          id.Key         `json:"id"`
-		Tenant      id.Tenant      `json:"tenantId"`
-		Name        string         `json:"name"`
-		Hint        string         `json:"hint"`
-		Environment string         `json:"environment"`
-		Scopes      []string       `json:"scopes"`
-		Allow       []netip.Prefix `json:"allow,omitempty"`
-		CreatedAt   int64          `json:"createdAt"`
-		ExpiresAt   int64          `json:"expiresAt,omitempty"`
-		RevokedAt   int64          `json:"revokedAt,omitempty"`
-		GraceEndsAt int64          `json:"graceEndsAt,omitempty"`
-		ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
-		LastUsedAt  int64          `json:"lastUsedAt,omitempty"`
+		ID          id.Key    `json:"id"`
+		Tenant      id.Tenant `json:"tenantId"`
+		Name        string    `json:"name"`
+		Hint        string    `json:"hint"`
+		Environment string    `json:"environment"`
+		Scopes      []string  `json:"scopes"`
+		Allow       Prefixes  `json:"allow,omitempty"`
+		CreatedAt   int64     `json:"createdAt"`
+		ExpiresAt   int64     `json:"expiresAt,omitempty"`
+		RevokedAt   int64     `json:"revokedAt,omitempty"`
+		GraceEndsAt int64     `json:"graceEndsAt,omitempty"`
+		ReplacedBy  id.Key    `json:"replacedBy,omitzero"`
+		LastUsedAt  int64     `json:"lastUsedAt,omitempty"`
 	}{
 		k.ID, k.Tenant, k.Name, k.Hint, k.Environment.String(), k.Scopes.Names(), k.Allow,
 		k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt,
@@ -98,26 +130,26 @@ type KeySpec struct {
 // Ban keeps a key out until an instant. Its identity is key, imposer and the instant of imposing: to add it again, as after a
 // commit whose answer was lost, changes nothing, even when it was lifted meanwhile.
 type Ban struct {
-	Key       id.Key    `json:"keyId"`
-	Tenant    id.Tenant `json:"tenantId"` // filled in by the store
-	Until     int64     `json:"until"`    // ms
-	Reason    string    `json:"reason"`
-	By        string    `json:"by"`        // a gateway's ID or an operator; empty: the store's actor
-	ImposedAt int64     `json:"imposedAt"` // ms; 0: now
+	Key       id.Key    `db:"key_id" json:"keyId"`
+	Tenant    id.Tenant `db:"tenant_id" json:"tenantId"` // filled in by the store
+	Until     int64     `db:"until" json:"until"`        // ms
+	Reason    string    `db:"reason" json:"reason"`
+	By        string    `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the store's actor
+	ImposedAt int64     `db:"imposed_at" json:"imposedAt"` // ms; 0: now
 }
 
 // Event is one change: who did what to whom, and what it looked like before and after. It holds no token and no hash.
 type Event struct {
-	ID     Change          `json:"id"`
-	UUID   string          `json:"uuid"` // tells two events of one ID apart after a fail-over has rewound the IDs
-	At     int64           `json:"at"`   // ms
-	Actor  string          `json:"actor"`
-	Kind   string          `json:"kind"`
-	Tenant id.Tenant       `json:"tenantId,omitzero"`
-	Key    id.Key          `json:"keyId,omitzero"`
-	Plan   string          `json:"plan,omitempty"`
-	Before json.RawMessage `json:"before,omitempty"`
-	After  json.RawMessage `json:"after,omitempty"`
+	ID     Change    `db:"id"`
+	UUID   string    `db:"uuid"` // random: after a fail-over, another event may have the same ID
+	At     int64     `db:"at"`   // ms
+	Actor  string    `db:"actor"`
+	Kind   string    `db:"kind"`
+	Tenant id.Tenant `db:"tenant_id"`
+	Key    id.Key    `db:"key_id"`
+	Plan   string    `db:"plan"`
+	Before string    `db:"before_json"` // the record before the change, as JSON; empty: there was none
+	After  string    `db:"after_json"`
 }
 
 // The kinds of events.
@@ -140,13 +172,13 @@ const (
 
 // Gateway is a registered gateway. It counts for confirmation until it signs off or is forgotten.
 type Gateway struct {
-	ID           string `json:"id"`
-	AdminAddress string `json:"adminAddress"`
-	Applied      Change `json:"applied"`          // the last event that it has applied; 0: it is still starting
-	RegisteredAt int64  `json:"registeredAt"`     // ms, the database's clock
-	SeenAt       int64  `json:"seenAt"`           // ms, the database's clock: its last heartbeat
-	Age          int64  `json:"age"`              // ms since SeenAt by the database's clock, at reading
-	MaxAge       int64  `json:"maxAge,omitempty"` // ms; it refuses everything when its directory is older; 0: it never does
+	ID           string `db:"id" json:"id"`
+	AdminAddress string `db:"admin_address" json:"adminAddress"`
+	Applied      Change `db:"applied_event" json:"applied"`      // the last event that it has applied; 0: it is still starting
+	RegisteredAt int64  `db:"registered_at" json:"registeredAt"` // ms, the database's clock
+	SeenAt       int64  `db:"seen_at" json:"seenAt"`             // ms, the database's clock: its last heartbeat
+	Age          int64  `db:"age" json:"age"`                    // ms since SeenAt by the database's clock, at reading
+	MaxAge       int64  `db:"max_age" json:"maxAge,omitempty"`   // ms; it refuses everything when its directory is older; 0: it never does
 }
 
 // fenceMargin covers the rounding between a heartbeat and the read of which it tells.
@@ -161,15 +193,15 @@ func (g Gateway) Confirms(c Change) bool { return g.Applied >= c || g.Fenced() }
 // UsageRow is the number of requests of one key with one outcome in one hour.
 type UsageRow struct {
 	Tenant   id.Tenant `json:"tenantId"`
-	Key      id.Key    `json:"keyId,omitzero"`
-	Outcome  string    `json:"outcome"`
-	Hour     int64     `json:"hour"` // ms, the hour's begin
-	Requests int64     `json:"requests"`
+	Key      id.Key    `db:"key_id" json:"keyId,omitzero"`
+	Outcome  string    `db:"outcome" json:"outcome"`
+	Hour     int64     `db:"hour" json:"hour"` // ms, the hour's begin
+	Requests int64     `db:"requests" json:"requests"`
 	LastAt   int64     `json:"lastAt,omitempty"` // ms: the latest of them; only in batches
 }
 
 // QuotaRecord is one tenant's use as the gateway encodes it. It is stored so that in-process quotas survive a restart.
 type QuotaRecord struct {
-	Tenant id.Tenant
-	Record []byte
+	Tenant id.Tenant `db:"tenant_id"`
+	Record []byte    `db:"record"`
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	hourMillis = 3_600_000
+	hourMillis int64 = 3_600_000
 
 	// usageMillis is how long usage is kept: 400 days, a year and some weeks to look back on it.
 	usageMillis = 400 * 24 * hourMillis
@@ -28,7 +28,7 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 	if err != nil {
 		return err
 	}
-	t, err := s.db.BeginTx(ctx, nil)
+	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,10 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 
 // Usage lists a tenant's requests by hour, key and outcome, from the hour of since (ms) on.
 func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since int64) ([]UsageRow, error) {
-	rows, err := list(ctx, s.db, func(row scanner) (u UsageRow, err error) {
-		var key string
-		err = row.Scan(&u.Hour, &key, &u.Outcome, &u.Requests)
-		if err == nil && key != "" {
-			u.Key, err = id.ParseKey(key)
-		}
-		u.Tenant = tenant
-		return u, err
-	}, usageOfTenant, tenant.String(), since-since%hourMillis)
+	rows := []UsageRow{}
+	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since-since%hourMillis)
+	for i := range rows {
+		rows[i].Tenant = tenant
+	}
 	return rows, fail("show usage", err)
 }

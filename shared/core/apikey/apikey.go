@@ -10,6 +10,7 @@ package apikey
 
 import (
 	"crypto/sha256"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -44,6 +45,19 @@ func (e Environment) String() string {
 		return "test"
 	}
 	return "none"
+}
+
+// Value is the environment's name, as a database keeps it.
+func (e Environment) Value() (driver.Value, error) { return e.String(), nil }
+
+// Scan reads what Value wrote.
+func (e *Environment) Scan(column any) (err error) {
+	text, isText := column.(string)
+	if !isText {
+		return fmt.Errorf("an environment is a text column, not %T", column)
+	}
+	*e, err = ParseEnvironment(text)
+	return err
 }
 
 const (

@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"database/sql/driver"
 	"fmt"
 	"strings"
 )
@@ -53,3 +54,16 @@ func (s Scopes) Names() []string {
 }
 
 func (s Scopes) String() string { return strings.Join(s.Names(), " ") }
+
+// Value is the set in a database: its names, separated by spaces.
+func (s Scopes) Value() (driver.Value, error) { return s.String(), nil }
+
+// Scan reads what Value wrote.
+func (s *Scopes) Scan(column any) (err error) {
+	text, isText := column.(string)
+	if !isText {
+		return fmt.Errorf("scopes are a text column, not %T", column)
+	}
+	*s, err = ParseScopes(strings.Fields(text))
+	return err
+}

@@ -8,6 +8,7 @@
 package id
 
 import (
+	"database/sql/driver"
 	"encoding/base32"
 	"fmt"
 	"io"
@@ -97,3 +98,34 @@ func (t *Tenant) UnmarshalText(text []byte) error { return parse(t[:], TenantPre
 
 // UnmarshalText reads what MarshalText wrote.
 func (k *Key) UnmarshalText(text []byte) error { return parse(k[:], KeyPrefix, string(text)) }
+
+// Value is the ID's text in a database, or empty for the zero ID.
+func (t Tenant) Value() (driver.Value, error) { return value(t.IsZero(), t.String()), nil }
+
+// Value is the ID's text in a database, or empty for the zero ID.
+func (k Key) Value() (driver.Value, error) { return value(k.IsZero(), k.String()), nil }
+
+func value(isZero bool, text string) driver.Value {
+	if isZero {
+		return ""
+	}
+	return text
+}
+
+// Scan reads what Value wrote.
+func (t *Tenant) Scan(column any) error { return scan(t[:], TenantPrefix, column) }
+
+// Scan reads what Value wrote.
+func (k *Key) Scan(column any) error { return scan(k[:], KeyPrefix, column) }
+
+func scan(dst []byte, prefix string, column any) error {
+	text, isText := column.(string)
+	switch {
+	case !isText:
+		return fmt.Errorf("an ID is a text column, not %T", column)
+	case text == "":
+		clear(dst)
+		return nil
+	}
+	return parse(dst, prefix, text)
+}

@@ -51,3 +51,25 @@ func TestAppendToAllocatesNothing(t *testing.T) {
 		t.Errorf("AppendTo = %q, want %q", got, want)
 	}
 }
+
+func TestColumns(t *testing.T) {
+	key, err := id.ParseKey("key_0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []id.Key{key, {}} {
+		column, err := want.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := id.Key{1}
+		if err := got.Scan(column); err != nil || got != want {
+			t.Errorf("%v is stored as %q and read as %v, %v", want, column, got, err)
+		}
+	}
+	for _, column := range []any{nil, int64(1), "ten_0123456789abcdef"} {
+		if err := new(id.Key).Scan(column); err == nil {
+			t.Errorf("%v is read as a key's ID", column)
+		}
+	}
+}
