@@ -21,7 +21,7 @@ const keyCount = 1000
 // createKeys stores the tenants and their keys. No run reaches the limits of these tenants, except for two of them, which
 // are refused from their second request on.
 func (l *lab) createKeys(ctx context.Context) error {
-	db, err := database.Open(ctx, l.postgres.url)
+	db, err := database.Open(l.postgres.url)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (s *postgres) databaseURL(name string) string {
 
 // createDatabase adds an empty database and returns its URL.
 func (s *postgres) createDatabase(ctx context.Context, name string) (string, error) {
-	db, err := database.Open(ctx, s.url)
+	db, err := database.Open(s.url)
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,7 @@ func (s *postgres) createDatabase(ctx context.Context, name string) (string, err
 
 // seed waits until the server is ready and stores the sample pets.
 func (s *postgres) seed(ctx context.Context) error {
-	db, err := database.Open(ctx, s.url)
+	db, err := database.Open(s.url)
 	if err != nil {
 		return err
 	}

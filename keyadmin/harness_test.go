@@ -167,7 +167,7 @@ func (s *shell) golden(name string) {
 // open opens the shell's database as another program would.
 func (s *shell) open() *database.DB {
 	s.t.Helper()
-	db, err := database.Open(s.t.Context(), strings.TrimPrefix(s.env[0], "DATABASE_URL="))
+	db, err := database.Open(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (a *app) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.db, err = database.Open(ctx, url); err != nil {
+	if a.db, err = database.Open(url); err != nil {
 		return explainOpen(url, err)
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())

@@ -36,7 +36,7 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.db, err = database.OpenOrCreate(ctx, url); err != nil {
+	if a.db, err = database.OpenOrCreate(url); err != nil {
 		return err
 	}
 	have, want, err := a.db.Schema(ctx, keystore.Migrations)

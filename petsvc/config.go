@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -35,7 +34,7 @@ func (c *config) Problems() []string {
 			problems = append(problems, problem)
 		}
 	}
-	db, err := database.Open(context.Background(), string(c.DatabaseURL)) // connects to nothing
+	db, err := database.Open(string(c.DatabaseURL)) // connects to nothing
 	if err == nil {
 		db.Close()
 	}

@@ -46,7 +46,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	admin.Start(adminListener)
 	defer admin.Close()
 
-	db, err := database.Open(ctx, string(c.DatabaseURL))
+	db, err := database.Open(string(c.DatabaseURL))
 	if err != nil {
 		return err
 	}

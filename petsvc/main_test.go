@@ -59,7 +59,7 @@ func TestMissingFileNamesTheCure(t *testing.T) {
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}

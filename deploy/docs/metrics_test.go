@@ -27,7 +27,7 @@ const metricsHead = "# Metrics\n\n" + generated +
 	"| name | labels | what it is |\n|---|---|---|\n"
 
 func TestMetrics(t *testing.T) {
-	db, err := database.OpenOrCreate(t.Context(), testkit.SQLite(t))
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func together(t *testing.T) {
 // openDatabase opens the database of a fleet.
 func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
 	t.Helper()
-	db, err := database.Open(t.Context(), f.Database)
+	db, err := database.Open(f.Database)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 	defer accessLog.Close()
-	db, err := database.OpenOrCreate(ctx, databaseURL)
+	db, err := database.OpenOrCreate(databaseURL)
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	admin.Start(ports.Admin)
 	defer admin.Close()
 
-	db, err := database.Open(ctx, string(cfg.DatabaseURL))
+	db, err := database.Open(string(cfg.DatabaseURL))
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (r *running) awaitReady(t *testing.T) {
 // open opens a database that a gateway may find as it is.
 func open(t *testing.T, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}

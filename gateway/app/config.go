@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -81,7 +80,7 @@ func (c *Config) Problems() []string {
 	complain(c.BodyBytesMax <= 0, "--body-bytes-max must be positive")
 	complain(c.ConcurrencyMax <= 0, "--concurrency-max must be positive")
 	complain(c.ConnectionsMax <= 0, "--connections-max must be positive")
-	db, err := database.Open(context.Background(), string(c.DatabaseURL)) // connects to nothing
+	db, err := database.Open(string(c.DatabaseURL)) // connects to nothing
 	if err == nil {
 		err = db.Close()
 	}

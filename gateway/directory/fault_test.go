@@ -20,7 +20,7 @@ func behindProxy(t *testing.T) (direct, proxied *keystore.Store, proxy *testkit.
 	server := testkit.StartPostgres(t)
 	proxy = testkit.NewProxy(t, server.Addr)
 	direct = openStore(t, server.URL)
-	db, err := database.Open(t.Context(), strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
+	db, err := database.Open(strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

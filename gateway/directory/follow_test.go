@@ -30,7 +30,7 @@ import (
 func follow() error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	db, err := database.Open(ctx, os.Getenv("DIRECTORY_TEST_URL"))
+	db, err := database.Open(os.Getenv("DIRECTORY_TEST_URL"))
 	if err != nil {
 		return err
 	}

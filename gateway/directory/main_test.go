@@ -40,7 +40,7 @@ var roles = map[string]func() error{"measure": measure, "follow": follow}
 
 func openDB(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}

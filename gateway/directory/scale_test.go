@@ -34,7 +34,7 @@ type measurement struct {
 // measure loads and looks up as a gateway does, in a process that does nothing else.
 func measure() error {
 	ctx := context.Background()
-	db, err := database.Open(ctx, os.Getenv("DIRECTORY_TEST_URL"))
+	db, err := database.Open(os.Getenv("DIRECTORY_TEST_URL"))
 	if err != nil {
 		return err
 	}

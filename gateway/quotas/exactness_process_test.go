@@ -59,7 +59,7 @@ func newRig(t *testing.T, limits []plan.Limits) *rig {
 	})
 	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(r.client.CloseIdleConnections)
-	db, err := database.Open(background, r.Database)
+	db, err := database.Open(r.Database)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -320,7 +320,7 @@ func gathered(t testing.TB, r *rig, name string) float64 {
 
 func TestSeed(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(t.Context(), url)
+		db, err := database.OpenOrCreate(url)
 		if err != nil {
 			t.Fatal(err)
 		}

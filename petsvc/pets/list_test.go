@@ -14,7 +14,7 @@ import (
 
 func TestStatementsPrepareOnBothDatabases(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(t.Context(), url)
+		db, err := database.OpenOrCreate(url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestStatementsPrepareOnBothDatabases(t *testing.T) {
 // startSeeded returns a service with the pets of the demonstration, of which a list of 20 is 1.2 kB.
 func startSeeded(t testing.TB, url string) *Service {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}

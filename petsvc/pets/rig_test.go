@@ -47,7 +47,7 @@ func start(t testing.TB, url string, config pets.Config) *rig {
 
 func launch(t testing.TB, url string, config pets.Config) *rig {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@
 package database
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -69,12 +68,12 @@ const (
 // whose file must exist. The PG… environment variables fill what a postgres URL leaves out. A statement_timeout in the
 // URL (in milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer
 // begins with SET LOCAL statement_timeout.
-func Open(_ context.Context, rawURL string) (*DB, error) {
+func Open(rawURL string) (*DB, error) {
 	return open(rawURL, false)
 }
 
 // OpenOrCreate is Open, but a missing SQLite file is created (mode 0600), its directory too.
-func OpenOrCreate(_ context.Context, rawURL string) (*DB, error) {
+func OpenOrCreate(rawURL string) (*DB, error) {
 	return open(rawURL, true)
 }
 

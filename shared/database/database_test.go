@@ -20,7 +20,7 @@ import (
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestOpenRefuses(t *testing.T) {
 		"postgres://petgate:hunter2 @localhost/pets", "postgres://petgate:hun/ter2@localhost/pets",
 		"postgres://petgate:hunter2@localhost/pets?statement_timeout=soon", "postgres://petgate:hunter2@localhost/pets?sslmode=perhaps",
 	} {
-		db, err := database.Open(t.Context(), url)
+		db, err := database.Open(url)
 		if !errors.Is(err, database.ErrURL) {
 			t.Errorf("Open(%q) = %v, %v; want %v", url, db, err, database.ErrURL)
 			continue
@@ -75,7 +75,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenMakesNoFile(t *testing.T) {
 	url := testkit.SQLite(t)
-	if _, err := database.Open(t.Context(), url); !errors.Is(err, database.ErrNoFile) || !strings.Contains(err.Error(), "keyadmin migrate") {
+	if _, err := database.Open(url); !errors.Is(err, database.ErrNoFile) || !strings.Contains(err.Error(), "keyadmin migrate") {
 		t.Errorf("Open of a missing file = %v", err)
 	}
 	if _, err := os.Stat(strings.TrimPrefix(url, "sqlite:")); !errors.Is(err, os.ErrNotExist) {
@@ -93,7 +93,7 @@ func TestOpenOrCreateMakesTheDirectoryToo(t *testing.T) {
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("the file's mode is %o", got)
 	}
-	db, err := database.Open(t.Context(), "sqlite:"+path)
+	db, err := database.Open("sqlite:" + path)
 	if err != nil {
 		t.Fatalf("Open of the file made: %v", err)
 	}
@@ -279,7 +279,7 @@ func TestProgramsMigrateTogether(t *testing.T) {
 		var programs sync.WaitGroup
 		for range 8 {
 			programs.Go(func() {
-				db, err := database.OpenOrCreate(t.Context(), url)
+				db, err := database.OpenOrCreate(url)
 				if err != nil {
 					t.Error(err)
 					return

@@ -22,7 +22,7 @@ func expectWake(t *testing.T, l *database.Listener, within time.Duration, after 
 func TestListen(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-		db, err := database.OpenOrCreate(t.Context(), url)
+		db, err := database.OpenOrCreate(url)
 		if err != nil {
 			t.Fatal(err)
 		}

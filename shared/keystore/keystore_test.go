@@ -27,7 +27,7 @@ func (c *clock) millis() int64   { return c.now.UnixMilli() }
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(t.Context(), url)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func kinds(t *testing.T, s *keystore.Store) (kinds []string) {
 
 func TestSchema(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(t.Context(), url)
+		db, err := database.OpenOrCreate(url)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func statements(t *testing.T) map[string]string {
 func TestEveryStatementPrepares(t *testing.T) {
 	all := statements(t)
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(t.Context(), url)
+		db, err := database.OpenOrCreate(url)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // writeMuch does what operators and a gateway do, as fast as it can.
 func writeMuch(url, name string) error {
 	ctx := context.Background()
-	db, err := database.Open(ctx, url)
+	db, err := database.Open(url)
 	if err != nil {
 		return err
 	}
