@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -46,7 +47,7 @@ type eventView struct {
 }
 
 func (c *auditCommand) Run(ctx context.Context, a *app) error {
-	since := a.Clock().Add(-a.in.duration("since", c.Since, time.Second)).UnixMilli()
+	since := a.now().Add(-a.in.duration("since", c.Since, time.Second))
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 
 func viewEvent(e keystore.Event) eventView {
 	v := eventView{
-		ID: int64(e.ID), At: instant(e.At), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: []byte(e.Before), After: []byte(e.After),
+		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: []byte(e.Before), After: []byte(e.After),
 	}
 	if !e.Tenant.IsZero() {
 		v.TenantID = e.Tenant.String()
@@ -145,7 +146,7 @@ func fields(record json.RawMessage) map[string]string {
 		case value[0] == '"':
 			_ = json.Unmarshal(value, &text) // it was parsed above, so it cannot fail
 		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
-			text = instant(ms)
+			text = instant.Millis(ms).String()
 		}
 		if text != "" && text != "0" && text != "false" && text != "null" {
 			texts[name] = text

@@ -27,7 +27,7 @@ type banView struct {
 
 func viewBan(b keystore.Ban) banView {
 	return banView{
-		KeyID: b.Key.String(), TenantID: b.Tenant.String(), ImposedAt: instant(b.ImposedAt), Until: instant(b.Until),
+		KeyID: b.Key.String(), TenantID: b.Tenant.String(), ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
 		Reason: b.Reason, By: b.By,
 	}
 }
@@ -95,14 +95,14 @@ Examples:
 }
 
 func (c *banAdd) Run(ctx context.Context, a *app) error {
-	until := a.Clock().Add(a.in.duration("for", c.For, time.Second)).UnixMilli()
+	until := a.now().Add(a.in.duration("for", c.For, time.Second))
 	reason := a.in.name("--reason", c.Reason)
 	wait := c.wait(a)
 	t, k, err := a.openKey(ctx, c.Key)
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Ban key %s of tenant %s until %s?", describe(k), t.Name, instant(until)); err != nil {
+	if err := a.ask(c.Yes, "Ban key %s of tenant %s until %s?", describe(k), t.Name, until.String()); err != nil {
 		return err
 	}
 	b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: reason})
@@ -117,9 +117,9 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 	return a.confirm(ctx, confirmation{
 		change: change, wait: wait, laggard: "may still accept this key",
 		done: either(b.Until == until,
-			fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, instant(until)),
+			fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until.String()),
 			fmt.Sprintf("Key %s of tenant %s is banned for longer already, by %s until %s.",
-				describe(k), t.Name, b.By, instant(b.Until))),
+				describe(k), t.Name, b.By, b.Until.String())),
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -67,15 +68,15 @@ type figures struct {
 }
 
 type policyAnswer struct {
-	Limit     int64 `json:"limit"`
-	Used      int64 `json:"used"`
-	Remaining int64 `json:"remaining"`
-	ResetAt   int64 `json:"resetAt"`
-	RetryAt   int64 `json:"retryAt"`
+	Limit     int64          `json:"limit"`
+	Used      int64          `json:"used"`
+	Remaining int64          `json:"remaining"`
+	ResetAt   instant.Millis `json:"resetAt"`
+	RetryAt   instant.Millis `json:"retryAt"`
 }
 
 func (p policyAnswer) view() *policyView {
-	return &policyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: instant(p.ResetAt)}
+	return &policyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
 }
 
 func (usageExplain) Run(ctx context.Context, a *app) error {
@@ -146,11 +147,11 @@ func (e explanation) refuse(c code.Code, reason string) explanation {
 func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 	switch why {
 	case access.Revoked:
-		return "revoked at " + instant(k.RevokedAt)
+		return "revoked at " + k.RevokedAt.String()
 	case access.Expired:
-		return "expired at " + instant(k.ExpiresAt)
+		return "expired at " + k.ExpiresAt.String()
 	case access.Replaced:
-		return fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, instant(k.GraceEndsAt))
+		return fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, k.GraceEndsAt.String())
 	case access.TenantSuspended:
 		return "the tenant is suspended"
 	case access.QuotaNotSet:
@@ -166,10 +167,10 @@ func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, f figures)
 	if why := decide(k, t, 0, until); why != access.Allowed {
 		e.Until = ""
 		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
-			instantUp(ban.Until), refusedBecause(why, k, t))
+			roundedUp(ban.Until), refusedBecause(why, k, t))
 		return e
 	}
-	e.Until = instantUp(until)
+	e.Until = roundedUp(until)
 	return e
 }
 
@@ -185,10 +186,10 @@ func (e explanation) byFigures(f figures) explanation {
 		e.Passes = true
 	case retryAt == f.Day.RetryAt:
 		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
-		e.Until = instantUp(retryAt)
+		e.Until = roundedUp(retryAt)
 	default:
 		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
-		e.Until = instantUp(retryAt)
+		e.Until = roundedUp(retryAt)
 	}
 	return e
 }
@@ -197,8 +198,8 @@ func exhausted(p policyAnswer, of string) string {
 	return fmt.Sprintf("%s of %s requests %s are used", count(p.Used), count(p.Limit), of)
 }
 
-// instantUp is instant, rounded up to the second: before that a call is too early.
-func instantUp(ms int64) string { return instant((ms + 999) / 1000 * 1000) }
+// roundedUp writes at rounded up to the second: before at, a call is too early.
+func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
 func (e explanation) sheet() table {
 	verdict := "passes"

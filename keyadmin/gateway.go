@@ -27,7 +27,7 @@ type gatewayView struct {
 func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
 	return gatewayView{
 		ID: g.ID, AdminAddress: g.AdminAddress, State: gatewayState(g, last), Applied: int64(g.Applied),
-		Lag: max(int64(last-g.Applied), 0), RegisteredAt: instant(g.RegisteredAt), SeenAt: instant(g.SeenAt), AgeMillis: g.Age,
+		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
@@ -245,9 +246,11 @@ func TestUsage(t *testing.T) {
 		}
 		g := s.gateway(store, "gw-1", "10.0.0.4:9090")
 		g.follow()
-		hour := func(ago int) int64 { return s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour).UnixMilli() }
+		hour := func(ago int) instant.Millis {
+			return instant.Of(s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour))
+		}
 		if err := store.AddUsage(s.t.Context(), g.Registration, 1, []keystore.UsageRow{
-			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(1), Requests: 1234567, LastAt: s.now.UnixMilli()},
+			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(1), Requests: 1234567, LastAt: instant.Of(s.now)},
 			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(2), Requests: 3},
 			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
 			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(30), Requests: 5},

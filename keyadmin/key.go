@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -44,7 +45,7 @@ type keyView struct {
 }
 
 // viewKey shows a key that is banned until the given time; 0: it is not banned.
-func viewKey(k keystore.Key, t owner, bannedUntil, now int64) keyView {
+func viewKey(k keystore.Key, t owner, bannedUntil, now instant.Millis) keyView {
 	allow := make([]string, 0, len(k.Allow))
 	for _, block := range k.Allow {
 		allow = append(allow, block.String())
@@ -52,8 +53,8 @@ func viewKey(k keystore.Key, t owner, bannedUntil, now int64) keyView {
 	v := keyView{
 		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
 		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
-		CreatedAt: instant(k.CreatedAt), ExpiresAt: instant(k.ExpiresAt), RevokedAt: instant(k.RevokedAt),
-		GraceEndsAt: instant(k.GraceEndsAt), BannedUntil: instant(bannedUntil), LastUsedAt: instant(k.LastUsedAt),
+		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.RevokedAt.String(),
+		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
 	}
 	if !k.ReplacedBy.IsZero() {
 		v.ReplacedBy = k.ReplacedBy.String()
@@ -63,7 +64,7 @@ func viewKey(k keystore.Key, t owner, bannedUntil, now int64) keyView {
 
 // decide says whether the key may call now at a gateway of its environment, and if not, why. keyadmin does not know the
 // client's address, so the allow-list is left out.
-func decide(k keystore.Key, t owner, bannedUntil, now int64) access.Reason {
+func decide(k keystore.Key, t owner, bannedUntil, now instant.Millis) access.Reason {
 	key := k.Access(bannedUntil)
 	key.Allow = nil
 	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.limits},
@@ -71,7 +72,7 @@ func decide(k keystore.Key, t owner, bannedUntil, now int64) access.Reason {
 }
 
 // keyStatus says in a few words what happens to a call with the key.
-func keyStatus(k keystore.Key, t owner, bannedUntil, now int64) string {
+func keyStatus(k keystore.Key, t owner, bannedUntil, now instant.Millis) string {
 	switch decide(k, t, bannedUntil, now) {
 	case access.Revoked:
 		return "revoked"
@@ -80,14 +81,14 @@ func keyStatus(k keystore.Key, t owner, bannedUntil, now int64) string {
 	case access.Replaced:
 		return "rotated"
 	case access.Banned:
-		return "banned until " + instant(bannedUntil)
+		return "banned until " + bannedUntil.String()
 	case access.TenantSuspended:
 		return "tenant suspended"
 	case access.QuotaNotSet:
 		return "no quota"
 	}
 	if k.GraceEndsAt != 0 {
-		return "rotating until " + instant(k.GraceEndsAt)
+		return "rotating until " + k.GraceEndsAt.String()
 	}
 	return "active"
 }
@@ -163,7 +164,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		spec.Name = a.in.name("--name", c.Name)
 	}
 	if c.Expires != "" {
-		spec.ExpiresAt = a.Clock().Add(a.in.duration("expires", c.Expires, time.Second)).UnixMilli()
+		spec.ExpiresAt = a.now().Add(a.in.duration("expires", c.Expires, time.Second))
 	}
 	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
@@ -382,9 +383,9 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	graceEndsAt := a.Clock().Add(grace).UnixMilli()
+	graceEndsAt := a.now().Add(grace)
 	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token ends at %s.",
-		describe(k), t.Name, instant(graceEndsAt)); err != nil {
+		describe(k), t.Name, graceEndsAt.String()); err != nil {
 		return err
 	}
 	fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
@@ -393,7 +394,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	}
 	// Nothing that can fail may come between the new token and its printing.
 	view := rotationView{
-		keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: instant(graceEndsAt),
+		keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
 		Repeated: token == "",
 	}
 	view.Token = token
@@ -401,7 +402,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 		if k, err = a.store.Key(ctx, k.ID); err != nil {
 			return err
 		}
-		view.OldGraceEndsAt = instant(k.GraceEndsAt)
+		view.OldGraceEndsAt = k.GraceEndsAt.String()
 		a.warn("Key %s was rotated already: %s replaces it, and it ends at %s.\n"+
 			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(k), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -45,7 +46,7 @@ func explainOpen(url string, err error) error {
 	return err
 }
 
-func (a *app) now() int64 { return a.Clock().UnixMilli() }
+func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
 
 // tenant finds a tenant by its ID or name. No name looks like an ID, so there is never a doubt which of them was meant.
 func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {

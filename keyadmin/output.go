@@ -226,14 +226,6 @@ func (a *app) token() ([]byte, error) {
 	return nil, usageErrorf("no token on standard input: keyadmin … < FILE")
 }
 
-// instant writes Unix milliseconds in UTC; zero is the empty text.
-func instant(ms int64) string {
-	if ms == 0 {
-		return ""
-	}
-	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
-}
-
 // span writes a duration as a person would say it.
 func span(d time.Duration) string {
 	switch {

@@ -21,7 +21,7 @@ type planView struct {
 }
 
 func viewPlan(p keystore.Plan) planView {
-	return planView{Name: p.Name, Limits: p.Limits, CreatedAt: instant(p.CreatedAt)}
+	return planView{Name: p.Name, Limits: p.Limits, CreatedAt: p.CreatedAt.String()}
 }
 
 type planList struct{}

@@ -31,7 +31,7 @@ type tenantView struct {
 func viewTenant(t keystore.Tenant, plans map[string]plan.Limits) tenantView {
 	return tenantView{
 		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: t.Override,
-		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: instant(t.CreatedAt),
+		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: t.CreatedAt.String(),
 	}
 }
 

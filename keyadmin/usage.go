@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -45,7 +46,7 @@ Examples:
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
-	since := a.Clock().Add(-a.in.duration("since", c.Since, time.Second)).UnixMilli()
+	since := a.now().Add(-a.in.duration("since", c.Since, time.Second))
 	unit, ok := map[string]time.Duration{"day": day, "hour": time.Hour}[c.By]
 	if !ok {
 		a.in.problem("--by: %q is not a unit: use day or hour", c.By)
@@ -74,25 +75,25 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err := a.print(views, out); err != nil {
 		return err
 	}
-	a.note("%s requests of tenant %s since %s.", count(total), t.Name, instant(since))
+	a.note("%s requests of tenant %s since %s.", count(total), t.Name, since.String())
 	return nil
 }
 
 // sumUsage adds rows of hours up to units, ordered by time, key and outcome.
 func sumUsage(rows []keystore.UsageRow, names map[id.Key]string, unit time.Duration) ([]usageView, int64) {
 	type slot struct {
-		from    int64
+		from    instant.Millis
 		key     id.Key
 		outcome string
 	}
 	sums, total := map[slot]int64{}, int64(0)
 	for _, r := range rows {
-		sums[slot{r.Hour - r.Hour%unit.Milliseconds(), r.Key, r.Outcome}] += r.Requests
+		sums[slot{r.Hour.Truncate(unit), r.Key, r.Outcome}] += r.Requests
 		total += r.Requests
 	}
 	views := make([]usageView, 0, len(sums))
 	for s, n := range sums {
-		v := usageView{From: instant(s.from), Outcome: s.outcome, Requests: n}
+		v := usageView{From: s.from.String(), Outcome: s.outcome, Requests: n}
 		if !s.key.IsZero() {
 			v.KeyID, v.Key = s.key.String(), names[s.key]
 		}

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -37,8 +38,8 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
 	}, true
 }
-func (off) Fresh(int64) bool                           { return true }
-func (off) Ban(id.Key, int64, string)                  {}
+func (off) Fresh(instant.Millis) bool                  { return true }
+func (off) Ban(id.Key, instant.Millis, string)         {}
 func (off) Count(id.Tenant, id.Key, string)            {}
 func (off) Take(quotas.Ask) (quota.Verdict, error)     { return verdict, nil }
 func (off) Known(id.Tenant, plan.Limits) quota.Verdict { return verdict }

@@ -17,6 +17,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -29,8 +30,8 @@ func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000},
 	}, true
 }
-func (everyone) Fresh(int64) bool                                    { return true }
-func (everyone) Ban(id.Key, int64, string)                           {}
+func (everyone) Fresh(instant.Millis) bool                           { return true }
+func (everyone) Ban(id.Key, instant.Millis, string)                  {}
 func (everyone) Count(id.Tenant, id.Key, string)                     {}
 func (everyone) Fail(netip.Addr) (s quotas.GuardState, allowed bool) { return s, true }
 func (everyone) Take(ask quotas.Ask) (quota.Verdict, error)          { return full(ask.Limits), nil }

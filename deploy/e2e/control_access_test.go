@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -49,19 +50,19 @@ var keyStates = []state{
 	},
 	{
 		name: "expired", code: "invalid_api_key", show: "expired", rotate: "expired at",
-		create: func(k *keystore.KeySpec) { k.ExpiresAt = time.Now().Add(-10 * time.Minute).UnixMilli() },
+		create: func(k *keystore.KeySpec) { k.ExpiresAt = instant.Of(time.Now().Add(-10 * time.Minute)) },
 	},
 	{
 		name: "rotated", code: "invalid_api_key", show: "rotated", rotate: "ended at",
 		enter: func(s subject) {
-			_, _, _, err := s.past.RotateKey(s.Context(), s.key, time.Now().Add(-20*time.Minute).UnixMilli())
+			_, _, _, err := s.past.RotateKey(s.Context(), s.key, instant.Of(time.Now().Add(-20*time.Minute)))
 			s.done(nil, 0, err)
 		},
 	},
 	{
 		name: "banned", code: "key_banned", show: "banned until",
 		enter: func(s subject) {
-			s.done(s.now.AddBan(s.Context(), keystore.Ban{Key: s.key, Until: time.Now().Add(time.Hour).UnixMilli()}))
+			s.done(s.now.AddBan(s.Context(), keystore.Ban{Key: s.key, Until: instant.Of(time.Now().Add(time.Hour))}))
 		},
 	},
 	{

@@ -21,6 +21,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -176,7 +177,7 @@ func background(log *slog.Logger, f func(context.Context) error) (stop func()) {
 // saver lets quotas without Redis survive a restart in the database.
 type saver struct{ store *keystore.Store }
 
-func (s saver) SaveQuotas(ctx context.Context, now int64, records []quotas.Saved) error {
+func (s saver) SaveQuotas(ctx context.Context, now instant.Millis, records []quotas.Saved) error {
 	rows := make([]keystore.QuotaRecord, len(records))
 	for i, r := range records {
 		rows[i] = keystore.QuotaRecord(r)

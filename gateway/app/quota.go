@@ -6,6 +6,7 @@ import (
 
 	"petgate/gateway/quotas"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/service"
@@ -22,13 +23,13 @@ type (
 	}
 )
 
-// usage is one policy in a report; instants are Unix milliseconds.
+// usage is one policy in a report.
 type usage struct {
-	Limit     int64 `json:"limit"`
-	Used      int64 `json:"used"`
-	Remaining int64 `json:"remaining"`
-	ResetAt   int64 `json:"resetAt"`
-	RetryAt   int64 `json:"retryAt"` // when one more is admitted; 0 = at once
+	Limit     int64          `json:"limit"`
+	Used      int64          `json:"used"`
+	Remaining int64          `json:"remaining"`
+	ResetAt   instant.Millis `json:"resetAt"`
+	RetryAt   instant.Millis `json:"retryAt"` // when one more is admitted; 0 = at once
 }
 
 func report(u quota.Usage) usage {

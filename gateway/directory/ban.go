@@ -6,22 +6,23 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
 // Ban keeps a key out until an instant (ms): at once here, everywhere when its row is written, which happens in the background
 // and is tried until it succeeds. A key that is banned for longer stays so.
-func (d *Directory) Ban(k id.Key, until int64, reason string) {
+func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.state.Load()
 	ref, known := s.findKey(&k)
-	if !known || s.keys.at(ref).bannedUntil.Load() >= until {
+	if !known || s.keys.at(ref).bannedUntil.Load() >= int64(until) {
 		return
 	}
-	s.keys.at(ref).bannedUntil.Store(until)
+	s.keys.at(ref).bannedUntil.Store(int64(until))
 	d.pending[k] = keystore.Ban{
-		Key: k, Until: until, Reason: reason, By: d.cfg.GatewayID, ImposedAt: d.cfg.Clock().UnixMilli(),
+		Key: k, Until: until, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
 	}
 	select {
 	case d.banned <- struct{}{}:

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -15,7 +16,7 @@ type changes struct {
 
 type banRow struct {
 	key   id.Key
-	until int64
+	until instant.Millis
 }
 
 func (c *changes) rows() keystore.Rows {
@@ -23,11 +24,11 @@ func (c *changes) rows() keystore.Rows {
 		Plan:   func(p keystore.Plan) { c.plans = append(c.plans, p) },
 		Tenant: func(t *keystore.TenantRow) { c.tenants = append(c.tenants, *t) },
 		Key:    func(k *keystore.KeyRow) { c.keys = append(c.keys, *k) },
-		Ban:    func(k id.Key, until int64) { c.bans = append(c.bans, banRow{k, until}) },
+		Ban:    func(k id.Key, until instant.Millis) { c.bans = append(c.bans, banRow{k, until}) },
 	}
 }
 
-func (c *changes) apply(s *state, ban func(id.Key, int64)) {
+func (c *changes) apply(s *state, ban func(id.Key, instant.Millis)) {
 	for _, p := range c.plans {
 		s.setPlan(p)
 	}

@@ -30,6 +30,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -62,10 +63,10 @@ type Entry struct {
 	Limits      plan.Limits
 	Version     uint64 // changes whenever the tenant's limits do
 	Suspended   bool
-	ExpiresAt   int64
-	RevokedAt   int64
-	GraceEndsAt int64 // rotated: from then on refused
-	BannedUntil int64
+	ExpiresAt   instant.Millis
+	RevokedAt   instant.Millis
+	GraceEndsAt instant.Millis // rotated: from then on refused
+	BannedUntil instant.Millis
 	Allow       []netip.Prefix // empty: from everywhere
 }
 
@@ -182,22 +183,22 @@ func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limi
 	return now.plan, now.limits, now.version, true
 }
 
-// Fresh reports whether the directory may be relied on at now (ms): something was loaded, and within MaxAge the database was
+// Fresh reports whether the directory may be relied on at now: something was loaded, and within MaxAge the database was
 // heard of. It is false for good when another process has taken this gateway's ID, because nobody waits for this one then.
-func (d *Directory) Fresh(now int64) bool {
+func (d *Directory) Fresh(now instant.Millis) bool {
 	seen, maxAge := d.seen.Load(), d.maxAge.Load()
-	return seen != nil && (maxAge == 0 || d.age(seen, now) <= maxAge)
+	return seen != nil && (maxAge == 0 || d.age(seen, now).Milliseconds() <= maxAge)
 }
 
-// age returns how long before now (ms) seen was, in ms; a clock that was set back since makes nothing younger.
-func (d *Directory) age(seen *time.Time, now int64) int64 {
-	return max(now-seen.UnixMilli(), d.cfg.Clock().Sub(*seen).Milliseconds())
+// age returns how long before now seen was; a clock that was set back since makes nothing younger.
+func (d *Directory) age(seen *time.Time, now instant.Millis) time.Duration {
+	return max(now.Sub(instant.Of(*seen)), d.cfg.Clock().Sub(*seen))
 }
 
 // Ready returns nil if the gateway can serve, and else the problem with its cure.
 func (d *Directory) Ready() error {
 	fault, seen := d.fault.Load(), d.seen.Load()
-	switch now := d.cfg.Clock().UnixMilli(); {
+	switch now := instant.Of(d.cfg.Clock()); {
 	case fault != nil && errors.Is(*fault, keystore.ErrOutdated):
 		return fmt.Errorf("directory: %w: run `keyadmin migrate`", *fault)
 	case fault != nil && (errors.Is(*fault, keystore.ErrSchema) || errors.Is(*fault, keystore.ErrDisplaced)):
@@ -208,7 +209,7 @@ func (d *Directory) Ready() error {
 		return errors.New("directory: not loaded")
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the database was last heard of %s ago, the maximum is %s",
-			time.Duration(d.age(seen, now))*time.Millisecond, time.Duration(d.maxAge.Load())*time.Millisecond)
+			d.age(seen, now).Truncate(time.Millisecond), time.Duration(d.maxAge.Load())*time.Millisecond)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (d *Directory) Behind() error {
 	if fault == nil || seen == nil || d.Ready() != nil {
 		return nil
 	}
-	silence := time.Duration(d.age(seen, d.cfg.Clock().UnixMilli())) * time.Millisecond
+	silence := d.age(seen, instant.Of(d.cfg.Clock()))
 	return fmt.Errorf("not read for %s, and what is loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
 

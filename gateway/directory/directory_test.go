@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -106,7 +107,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.Suspended = false
 		check("resumed", false)
 
-		until := time.Now().Add(time.Hour).UnixMilli()
+		until := instant.Of(time.Now().Add(time.Hour))
 		_, c, err = store.AddBan(ctx, keystore.Ban{Key: key.ID, Until: until})
 		confirm(t, store, c, err)
 		want.BannedUntil = until
@@ -193,7 +194,7 @@ func TestSignsOff(t *testing.T) {
 		if err != nil || len(rows) != 1 || rows[0].Requests != 2 || rows[0].Outcome != "ok" {
 			t.Errorf("usage: %+v, %v", rows, err)
 		}
-		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(time.UnixMilli(k.LastUsedAt)) > time.Minute {
+		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(k.LastUsedAt.Time()) > time.Minute {
 			t.Errorf("last used at %d, %v", k.LastUsedAt, err)
 		}
 	})
@@ -248,7 +249,7 @@ func TestTwoProcessesWithOneID(t *testing.T) {
 		_, _, hash := fixture(t, store)
 		eventually(t, "the key arrives", func() bool { _, ok := first.Lookup(hash); return ok })
 		second := start(t, store, Config{})
-		eventually(t, "the first one gives up", func() bool { return !first.Fresh(time.Now().UnixMilli()) })
+		eventually(t, "the first one gives up", func() bool { return !first.Fresh(instant.Of(time.Now())) })
 		if err := first.Ready(); !errors.Is(err, keystore.ErrDisplaced) {
 			t.Errorf("ready: %v", err)
 		}
@@ -285,7 +286,7 @@ func TestOldSchema(t *testing.T) {
 		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "`keyadmin migrate`") {
 			t.Errorf("ready: %v", err)
 		}
-		if d.Fresh(time.Now().UnixMilli()) {
+		if d.Fresh(instant.Of(time.Now())) {
 			t.Error("fresh without having loaded anything")
 		}
 		if _, err := db.Exec("INSERT INTO keystore_schema (version_id, is_applied) VALUES (1, true)"); err != nil {
@@ -301,7 +302,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		other := start(t, store, Config{GatewayID: "gw-2"})
 		_, key, hash := fixture(t, store)
 		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
-		until := time.Now().Add(time.Minute).UnixMilli()
+		until := instant.Of(time.Now().Add(time.Minute))
 		d.Ban(key.ID, until, "30 strikes")
 		d.Ban(key.ID, until-1000, "a shorter one")
 		if e, _ := d.Lookup(hash); e.BannedUntil != until {

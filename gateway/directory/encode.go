@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -60,9 +61,9 @@ func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	b = append(append(b, tagKey), k.Hash[:]...)
 	b = append(append(b, k.ID[:]...), k.Tenant[:]...)
 	b = append(b, byte(k.Environment), byte(k.Scopes))
-	b = binary.AppendVarint(b, k.ExpiresAt)
-	b = binary.AppendVarint(b, k.RevokedAt)
-	b = binary.AppendVarint(b, k.GraceEndsAt)
+	b = binary.AppendVarint(b, int64(k.ExpiresAt))
+	b = binary.AppendVarint(b, int64(k.RevokedAt))
+	b = binary.AppendVarint(b, int64(k.GraceEndsAt))
 	b = binary.AppendUvarint(b, uint64(len(k.Allow)))
 	for _, prefix := range k.Allow {
 		b = appendText(b, prefix.String())
@@ -70,8 +71,8 @@ func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	return b
 }
 
-func appendBan(b []byte, k id.Key, until int64) []byte {
-	return binary.AppendVarint(append(append(b, tagBan), k[:]...), until)
+func appendBan(b []byte, k id.Key, until instant.Millis) []byte {
+	return binary.AppendVarint(append(append(b, tagBan), k[:]...), int64(until))
 }
 
 func (c *changes) appendTo(b []byte) []byte {
@@ -109,6 +110,8 @@ func (d *decoder) bytes(n int) []byte {
 	d.left = d.left[n:]
 	return b
 }
+
+func (d *decoder) instant() instant.Millis { return instant.Millis(d.varint()) }
 
 func (d *decoder) varint() int64 {
 	v, n := binary.Varint(d.left)
@@ -163,7 +166,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		k.ID = id.Key(d.bytes(len(k.ID)))
 		k.Tenant = id.Tenant(d.bytes(len(k.Tenant)))
 		k.Environment, k.Scopes = apikey.Environment(d.bytes(1)[0]), apikey.Scopes(d.bytes(1)[0])
-		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = d.varint(), d.varint(), d.varint()
+		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = d.instant(), d.instant(), d.instant()
 		for range d.count() {
 			prefix, err := netip.ParsePrefix(string(d.text()))
 			if err != nil {
@@ -174,7 +177,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		to.Key(&k)
 	case tagBan:
 		k := id.Key(d.bytes(len(id.Key{})))
-		to.Ban(k, d.varint())
+		to.Ban(k, d.instant())
 	case tagEnd:
 		*end = true
 	default:

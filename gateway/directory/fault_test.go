@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -33,12 +34,12 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	store, proxied, proxy := behindProxy(t)
 	tenant, key, hash := fixture(t, store)
 	d := start(t, proxied, Config{MaxAge: 3 * time.Second})
-	now := func() int64 { return time.Now().UnixMilli() }
+	now := func() instant.Millis { return instant.Of(time.Now()) }
 	if err := d.Ready(); err != nil || !d.Fresh(now()) {
 		t.Fatal(err)
 	}
 	proxy.Kill()
-	until := time.Now().Add(time.Minute).UnixMilli()
+	until := instant.Of(time.Now().Add(time.Minute))
 	d.Ban(key.ID, until, "30 strikes")
 	d.Count(tenant.ID, key.ID, "ok")
 	if e, ok := d.Lookup(hash); !ok || e.BannedUntil != until {
@@ -94,11 +95,11 @@ func TestNeverLoaded(t *testing.T) {
 	_, proxied, proxy := behindProxy(t)
 	proxy.Kill()
 	d := start(t, proxied, Config{Snapshot: snapshotPath(t)})
-	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "never loaded") || d.Fresh(time.Now().UnixMilli()) {
+	if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "never loaded") || d.Fresh(instant.Of(time.Now())) {
 		t.Errorf("ready: %v", err)
 	}
 	proxy.Restore(t)
-	eventually(t, "it loads when the database is there", func() bool { return d.Ready() == nil && d.Fresh(time.Now().UnixMilli()) })
+	eventually(t, "it loads when the database is there", func() bool { return d.Ready() == nil && d.Fresh(instant.Of(time.Now())) })
 }
 
 // A gateway dies without a word, the database is gone too, and the gateway starts again.
@@ -119,7 +120,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until := time.Now().Add(time.Hour).UnixMilli()
+	until := instant.Of(time.Now().Add(time.Hour))
 	_, _, err = store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until})
 	if err != nil {
 		t.Fatal(err)
@@ -174,14 +175,14 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	d.stop()
 	for _, configured := range []time.Duration{0, time.Hour} {
 		again := start(t, proxied, Config{Snapshot: path, MaxAge: configured})
-		if now := time.Now(); again.Fresh(now.Add(maxAge).UnixMilli()) {
+		if now := time.Now(); again.Fresh(instant.Of(now.Add(maxAge))) {
 			t.Errorf("restarted with a maximal age of %v, it relies on what it read before", configured)
 		}
 		again.stop()
 	}
 	proxy.Restore(t)
 	again := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "it has registered anew", func() bool { return again.Fresh(time.Now().Add(maxAge).UnixMilli()) })
+	eventually(t, "it has registered anew", func() bool { return again.Fresh(instant.Of(time.Now().Add(maxAge))) })
 }
 
 // A clock that is set back must not make old data fresh: by then, operators have been told that this gateway refuses everything.
@@ -191,13 +192,13 @@ func TestClockSetBackMakesNothingFresh(t *testing.T) {
 	begun := time.Now()
 	var passed atomic.Int64
 	d := start(t, proxied, Config{MaxAge: time.Minute, Clock: func() time.Time { return begun.Add(time.Duration(passed.Load())) }})
-	if !d.Fresh(begun.UnixMilli()) {
+	if !d.Fresh(instant.Of(begun)) {
 		t.Fatal("not fresh at first")
 	}
 	proxy.Kill()
 	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
 	passed.Store(int64(2 * time.Minute))
-	if d.Fresh(begun.UnixMilli()) {
+	if d.Fresh(instant.Of(begun)) {
 		t.Error("two minutes later by a clock that was set back as long, it is fresh")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -216,7 +217,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 
 // setBan applies what the database says of a ban; one imposed here that it does not know yet still holds. The caller holds
 // d.mu.
-func (d *Directory) setBan(k id.Key, until int64) {
+func (d *Directory) setBan(k id.Key, until instant.Millis) {
 	d.state.Load().setBan(k, max(until, d.pending[k].Until))
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -166,8 +167,8 @@ func (w *writer) change() error {
 	}
 	tenant := w.tenants[w.random.IntN(len(w.tenants))]
 	key := w.keys[w.random.IntN(len(w.keys))]
-	limits := plan.Limits{Minute: 1 + w.random.Int64N(1000), Day: 1 + w.random.Int64N(1000)}
-	hence := time.Now().Add(time.Hour).UnixMilli() + w.random.Int64N(1000)
+	limits := plan.Limits{Minute: int64(1 + instant.Millis(w.random.Int64N(1000))), Day: int64(1 + instant.Millis(w.random.Int64N(1000)))}
+	hence := instant.Of(time.Now().Add(time.Hour)) + instant.Millis(w.random.Int64N(1000))
 	var err error
 	switch w.random.IntN(13) {
 	case 0, 1:

@@ -18,6 +18,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -182,7 +183,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 			note("plan %s: directory %+v, database %+v", p.Name, s.plans[p.Name], p.Limits)
 		}
 	}
-	bans := map[id.Key]int64{}
+	bans := map[id.Key]instant.Millis{}
 	for _, b := range listed {
 		bans[b.Key] = b.Until
 	}

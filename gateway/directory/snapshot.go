@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -246,14 +247,14 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 		k := s.keys.at(ref)
 		row := keystore.KeyRow{
 			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: k.scopes, ExpiresAt: k.expiresAt, RevokedAt: k.revokedAt.Load(), GraceEndsAt: k.graceEndsAt.Load(),
+			Scopes: k.scopes, ExpiresAt: k.expiresAt, RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		}
 		if k.allow != 0 {
 			row.Allow = *s.allows.at(k.allow - 1)
 		}
 		b = appendKey(b, &row)
 		if until := k.bannedUntil.Load(); until != 0 {
-			b = appendBan(b, k.id, until)
+			b = appendBan(b, k.id, instant.Millis(until))
 		}
 		if err := flush(frameBytes); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -38,7 +39,7 @@ type key struct {
 	scopes      apikey.Scopes
 	tenant      uint32 // reference
 	allow       uint32 // reference + 1; 0: from everywhere
-	expiresAt   int64
+	expiresAt   instant.Millis
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
 	bannedUntil atomic.Int64
@@ -95,7 +96,7 @@ func (s *state) entry(ref uint32) Entry {
 	e := Entry{
 		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment), Scopes: k.scopes,
 		Plan: now.plan, Limits: now.limits, Version: now.version, Suspended: now.suspended, ExpiresAt: k.expiresAt,
-		RevokedAt: k.revokedAt.Load(), GraceEndsAt: k.graceEndsAt.Load(), BannedUntil: k.bannedUntil.Load(),
+		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
 	}
 	if k.allow != 0 {
 		e.Allow = *s.allows.at(k.allow - 1)
@@ -104,7 +105,7 @@ func (s *state) entry(ref uint32) Entry {
 }
 
 // rows takes what a load, a tail or a snapshot reads. ban is told of every ban.
-func (s *state) rows(ban func(id.Key, int64)) keystore.Rows {
+func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
@@ -154,8 +155,8 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 func (s *state) setKey(row *keystore.KeyRow) {
 	if ref, known := s.findKey(&row.ID); known {
 		k := s.keys.at(ref) // the rest of it never changes
-		k.revokedAt.Store(row.RevokedAt)
-		k.graceEndsAt.Store(row.GraceEndsAt)
+		k.revokedAt.Store(int64(row.RevokedAt))
+		k.graceEndsAt.Store(int64(row.GraceEndsAt))
 		return
 	}
 	owner, known := s.findTenant(&row.Tenant)
@@ -166,8 +167,8 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	ref, k := s.keys.add()
 	k.hash, k.id, k.tenant = row.Hash, row.ID, owner
 	k.environment, k.scopes, k.expiresAt = uint8(row.Environment), row.Scopes, row.ExpiresAt
-	k.revokedAt.Store(row.RevokedAt)
-	k.graceEndsAt.Store(row.GraceEndsAt)
+	k.revokedAt.Store(int64(row.RevokedAt))
+	k.graceEndsAt.Store(int64(row.GraceEndsAt))
 	if len(row.Allow) > 0 {
 		at, allow := s.allows.add()
 		*allow = row.Allow
@@ -178,9 +179,9 @@ func (s *state) setKey(row *keystore.KeyRow) {
 }
 
 // setBan says until when a key is banned; 0 lifts.
-func (s *state) setBan(k id.Key, until int64) {
+func (s *state) setBan(k id.Key, until instant.Millis) {
 	if ref, known := s.findKey(&k); known {
-		s.keys.at(ref).bannedUntil.Store(until)
+		s.keys.at(ref).bannedUntil.Store(int64(until))
 	}
 }
 

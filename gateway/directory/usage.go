@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -40,10 +41,13 @@ type usageKey struct {
 
 type usageRow struct {
 	usageKey
-	hour int64
+	hour instant.Millis
 }
 
-type usageSum struct{ requests, lastAt int64 }
+type usageSum struct {
+	requests int64
+	lastAt   instant.Millis
+}
 
 func (u *usage) init() {
 	for i := range u.shards {
@@ -68,8 +72,7 @@ func (u *usage) continueAfter(batch int64) {
 }
 
 // collect moves all counts to the backlog.
-func (u *usage) collect(now int64) {
-	const hour = int64(time.Hour / time.Millisecond)
+func (u *usage) collect(now instant.Millis) {
 	for i := range u.shards {
 		shard := &u.shards[i]
 		shard.mu.Lock()
@@ -79,7 +82,7 @@ func (u *usage) collect(now int64) {
 		}
 		shard.mu.Unlock()
 		for k, n := range counts {
-			row := usageRow{k, now - now%hour}
+			row := usageRow{k, now.Truncate(time.Hour)}
 			u.backlog[row] = usageSum{u.backlog[row].requests + n, now}
 		}
 	}
@@ -126,7 +129,7 @@ func (d *Directory) drainUsage(ctx context.Context) error {
 	u := &d.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.collect(d.cfg.Clock().UnixMilli())
+	u.collect(instant.Of(d.cfg.Clock()))
 	for {
 		rows := u.next()
 		if len(rows) == 0 {

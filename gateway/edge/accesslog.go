@@ -80,7 +80,7 @@ const loggedPathBytesMax = 256
 // or path that seems to hold a token: clients put secrets into both.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
-	dst = time.UnixMilli(x.now).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
 	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","requestId":`...), x.id)
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')

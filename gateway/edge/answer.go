@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"slices"
+
+	"petgate/shared/core/instant"
 )
 
 // answer is what an upstream said. Its slices point into its own copy of the head.
@@ -15,9 +17,9 @@ type answer struct {
 	body   []byte
 
 	status     int
-	retryAfter int64 // seconds; 0 = not said so
-	retryAt    int64 // Unix ms; 0 = not said so
-	length     int64 // of the body, in an answer to HEAD too; -1 = not said
+	retryAfter int64          // seconds; 0 = not said so
+	retryAt    instant.Millis // 0 = not set
+	length     int64          // of the body, in an answer to HEAD too; -1 = not said
 	isChunked  bool
 	isReusable bool // the connection is good for another exchange
 	isLast     bool // the upstream said that it closes the connection
@@ -178,7 +180,7 @@ func (a *answer) readField(name, value []byte) error {
 		if n, ok := parseDigits(value); ok {
 			a.retryAfter = n
 		} else if t, err := http.ParseTime(string(value)); err == nil {
-			a.retryAt = t.UnixMilli()
+			a.retryAt = instant.Of(t)
 		}
 	case !isOurs(name):
 		a.fields = append(a.fields, field{name, value})

@@ -17,6 +17,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -25,10 +26,10 @@ import (
 type Directory interface {
 	// Lookup finds a key by the hash of its token.
 	Lookup(apikey.Hash) (directory.Entry, bool)
-	// Fresh reports whether the directory may still be believed at now, in Unix ms.
-	Fresh(now int64) bool
+	// Fresh reports whether the directory may still be believed at now.
+	Fresh(now instant.Millis) bool
 	// Ban refuses a key until then: here at once, elsewhere soon.
-	Ban(key id.Key, until int64, reason string)
+	Ban(key id.Key, until instant.Millis, reason string)
 }
 
 // Quotas decides on a tenant's requests.
@@ -123,7 +124,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 // serve is the life of a request.
 func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	x := rc.Conn().(*wire).exchange
-	x.rc, x.startedAt, x.now = rc, time.Now(), e.clock().UnixMilli()
+	x.rc, x.startedAt, x.now = rc, time.Now(), instant.Of(e.clock())
 	defer e.finish(x)
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
 		x.verdict = e.quotas.Known(x.entry.Tenant, x.entry.Limits)

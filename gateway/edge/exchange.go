@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -27,8 +28,8 @@ type exchange struct {
 type state struct {
 	rc        *fasthttp.RequestCtx // valid until finish returns
 	wire      *wire
-	startedAt time.Time // by the machine's clock: for durations and deadlines
-	now       int64     // by the injected clock, Unix ms: for everything that a client is told
+	startedAt time.Time      // by the machine's clock: for durations and deadlines
+	now       instant.Millis // by the injected clock, Unix ms: for everything that a client is told
 
 	broken refusal // why the request could not be read
 
@@ -45,8 +46,8 @@ type state struct {
 	verdict quota.Verdict     // valid where there is one: what meter decided, or the last known figures
 	isTaken bool              // one request was charged
 
-	strikesLeft int   // until a ban
-	bannedUntil int64 // ms; 0 = not banned
+	strikesLeft int            // until a ban
+	bannedUntil instant.Millis // ms; 0 = not banned
 	route       *route
 	allow       string // methods of the path, where it does not allow this one
 

@@ -10,6 +10,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -29,7 +30,7 @@ func TestPanic(t *testing.T) {
 		}},
 		"freshness": {rawGet(), func(s *setup, panics func()) {
 			f := s.Directory.(fakeDirectory)
-			f.fresh = func(int64) bool { panics(); return true }
+			f.fresh = func(instant.Millis) bool { panics(); return true }
 			s.Directory = f
 		}},
 		"guard": {unknown, func(s *setup, panics func()) {

@@ -38,7 +38,7 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 		e.accessLog.write(x, took)
 	}
 	if x.isTaken && e.cfg.BanRule.After > 0 {
-		e.strikes.served(x.entry.Key, x.now+took.Milliseconds())
+		e.strikes.served(x.entry.Key, x.now.Add(took))
 	}
 	if x.hasKey {
 		e.usage.Count(x.entry.Tenant, x.entry.Key, x.refusal.reason.outcome())

@@ -9,6 +9,8 @@ import (
 
 	"petgate/shared/core/ban"
 	"petgate/shared/core/id"
+
+	"petgate/shared/core/instant"
 )
 
 func TestCheckPath(t *testing.T) {
@@ -172,7 +174,7 @@ func TestBlock(t *testing.T) {
 // However many keys are refused, their records are bounded.
 func TestStrikesAreBounded(t *testing.T) {
 	s := newStrikes(ban.Product)
-	now := time.Now().UnixMilli()
+	now := instant.Of(time.Now())
 	for i := range 3 * strikeRecordsMax {
 		k := id.Key{byte(i), byte(i >> 8)}
 		s.refused(k, now, now+1000)
@@ -188,14 +190,14 @@ func TestBansOfOthersCount(t *testing.T) {
 	rule.After = 1
 	f := func(left, want time.Duration) {
 		t.Helper()
-		s, k, now := newStrikes(rule), id.Key{1}, time.Now().UnixMilli()
+		s, k, now := newStrikes(rule), id.Key{1}, instant.Of(time.Now())
 		for range 3 { // seen again, it is the same ban
-			s.banned(k, now, now+left.Milliseconds())
+			s.banned(k, now, now.Add(left))
 		}
-		now += left.Milliseconds()
+		now = now.Add(left)
 		s.refused(k, now, now+600_000)
-		now += rule.Grace.Milliseconds()
-		if out := s.refused(k, now, now+600_000); out.BannedUntil != now+want.Milliseconds() {
+		now = now.Add(rule.Grace)
+		if out := s.refused(k, now, now+600_000); out.BannedUntil != now.Add(want) {
 			t.Errorf("%v left of the other one: banned for %d ms, want %v", left, out.BannedUntil-now, want)
 		}
 	}

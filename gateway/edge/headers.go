@@ -41,7 +41,7 @@ func (e *Edge) respond(x *exchange) {
 	wait := e.describeLimits(x, h)
 	h.AddBytesKV(nameRequestID, x.id)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
-		x.text = time.UnixMilli(x.entry.GraceEndsAt).UTC().AppendFormat(x.text[:0], http.TimeFormat)
+		x.text = x.entry.GraceEndsAt.Time().AppendFormat(x.text[:0], http.TimeFormat)
 		h.AddBytesKV(nameKeyExpires, x.text)
 	}
 	if x.route != nil {
@@ -91,7 +91,7 @@ func (e *Edge) copyAnswer(x *exchange, h *fasthttp.ResponseHeader) {
 		h.AddBytesKV(f.name, f.value)
 	}
 	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		x.setInt(h, nameRetryAfter, max(1, a.retryAfter, seconds(a.retryAt-x.now)))
+		x.setInt(h, nameRetryAfter, max(1, a.retryAfter, seconds(a.retryAt.Sub(x.now))))
 	}
 	if x.rc.IsHead() {
 		if a.length >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).
@@ -140,16 +140,16 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	}
 	x.setInt(h, nameLimit, tight.Limit)
 	x.setInt(h, nameRemaining, tight.Remaining())
-	x.setInt(h, nameReset, seconds(max(tight.ResetAt, x.now)))
+	x.setInt(h, nameReset, max(tight.ResetAt, x.now).Seconds())
 	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, minuteSeconds)
 	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, daySeconds)
 	h.AddBytesKV(namePolicies, x.text)
-	text = appendState(x.text[:0], `"minute"`, v.Minute.Remaining(), v.Minute.ReleaseAt-v.At)
-	x.text = appendState(text, `, "day"`, v.Day.Remaining(), v.Day.ReleaseAt-v.At)
+	text = appendState(x.text[:0], `"minute"`, v.Minute.Remaining(), v.Minute.ReleaseAt.Sub(v.At))
+	x.text = appendState(text, `, "day"`, v.Day.Remaining(), v.Day.ReleaseAt.Sub(v.At))
 	h.AddBytesKV(nameStates, x.text)
 	x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
 	x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, tight.ResetAt
-	return max(1, seconds(v.RetryAt()-v.At), seconds(x.bannedUntil-x.now))
+	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(x.bannedUntil.Sub(x.now)))
 }
 
 func (e *Edge) describeGuard(x *exchange, h *fasthttp.ResponseHeader) (wait int64) {
@@ -161,14 +161,14 @@ func (e *Edge) describeGuard(x *exchange, h *fasthttp.ResponseHeader) (wait int6
 	resetAt := max(state.ResetAt, x.now)
 	x.setInt(h, nameLimit, int64(state.Limit))
 	x.setInt(h, nameRemaining, int64(state.Remaining))
-	x.setInt(h, nameReset, seconds(resetAt))
+	x.setInt(h, nameReset, resetAt.Seconds())
 	x.text = appendPolicy(x.text[:0], name, int64(state.Limit), minuteSeconds)
 	h.AddBytesKV(namePolicies, x.text)
-	x.text = appendState(x.text[:0], name, int64(state.Remaining), resetAt-x.now)
+	x.text = appendState(x.text[:0], name, int64(state.Remaining), resetAt.Sub(x.now))
 	h.AddBytesKV(nameStates, x.text)
 	x.limited.Policy, x.limited.Limit = "failed-attempts", int64(state.Limit)
 	x.limited.Used, x.limited.ResetAt = int64(state.Limit-state.Remaining), resetAt
-	return max(1, seconds(state.RetryAt-x.now))
+	return max(1, seconds(state.RetryAt.Sub(x.now)))
 }
 
 func (x *exchange) setInt(h *fasthttp.ResponseHeader, name []byte, n int64) {
@@ -182,10 +182,10 @@ func appendPolicy(dst []byte, name string, limit, window int64) []byte {
 	return strconv.AppendInt(append(dst, ";w="...), window, 10)
 }
 
-func appendState(dst []byte, name string, remaining, release int64) []byte {
+func appendState(dst []byte, name string, remaining int64, release time.Duration) []byte {
 	dst = strconv.AppendInt(append(append(dst, name...), ";r="...), remaining, 10)
 	return strconv.AppendInt(append(dst, ";t="...), seconds(release), 10)
 }
 
-// seconds rounds milliseconds up: a client told a second too many is right, one told too few is refused. What is past is 0.
-func seconds(ms int64) int64 { return (max(ms, 0) + 999) / 1000 }
+// seconds rounds up: a client that waits a second too long is admitted, one that comes too early is refused. A negative wait is 0.
+func seconds(wait time.Duration) int64 { return int64((max(wait, 0) + time.Second - 1) / time.Second) }

@@ -10,6 +10,8 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/shared/core/apikey"
+
+	"petgate/shared/core/instant"
 )
 
 var dateLine = regexp.MustCompile(`Date: [^\r]*\r\n`)
@@ -63,7 +65,7 @@ X-Stability: beta
 		lookup := d.lookup
 		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
 			e, found := lookup(h)
-			e.GraceEndsAt = now.Add(time.Hour).UnixMilli()
+			e.GraceEndsAt = instant.Of(now.Add(time.Hour))
 			return e, found
 		}
 		s.Directory = d

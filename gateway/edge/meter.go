@@ -7,6 +7,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -75,7 +76,7 @@ type strikeShard struct {
 
 type strikeRecord struct {
 	ban.Record
-	bannedUntil int64 // the end of the last ban that Record knows of
+	bannedUntil instant.Millis // the end of the last ban that Record knows of
 }
 
 func newStrikes(rule ban.Rule) *strikes {
@@ -90,7 +91,7 @@ func newStrikes(rule ban.Rule) *strikes {
 func (s *strikes) shard(k id.Key) *strikeShard { return &s.shards[k[len(k)-1]%strikeShards] }
 
 // refused notes a refusal of k by a quota.
-func (s *strikes) refused(k id.Key, now, promised int64) ban.Outcome {
+func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
 	shard := s.shard(k)
 	shard.Lock()
 	defer shard.Unlock()
@@ -104,7 +105,7 @@ func (s *strikes) refused(k id.Key, now, promised int64) ban.Outcome {
 
 // banned notes that k is banned, by whomever: the next ban is to be longer, also after another gateway's or a restart. The
 // length of this one is the shortest of the schedule that fits.
-func (s *strikes) banned(k id.Key, now, until int64) {
+func (s *strikes) banned(k id.Key, now, until instant.Millis) {
 	if s.rule.After <= 0 {
 		return
 	}
@@ -117,14 +118,14 @@ func (s *strikes) banned(k id.Key, now, until int64) {
 	}
 	rec.bannedUntil = until
 	length := s.rule.For
-	for length < s.rule.Max && until-length.Milliseconds() > now {
+	for length < s.rule.Max && until.Add(-length) > now {
 		length = min(2*length, s.rule.Max)
 	}
-	s.rule.Banned(&rec.Record, until-length.Milliseconds(), until)
+	s.rule.Banned(&rec.Record, until.Add(-length), until)
 }
 
 // record returns k's record, a new one if there is none.
-func (s *strikeShard) record(rule ban.Rule, k id.Key, now int64) *strikeRecord {
+func (s *strikeShard) record(rule ban.Rule, k id.Key, now instant.Millis) *strikeRecord {
 	rec := s.records[k]
 	if rec == nil {
 		if len(s.records) >= strikeRecordsMax {
@@ -137,7 +138,7 @@ func (s *strikeShard) record(rule ban.Rule, k id.Key, now int64) *strikeRecord {
 }
 
 // served notes that an admitted request of k is answered.
-func (s *strikes) served(k id.Key, now int64) {
+func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard := s.shard(k)
 	shard.Lock()
 	if rec := shard.records[k]; rec != nil {
@@ -147,7 +148,7 @@ func (s *strikes) served(k id.Key, now int64) {
 }
 
 // sweep makes room: it forgets what changes nothing, or, if there is nothing such, any record.
-func (s *strikeShard) sweep(rule ban.Rule, now int64) {
+func (s *strikeShard) sweep(rule ban.Rule, now instant.Millis) {
 	for k, rec := range s.records {
 		if rule.Idle(&rec.Record, now) {
 			delete(s.records, k)

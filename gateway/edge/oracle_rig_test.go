@@ -20,6 +20,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -45,7 +46,7 @@ type rig struct {
 type (
 	fakeDirectory struct {
 		lookup func(apikey.Hash) (directory.Entry, bool)
-		fresh  func(now int64) bool
+		fresh  func(now instant.Millis) bool
 		ban    func(k id.Key, until int64, reason string)
 	}
 	fakeQuotas struct {
@@ -59,9 +60,12 @@ type (
 	fakeUsage func(tenant id.Tenant, key id.Key, outcome string)
 )
 
-func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool)   { return f.lookup(h) }
-func (f fakeDirectory) Fresh(now int64) bool                           { return f.fresh(now) }
-func (f fakeDirectory) Ban(k id.Key, until int64, reason string)       { f.ban(k, until, reason) }
+func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool) { return f.lookup(h) }
+func (f fakeDirectory) Fresh(now instant.Millis) bool                { return f.fresh(now) }
+
+func (f fakeDirectory) Ban(k id.Key, until instant.Millis, reason string) {
+	f.ban(k, int64(until), reason)
+}
 func (f fakeQuotas) Take(a quotas.Ask) (quota.Verdict, error)          { return f.take(a) }
 func (f fakeGuard) Fail(a netip.Addr) (quotas.GuardState, bool)        { return f.fail(a) }
 func (f fakeGuard) Known(a netip.Addr) quotas.GuardState               { return f.known(a) }
@@ -87,9 +91,9 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{token, func(*directory.Entry) {}},
 		{testToken, func(e *directory.Entry) { e.Environment = apikey.Test }},
 		// By an operator whose clock is ahead.
-		{revokedToken, func(e *directory.Entry) { e.RevokedAt = now.UnixMilli() + 5000 }},
-		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = now.UnixMilli() }},
-		{bannedToken, func(e *directory.Entry) { e.BannedUntil = now.UnixMilli() + 60_000 }},
+		{revokedToken, func(e *directory.Entry) { e.RevokedAt = instant.Of(now) + 5000 }},
+		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = instant.Of(now) }},
+		{bannedToken, func(e *directory.Entry) { e.BannedUntil = instant.Of(now) + 60_000 }},
 		{suspendedToken, func(e *directory.Entry) { e.Suspended = true }},
 		{limitlessToken, func(e *directory.Entry) { e.Limits = plan.Limits{} }},
 		{elsewhereToken, func(e *directory.Entry) { e.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
@@ -125,7 +129,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		Deps: edge.Deps{
 			Directory: fakeDirectory{
 				lookup: func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
-				fresh:  func(int64) bool { return true },
+				fresh:  func(instant.Millis) bool { return true },
 				ban:    func(id.Key, int64, string) { r.banned.Add(1) },
 			},
 			Quotas: fakeQuotas{
@@ -203,7 +207,7 @@ func clock() func() time.Time {
 }
 
 func verdict(limits plan.Limits, used int64) quota.Verdict {
-	at := now.UnixMilli()
+	at := instant.Of(now)
 	v := quota.Verdict{
 		At:     at,
 		Minute: quota.Usage{Limit: limits.Minute, Used: used, ResetAt: at + 60_250, ReleaseAt: at + 60_250},
@@ -215,7 +219,7 @@ func verdict(limits plan.Limits, used int64) quota.Verdict {
 	return v
 }
 
-var guardState = quotas.GuardState{Limit: 120, Remaining: 120, ResetAt: now.UnixMilli() + 60_000}
+var guardState = quotas.GuardState{Limit: 120, Remaining: 120, ResetAt: instant.Of(now) + 60_000}
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {

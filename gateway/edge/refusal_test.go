@@ -11,6 +11,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -66,7 +67,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
 		g := s.Guard.(fakeGuard)
 		g.fail = func(netip.Addr) (quotas.GuardState, bool) {
-			return quotas.GuardState{Limit: 120, ResetAt: now.UnixMilli() + 60_000, RetryAt: now.UnixMilli() + 500}, false
+			return quotas.GuardState{Limit: 120, ResetAt: instant.Of(now) + 60_000, RetryAt: instant.Of(now) + 500}, false
 		}
 		s.Guard = g
 	})
@@ -76,7 +77,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("key_banned", 429, false, rawKey("Authorization: Bearer "+bannedToken), nil)
 	f("directory_unavailable", 503, false, rawGet(), func(s *setup) {
 		d := s.Directory.(fakeDirectory)
-		d.fresh = func(int64) bool { return false }
+		d.fresh = func(instant.Millis) bool { return false }
 		s.Directory = d
 	})
 	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)

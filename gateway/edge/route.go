@@ -11,12 +11,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/shared/api"
+
+	"petgate/shared/core/instant"
 )
 
 // route is an operation as the path of a request finds it.
 type route struct {
 	api.Operation
-	sunset int64 // ms; 0 = never
+	sunset instant.Millis // 0 = never
 
 	// Values of headers that tell of it; empty ones are not sent.
 	deprecation, sunsetDate, link string
@@ -42,7 +44,7 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 			one.deprecation = "@" + strconv.FormatInt(o.DeprecatedAt.Unix(), 10) // RFC 9745
 		}
 		if !o.SunsetAt.IsZero() {
-			one.sunset = o.SunsetAt.UnixMilli()
+			one.sunset = instant.Of(o.SunsetAt)
 			one.sunsetDate = o.SunsetAt.UTC().Format(http.TimeFormat) // RFC 8594
 		}
 		if o.Successor != "" {

@@ -9,21 +9,22 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
 // opener makes a backend by a clock that the test sets, or by the backend's own when now is nil.
-type opener func(rule quota.Rule, now func() int64) backend
+type opener func(rule quota.Rule, now func() instant.Millis) backend
 
 // eachBackend runs one conformance test on every backend there is.
 func eachBackend(t *testing.T, f func(t *testing.T, open opener)) {
 	t.Run("memory", func(t *testing.T) {
-		f(t, func(rule quota.Rule, now func() int64) backend {
+		f(t, func(rule quota.Rule, now func() instant.Millis) backend {
 			if now == nil {
 				return newMemory(rule, time.Now)
 			}
-			return newMemory(rule, func() time.Time { return time.UnixMilli(now()) })
+			return newMemory(rule, func() time.Time { return now().Time() })
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
@@ -36,7 +37,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, open opener)) {
 }
 
 func openScript(client redis.UniversalClient, prefix string) opener {
-	return func(rule quota.Rule, now func() int64) backend {
+	return func(rule quota.Rule, now func() instant.Millis) backend {
 		s := newRedisScript(client, prefix, rule)
 		s.now = now
 		return s
@@ -81,15 +82,15 @@ func take(t testing.TB, b backend, d demand) quota.Verdict {
 // conformDay goes through what may happen to one tenant, as the core's own tables do in depth.
 func conformDay(t *testing.T, open opener) {
 	now := epoch
-	b := open(quota.Product, func() int64 { return now })
+	b := open(quota.Product, func() instant.Millis { return now })
 	const minute, day = 60_000, 86_400_000
 	today, midnight := epoch/day, (epoch/day+1)*day
 	f := func(at, minuteMax, dayMax int64, d demand, granted, minuteUsed, dayUsed, retryAt int64) {
 		t.Helper()
-		now = at
+		now = instant.Millis(at)
 		d.Ask = ask(tenant(1), minuteMax, dayMax)
 		v := take(t, b, d)
-		got := [...]int64{v.At, v.Granted, v.Minute.Used, v.Day.Used, v.RetryAt()}
+		got := [...]int64{int64(v.At), v.Granted, v.Minute.Used, v.Day.Used, int64(v.RetryAt())}
 		if want := [...]int64{at, granted, minuteUsed, dayUsed, retryAt}; got != want {
 			t.Errorf("at, granted, minute and day used, retry: %d, want %d", got, want)
 		}
@@ -99,28 +100,28 @@ func conformDay(t *testing.T, open opener) {
 	end := func(at int64) int64 { return at/250*250 + 250 }
 	release := func(at int64) int64 { return end(at) + minute }
 
-	f(epoch, 60, 1000, want(61), 60, 60, 60, release(epoch))
-	f(epoch+100, 60, 1000, want(1), 0, 60, 60, release(epoch))
-	f(epoch+500, 300, 1000, want(100), 100, 160, 160, 0)
-	f(epoch+500, 60, 1000, want(1), 0, 160, 160, release(epoch+500))
-	f(release(epoch)-1, 160, 1000, want(1), 0, 160, 160, release(epoch))
-	f(release(epoch), 160, 1000, want(1), 1, 101, 161, 0)
-	f(release(epoch)-2000, 160, 1000, want(1), 1, 102, 162, 0)
-	f(epoch+3*minute, 60, 170, want(9), 8, 8, 170, midnight)
-	known := demand{Want: 1, Known: quota.DayUse{Day: today, Used: 500}}
-	f(epoch+3*minute, 60, 1000, known, 1, 9, 501, 0)
-	spent := demand{Want: 1, Spent: quota.Spent{Minute: 10, Day: quota.DayUse{Day: today, Used: 30}}}
-	f(epoch+3*minute, 60, 1000, spent, 1, 20, 532, 0)
-	f(midnight-1, 60, 1000, want(2), 2, 2, 534, 0)
-	f(midnight, 3, 1000, want(2), 1, 3, 1, midnight+minute)
-	f(midnight-1, 60, 1000, want(0), 0, 3, 1, 0)
-	f(epoch, 60, 1000, want(1), 1, 4, 2, 0)
-	f(release(epoch), 60, 1000, want(1), 1, 1, 3, 0)
+	f(int64(epoch), 60, 1000, want(61), 60, 60, 60, release(int64(epoch)))
+	f(int64(epoch+100), 60, 1000, want(1), 0, 60, 60, release(int64(epoch)))
+	f(int64(epoch+500), 300, 1000, want(100), 100, 160, 160, 0)
+	f(int64(epoch+500), 60, 1000, want(1), 0, 160, 160, release(int64(epoch+500)))
+	f(release(int64(epoch))-1, 160, 1000, want(1), 0, 160, 160, release(int64(epoch)))
+	f(release(int64(epoch)), 160, 1000, want(1), 1, 101, 161, 0)
+	f(release(int64(epoch))-2000, 160, 1000, want(1), 1, 102, 162, 0)
+	f(int64(epoch+3*minute), 60, 170, want(9), 8, 8, 170, int64(midnight))
+	known := demand{Want: 1, Known: quota.DayUse{Day: int64(today), Used: 500}}
+	f(int64(epoch+3*minute), 60, 1000, known, 1, 9, 501, 0)
+	spent := demand{Want: 1, Spent: quota.Spent{Minute: 10, Day: quota.DayUse{Day: int64(today), Used: 30}}}
+	f(int64(epoch+3*minute), 60, 1000, spent, 1, 20, 532, 0)
+	f(int64(midnight-1), 60, 1000, want(2), 2, 2, 534, 0)
+	f(int64(midnight), 3, 1000, want(2), 1, 3, 1, int64(midnight+minute))
+	f(int64(midnight-1), 60, 1000, want(0), 0, 3, 1, 0)
+	f(int64(epoch), 60, 1000, want(1), 1, 4, 2, 0)
+	f(release(int64(epoch)), 60, 1000, want(1), 1, 1, 3, 0)
 }
 
 // conformBatch: demands of a batch are decided each for itself, and those of one tenant in their order.
 func conformBatch(t *testing.T, open opener) {
-	b := open(quota.Product, func() int64 { return epoch })
+	b := open(quota.Product, func() instant.Millis { return epoch })
 	demands := []demand{
 		{Ask: ask(tenant(10), 5, 100), Want: 3},
 		{Ask: ask(tenant(11), 2, 100), Want: 3},
@@ -141,7 +142,7 @@ func conformBatch(t *testing.T, open opener) {
 
 func conformPeek(t *testing.T, open opener) {
 	now := epoch
-	b := open(quota.Product, func() int64 { return now })
+	b := open(quota.Product, func() instant.Millis { return now })
 	for range 2 {
 		v := take(t, b, demand{Ask: ask(tenant(20), 5, 100)})
 		if v.Minute.Remaining() != 5 || v.Day.Remaining() != 100 || v.RetryAt() != 0 || v.Granted != 0 {
@@ -162,7 +163,7 @@ func conformPeek(t *testing.T, open opener) {
 }
 
 func conformForget(t *testing.T, open opener) {
-	b := open(quota.Product, func() int64 { return epoch })
+	b := open(quota.Product, func() instant.Millis { return epoch })
 	d := demand{Ask: ask(tenant(30), 5, 100), Want: 5}
 	take(t, b, d)
 	for _, one := range []id.Tenant{tenant(30), tenant(31)} {
@@ -177,16 +178,16 @@ func conformForget(t *testing.T, open opener) {
 
 func conformClock(t *testing.T, open opener) {
 	b := open(quota.Product, nil)
-	before := time.Now().UnixMilli()
+	before := instant.Of(time.Now())
 	v := take(t, b, demand{Ask: ask(tenant(40), 5, 100), Want: 1})
-	if after := time.Now().UnixMilli(); v.At < before || v.At > after {
+	if after := instant.Of(time.Now()); v.At < before || v.At > after {
 		t.Errorf("decided at %d, between %d and %d", v.At, before, after)
 	}
 }
 
 // conformConcurrent: callers that compete for one tenant's quota get exactly its limit between them.
 func conformConcurrent(t *testing.T, open opener) {
-	b := open(quota.Product, func() int64 { return epoch })
+	b := open(quota.Product, func() instant.Millis { return epoch })
 	const callers, each, limit = 8, 50, 211
 	var granted atomic.Int64
 	var all sync.WaitGroup
@@ -211,9 +212,9 @@ func conformConcurrent(t *testing.T, open opener) {
 
 // conformRange: no number is ever taken for another because it does not fit.
 func conformRange(t *testing.T, open opener) {
-	b := open(quota.Product, func() int64 { return epoch })
+	b := open(quota.Product, func() instant.Millis { return epoch })
 	const over = 1<<32 + 5 // a 32-bit field would make 5 of it
-	today := epoch / 86_400_000
+	today := int64(epoch) / 86_400_000
 	for i, d := range []demand{
 		{Ask: ask(tenant(60), over, over), Want: over},
 		{Ask: ask(tenant(61), -1, 10), Want: 1},
@@ -238,7 +239,7 @@ func conformNone(t *testing.T, open opener) {
 }
 
 func conformLarge(t *testing.T, open opener) {
-	b := open(quota.Product, func() int64 { return epoch })
+	b := open(quota.Product, func() instant.Millis { return epoch })
 	const n = 300
 	demands, results := make([]demand, n), make([]result, n)
 	for round := int64(1); round <= 2; round++ {

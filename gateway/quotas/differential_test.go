@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -49,15 +50,15 @@ var errDiffers = errors.New("the script differs")
 // pair is the rule in Go and in Lua, under one clock that the test sets.
 type pair struct {
 	rule   quota.Rule
-	now    int64
+	now    instant.Millis
 	golang *memory
 	lua    *redisScript
 }
 
-func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now int64) *pair {
+func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now instant.Millis) *pair {
 	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body)}
-	p.golang = newMemory(rule, func() time.Time { return time.UnixMilli(p.now) })
-	p.lua.now = func() int64 { return p.now }
+	p.golang = newMemory(rule, func() time.Time { return p.now.Time() })
+	p.lua.now = func() instant.Millis { return p.now }
 	return p
 }
 
@@ -119,6 +120,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 	huge := []int64{-1, math.MaxUint32 - 1, math.MaxUint32, 1 << 40, math.MaxInt64}
 	pick := func(from []int64) int64 { return from[random.IntN(len(from))] }
 	slice, window, day := p.rule.Slice.Milliseconds(), p.rule.Window().Milliseconds(), p.rule.Day.Milliseconds()
+	move := func(ms int64) { p.now += instant.Millis(ms) }
 	forward := []int64{0, 0, 1, slice - 1, slice, slice + 1, 2 * slice, window / 10, window - 1, window, window + slice}
 	const tenants = 4
 	var known [tenants]quota.DayUse
@@ -129,20 +131,19 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 	for i := range steps {
 		switch random.IntN(40) {
 		case 0: // a clock that steps back, a little or a lot
-			p.now -= random.Int64N(quota.Ahead.Milliseconds() + slice)
+			move(-random.Int64N(quota.Ahead.Milliseconds() + slice))
 		case 1:
-			p.now -= random.Int64N(window + day/100)
+			move(-random.Int64N(window + day/100))
 		case 2: // around midnight
-			p.now += day - p.now%day + random.Int64N(4*slice) - 2*slice
+			move(day - int64(p.now)%day + random.Int64N(4*slice) - 2*slice)
 		case 3:
-			p.now += random.Int64N(2 * day)
+			move(random.Int64N(2 * day))
 		case 4: // onto a slice's very edge
-			p.now += slice - p.now%slice
+			move(slice - int64(p.now)%slice)
 		case 5: // to where a record that was written now is just not too far ahead
-			p.now -= p.now%slice + quota.Ahead.Milliseconds()
+			move(-int64(p.now)%slice - quota.Ahead.Milliseconds())
 		default:
-			p.now += pick(forward) * random.Int64N(2)
-			p.now += random.Int64N(slice)
+			move(pick(forward)*random.Int64N(2) + random.Int64N(slice))
 		}
 		demands := make([]demand, 1+random.IntN(tenants))
 		for j := range demands {
@@ -151,7 +152,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				held[n] = limits[random.IntN(len(limits))]
 			}
 			d := demand{Ask: Ask{Tenant: tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n]}
-			today := p.now / day
+			today := int64(p.now) / day
 			switch random.IntN(30) {
 			case 0:
 				d.Known = quota.DayUse{Day: today + random.Int64N(3) - 1, Used: random.Int64N(100)}
@@ -187,13 +188,13 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 }
 
 // epoch is where tests' clocks start: an ordinary afternoon.
-var epoch = time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC).UnixMilli()
+var epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
 
 // smallRule makes every edge of the ring frequent.
 var smallRule = quota.Rule{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Hour}
 
 // compare holds a script to the rule: its arithmetic by random steps on injected clocks, its own clock by Redis's.
-func compare(client redis.UniversalClient, prefix, body string, localClock func() int64, seed uint64, steps int) error {
+func compare(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis, seed uint64, steps int) error {
 	if err := compareClock(client, prefix+"clock:", body, localClock); err != nil {
 		return err
 	}
@@ -208,7 +209,7 @@ func compare(client redis.UniversalClient, prefix, body string, localClock func(
 }
 
 // compareClock requires a decision's instant to be Redis's, whatever this machine's clock says.
-func compareClock(client redis.UniversalClient, prefix, body string, localClock func() int64) error {
+func compareClock(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis) error {
 	s := newScript(client, prefix, quota.Product, body)
 	s.now = localClock
 	before, err := client.Time(background).Result()
@@ -224,9 +225,9 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 	if err != nil {
 		return err
 	}
-	if at := results[0].Verdict.At; at < before.UnixMilli() || at > after.UnixMilli() {
+	if at := results[0].Verdict.At; at < instant.Of(before) || at > instant.Of(after) {
 		return fmt.Errorf("%w in the clock: decided at %d, while Redis's went from %d to %d",
-			errDiffers, at, before.UnixMilli(), after.UnixMilli())
+			errDiffers, at, instant.Of(before), instant.Of(after))
 	}
 	return nil
 }
@@ -248,10 +249,10 @@ func TestDifferential(t *testing.T) {
 // TestMutants breaks the script on purpose. A comparison that misses any of these would miss the same mistake in earnest.
 func TestMutants(t *testing.T) {
 	const steps = 4_000
-	skewed := func() int64 { return time.Now().Add(-time.Minute).UnixMilli() }
+	skewed := func() instant.Millis { return instant.Of(time.Now().Add(-time.Minute)) }
 	for _, m := range []struct {
 		name, from, to string
-		localClock     func() int64
+		localClock     func() instant.Millis
 	}{
 		{name: "a gateway's clock instead of Redis's", localClock: skewed},
 		{"ring one slot too short", "local slot, counts = newest % slices", "local slot, counts = newest % (slices - 1)", nil},

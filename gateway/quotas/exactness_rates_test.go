@@ -36,7 +36,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		}
 		v := take(t, ours, demand{Ask: ask(tenant(1), limit, 1000), Want: 1})
 		if v.Granted > 0 {
-			own = append(own, time.UnixMilli(v.At))
+			own = append(own, v.At.Time())
 		}
 	}
 	most, mostOwn := mostIn(theirs, window), mostIn(own, window)

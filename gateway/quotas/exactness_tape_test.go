@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -236,9 +237,9 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 		r.want += d.demand.Want
 		r.spent += d.demand.Spent.Minute
 		if r.first == 0 {
-			r.first = d.verdict.At
+			r.first = int64(d.verdict.At)
 		}
-		r.last = d.verdict.At
+		r.last = int64(d.verdict.At)
 	}
 	return r
 }
@@ -246,21 +247,21 @@ func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 // list is the naive rule: every admission, and when it was made.
 type list []struct{ at, count int64 }
 
-func (l *list) take(rule quota.Rule, now int64, d quota.Demand) int64 {
-	*l = append(*l, struct{ at, count int64 }{now, d.Spent.Minute})
+func (l *list) take(rule quota.Rule, now instant.Millis, d quota.Demand) int64 {
+	*l = append(*l, struct{ at, count int64 }{int64(now), d.Spent.Minute})
 	minute, day := d.Limits.Minute, d.Limits.Day
 	slice, dayLong := rule.Slice.Milliseconds(), rule.Day.Milliseconds()
 	for _, one := range *l {
 		released := one.at - one.at%slice + slice + rule.Window().Milliseconds()
-		if now-now%slice < released {
+		if int64(now.Truncate(rule.Slice)) < released {
 			minute -= one.count
 		}
-		if one.at/dayLong == now/dayLong {
+		if one.at/dayLong == int64(now)/dayLong {
 			day -= one.count
 		}
 	}
 	granted := max(0, min(d.Want, minute, day))
-	*l = append(*l, struct{ at, count int64 }{now, granted})
+	*l = append(*l, struct{ at, count int64 }{int64(now), granted})
 	*l = slices.DeleteFunc(*l, func(one struct{ at, count int64 }) bool { return one.count == 0 })
 	return granted
 }

@@ -78,7 +78,7 @@ func (w *load) work(l *Limiter, a Ask) {
 		if err != nil {
 			w.errors++
 		} else if v.Granted == 1 {
-			w.admitted = append(w.admitted, time.UnixMilli(v.At)) // not when it came here
+			w.admitted = append(w.admitted, v.At.Time()) // not when it came here
 		}
 		w.mu.Unlock()
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"golang.org/x/time/rate"
+
+	"petgate/shared/core/instant"
 )
 
 const (
@@ -57,8 +59,8 @@ type address struct {
 // GuardState is how an address stands; instants are Unix milliseconds. It is zero when the guard is off.
 type GuardState struct {
 	Limit, Remaining int
-	ResetAt          int64 // when nothing is charged any more if nothing more fails
-	RetryAt          int64 // when the next failure is answered 401 again; 0 = at once
+	ResetAt          instant.Millis // when nothing is charged any more if nothing more fails
+	RetryAt          instant.Millis // when the next failure is answered 401 again; 0 = at once
 }
 
 // Guard returns a guard that allows so many failures an address a minute, beside l's quotas and behind their breaker;
@@ -129,7 +131,7 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (GuardState, bool) 
 	}
 	if g.tokens(a, now)+almost < 1 || !a.here.AllowN(now, 1) {
 		state := g.state(a, now)
-		state.Remaining, state.RetryAt = 0, max(state.RetryAt, now.UnixMilli()+1)
+		state.Remaining, state.RetryAt = 0, max(state.RetryAt, instant.Of(now)+1)
 		return state, false
 	}
 	return g.state(a, now), true
@@ -198,8 +200,8 @@ func (g *Guard) state(a *address, now time.Time) GuardState {
 }
 
 // after is a wait's end in Unix milliseconds, rounded up: never early.
-func after(now time.Time, wait float64) int64 {
-	return now.Add(time.Duration(wait) + time.Millisecond - 1).UnixMilli()
+func after(now time.Time, wait float64) instant.Millis {
+	return instant.Of(now.Add(time.Duration(wait) + time.Millisecond - 1))
 }
 
 func (g *Guard) shard(client netip.Prefix) *addresses {

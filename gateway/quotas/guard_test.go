@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/testkit"
 )
 
@@ -28,18 +29,18 @@ func TestGuard(t *testing.T) {
 		defer l.Close(background)
 		g := l.Guard(120)
 		now := time.Now().UnixMilli
-		if s := g.Known(client); s != (GuardState{Limit: 120, Remaining: 120, ResetAt: now()}) {
+		if s := g.Known(client); s != (GuardState{Limit: 120, Remaining: 120, ResetAt: instant.Millis(now())}) {
 			t.Errorf("an unknown address: %+v", s)
 		}
 		s, ok := g.Fail(client)
-		if want := (GuardState{Limit: 120, Remaining: 119, ResetAt: now() + 500}); !ok || s != want {
+		if want := (GuardState{Limit: 120, Remaining: 119, ResetAt: instant.Millis(now() + 500)}); !ok || s != want {
 			t.Errorf("after one failure: %+v, %t, want %+v", s, ok, want)
 		}
 		if n := fail(g, client, 1000); n != 119 {
 			t.Errorf("%d more allowed, want 119", n)
 		}
 		s, ok = g.Fail(client)
-		if want := (GuardState{Limit: 120, ResetAt: now() + 60_000, RetryAt: now() + 500}); ok || s != want {
+		if want := (GuardState{Limit: 120, ResetAt: instant.Millis(now() + 60_000), RetryAt: instant.Millis(now() + 500)}); ok || s != want {
 			t.Errorf("after too many: %+v, %t, want %+v", s, ok, want)
 		}
 		if known := g.Known(client); known != s {
@@ -48,7 +49,7 @@ func TestGuard(t *testing.T) {
 		if _, ok := g.Fail(netip.MustParseAddr("203.0.113.8")); !ok {
 			t.Error("another address has to wait too")
 		}
-		time.Sleep(time.Until(time.UnixMilli(s.RetryAt)))
+		time.Sleep(time.Until(s.RetryAt.Time()))
 		if n := fail(g, client, 5); n != 1 {
 			t.Errorf("%d allowed at RetryAt, want 1", n)
 		}
@@ -101,7 +102,7 @@ func TestGuardIsShared(t *testing.T) {
 		s, ok := two.Fail(client)
 		calls++
 		if !ok {
-			if s.Remaining != 0 || s.RetryAt <= time.Now().UnixMilli() {
+			if s.Remaining != 0 || s.RetryAt <= instant.Of(time.Now()) {
 				t.Errorf("refused with %+v", s)
 			}
 			break

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -36,9 +37,9 @@ type known struct {
 // chase.
 type figures struct {
 	version     uint64
-	at          int64 // the deciding clock's when it was asked, or a little before; 0 = forgotten
-	sentAt      int64 // this gateway's when it asked
-	refuseUntil int64 // by this gateway's clock; 0 = not refused
+	at          instant.Millis // the deciding clock's when it was asked, or a little before; 0 = forgotten
+	sentAt      instant.Millis // this gateway's when it asked
+	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
 	dayIndex    int64
 	minute, day quota.Usage
 }
@@ -65,8 +66,8 @@ func (k *known) put(t id.Tenant, f figures) {
 	s.Lock()
 	defer s.Unlock()
 	old, ok := s.figures[t]
-	newer := old.sentAt - f.sentAt
-	if ok && newer < rememberFor.Milliseconds() && (newer > 0 || newer == 0 && old.at == 0) {
+	newer := old.sentAt.Sub(f.sentAt)
+	if ok && newer < rememberFor && (newer > 0 || newer == 0 && old.at == 0) {
 		return
 	}
 	if !ok && len(s.figures) >= knownMax/shards {
@@ -76,12 +77,12 @@ func (k *known) put(t id.Tenant, f figures) {
 		}
 	}
 	s.figures[t] = f
-	s.refusedUntil.Store(max(s.refusedUntil.Load(), f.refuseUntil))
+	s.refusedUntil.Store(max(s.refusedUntil.Load(), int64(f.refuseUntil)))
 }
 
 // refusal returns the refusal that still holds for a, if any.
-func (k *known) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
-	if now >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
+func (k *known) refusal(a Ask, now instant.Millis) (v quota.Verdict, ok bool) {
+	if int64(now) >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
 		return v, false
 	}
 	f := k.get(a.Tenant)
@@ -90,7 +91,7 @@ func (k *known) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
 
 // store remembers what a trip that was sent and answered at these instants has decided; refused says that some of its
 // requests were not admitted.
-func (k *known) store(a Ask, sentAt, answeredAt int64, v *quota.Verdict, refused bool) {
+func (k *known) store(a Ask, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
 	f := figures{
 		version: a.Version, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
 		// As if it had been decided just before the answer: what is told of the future is then never too early.
@@ -98,13 +99,13 @@ func (k *known) store(a Ask, sentAt, answeredAt int64, v *quota.Verdict, refused
 	}
 	if refused {
 		// From when it was sent, not answered: so the next call comes a second after this one and never past RetryAt.
-		f.refuseUntil = sentAt + min(rememberFor.Milliseconds(), v.RetryAt()-v.At)
+		f.refuseUntil = sentAt.Add(min(rememberFor, v.RetryAt().Sub(v.At)))
 	}
 	k.put(a.Tenant, f)
 }
 
 // verdict is what is known of t at now, under these limits: use that has been released since is left out.
-func (k *known) verdict(t id.Tenant, limits plan.Limits, now int64) quota.Verdict {
+func (k *known) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) quota.Verdict {
 	f := k.get(t)
 	if f.at == 0 || now < f.sentAt {
 		f = figures{at: now, sentAt: now}
@@ -118,7 +119,7 @@ func (k *known) verdict(t id.Tenant, limits plan.Limits, now int64) quota.Verdic
 }
 
 // lay lays last over unused, which is the policy's state without any use, as far as last still holds at now.
-func lay(unused *quota.Usage, last quota.Usage, now int64) {
+func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	if last.Used == 0 || now >= last.ResetAt {
 		return
 	}
@@ -129,14 +130,14 @@ func lay(unused *quota.Usage, last quota.Usage, now int64) {
 }
 
 // forget drops what is known of t. A decision that was sent before says nothing of it any more.
-func (k *known) forget(t id.Tenant, now int64) { k.put(t, figures{sentAt: now}) }
+func (k *known) forget(t id.Tenant, now instant.Millis) { k.put(t, figures{sentAt: now}) }
 
 func (f *figures) limits() plan.Limits {
 	return plan.Limits{Minute: f.minute.Limit, Day: f.day.Limit}
 }
 
 // verdict tells of f at now, by the deciding clock.
-func (f *figures) verdict(now int64) quota.Verdict {
+func (f *figures) verdict(now instant.Millis) quota.Verdict {
 	return quota.Verdict{
 		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
 	}
@@ -144,7 +145,7 @@ func (f *figures) verdict(now int64) quota.Verdict {
 
 // refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
 // clock that stepped back ends it.
-func (f *figures) refusal(a Ask, now int64) (v quota.Verdict, ok bool) {
+func (f *figures) refusal(a Ask, now instant.Millis) (v quota.Verdict, ok bool) {
 	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
 		return v, false
 	}

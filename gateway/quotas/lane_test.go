@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -145,7 +146,7 @@ func TestRememberedRefusal(t *testing.T) {
 		began := time.Now()
 		for range 10_000 { // 10 s of 1,000 a second
 			v := mustTake(t, l, a)
-			if v.Granted != 0 || v.Violated() != quota.Minute || v.At != time.Now().UnixMilli() {
+			if v.Granted != 0 || v.Violated() != quota.Minute || v.At != instant.Of(time.Now()) {
 				t.Fatalf("after %v: %+v", time.Since(began), v)
 			}
 			time.Sleep(time.Millisecond)
@@ -163,11 +164,11 @@ func TestRememberedRefusal(t *testing.T) {
 			}
 		}
 		v := mustTake(t, l, a)
-		for v.RetryAt()-time.Now().UnixMilli() > 300 {
+		for v.RetryAt()-instant.Of(time.Now()) > 300 {
 			time.Sleep(100 * time.Millisecond)
 			v = mustTake(t, l, a)
 		}
-		time.Sleep(time.Until(time.UnixMilli(v.RetryAt())))
+		time.Sleep(time.Until(v.RetryAt().Time()))
 		if v := mustTake(t, l, a); v.Granted != 1 {
 			t.Errorf("at the promised instant: %+v", v)
 		}
@@ -185,12 +186,12 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 		})
 		a := asking(1, 1)
 		for range 3 {
-			if v := mustTake(t, l, a); v.At > time.Now().UnixMilli() {
-				t.Errorf("%+v at %d", v, time.Now().UnixMilli())
+			if v := mustTake(t, l, a); v.At > instant.Of(time.Now()) {
+				t.Errorf("%+v at %d", v, instant.Of(time.Now()))
 			}
 		}
-		if v := l.Known(a.Tenant, a.Limits); v.At > time.Now().UnixMilli() {
-			t.Errorf("known: %+v at %d", v, time.Now().UnixMilli())
+		if v := l.Known(a.Tenant, a.Limits); v.At > instant.Of(time.Now()) {
+			t.Errorf("known: %+v at %d", v, instant.Of(time.Now()))
 		}
 	})
 }
@@ -207,7 +208,7 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 			return store.decide(ctx, demands, results)
 		})
 		a := asking(1, 1)
-		store.take(time.Now().UnixMilli(), &demand{Ask: a, Want: 1})
+		store.take(instant.Of(time.Now()), &demand{Ask: a, Want: 1})
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() { mustTake(t, l, a) })

@@ -29,6 +29,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -238,7 +239,7 @@ func (l *Limiter) laneChanged(down bool, cause error) {
 	if down {
 		if l.metrics.breakersOpen.Inc(); l.downs.Add(1) == 1 {
 			l.metrics.setMode(modeOutage)
-			l.outage.sweep(l.nowMs() / l.config.Rule.Day.Milliseconds())
+			l.outage.sweep(int64(l.nowMs()) / l.config.Rule.Day.Milliseconds())
 			l.config.Log.Warn("quotas are decided without Redis", "how", l.config.OnOutage.String(), "error", cause)
 		}
 		return
@@ -301,4 +302,4 @@ func (l *Limiter) Close(ctx context.Context) error {
 	return l.client.Close()
 }
 
-func (l *Limiter) nowMs() int64 { return l.config.Clock().UnixMilli() }
+func (l *Limiter) nowMs() instant.Millis { return instant.Of(l.config.Clock()) }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
@@ -152,7 +153,7 @@ func (s *torn) decide(ctx context.Context, demands []demand, results []result) e
 	if err != nil {
 		return err
 	}
-	results[0] = result{Verdict: quota.Product.Take(&rec, now.UnixMilli(), d.quota())}
+	results[0] = result{Verdict: quota.Product.Take(&rec, instant.Of(now), d.quota())}
 	if d.Want > 0 {
 		s.meet(d.Tenant)
 	}

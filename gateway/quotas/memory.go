@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -49,14 +50,14 @@ func newMemory(rule quota.Rule, clock func() time.Time) *memory {
 func (m *memory) shard(t id.Tenant) *shard { return &m.shards[t[len(t)-1]%shards] }
 
 func (m *memory) decide(_ context.Context, demands []demand, results []result) error {
-	now := m.clock().UnixMilli()
+	now := instant.Of(m.clock())
 	for i := range demands {
 		results[i] = result{Verdict: m.take(now, &demands[i])}
 	}
 	return nil
 }
 
-func (m *memory) take(now int64, d *demand) quota.Verdict {
+func (m *memory) take(now instant.Millis, d *demand) quota.Verdict {
 	s := m.shard(d.Tenant)
 	s.Lock()
 	defer s.Unlock()
@@ -74,7 +75,7 @@ func (m *memory) take(now int64, d *demand) quota.Verdict {
 }
 
 // add keeps a record, and drops past ones when it is time to.
-func (s *shard) add(rule quota.Rule, now int64, t id.Tenant, rec *kept) {
+func (s *shard) add(rule quota.Rule, now instant.Millis, t id.Tenant, rec *kept) {
 	if len(s.records) >= s.sweepAt {
 		s.sweep(rule, now)
 		s.sweepAt = max(sweepFrom, 2*len(s.records))
@@ -82,7 +83,7 @@ func (s *shard) add(rule quota.Rule, now int64, t id.Tenant, rec *kept) {
 	s.records[t] = rec
 }
 
-func (s *shard) sweep(rule quota.Rule, now int64) {
+func (s *shard) sweep(rule quota.Rule, now instant.Millis) {
 	for t, rec := range s.records {
 		if now >= rule.ExpiresAt(&rec.Record) {
 			delete(s.records, t)
@@ -97,7 +98,7 @@ func (m *memory) forget(_ context.Context, t id.Tenant) error {
 	if rec := s.records[t]; rec != nil {
 		// Not deleted: the next dump has to say that nothing is used any more.
 		*rec = kept{changed: s.era}
-		m.rule.Take(&rec.Record, m.clock().UnixMilli(), quota.Demand{})
+		m.rule.Take(&rec.Record, instant.Of(m.clock()), quota.Demand{})
 	}
 	return nil
 }
@@ -112,7 +113,7 @@ type Saved struct {
 // asks for all. Whoever fails to save a dump gives its earlier mark again. Records whose day and window are past are
 // dropped. Decisions go on meanwhile: only one shard at a time is locked.
 func (m *memory) dump(since uint64) (changed []Saved, mark uint64) {
-	now := m.clock().UnixMilli()
+	now := instant.Of(m.clock())
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.Lock()
@@ -132,7 +133,7 @@ func (m *memory) dump(since uint64) (changed []Saved, mark uint64) {
 // load takes up what a dump before a restart has saved. The error names the records that could not be read; their
 // tenants start anew.
 func (m *memory) load(saved []Saved) error {
-	now := m.clock().UnixMilli()
+	now := instant.Of(m.clock())
 	var unread []error
 	for _, one := range saved {
 		rec, err := m.rule.Decode(one.Record)

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
 // newStoppedMemory makes a memory whose clock stands until the test moves it.
-func newStoppedMemory() (m *memory, now *int64) {
-	now = new(int64)
+func newStoppedMemory() (m *memory, now *instant.Millis) {
+	now = new(instant.Millis)
 	*now = epoch
-	return newMemory(quota.Product, func() time.Time { return time.UnixMilli(*now) }), now
+	return newMemory(quota.Product, func() time.Time { return now.Time() }), now
 }
 
 func tenants(saved []Saved) (all []id.Tenant) {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -73,7 +74,7 @@ func (o *outage) peek(a Ask, last quota.Verdict, gateways int64) quota.Verdict {
 func (o *outage) decide(a Ask, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.memory.clock().UnixMilli()
+	now := instant.Of(o.memory.clock())
 	d := demand{Ask: a}
 	here := o.memory.take(now, &d)
 	debt := o.debt[a.Tenant]
@@ -122,7 +123,7 @@ func (o *outage) collect(t id.Tenant) quota.Spent {
 		return quota.Spent{}
 	}
 	d := demand{Ask: Ask{Tenant: t}}
-	debt.lapse(o.memory.take(o.memory.clock().UnixMilli(), &d))
+	debt.lapse(o.memory.take(instant.Of(o.memory.clock()), &d))
 	owed := debt.owed
 	debt.sent, debt.owed = plus(debt.sent, owed), quota.Spent{}
 	o.set(t, debt)

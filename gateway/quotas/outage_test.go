@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -157,8 +158,8 @@ func TestOutageBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gateways := rapid.IntRange(1, 4).Draw(t, "gateways")
 		limit := int64(rapid.IntRange(gateways, 120).Draw(t, "limit"))
-		now := int64(1_800_000_000_000)
-		clock := func() time.Time { return time.UnixMilli(now) }
+		now := instant.Millis(1_800_000_000_000)
+		clock := func() time.Time { return now.Time() }
 		redis := newMemory(quota.Product, clock)
 		a := asking(1, limit)
 		a.Limits.Day = 3 * limit
@@ -188,10 +189,10 @@ func TestOutageBound(t *testing.T) {
 					granted = v.Granted
 				}
 				if granted == 1 {
-					admitted = append(admitted, now)
+					admitted = append(admitted, int64(now))
 					day++
 				}
-				for len(admitted) > 0 && admitted[0] <= now-60_000 {
+				for len(admitted) > 0 && admitted[0] <= int64(now)-60_000 {
 					admitted = admitted[1:]
 				}
 				if int64(len(admitted)) > 2*limit {
@@ -201,7 +202,7 @@ func TestOutageBound(t *testing.T) {
 					t.Fatalf("%d admitted in a day with a limit of %d and %d gateways", day, a.Limits.Day, gateways)
 				}
 			}
-			now += int64(rapid.IntRange(0, 40_000).Draw(t, "pause"))
+			now += instant.Millis(rapid.IntRange(0, 40_000).Draw(t, "pause"))
 		}
 	})
 }
@@ -210,7 +211,7 @@ func TestOutageBound(t *testing.T) {
 func TestDebtOnItsWay(t *testing.T) {
 	o := newOutage(newMemory(quota.Product, time.Now))
 	a := asking(1, 10)
-	last := newKnown(quota.Product).verdict(a.Tenant, a.Limits, time.Now().UnixMilli())
+	last := newKnown(quota.Product).verdict(a.Tenant, a.Limits, instant.Of(time.Now()))
 	takeHere := func() (admitted int64) {
 		for range 100 {
 			admitted += o.take(a, last, 1, false).Granted
@@ -277,7 +278,7 @@ func TestKnown(t *testing.T) {
 		redis := &flaky{store: newMemory(quota.Product, func() time.Time { return time.Now().Add(7 * time.Second) })}
 		l := newFake(t, Config{}, redis.decide)
 		a := asking(1, 3)
-		now := func() int64 { return time.Now().UnixMilli() }
+		now := func() instant.Millis { return instant.Of(time.Now()) }
 		if v := l.Known(a.Tenant, a.Limits); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
 			v.Day.Remaining() != 100_000 || v.RetryAt() != 0 || v.Minute.ResetAt < now() || v.Day.ResetAt <= now() {
 			t.Errorf("nothing known: %+v", v)
@@ -316,7 +317,7 @@ func TestKnownAfterClockStep(t *testing.T) {
 	if _, ok := k.refusal(a, after+500); !ok {
 		t.Error("the refusal after the step is not remembered")
 	}
-	if _, ok := k.refusal(a, after+rememberFor.Milliseconds()); ok {
+	if _, ok := k.refusal(a, instant.Millis(after+rememberFor.Milliseconds())); ok {
 		t.Error("the refusal is remembered for too long")
 	}
 	late := v
@@ -360,7 +361,7 @@ func (s *savedRecords) kept(t id.Tenant) (Saved, int) {
 	return s.byTenant[t], s.saves
 }
 
-func (s *savedRecords) SaveQuotas(_ context.Context, _ int64, records []Saved) error {
+func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []Saved) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saves++
@@ -419,7 +420,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		time.Sleep(time.Second)
 		kept, saves := saver.kept(a.Tenant)
 		if rec, err := quota.Product.Decode(kept.Record); err != nil ||
-			quota.Product.Take(&rec, time.Now().UnixMilli(), quota.Demand{Limits: a.Limits}).Day.Used != 41 {
+			quota.Product.Take(&rec, instant.Of(time.Now()), quota.Demand{Limits: a.Limits}).Day.Used != 41 {
 			t.Errorf("what failed to be saved was not saved again: %v", err)
 		}
 		time.Sleep(10 * time.Second)

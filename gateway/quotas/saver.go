@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"petgate/shared/core/instant"
 )
 
 // saveEvery is how often in-process quotas are saved: what a killed process forgets at most.
@@ -13,7 +15,7 @@ const saveEvery = time.Second
 // Saver keeps the quota records of a process that decides without Redis.
 type Saver interface {
 	// SaveQuotas replaces the saved records of the tenants given; now is when, in Unix milliseconds.
-	SaveQuotas(ctx context.Context, now int64, records []Saved) error
+	SaveQuotas(ctx context.Context, now instant.Millis, records []Saved) error
 	// LoadQuotas returns all that is saved.
 	LoadQuotas(ctx context.Context) ([]Saved, error)
 }

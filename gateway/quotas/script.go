@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -63,8 +64,8 @@ type redisScript struct {
 	shape   string // the rule as the script takes it
 	body    string
 	sha     string
-	now     func() int64 // nil but in tests: the script asks Redis for the time
-	trips   sync.Pool    // of *trip
+	now     func() instant.Millis // nil but in tests: the script asks Redis for the time
+	trips   sync.Pool             // of *trip
 }
 
 func newRedisScript(client redis.UniversalClient, prefix string, rule quota.Rule) *redisScript {
@@ -189,7 +190,7 @@ func (r *redisScript) read(reply []byte, demands []demand, results []result) err
 	if len(reply) < head {
 		return fmt.Errorf("quotas: the quota script replied %d bytes to %d demands", len(reply), len(demands))
 	}
-	now := int64(binary.LittleEndian.Uint64(reply))
+	now := instant.Millis(binary.LittleEndian.Uint64(reply))
 	summaries, remarks := reply[replyHeadBytes:head], reply[head:]
 	for i := range demands {
 		d, summary := &demands[i], summaries[i*quota.SummaryBytes:][:quota.SummaryBytes]

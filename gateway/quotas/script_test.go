@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
@@ -145,7 +146,7 @@ func TestLostScript(t *testing.T) {
 	if err := client.FlushAll(background).Err(); err != nil {
 		t.Fatal(err)
 	}
-	d.Known = quota.DayUse{Day: time.Now().UnixMilli() / 86_400_000, Used: used}
+	d.Known = quota.DayUse{Day: int64(instant.Of(time.Now()) / 86_400_000), Used: used}
 	next("FLUSHALL, told of the day's use")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -24,10 +25,10 @@ func BenchmarkTake(b *testing.B) {
 		slices int64
 	}{{"busy", 0}, {"next", 1}} {
 		b.Run("memory/"+move.name, func(b *testing.B) {
-			now := time.Now().UnixMilli()
+			now := instant.Of(time.Now())
 			m := newMemory(quota.Product, time.Now)
 			if move.slices > 0 {
-				m.clock = func() time.Time { return time.UnixMilli(now) }
+				m.clock = func() time.Time { return now.Time() }
 			}
 			if err := m.load(fullRecords(tenants, now)); err != nil {
 				b.Fatal(err)
@@ -37,10 +38,10 @@ func BenchmarkTake(b *testing.B) {
 		for _, batch := range []int{1, 8, 16, 64} {
 			b.Run(fmt.Sprintf("redis/%s/batch=%d", move.name, batch), func(b *testing.B) {
 				client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })
-				now := time.Now().UnixMilli()
+				now := instant.Of(time.Now())
 				s := newRedisScript(client, prefix, quota.Product)
 				if move.slices > 0 {
-					s.now = func() int64 { return now }
+					s.now = func() instant.Millis { return now }
 				}
 				for _, one := range fullRecords(tenants, now) {
 					key := string(s.appendKey(nil, one.Tenant))
@@ -58,7 +59,7 @@ func BenchmarkTake(b *testing.B) {
 }
 
 // benchmarkTake takes one for each of batch tenants per operation, in turn.
-func benchmarkTake(b *testing.B, by backend, now *int64, slices int64, tenants, batch int) {
+func benchmarkTake(b *testing.B, by backend, now *instant.Millis, slices int64, tenants, batch int) {
 	demands, results := make([]demand, batch), make([]result, batch)
 	next := 0
 	b.ReportAllocs()
@@ -70,7 +71,7 @@ func benchmarkTake(b *testing.B, by backend, now *int64, slices int64, tenants, 
 			}
 			if next++; next == tenants {
 				next = 0
-				*now += slices * quota.Product.Slice.Milliseconds()
+				*now = now.Add(time.Duration(slices) * quota.Product.Slice)
 			}
 		}
 		if err := by.decide(background, demands, results); err != nil {
@@ -84,11 +85,11 @@ func benchmarkTake(b *testing.B, by backend, now *int64, slices int64, tenants, 
 }
 
 // fullRecords are records of tenants that were admitted one request in every slice up to now.
-func fullRecords(tenants int, now int64) []Saved {
+func fullRecords(tenants int, now instant.Millis) []Saved {
 	rule := quota.Product
 	var full quota.Record
 	for slice := int64(rule.Slices); slice >= 0; slice-- {
-		rule.Take(&full, now-slice*rule.Slice.Milliseconds(), quota.Demand{
+		rule.Take(&full, now.Add(-time.Duration(slice)*rule.Slice), quota.Demand{
 			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, Want: 1,
 		})
 	}

@@ -3,10 +3,11 @@ package api
 import (
 	"strconv"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
+
+	"petgate/shared/core/instant"
 )
 
 // Error is the body of every error answer.
@@ -27,10 +28,10 @@ type Limited struct {
 	Policy          string // minute, day, or another name of what was exceeded
 	Plan            string
 	Limit           int64
-	Used            int64 // left out without a limit, not when it is zero
-	ResetAt         int64 // Unix milliseconds; rounded up to seconds
-	RetryAfter      int64 // seconds
-	StrikesUntilBan int   // after how many more refusals, at most, the key is banned
+	Used            int64          // left out without a limit, not when it is zero
+	ResetAt         instant.Millis // rounded up to seconds
+	RetryAfter      int64          // seconds
+	StrikesUntilBan int            // after how many more refusals, at most, the key is banned
 }
 
 // AppendJSON appends l as a JSON object.
@@ -48,7 +49,7 @@ func (l Limited) AppendJSON(dst []byte) []byte {
 	}
 	if l.ResetAt != 0 {
 		dst = append(dst, `,"resetAt":"`...)
-		dst = time.UnixMilli(l.ResetAt+999).UTC().AppendFormat(dst, "2006-01-02T15:04:05Z")
+		dst = (l.ResetAt + 999).Time().AppendFormat(dst, "2006-01-02T15:04:05Z")
 		dst = append(dst, '"')
 	}
 	if l.RetryAfter != 0 {

@@ -6,15 +6,16 @@ import (
 	"errors"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 )
 
 // storedBan is a ban's row.
 type storedBan struct {
 	Ban
-	LiftedAt int64 `db:"lifted_at"`
+	LiftedAt instant.Millis `db:"lifted_at"`
 }
 
-func (b storedBan) holds(now int64) bool { return b.LiftedAt == 0 && b.Until > now }
+func (b storedBan) holds(now instant.Millis) bool { return b.LiftedAt == 0 && b.Until > now }
 
 // Bans lists the bans that are in force, ordered by their end.
 func (s *Store) Bans(ctx context.Context) ([]Ban, error) {
@@ -47,7 +48,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 			ban.ImposedAt = t.at
 		}
 		if ban.Until <= ban.ImposedAt {
-			return invalid("a ban cannot end before it begins, at %s", instant(ban.Until))
+			return invalid("a ban cannot end before it begins, at %s", ban.Until)
 		}
 		was, err := findBan(t, ban.Key)
 		if err != nil {

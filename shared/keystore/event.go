@@ -6,10 +6,12 @@ import (
 	"errors"
 
 	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/core/instant"
 )
 
-// Events lists the events from since (ms) on, oldest first.
-func (s *Store) Events(ctx context.Context, since int64) ([]Event, error) {
+// Events lists the events from since on, oldest first.
+func (s *Store) Events(ctx context.Context, since instant.Millis) ([]Event, error) {
 	events := []Event{}
 	err := s.db.SelectContext(ctx, &events, eventsSince, since)
 	return events, fail("list events", err)

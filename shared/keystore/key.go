@@ -3,13 +3,13 @@ package keystore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 )
 
 // Keys lists the keys of one tenant, or all keys if tenant is nil, the oldest first.
@@ -63,7 +63,7 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	}
 	c, err = s.write(ctx, op, func(t *tx) error {
 		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.at {
-			return invalid("a key cannot expire in the past, at %s", instant(spec.ExpiresAt))
+			return invalid("a key cannot expire in the past, at %s", spec.ExpiresAt)
 		}
 		if _, err := findTenant(t.ctx, t, tenantByID, spec.Tenant.String()); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err
 // RotateKey replaces a key by a new one of the same tenant, name, scopes, allow-list and lifetime. Both are valid until
 // graceEndsAt (ms), then only the new one; without a grace the old one is revoked. Rotating again within the grace mints
 // nothing: it returns the new key without its token.
-func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (fresh Key, token string, c Change, err error) {
+func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
 	c, err = s.write(ctx, "rotate key", func(t *tx) error {
 		old, err := findKey(t.ctx, t, key)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt int64) (f
 }
 
 // rotatable refuses to rotate a key that is not valid any more. Bans and the tenant do not matter here, so they are left out.
-func rotatable(k Key, now, graceEndsAt int64) error {
+func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 	cure := "create another key"
 	if !k.ReplacedBy.IsZero() {
 		cure = fmt.Sprintf("%s replaced it: rotate that one", k.ReplacedBy)
@@ -160,11 +160,11 @@ func rotatable(k Key, now, graceEndsAt int64) error {
 	call := access.Call{Environment: k.Environment, Now: now}
 	switch access.Decide(k.Access(0), access.Tenant{}, call) {
 	case access.Revoked:
-		return conflict("%s was revoked at %s; %s", k.ID, instant(k.RevokedAt), cure)
+		return conflict("%s was revoked at %s; %s", k.ID, k.RevokedAt.String(), cure)
 	case access.Expired:
-		return conflict("%s expired at %s; %s", k.ID, instant(k.ExpiresAt), cure)
+		return conflict("%s expired at %s; %s", k.ID, k.ExpiresAt.String(), cure)
 	case access.Replaced:
-		return conflict("%s ended at %s; %s", k.ID, instant(k.GraceEndsAt), cure)
+		return conflict("%s ended at %s; %s", k.ID, k.GraceEndsAt.String(), cure)
 	}
 	if graceEndsAt <= 0 {
 		return invalid("a grace needs an end")
@@ -178,6 +178,3 @@ func (t *tx) changeKey(kind string, before, after Key) error {
 	}
 	return t.record(kind, subject{tenant: after.Tenant, key: after.ID}, before, after)
 }
-
-// instant writes ms for people.
-func instant(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

@@ -24,6 +24,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
 
@@ -93,14 +94,14 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 // Listen returns a listener that wakes when there may be new events.
 func (s *Store) Listen() *database.Listener { return s.db.Listen(channel) }
 
-func (s *Store) now() int64 { return s.clock().UnixMilli() }
+func (s *Store) now() instant.Millis { return instant.Of(s.clock()) }
 
 // tx is one write.
 type tx struct {
 	*sqlx.Tx
 	ctx    context.Context
 	store  *Store
-	at     int64
+	at     instant.Millis
 	change Change
 }
 

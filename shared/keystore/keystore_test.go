@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -22,8 +23,8 @@ import (
 // clock is a clock that a test sets.
 type clock struct{ now time.Time }
 
-func (c *clock) read() time.Time { return c.now }
-func (c *clock) millis() int64   { return c.now.UnixMilli() }
+func (c *clock) read() time.Time        { return c.now }
+func (c *clock) millis() instant.Millis { return instant.Of(c.now) }
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
@@ -331,7 +332,7 @@ func TestRotation(t *testing.T) {
 		if keys := must[[]keystore.Key](t)(s.Keys(ctx, nil)); len(keys) != 2 {
 			t.Errorf("%d keys, want 2", len(keys))
 		}
-		c.now = time.UnixMilli(graceEndsAt)
+		c.now = graceEndsAt.Time()
 		_, _, _, err = s.RotateKey(ctx, old.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
 		if _, _, err := s.RevokeKey(ctx, fresh.ID); err != nil {
@@ -434,7 +435,7 @@ func TestGateways(t *testing.T) {
 		}
 		g := gateways[0]
 		if g.ID != "gw-1" || g.AdminAddress != "10.0.0.1:9090" || g.Applied != event.ID || g.MaxAge != 7000 || g.Age < 0 || g.Age > 5000 ||
-			time.Since(time.UnixMilli(g.SeenAt)).Abs() > 10*time.Second {
+			time.Since(g.SeenAt.Time()).Abs() > 10*time.Second {
 			t.Errorf("gateway: %+v", g)
 		}
 		if !g.Confirms(event.ID) || gateways[1].Confirms(event.ID) {
@@ -485,7 +486,7 @@ func TestUsage(t *testing.T) {
 		tenant := newTenant(t, s, "acme").ID
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
 		const hour = 3_600_000
-		last := c.now.Truncate(time.Hour).UnixMilli()
+		last := instant.Of(c.now).Truncate(time.Hour)
 		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
 		rows := []keystore.UsageRow{
 			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: last - hour, Requests: 5, LastAt: last - 200_000},
@@ -530,7 +531,7 @@ func TestQuotas(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		one, two := newTenant(t, s, "one").ID, newTenant(t, s, "two").ID
-		save := func(now int64, records ...keystore.QuotaRecord) {
+		save := func(now instant.Millis, records ...keystore.QuotaRecord) {
 			t.Helper()
 			if err := s.SaveQuotas(ctx, now, records); err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
@@ -19,7 +20,7 @@ type Rows struct {
 	Plan   func(Plan)
 	Tenant func(*TenantRow)
 	Key    func(*KeyRow)
-	Ban    func(key id.Key, until int64) // ms; 0 = lifted
+	Ban    func(key id.Key, until instant.Millis) // 0 = lifted
 }
 
 // TenantRow is what a gateway needs of a tenant.
@@ -38,9 +39,9 @@ type KeyRow struct {
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Allow       Prefixes
-	ExpiresAt   int64
-	RevokedAt   int64
-	GraceEndsAt int64
+	ExpiresAt   instant.Millis
+	RevokedAt   instant.Millis
+	GraceEndsAt instant.Millis
 }
 
 // Load reads everything in one snapshot, plans before tenants before keys before bans, and returns the last event of that
@@ -152,7 +153,7 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows, querie
 		},
 		func(row *sqlx.Rows) error {
 			var k id.Key
-			var until int64
+			var until instant.Millis
 			err := row.Scan(&k, &until)
 			if err == nil {
 				to.Ban(k, until)

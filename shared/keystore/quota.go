@@ -2,26 +2,28 @@ package keystore
 
 import (
 	"context"
+	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 )
 
-// quotaMillis is how long a record can matter: it is about one UTC day, and clocks differ.
-const quotaMillis = 25 * hourMillis
+// quotaKept is how long a record can matter: it is about one UTC day, and clocks differ.
+const quotaKept = 25 * time.Hour
 
 // SaveQuotas keeps the records for the time in which no gateway runs, in the place of earlier ones of the same tenants. now is
 // in ms. Only in-process quotas need it: it makes no event.
-func (s *Store) SaveQuotas(ctx context.Context, now int64, records []QuotaRecord) error {
+func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	return fail("save quotas", s.saveQuotas(ctx, now, records))
 }
 
-func (s *Store) saveQuotas(ctx context.Context, now int64, records []QuotaRecord) error {
+func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	t, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer t.Rollback() // after Commit it does nothing
-	if _, err := t.ExecContext(ctx, pruneQuotas, now-quotaMillis); err != nil {
+	if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-quotaKept)); err != nil {
 		return err
 	}
 	upsert, err := t.PrepareContext(ctx, upsertQuota)

@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -19,19 +20,19 @@ type Change int64
 
 // Tenant is a paying customer.
 type Tenant struct {
-	ID        id.Tenant   `db:"id" json:"id"`
-	Name      string      `db:"name" json:"name"`
-	Plan      string      `db:"plan" json:"plan"`
-	Override  plan.Limits `db:"override" json:"override"` // zero: the plan's limit applies
-	Suspended bool        `db:"suspended" json:"suspended"`
-	CreatedAt int64       `db:"created_at" json:"createdAt"` // ms
+	ID        id.Tenant      `db:"id" json:"id"`
+	Name      string         `db:"name" json:"name"`
+	Plan      string         `db:"plan" json:"plan"`
+	Override  plan.Limits    `db:"override" json:"override"` // zero: the plan's limit applies
+	Suspended bool           `db:"suspended" json:"suspended"`
+	CreatedAt instant.Millis `db:"created_at" json:"createdAt"` // ms
 }
 
 // Plan is a named pair of limits.
 type Plan struct {
-	Name      string      `db:"name" json:"name"`
-	Limits    plan.Limits `db:"limits" json:"limits"` // zero: each tenant of the plan needs an override
-	CreatedAt int64       `db:"created_at" json:"createdAt"`
+	Name      string         `db:"name" json:"name"`
+	Limits    plan.Limits    `db:"limits" json:"limits"` // zero: each tenant of the plan needs an override
+	CreatedAt instant.Millis `db:"created_at" json:"createdAt"`
 }
 
 // Key is an API key's record. It holds neither the token nor its hash. Times are in ms; 0 is never.
@@ -43,12 +44,12 @@ type Key struct {
 	Environment apikey.Environment `db:"environment"`
 	Scopes      apikey.Scopes      `db:"scopes"`
 	Allow       Prefixes           `db:"allow_list"`
-	CreatedAt   int64              `db:"created_at"`
-	ExpiresAt   int64              `db:"expires_at"`
-	RevokedAt   int64              `db:"revoked_at"`
-	GraceEndsAt int64              `db:"grace_ends_at"` // rotated: refused from this instant on
+	CreatedAt   instant.Millis     `db:"created_at"`
+	ExpiresAt   instant.Millis     `db:"expires_at"`
+	RevokedAt   instant.Millis     `db:"revoked_at"`
+	GraceEndsAt instant.Millis     `db:"grace_ends_at"` // rotated: refused from this instant on
 	ReplacedBy  id.Key             `db:"replaced_by"`   // rotated: the key that took its place
-	LastUsedAt  int64              `db:"last_used_at"`  // up to a minute late
+	LastUsedAt  instant.Millis     `db:"last_used_at"`  // up to a minute late
 }
 
 // Prefixes are the networks that may use a key; none: all may. A database keeps them as CIDRs separated by spaces.
@@ -81,7 +82,7 @@ func (p *Prefixes) Scan(column any) error {
 }
 
 // Access returns what decides about a call with the key, while it is banned until the given time (0: it is not banned).
-func (k Key) Access(bannedUntil int64) access.Key {
+func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	return access.Key{
 		Environment: k.Environment, RevokedAt: k.RevokedAt, ExpiresAt: k.ExpiresAt, GraceEndsAt: k.GraceEndsAt,
 		BannedUntil: bannedUntil, Allow: k.Allow,
@@ -91,19 +92,19 @@ func (k Key) Access(bannedUntil int64) access.Key {
 // MarshalJSON writes scopes and environment by their names and leaves out what is not set.
 func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		ID          id.Key    `json:"id"`
-		Tenant      id.Tenant `json:"tenantId"`
-		Name        string    `json:"name"`
-		Hint        string    `json:"hint"`
-		Environment string    `json:"environment"`
-		Scopes      []string  `json:"scopes"`
-		Allow       Prefixes  `json:"allow,omitempty"`
-		CreatedAt   int64     `json:"createdAt"`
-		ExpiresAt   int64     `json:"expiresAt,omitempty"`
-		RevokedAt   int64     `json:"revokedAt,omitempty"`
-		GraceEndsAt int64     `json:"graceEndsAt,omitempty"`
-		ReplacedBy  id.Key    `json:"replacedBy,omitzero"`
-		LastUsedAt  int64     `json:"lastUsedAt,omitempty"`
+		ID          id.Key         `json:"id"`
+		Tenant      id.Tenant      `json:"tenantId"`
+		Name        string         `json:"name"`
+		Hint        string         `json:"hint"`
+		Environment string         `json:"environment"`
+		Scopes      []string       `json:"scopes"`
+		Allow       Prefixes       `json:"allow,omitempty"`
+		CreatedAt   instant.Millis `json:"createdAt"`
+		ExpiresAt   instant.Millis `json:"expiresAt,omitempty"`
+		RevokedAt   instant.Millis `json:"revokedAt,omitempty"`
+		GraceEndsAt instant.Millis `json:"graceEndsAt,omitempty"`
+		ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
+		LastUsedAt  instant.Millis `json:"lastUsedAt,omitempty"`
 	}{
 		k.ID, k.Tenant, k.Name, k.Hint, k.Environment.String(), k.Scopes.Names(), k.Allow,
 		k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, k.ReplacedBy, k.LastUsedAt,
@@ -124,32 +125,32 @@ type KeySpec struct {
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Allow       []netip.Prefix
-	ExpiresAt   int64 // ms; 0 = never
+	ExpiresAt   instant.Millis // ms; 0 = never
 }
 
 // Ban keeps a key out until an instant. Its identity is key, imposer and the instant of imposing: to add it again, as after a
 // commit whose answer was lost, changes nothing, even when it was lifted meanwhile.
 type Ban struct {
-	Key       id.Key    `db:"key_id" json:"keyId"`
-	Tenant    id.Tenant `db:"tenant_id" json:"tenantId"` // filled in by the store
-	Until     int64     `db:"until" json:"until"`        // ms
-	Reason    string    `db:"reason" json:"reason"`
-	By        string    `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the store's actor
-	ImposedAt int64     `db:"imposed_at" json:"imposedAt"` // ms; 0: now
+	Key       id.Key         `db:"key_id" json:"keyId"`
+	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"` // filled in by the store
+	Until     instant.Millis `db:"until" json:"until"`        // ms
+	Reason    string         `db:"reason" json:"reason"`
+	By        string         `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the store's actor
+	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"` // ms; 0: now
 }
 
 // Event is one change: who did what to whom, and what it looked like before and after. It holds no token and no hash.
 type Event struct {
-	ID     Change    `db:"id"`
-	UUID   string    `db:"uuid"` // random: after a fail-over, another event may have the same ID
-	At     int64     `db:"at"`   // ms
-	Actor  string    `db:"actor"`
-	Kind   string    `db:"kind"`
-	Tenant id.Tenant `db:"tenant_id"`
-	Key    id.Key    `db:"key_id"`
-	Plan   string    `db:"plan"`
-	Before string    `db:"before_json"` // the record before the change, as JSON; empty: there was none
-	After  string    `db:"after_json"`
+	ID     Change         `db:"id"`
+	UUID   string         `db:"uuid"` // random: after a fail-over, another event may have the same ID
+	At     instant.Millis `db:"at"`   // ms
+	Actor  string         `db:"actor"`
+	Kind   string         `db:"kind"`
+	Tenant id.Tenant      `db:"tenant_id"`
+	Key    id.Key         `db:"key_id"`
+	Plan   string         `db:"plan"`
+	Before string         `db:"before_json"` // the record before the change, as JSON; empty: there was none
+	After  string         `db:"after_json"`
 }
 
 // The kinds of events.
@@ -172,13 +173,13 @@ const (
 
 // Gateway is a registered gateway. It counts for confirmation until it signs off or is forgotten.
 type Gateway struct {
-	ID           string `db:"id" json:"id"`
-	AdminAddress string `db:"admin_address" json:"adminAddress"`
-	Applied      Change `db:"applied_event" json:"applied"`      // the last event that it has applied; 0: it is still starting
-	RegisteredAt int64  `db:"registered_at" json:"registeredAt"` // ms, the database's clock
-	SeenAt       int64  `db:"seen_at" json:"seenAt"`             // ms, the database's clock: its last heartbeat
-	Age          int64  `db:"age" json:"age"`                    // ms since SeenAt by the database's clock, at reading
-	MaxAge       int64  `db:"max_age" json:"maxAge,omitempty"`   // ms; it refuses everything when its directory is older; 0: it never does
+	ID           string         `db:"id" json:"id"`
+	AdminAddress string         `db:"admin_address" json:"adminAddress"`
+	Applied      Change         `db:"applied_event" json:"applied"`      // the last event that it has applied; 0: it is still starting
+	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"` // ms, the database's clock
+	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`             // ms, the database's clock: its last heartbeat
+	Age          int64          `db:"age" json:"age"`                    // ms since SeenAt by the database's clock, at reading
+	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`   // ms; it refuses everything when its directory is older; 0: it never does
 }
 
 // fenceMargin covers the rounding between a heartbeat and the read of which it tells.
@@ -192,12 +193,12 @@ func (g Gateway) Confirms(c Change) bool { return g.Applied >= c || g.Fenced() }
 
 // UsageRow is the number of requests of one key with one outcome in one hour.
 type UsageRow struct {
-	Tenant   id.Tenant `json:"tenantId"`
-	Key      id.Key    `db:"key_id" json:"keyId,omitzero"`
-	Outcome  string    `db:"outcome" json:"outcome"`
-	Hour     int64     `db:"hour" json:"hour"` // ms, the hour's begin
-	Requests int64     `db:"requests" json:"requests"`
-	LastAt   int64     `json:"lastAt,omitempty"` // ms: the latest of them; only in batches
+	Tenant   id.Tenant      `json:"tenantId"`
+	Key      id.Key         `db:"key_id" json:"keyId,omitzero"`
+	Outcome  string         `db:"outcome" json:"outcome"`
+	Hour     instant.Millis `db:"hour" json:"hour"` // ms, the hour's begin
+	Requests int64          `db:"requests" json:"requests"`
+	LastAt   instant.Millis `json:"lastAt,omitempty"` // ms: the latest of them; only in batches
 }
 
 // QuotaRecord is one tenant's use as the gateway encodes it. It is stored so that in-process quotas survive a restart.

@@ -3,17 +3,15 @@ package keystore
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
 
-const (
-	hourMillis int64 = 3_600_000
-
-	// usageMillis is how long usage is kept: 400 days, a year and some weeks to look back on it.
-	usageMillis = 400 * 24 * hourMillis
-)
+// usageKept is how long usage is kept: 400 days, a year and some weeks to look back on it.
+const usageKept = 400 * 24 * time.Hour
 
 // AddUsage adds a gateway's batch of requests, and dates the last use of their keys. Batches have growing numbers; one that was
 // added before changes nothing, so that a batch whose answer was lost can be sent again. Its rows name each tenant, key, outcome
@@ -54,16 +52,16 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 		}
 	}
 	// With each batch, since only a tenant that adds rows can have too many; it is one look into an index.
-	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now()-usageMillis); err != nil {
+	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
-// Usage lists a tenant's requests by hour, key and outcome, from the hour of since (ms) on.
-func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since int64) ([]UsageRow, error) {
+// Usage lists a tenant's requests by hour, key and outcome, from the hour of since on.
+func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
 	rows := []UsageRow{}
-	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since-since%hourMillis)
+	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since.Truncate(time.Hour))
 	for i := range rows {
 		rows[i].Tenant = tenant
 	}

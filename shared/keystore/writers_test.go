@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
@@ -64,7 +65,7 @@ func writeMuch(url, name string) error {
 		if err := s.AddUsage(ctx, gateway, int64(i+1), rows); err != nil {
 			return err
 		}
-		if err := s.SaveQuotas(ctx, int64(i), []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1}}}); err != nil {
+		if err := s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1}}}); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -41,10 +42,10 @@ func (r Reason) IsOfKey() bool { return r >= OtherEnvironment && r <= Replaced }
 // Key is what Decide needs to know of a key. Times are Unix milliseconds; 0 is never.
 type Key struct {
 	Environment apikey.Environment
-	RevokedAt   int64
-	ExpiresAt   int64
-	GraceEndsAt int64 // set by a rotation; from this time on the new key has replaced this one
-	BannedUntil int64
+	RevokedAt   instant.Millis
+	ExpiresAt   instant.Millis
+	GraceEndsAt instant.Millis // set by a rotation; from this time on the new key has replaced this one
+	BannedUntil instant.Millis
 	Allow       []netip.Prefix // empty: every address is allowed
 }
 
@@ -58,7 +59,7 @@ type Tenant struct {
 type Call struct {
 	Environment apikey.Environment // of the gateway
 	Client      netip.Addr
-	Now         int64 // Unix milliseconds
+	Now         instant.Millis
 }
 
 // Decide returns Allowed, or the first reason to refuse the call.

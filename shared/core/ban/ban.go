@@ -10,12 +10,14 @@
 // such promise along for each time it comes back, none of them is ever struck, however many they are; one that does not
 // wait has none due and is struck. An excuse that nobody used lapses Within to twice Within after it came due.
 //
-// Everything here is pure: time is an argument, in Unix milliseconds. A Record is not safe for concurrent use.
+// Everything here is pure: time is an argument. A Record is not safe for concurrent use.
 package ban
 
 import (
 	"math"
 	"time"
+
+	"petgate/shared/core/instant"
 )
 
 // buckets is how finely strikes are dated: one is forgotten at most Within/buckets early and never late.
@@ -41,28 +43,28 @@ type Record struct {
 	strikes [buckets]uint16 // strikes by slot of Within/buckets, a ring
 	slot    int64           // the latest slot that the ring holds
 
-	waiting  uint32 // promises that are not due yet
-	refused  int64  // when the first of them was answered
-	dueAt    int64  // the earliest of them; when it comes due, all do: to excuse too much harms nobody
-	excuses  uint32 // promises that came due since turnedAt, less those used
-	older    uint32 // those of the turn before
-	turnedAt int64
+	waiting  uint32         // promises that are not due yet
+	refused  instant.Millis // when the first of them was answered
+	dueAt    instant.Millis // the earliest of them; when it comes due, all do: to excuse too much harms nobody
+	excuses  uint32         // promises that came due since turnedAt, less those used
+	older    uint32         // those of the turn before
+	turnedAt instant.Millis
 
-	bannedAt  int64         // when the last ban began, 0 = never
-	bannedFor time.Duration // its length
-	seenAt    int64         // the last call
+	bannedAt  instant.Millis // when the last ban began, 0 = never
+	bannedFor time.Duration  // its length
+	seenAt    instant.Millis // the last call
 }
 
 // Outcome is what one refusal led to.
 type Outcome struct {
-	Strike          bool  // the request was sent against a promise
-	StrikesUntilBan int   // so many more strikes lead to a ban, at most; 0 when this one did or the rule is off
-	BannedUntil     int64 // the end of the ban that begins with this refusal; 0 = none begins
+	Strike          bool           // the request was sent against a promise
+	StrikesUntilBan int            // so many more strikes lead to a ban, at most; 0 when this one did or the rule is off
+	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0 = none begins
 }
 
 // Refused is told of every 429 that quotas give a key: now is when it is answered, promised the instant from which its
 // Retry-After lets the client come back. It is not told of refusals by the ban itself, which neither extend it nor count.
-func (r Rule) Refused(rec *Record, now, promised int64) Outcome {
+func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 	if r.After <= 0 {
 		return Outcome{}
 	}
@@ -73,7 +75,7 @@ func (r Rule) Refused(rec *Record, now, promised int64) Outcome {
 		rec.older--
 	case rec.excuses > 0:
 		rec.excuses--
-	case rec.waiting > 0 && now >= rec.refused+r.Grace.Milliseconds():
+	case rec.waiting > 0 && now >= rec.refused.Add(r.Grace):
 		out.Strike = true
 		bucket := &rec.strikes[rec.slot%buckets]
 		*bucket += uint16(min(1, math.MaxUint16-*bucket))
@@ -102,48 +104,48 @@ func (r Rule) Refused(rec *Record, now, promised int64) Outcome {
 // Served is told, for a key that has a record, when an admitted request is answered at now. Whoever sent it cannot know
 // of the 429s that others were given meanwhile: if one is in force, it excuses one refusal. Without it, workers whose
 // answers take longer than Grace would be struck for what they could not know.
-func (r Rule) Served(rec *Record, now int64) {
+func (r Rule) Served(rec *Record, now instant.Millis) {
 	if r.age(rec, now); rec.waiting > 0 {
 		rec.excuses = increment(rec.excuses)
 	}
 }
 
 // Banned is told of a ban that another gateway imposed, or this one before a restart, so that the next one is longer.
-func (r Rule) Banned(rec *Record, began, until int64) {
+func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 	if began > rec.bannedAt {
-		rec.bannedAt, rec.bannedFor = began, time.Duration(until-began)*time.Millisecond
+		rec.bannedAt, rec.bannedFor = began, until.Sub(began)
 	}
 }
 
 // Idle reports whether forgetting rec at now changes nothing: no promise waits, no strike counts, no ban is remembered.
-func (r Rule) Idle(rec *Record, now int64) bool {
-	return now > rec.dueAt+2*r.Within.Milliseconds() && now > rec.seenAt+2*r.Within.Milliseconds() &&
-		(rec.bannedAt == 0 || now > rec.bannedAt+r.Memory.Milliseconds())
+func (r Rule) Idle(rec *Record, now instant.Millis) bool {
+	return now > rec.dueAt.Add(2*r.Within) && now > rec.seenAt.Add(2*r.Within) &&
+		(rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
 }
 
 // ban begins a ban: strikes, promises and excuses from before it are settled by it.
-func (r Rule) ban(rec *Record, now int64) int64 {
+func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	length := r.For
-	if rec.bannedAt != 0 && now-rec.bannedAt < r.Memory.Milliseconds() {
+	if rec.bannedAt != 0 && now.Sub(rec.bannedAt) < r.Memory {
 		length = max(2*rec.bannedFor, r.For)
 	}
 	length = min(length, r.Max)
 	*rec = Record{slot: rec.slot, turnedAt: now, seenAt: now, bannedAt: now, bannedFor: length}
-	return now + length.Milliseconds()
+	return now.Add(length)
 }
 
 // age brings rec to now: drops strikes and excuses that have lapsed and lets promises come due. A clock that steps back
 // changes nothing.
-func (r Rule) age(rec *Record, now int64) {
+func (r Rule) age(rec *Record, now instant.Millis) {
 	rec.seenAt = max(rec.seenAt, now)
 	width := max(1, r.Within.Milliseconds()/buckets)
-	for slot := now / width; rec.slot < slot; {
+	for slot := int64(now) / width; rec.slot < slot; {
 		rec.slot = max(rec.slot+1, slot-buckets+1)
 		rec.strikes[rec.slot%buckets] = 0
 	}
-	if within := r.Within.Milliseconds(); now >= rec.turnedAt+within {
+	if now >= rec.turnedAt.Add(r.Within) {
 		rec.older, rec.excuses = rec.excuses, 0
-		if now >= rec.turnedAt+2*within {
+		if now >= rec.turnedAt.Add(2*r.Within) {
 			rec.older = 0
 		}
 		rec.turnedAt = now

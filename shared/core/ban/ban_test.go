@@ -9,17 +9,19 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/core/ban"
+
+	"petgate/shared/core/instant"
 )
 
 const (
-	second = int64(1000)
+	second = instant.Millis(1000)
 	minute = 60 * second
-	noon   = int64(1_800_000_000_000)
+	noon   = instant.Millis(1_800_000_000_000)
 )
 
 func TestStrikes(t *testing.T) {
 	type refusal struct {
-		at, promised int64 // after noon
+		at, promised instant.Millis // after noon
 		strike       bool
 	}
 	f := func(name string, refusals ...refusal) {
@@ -57,9 +59,9 @@ func TestBanSchedule(t *testing.T) {
 		After: 3, Within: time.Minute, For: time.Minute, Max: 5 * time.Minute, Memory: time.Hour, Grace: time.Second,
 	}
 	// offend ignores a promise of an hour until it is banned.
-	offend := func(t *testing.T, rec *ban.Record, now int64) (strikes int, banned time.Duration, end int64) {
+	offend := func(t *testing.T, rec *ban.Record, now instant.Millis) (strikes int, banned time.Duration, end instant.Millis) {
 		t.Helper()
-		for i := int64(0); ; i++ {
+		for i := instant.Millis(0); ; i++ {
 			at := now + i*second
 			out := rule.Refused(rec, at, at+60*minute)
 			if out.Strike {
@@ -97,7 +99,7 @@ func TestOff(t *testing.T) {
 	rule := ban.Product
 	rule.After = 0
 	var rec ban.Record
-	for i := range int64(1000) {
+	for i := range instant.Millis(1000) {
 		if out := rule.Refused(&rec, noon+i*second, noon+minute*60); out != (ban.Outcome{}) {
 			t.Fatalf("refusal %d: %+v", i, out)
 		}
@@ -125,7 +127,7 @@ func TestSlowOffenderIsNotBanned(t *testing.T) {
 func TestIdle(t *testing.T) {
 	var rec ban.Record
 	ban.Product.Refused(&rec, noon, noon+10*minute)
-	for at, want := range map[int64]bool{noon: false, noon + 9*minute: false, noon + 13*minute: true} {
+	for at, want := range map[instant.Millis]bool{noon: false, noon + 9*minute: false, noon + 13*minute: true} {
 		if got := ban.Product.Idle(&rec, at); got != want {
 			t.Errorf("Idle after %d s is %t", (at-noon)/second, got)
 		}
@@ -138,8 +140,8 @@ func TestIdle(t *testing.T) {
 
 // worker is a client thread that calls, and after a refusal waits as told.
 type worker struct {
-	next    int64 // when it calls
-	serving bool  // its call has been admitted, and is answered at next
+	next    instant.Millis // when it calls
+	serving bool           // its call has been admitted, and is answered at next
 }
 
 // Workers that share a key under a rolling limit, and each sleep Retry-After, are never struck, however many they are,
@@ -148,17 +150,17 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.SampledFrom([]int{1, 2, 7, 200}).Draw(t, "workers")
 		limit := rapid.IntRange(1, 300).Draw(t, "limit")
-		window := int64(rapid.IntRange(2, 60).Draw(t, "window")) * second
-		answer := rapid.SampledFrom([]int64{1, 200, 3000, 15_000}).Draw(t, "answer takes")
+		window := instant.Millis(rapid.IntRange(2, 60).Draw(t, "window")) * second
+		answer := rapid.SampledFrom([]instant.Millis{1, 200, 3000, 15_000}).Draw(t, "answer takes")
 		late := rapid.Int64Range(0, 2000).Draw(t, "wakes late by")
 		random := rapid.Int64Range(0, 1<<40)
 
 		var rec ban.Record
 		workers := make([]worker, count)
 		for i := range workers {
-			workers[i].next = noon + random.Draw(t, "start")%second
+			workers[i].next = noon + instant.Millis(random.Draw(t, "start"))%second
 		}
-		var admitted []int64
+		var admitted []instant.Millis
 		refused := 0
 		for range 6 * count * 3 {
 			w := &workers[0]
@@ -173,7 +175,7 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 				w.serving = false
 				continue
 			}
-			admitted = slices.DeleteFunc(admitted, func(at int64) bool { return at+window <= now })
+			admitted = slices.DeleteFunc(admitted, func(at instant.Millis) bool { return at+window <= now })
 			if len(admitted) < limit {
 				admitted = append(admitted, now)
 				w.next, w.serving = now+answer, true
@@ -186,7 +188,7 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 			}
 			// Retry-After is in whole seconds, rounded up.
 			wait := (promised - now + second - 1) / second * second
-			w.next = now + wait + random.Draw(t, "late")%(late+1)
+			w.next = now + wait + instant.Millis(random.Draw(t, "late")%(late+1))
 		}
 	})
 }
@@ -194,12 +196,12 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 // A client that ignores Retry-After is banned after 30 strikes, within the seconds that takes at its rate.
 func TestWhoIgnoresIsBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		every := rapid.Int64Range(1, 1900).Draw(t, "calls every ms")
+		every := instant.Millis(rapid.Int64Range(1, 1900).Draw(t, "calls every ms"))
 		// It may have behaved before, and its first promises may differ.
 		var rec ban.Record
 		now := noon
 		for range rapid.IntRange(0, 5).Draw(t, "waits") {
-			promised := now + rapid.Int64Range(1, 20).Draw(t, "promise")*second
+			promised := now + instant.Millis(rapid.Int64Range(1, 20).Draw(t, "promise"))*second
 			ban.Product.Refused(&rec, now, promised)
 			now = promised
 		}
@@ -228,6 +230,6 @@ func BenchmarkRefused(b *testing.B) {
 	var rec ban.Record
 	b.ReportAllocs()
 	for i := range b.N {
-		ban.Product.Refused(&rec, noon+int64(i), noon+minute)
+		ban.Product.Refused(&rec, noon+instant.Millis(i), noon+minute)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -14,17 +15,16 @@ import (
 // oracle is the rule as one would write it without a thought of cost: it keeps the instant of every admission.
 type oracle struct {
 	rule     quota.Rule
-	admitted []int64
+	admitted []instant.Millis
 }
 
 // used counts what stands at now: admissions whose slice has not been released, and those of now's day.
-func (o *oracle) used(now int64) (minute, day int64) {
-	slice, period := o.rule.Slice.Milliseconds(), o.rule.Day.Milliseconds()
+func (o *oracle) used(now instant.Millis) (minute, day int64) {
 	for _, at := range o.admitted {
-		if released := (at/slice+1)*slice + o.rule.Window().Milliseconds(); now < released {
+		if released := at.Truncate(o.rule.Slice).Add(o.rule.Slice + o.rule.Window()); now < released {
 			minute++
 		}
-		if at/period == now/period {
+		if at.Truncate(o.rule.Day) == now.Truncate(o.rule.Day) {
 			day++
 		}
 	}
@@ -32,10 +32,10 @@ func (o *oracle) used(now int64) (minute, day int64) {
 }
 
 func (o *oracle) take(now int64, limits plan.Limits, want int64) (granted int64) {
-	minute, day := o.used(now)
+	minute, day := o.used(instant.Millis(now))
 	granted = max(0, min(want, limits.Minute-minute, limits.Day-day))
 	for range granted {
-		o.admitted = append(o.admitted, now)
+		o.admitted = append(o.admitted, instant.Millis(now))
 	}
 	return granted
 }
@@ -81,8 +81,8 @@ func TestTakeIsTheOracle(t *testing.T) {
 			now += drawPause(t, rule)
 			want := rapid.Int64Range(0, 6).Draw(t, "want")
 			granted := o.take(now, limits, want)
-			v := rule.Take(&rec, now, quota.Demand{Limits: limits, Want: want})
-			minute, day := o.used(now)
+			v := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits, Want: want})
+			minute, day := o.used(instant.Millis(now))
 			if v.Granted != granted || v.Minute.Used != minute || v.Day.Used != day {
 				t.Fatalf("at %d: %d of %d granted, %d and %d used; the oracle says %d, %d and %d",
 					now, v.Granted, want, v.Minute.Used, v.Day.Used, granted, minute, day)
@@ -98,7 +98,7 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
 		limits := drawLimits(t)
 		var rec quota.Record
-		var admitted []int64 // true instants
+		var admitted []instant.Millis // true instants
 		// From the middle of a range so long that no lag reaches below zero.
 		now, lag := rapid.Int64Range(1e12, 2e12).Draw(t, "now"), int64(0)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
@@ -107,13 +107,13 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 				lag += rapid.Int64Range(1, 20_000).Draw(t, "lag")
 			}
 			want := rapid.Int64Range(0, 6).Draw(t, "want")
-			v := rule.Take(&rec, now-lag, quota.Demand{Limits: limits, Want: want})
+			v := rule.Take(&rec, instant.Millis(now-lag), quota.Demand{Limits: limits, Want: want})
 			for range v.Granted {
-				admitted = append(admitted, now)
+				admitted = append(admitted, instant.Millis(now))
 			}
 			in := int64(0)
 			for _, at := range admitted {
-				if at > now-rule.Window().Milliseconds() {
+				if at > instant.Millis(now).Add(-rule.Window()) {
 					in++
 				}
 			}
@@ -129,14 +129,14 @@ func TestSteppingBackReopensNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
 		rec, now, limits := drawRecord(t, rule)
-		before := rule.Take(&rec, now, quota.Demand{Limits: limits})
+		before := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
 		now -= rapid.OneOf(rapid.Int64Range(1, 5_000), rapid.Int64Range(1, 1e9)).Draw(t, "back")
-		after := rule.Take(&rec, now, quota.Demand{Limits: limits})
+		after := rule.Take(&rec, instant.Millis(now), quota.Demand{Limits: limits})
 		if after.Minute.Used != before.Minute.Used || after.Day.Used != before.Day.Used {
 			t.Fatalf("used %d and %d, and after the step %d and %d",
 				before.Minute.Used, before.Day.Used, after.Minute.Used, after.Day.Used)
 		}
-		if after.RetryAt() != 0 && after.RetryAt() <= now || after.Minute.ReleaseAt < now {
+		if after.RetryAt() != 0 && after.RetryAt() <= instant.Millis(now) || after.Minute.ReleaseAt < instant.Millis(now) {
 			t.Fatalf("at %d it promises the past: %+v", now, after)
 		}
 	})
@@ -152,7 +152,7 @@ func drawRecord(t *rapid.T, rule quota.Rule) (rec quota.Record, now int64, limit
 		if rapid.IntRange(0, 9).Draw(t, "merge") == 0 {
 			d.Spent.Minute = rapid.Int64Range(0, 20).Draw(t, "spent")
 		}
-		rule.Take(&rec, now, d)
+		rule.Take(&rec, instant.Millis(now), d)
 	}
 	return rec, now, drawLimits(t)
 }
@@ -169,31 +169,31 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return rule.Take(&again, now, quota.Demand{Limits: limits, Want: want})
+			return rule.Take(&again, instant.Millis(now), quota.Demand{Limits: limits, Want: want})
 		}
 		v := at(now, 0)
 		if retry := v.RetryAt(); retry == 0 {
 			if at(now, 1).Granted != 1 {
 				t.Fatalf("retry at once, but refused: %+v", v)
 			}
-		} else if retry <= now || at(retry-1, 1).Granted != 0 || at(retry, 1).Granted != 1 {
+		} else if retry <= instant.Millis(now) || at(int64(retry-1), 1).Granted != 0 || at(int64(retry), 1).Granted != 1 {
 			t.Fatalf("retry at %d is not the first instant that admits one: %+v", retry, v)
 		}
 		if retry := v.Minute.RetryAt; retry != 0 {
-			if at(retry-1, 0).Minute.Remaining() != 0 || at(retry, 0).Minute.Remaining() == 0 {
+			if at(int64(retry-1), 0).Minute.Remaining() != 0 || at(int64(retry), 0).Minute.Remaining() == 0 {
 				t.Fatalf("the minute's retry at %d is not the first instant with one remaining: %+v", retry, v)
 			}
 		}
 		if v.Minute.Used > 0 {
 			reset, release := v.Minute.ResetAt, v.Minute.ReleaseAt
-			if at(reset-1, 0).Minute.Used == 0 || at(reset, 0).Minute.Used != 0 {
+			if at(int64(reset-1), 0).Minute.Used == 0 || at(int64(reset), 0).Minute.Used != 0 {
 				t.Fatalf("reset at %d is not when the window is empty: %+v", reset, v)
 			}
-			if at(release-1, 0).Minute.Used != v.Minute.Used || at(release, 0).Minute.Used >= v.Minute.Used {
+			if at(int64(release-1), 0).Minute.Used != v.Minute.Used || at(int64(release), 0).Minute.Used >= v.Minute.Used {
 				t.Fatalf("release at %d is not when use shrinks: %+v", release, v)
 			}
 		}
-		if midnight := v.Day.ResetAt; at(midnight-1, 0).Day.Used != v.Day.Used || at(midnight, 0).Day.Used != 0 {
+		if midnight := v.Day.ResetAt; at(int64(midnight-1), 0).Day.Used != v.Day.Used || at(int64(midnight), 0).Day.Used != 0 {
 			t.Fatalf("the day's reset at %d is not its end: %+v", midnight, v)
 		}
 		if v.DayUse.Used != v.Day.Used || v.DayUse.Day != now/rule.Day.Milliseconds() {
@@ -218,7 +218,7 @@ func TestFormKeepsEverything(t *testing.T) {
 		for range 10 {
 			now += drawPause(t, rule)
 			d := quota.Demand{Limits: limits, Want: 1}
-			if want, got := rule.Take(&rec, now, d), rule.Take(&again, now, d); got != want {
+			if want, got := rule.Take(&rec, instant.Millis(now), d), rule.Take(&again, instant.Millis(now), d); got != want {
 				t.Fatalf("the decoded record decides %+v, the original %+v", got, want)
 			}
 		}

@@ -6,12 +6,13 @@
 // first k ≤ n may be granted. Limits are arguments of every decision: a change holds from the next one on, and use is kept.
 //
 // Decisions are pure and not safe for concurrent use of one Record: their caller holds a lock, or is Redis, where the
-// same rule runs as a script on the same bytes. Instants are Unix milliseconds; zero means never or at once, as documented.
+// same rule runs as a script on the same bytes.
 package quota
 
 import (
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -42,10 +43,10 @@ func (p Policy) String() string { return [...]string{"none", "minute", "day"}[p]
 
 // Usage is one policy at an instant, after the decision that tells of it.
 type Usage struct {
-	Limit, Used int64 // Used exceeds Limit where a limit was lowered or use was merged in
-	ResetAt     int64 // when nothing is used any more if nothing more comes: the window's end, or the day's
-	ReleaseAt   int64 // when use next shrinks; where nothing is used, ResetAt
-	RetryAt     int64 // when this policy would admit one more; 0 is at once
+	Limit, Used int64          // Used exceeds Limit where a limit was lowered or use was merged in
+	ResetAt     instant.Millis // when nothing is used any more if nothing more comes: the window's end, or the day's
+	ReleaseAt   instant.Millis // when use next shrinks; where nothing is used, ResetAt
+	RetryAt     instant.Millis // when this policy would admit one more; 0 is at once
 }
 
 // Remaining is how many more the policy would admit now.
@@ -73,7 +74,7 @@ type Demand struct {
 
 // Verdict is the answer to one demand.
 type Verdict struct {
-	At          int64 // the deciding clock's instant
+	At          instant.Millis // the deciding clock's instant
 	Granted     int64
 	Minute, Day Usage
 	DayUse      DayUse // as Day, to be given with the next demand
@@ -92,4 +93,4 @@ func (v Verdict) Violated() Policy {
 }
 
 // RetryAt is when one more would be admitted by both policies; 0 is at once.
-func (v Verdict) RetryAt() int64 { return max(v.Minute.RetryAt, v.Day.RetryAt) }
+func (v Verdict) RetryAt() instant.Millis { return max(v.Minute.RetryAt, v.Day.RetryAt) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -95,7 +96,7 @@ func decodeSummary(src []byte) (s summary, err error) {
 
 // Verdict tells what a decision that was made elsewhere, on a record that now has this summary, comes to.
 // retrySlice is the slice whose release brings the minute's use under its limit, where it is not under it already.
-func (r Rule) Verdict(src []byte, now int64, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
+func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
 	s, err := decodeSummary(src)
 	if err != nil {
 		return Verdict{}, err
@@ -105,7 +106,7 @@ func (r Rule) Verdict(src []byte, now int64, limits plan.Limits, granted, retryS
 
 // VerdictFrom is Verdict for a record that had this summary before granted was charged, within its limits, to the slice
 // it is at, which is also its newest.
-func (r Rule) VerdictFrom(src []byte, now int64, limits plan.Limits, granted int64) (Verdict, error) {
+func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, granted int64) (Verdict, error) {
 	s, err := decodeSummary(src)
 	if err != nil {
 		return Verdict{}, err
@@ -120,6 +121,6 @@ func (r Rule) VerdictFrom(src []byte, now int64, limits plan.Limits, granted int
 func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 }
 
 // ExpiresAt is when rec may be dropped: its day and its window are past, even by a clock that lags by Ahead.
-func (r Rule) ExpiresAt(rec *Record) int64 {
-	return (r.day(rec.at)+1)*r.Day.Milliseconds() + (r.Window() + r.Slice + Ahead).Milliseconds()
+func (r Rule) ExpiresAt(rec *Record) instant.Millis {
+	return instant.Millis((r.day(rec.at) + 1) * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -13,7 +14,7 @@ var free = plan.Limits{Minute: 60, Day: 1000}
 
 // asked is the record of a tenant that was admitted twice, half a minute apart.
 func asked() (rec quota.Record) {
-	for _, now := range []int64{1_700_000_000_000, 1_700_000_030_000} {
+	for _, now := range []instant.Millis{1_700_000_000_000, 1_700_000_030_000} {
 		quota.Product.Take(&rec, now, quota.Demand{Limits: free, Want: 1})
 	}
 	return rec
@@ -95,7 +96,7 @@ func TestVerdictFrom(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	rec := asked()
 	const midnight = 1_700_006_400_000 // 2023-11-15, the end of the day in which it was asked
-	if got, want := quota.Product.ExpiresAt(&rec), int64(midnight+60_000+250+5_000); got != want {
+	if got, want := quota.Product.ExpiresAt(&rec), instant.Millis(midnight+60_000+250+5_000); got != want {
 		t.Errorf("ExpiresAt = %d, want %d", got, want)
 	}
 	if rec.IsUnused() {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -19,7 +20,7 @@ const CountMax = math.MaxUint32
 // A clock that steps back reopens nothing: what is counted stays counted, and a day that has begun goes on. A record
 // more than Ahead in the future is dated anew: all its use counts as if it had been admitted now, in this slice and on
 // this day. That may hold a tenant back for one window more, but never lets it pass a limit.
-func (r Rule) Take(rec *Record, now int64, d Demand) Verdict {
+func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
 	r.advance(rec, now)
 	if d.Known.Day == r.day(rec.at) {
 		rec.dayUsed = max(rec.dayUsed, Count(d.Known.Used))
@@ -36,9 +37,9 @@ func (r Rule) Take(rec *Record, now int64, d Demand) Verdict {
 }
 
 // advance brings rec to now: releases slices that have left the window, and begins the day's count anew on a new day.
-func (r Rule) advance(rec *Record, now int64) {
-	at := max(0, now) / r.Slice.Milliseconds()
-	if rec.at*r.Slice.Milliseconds() > now+Ahead.Milliseconds() {
+func (r Rule) advance(rec *Record, now instant.Millis) {
+	at := int64(max(0, now)) / r.Slice.Milliseconds()
+	if r.startsAt(rec.at) > now.Add(Ahead) {
 		rec.count = Count(rec.sum)
 		rec.sum = int64(rec.count)
 		rec.at, rec.newest, rec.oldest = at, at, at
@@ -115,15 +116,20 @@ func (r Rule) slot(rec *Record, slice int64) *uint32 { return &rec.ring[slice%in
 // day is the index of the day in which a slice lies.
 func (r Rule) day(slice int64) int64 { return slice * r.Slice.Milliseconds() / r.Day.Milliseconds() }
 
+// startsAt is the instant at which a slice begins.
+func (r Rule) startsAt(slice int64) instant.Millis {
+	return instant.Millis(slice * r.Slice.Milliseconds())
+}
+
 // releaseAt is the instant at which a slice's admissions are released.
-func (r Rule) releaseAt(slice int64) int64 {
-	return (slice + 1 + int64(r.Slices)) * r.Slice.Milliseconds()
+func (r Rule) releaseAt(slice int64) instant.Millis {
+	return r.startsAt(slice + 1 + int64(r.Slices))
 }
 
 // verdict tells how a record stands.
-func (r Rule) verdict(s *summary, now int64, limits plan.Limits, granted, retrySlice int64) Verdict {
+func (r Rule) verdict(s *summary, now instant.Millis, limits plan.Limits, granted, retrySlice int64) Verdict {
 	day := r.day(s.at)
-	midnight := (day + 1) * r.Day.Milliseconds()
+	midnight := instant.Millis((day + 1) * r.Day.Milliseconds())
 	v := Verdict{
 		At:      now,
 		Granted: granted,

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -13,17 +14,17 @@ var rule = quota.Rule{Slice: time.Second, Slices: 4, Day: time.Minute}
 
 // row is one demand on a tenant's record and what must come of it; instants are in ms.
 type row struct {
-	now    int64
+	now    instant.Millis
 	demand quota.Demand
 
 	granted              int64
-	minute, day          int64 // used
-	reset, release       int64 // of the minute policy
-	retryMinute, retryAt int64 // of the minute policy, of both
+	minute, day          int64          // used
+	reset, release       instant.Millis // of the minute policy
+	retryMinute, retryAt instant.Millis // of the minute policy, of both
 }
 
 func at(now, minuteMax, dayMax, want int64) row {
-	return row{now: now, demand: quota.Demand{Limits: plan.Limits{Minute: minuteMax, Day: dayMax}, Want: want}}
+	return row{now: instant.Millis(now), demand: quota.Demand{Limits: plan.Limits{Minute: minuteMax, Day: dayMax}, Want: want}}
 }
 
 func (r row) knowing(day, used int64) row {
@@ -36,7 +37,7 @@ func (r row) merging(minute, day, used int64) row {
 	return r
 }
 
-func (r row) gives(granted, minute, day, reset, release, retryMinute, retryAt int64) row {
+func (r row) gives(granted, minute, day int64, reset, release, retryMinute, retryAt instant.Millis) row {
 	r.granted, r.minute, r.day = granted, minute, day
 	r.reset, r.release, r.retryMinute, r.retryAt = reset, release, retryMinute, retryAt
 	return r
@@ -173,7 +174,7 @@ func TestViolated(t *testing.T) {
 		{9, 5, quota.Minute},
 		{5, 5, quota.Day},
 	} {
-		v := quota.Verdict{Minute: quota.Usage{RetryAt: c.minute}, Day: quota.Usage{RetryAt: c.day}}
+		v := quota.Verdict{Minute: quota.Usage{RetryAt: instant.Millis(c.minute)}, Day: quota.Usage{RetryAt: instant.Millis(c.day)}}
 		if got := v.Violated(); got != c.want {
 			t.Errorf("retry at %d and %d: the %v policy is violated, want %v", c.minute, c.day, got, c.want)
 		}
@@ -191,11 +192,11 @@ func TestRemaining(t *testing.T) {
 func TestTakeAllocatesNothing(t *testing.T) {
 	rec, now := quota.Record{}, int64(1_000_000)
 	d := quota.Demand{Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, Want: 1}
-	quota.Product.Take(&rec, now, d)
-	quota.Product.Take(&rec, now+1000, d) // the ring is made when the first slice is over
+	quota.Product.Take(&rec, instant.Millis(now), d)
+	quota.Product.Take(&rec, instant.Millis(now+1000), d) // the ring is made when the first slice is over
 	if n := testing.AllocsPerRun(1000, func() {
 		now += 100
-		quota.Product.Take(&rec, now, d)
+		quota.Product.Take(&rec, instant.Millis(now), d)
 	}); n != 0 {
 		t.Errorf("Take allocates %v times", n)
 	}
