@@ -129,7 +129,7 @@ func (p pair) enterStates() {
 // In every pair of states the gateway refuses with the first of them, and what keyadmin says of the key agrees.
 func TestEveryPairOfKeyStates(t *testing.T) {
 	together(t)
-	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: fixedUpstream(t)})
+	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: fleet.FixedUpstream(t)})
 	gateway, db := f.Gateways[0], openDatabase(t, f)
 	now := keystore.New(db, time.Now, rand.Reader, "anna")
 	past := keystore.New(db, func() time.Time { return time.Now().Add(-time.Hour) }, rand.Reader, "anna")
@@ -143,14 +143,14 @@ func TestEveryPairOfKeyStates(t *testing.T) {
 	f.MustKeyadmin("tenant", "create", "first-marker") // done when the gateway has all keys
 	for _, p := range pairs {
 		if p.second.name == overQuota {
-			want(t, gateway, p.spender, 200, "")
+			gateway.Want(t, p.spender, 200, "")
 		}
 		p.enterStates()
 	}
 	f.MustKeyadmin("tenant", "create", "second-marker") // done when the gateway knows all states
 	for _, p := range pairs {
 		names := p.first.name + " and " + p.second.name
-		if got := ask(t, gateway, p.token).code(); got != p.first.code {
+		if got := gateway.MustAsk(t, p.token).Code(); got != p.first.code {
 			t.Errorf("%s: the gateway answers %q, want %q", names, got, p.first.code)
 		}
 		// keyadmin does not know where a call comes from: it passes over the address, and the second state decides.
