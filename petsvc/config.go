@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"strings"
 
@@ -26,24 +24,16 @@ type config struct {
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }
 
-// Problems names everything that is wrong with well-formed values.
-func (c *config) Problems() []string {
-	problems := c.Settings.Problems()
-	complain := func(wrong bool, problem string) {
-		if wrong {
-			problems = append(problems, problem)
-		}
-	}
-	db, err := database.Open(string(c.DatabaseURL)) // connects to nothing
-	if err == nil {
-		db.Close()
-	}
-	complain(errors.Is(err, database.ErrURL), fmt.Sprintf("DATABASE_URL: %v", err))
-	complain(!isAddress(c.Listen), fmt.Sprintf("--listen: %q must be host:port or unix:/path", c.Listen))
-	complain(!isAddress(c.AdminListen), fmt.Sprintf("--admin-listen: %q must be host:port or unix:/path", c.AdminListen))
-	complain(c.Connections < 1 || c.Connections > 1000, "--connections must be 1 to 1000")
-	complain(c.Queue < 0, "--queue must not be negative")
-	return problems
+// BadSettings checks the values.
+func (c *config) BadSettings() service.BadSettings {
+	bad := c.Settings.BadSettings()
+	err := database.CheckURL(string(c.DatabaseURL))
+	bad.Require(err == nil, "database-url", "%v", err)
+	bad.Require(isAddress(c.Listen), "listen", "use host:port or unix:/path")
+	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
+	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
+	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
+	return bad
 }
 
 func isAddress(address string) bool {

@@ -16,13 +16,8 @@ import (
 
 func main() {
 	var c config
-	code, done := service.Load(&c, "petsvc", "Petsvc lists, adds and gets pets.", os.Args[1:], os.Stdout, os.Stderr)
-	if done {
-		os.Exit(code)
-	}
-	log := service.NewLog(os.Stderr, c.LogLevel, "petsvc")
-	service.WarnUnknown(log, &config{}, "PETSVC_", os.Environ())
-	os.Exit(service.Run(log, func(ctx context.Context) error { return run(ctx, c, log) }))
+	service.Main("petsvc", "PETSVC_", "Petsvc lists, adds and gets pets.", &c,
+		func(ctx context.Context, log *slog.Logger) error { return run(ctx, c, log) })
 }
 
 // run serves until ctx ends. A database that is away is no reason to stop: petsvc is not ready until it comes.

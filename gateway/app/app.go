@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}()
 	// Each gateway does so, because each may bring back the day's use that it remembers until it has forgotten it.
 	keys.OnReset(func(t id.Tenant) error { return limits.Reset(ctx, t) })
-	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment, keys, limits))
+	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
 	admin.SetReady(func() []service.Problem {
 		found := cfg.problems(keys)
 		if err := limits.Ready(); err != nil {
@@ -125,7 +125,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}
 	return service.Serving{
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
-		Facts: []any{"environment", cfg.Environment, "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
+		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
 	}.Run(ctx)
 }
 

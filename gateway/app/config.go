@@ -3,8 +3,6 @@ package app
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,11 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
-	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
@@ -35,9 +30,9 @@ type Config struct {
 	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the public address, which then speaks TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 
-	ID          string `env:"GATEWAY_ID" help:"Name of this gateway, the same after a restart and unlike any other's. Default: host name and listen address."`
-	Environment string `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Whose keys are accepted."`
-	Snapshot    string `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restart serves while the database is down. Empty keeps none."`
+	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway, the same after a restart and unlike any other's. Default: host name and listen address."`
+	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Whose keys are accepted."`
+	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restart serves while the database is down. Empty keeps none."`
 
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Sent to upstreams, which can refuse whoever does not know it."`
@@ -61,51 +56,36 @@ type Config struct {
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
 }
 
-// Problems names everything that is wrong with well-formed values.
-func (c *Config) Problems() []string {
-	problems := c.Settings.Problems()
-	complain := func(wrong bool, problem string) {
-		if wrong {
-			problems = append(problems, problem)
-		}
-	}
-	complain(c.DirectoryMaxAge < 0, "--directory-max-age must not be negative")
-	complain(c.AuthFailures < 0, "--auth-failures-per-minute must not be negative")
-	complain(c.BanAfter < 0 || c.BanAfter > 65535, "--ban-after must be 0 to 65535")
-	complain(c.BanFor <= 0 || c.BanMax < c.BanFor, "--ban-for must be positive and --ban-max no shorter")
-	complain(!isAddress(c.Listen), fmt.Sprintf("--listen: %q must be host:port", c.Listen))
-	complain(!isAddress(c.AdminListen), fmt.Sprintf("--admin-listen: %q must be host:port", c.AdminListen))
-	complain(c.UpstreamTimeout <= 0, "--upstream-timeout must be positive")
-	complain(c.ReadTimeout <= 0, "--read-timeout must be positive")
-	complain(c.BodyBytesMax <= 0, "--body-bytes-max must be positive")
-	complain(c.ConcurrencyMax <= 0, "--concurrency-max must be positive")
-	complain(c.ConnectionsMax <= 0, "--connections-max must be positive")
-	db, err := database.Open(string(c.DatabaseURL)) // connects to nothing
-	if err == nil {
-		err = db.Close()
-	}
-	complain(errors.Is(err, database.ErrURL), fmt.Sprintf("DATABASE_URL: %v", err))
+// BadSettings checks the values.
+func (c *Config) BadSettings() service.BadSettings {
+	bad := c.Settings.BadSettings()
+	bad.Require(c.DirectoryMaxAge >= 0, "directory-max-age", "it must not be negative")
+	bad.Require(c.AuthFailures >= 0, "auth-failures-per-minute", "it must not be negative")
+	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
+	bad.Require(c.BanFor > 0, "ban-for", "it must be positive")
+	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
+	bad.Require(isAddress(c.Listen), "listen", "use host:port")
+	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port")
+	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
+	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
+	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
+	bad.Require(c.ConcurrencyMax > 0, "concurrency-max", "it must be positive")
+	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
+	err := database.CheckURL(string(c.DatabaseURL))
+	bad.Require(err == nil, "database-url", "%v", err)
 	for n, part := range strings.Split(string(c.RedisURL), ",") {
-		complain(c.RedisURL != "" && !isRedis(part), fmt.Sprintf("REDIS_URL: number %d is not redis://… or rediss://…", n+1))
+		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)
 	}
-	_, err = apikey.ParseEnvironment(c.Environment)
-	complain(err != nil, fmt.Sprintf("--environment: %v", err))
-	cfg, err := c.edge(time.Now, slog.New(slog.DiscardHandler)) // complete but for a certificate that is wrong
-	complain(err != nil, fmt.Sprintf("--tls-cert, --tls-key: %v", err))
-	check := func(setting string, cfg edge.Config) {
-		operations, err := api.Operations()
-		if err == nil {
-			_, err = edge.New(cfg, edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry()})
-		}
-		if err != nil {
-			for problem := range strings.SplitSeq(err.Error(), "\n") { // joined errors
-				problems = append(problems, setting+": "+problem)
-			}
-		}
+	_, err = c.edge(time.Now, slog.New(slog.DiscardHandler)) // its only error is a certificate that cannot be used
+	bad.Require(err == nil, "tls-cert", "it cannot be used with --tls-key: %v", err)
+	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
+	for _, url := range c.Upstreams {
+		err := edge.CheckUpstream(url)
+		bad.Require(err == nil, "upstreams", "%v", err)
 	}
-	check("--upstreams", edge.Config{Upstreams: cfg.Upstreams})
-	check("GATEWAY_UPSTREAM_SECRET", edge.Config{Upstreams: []string{"unix:any"}, UpstreamSecret: cfg.UpstreamSecret})
-	return problems
+	err = edge.CheckSecret(string(c.UpstreamSecret))
+	bad.Require(err == nil, "upstream-secret", "%v", err)
+	return bad
 }
 
 func isAddress(address string) bool {
@@ -143,11 +123,10 @@ func (c *Config) id() string {
 
 // edge is what the settings say of the public port.
 func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, error) {
-	environment, _ := apikey.ParseEnvironment(c.Environment) // Problems has looked at it
 	rule := ban.Product
 	rule.After, rule.For, rule.Max = c.BanAfter, c.BanFor, c.BanMax
 	cfg := edge.Config{
-		Environment:     environment,
+		Environment:     c.Environment,
 		TrustedProxies:  c.TrustedProxies,
 		Upstreams:       c.Upstreams,
 		UpstreamSecret:  string(c.UpstreamSecret),

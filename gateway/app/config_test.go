@@ -45,8 +45,8 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "-1s", "GATEWAY_DRAIN_LIMIT": "0s",
 		"GATEWAY_BODY_BYTES_MAX": "-1", "GATEWAY_UPSTREAM_SECRET": "a\nb",
 	},
-		"DATABASE_URL", "REDIS_URL: number 2", `GATEWAY_LISTEN (--listen): "8080"`, `GATEWAY_UPSTREAMS (--upstreams): "ftp://x"`,
-		"GATEWAY_BODY_BYTES_MAX (--body-bytes-max) must be positive", "GATEWAY_UPSTREAM_SECRET: ", "staging", "--ban-after", "--ban-max",
+		"DATABASE_URL", "REDIS_URL: number 2", `GATEWAY_LISTEN (--listen) is "8080"`, `GATEWAY_UPSTREAMS (--upstreams) is "[ftp://x]"`,
+		`GATEWAY_BODY_BYTES_MAX (--body-bytes-max) is "-1": it must be positive`, "GATEWAY_UPSTREAM_SECRET: ", "staging", "--ban-after", "--ban-max",
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
 		"--directory-max-age", "--drain-limit")
 }

@@ -100,13 +100,9 @@ func (c Config) withDefaults() (Config, error) {
 		complain("there are %d upstreams: give 1 to %d", n, upstreamsMax)
 	}
 	for _, url := range c.Upstreams {
-		if _, _, err := parseUpstream(url); err != nil {
-			wrong = append(wrong, err)
-		}
+		wrong = append(wrong, CheckUpstream(url))
 	}
-	if !all([]byte(c.UpstreamSecret), valueByte) || strings.TrimSpace(c.UpstreamSecret) != c.UpstreamSecret {
-		complain("the upstream secret cannot stand in a header field")
-	}
+	wrong = append(wrong, CheckSecret(c.UpstreamSecret))
 	duration("UpstreamTimeout", &c.UpstreamTimeout, 10*time.Second)
 	number("UpstreamConnsMax", &c.UpstreamConnsMax, 512)
 	duration("UpstreamIdleTimeout", &c.UpstreamIdleTimeout, 30*time.Second)
@@ -126,6 +122,20 @@ func (c Config) withDefaults() (Config, error) {
 		c.TLS.NextProtos = []string{"http/1.1"}
 	}
 	return c, errors.Join(wrong...)
+}
+
+// CheckUpstream reports what is wrong with the URL of an upstream.
+func CheckUpstream(url string) error {
+	_, _, err := parseUpstream(url)
+	return err
+}
+
+// CheckSecret reports what is wrong with an upstream secret.
+func CheckSecret(secret string) error {
+	if !all([]byte(secret), valueByte) || strings.TrimSpace(secret) != secret {
+		return errors.New("the upstream secret cannot stand in a header field")
+	}
+	return nil
 }
 
 // headBytesMax is how much of a request may come before its empty line.

@@ -72,6 +72,18 @@ func Open(rawURL string) (*DB, error) {
 	return open(rawURL, false)
 }
 
+// CheckURL returns what is wrong with a URL that Open refuses, wherever it runs. It connects to nothing.
+func CheckURL(rawURL string) error {
+	db, err := open(rawURL, false)
+	if err == nil {
+		return db.Close()
+	}
+	if !errors.Is(err, ErrURL) {
+		return nil
+	}
+	return err
+}
+
 // OpenOrCreate is Open, but a missing SQLite file is created (mode 0600), its directory too.
 func OpenOrCreate(rawURL string) (*DB, error) {
 	return open(rawURL, true)

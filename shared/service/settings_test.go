@@ -2,10 +2,11 @@ package service_test
 
 import (
 	"bytes"
-	"log/slog"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,15 +23,11 @@ type settings struct {
 	Database service.Secret `name:"database-url" env:"TEST_DATABASE" default:"sqlite:var/x.db" help:"Where data is."`
 }
 
-func (s *settings) Problems() []string {
-	problems := s.Settings.Problems()
-	if s.After < 0 {
-		problems = append(problems, "--ban-after must not be negative")
-	}
-	if s.Database == "" {
-		problems = append(problems, "TEST_DATABASE is empty")
-	}
-	return problems
+func (s *settings) BadSettings() service.BadSettings {
+	bad := s.Settings.BadSettings()
+	bad.Require(s.After >= 0, "ban-after", "it must not be negative")
+	bad.Require(s.Database != "", "database-url", "it is empty")
+	return bad
 }
 
 func load(args ...string) (s settings, code int, done bool, stdout, stderr string) {
@@ -66,27 +63,43 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	t.Setenv("TEST_PROXIES", "10.0.0.0/8,nonsense")
 	t.Setenv("TEST_DATABASE", "sqlite:x")
 	t.Setenv("TEST_DATABASE_FILE", "/nonexistent")
-	_, code, done, out, errs := load("--what", "--drain-delay=soon", "stray", "--log-level=loud", "--drain-limit=0s", "--database-url=postgres://u:pw@h/d")
-	if code != 2 || !done || out != "" {
-		t.Errorf("code %d, done %t, output %q", code, done, out)
-	}
-	for _, want := range []string{
-		"prog: the settings have 9 problems", "--what", "stray", "TEST_BAN_AFTER (--ban-after): \"many\"", "TEST_PROXIES", "nonsense",
-		"TEST_DRAIN_DELAY (--drain-delay): \"soon\"", "TEST_LOG_LEVEL (--log-level)", "TEST_DRAIN_LIMIT (--drain-limit) must be positive",
-		`TEST_BAN_AFTER (--ban-after): "many" is no whole number`, `"soon" is no duration`, `"loud" is no level`, "is no list of CIDR blocks",
-		"set TEST_DATABASE or TEST_DATABASE_FILE", "TEST_DATABASE and TEST_DATABASE_FILE are both set",
-	} {
-		if !strings.Contains(errs, want) {
-			t.Errorf("not named: %s\n%s", want, errs)
+	f := func(args []string, problems ...string) {
+		t.Helper()
+		_, code, done, out, errs := load(args...)
+		if code != 2 || !done || out != "" {
+			t.Errorf("code %d, done %t, output %q", code, done, out)
+		}
+		want := fmt.Sprintf("prog: %d problems:", len(problems))
+		for _, problem := range append(problems, want) {
+			if !strings.Contains(errs, problem) {
+				t.Errorf("%q: not named: %s\n%s", args, problem, errs)
+			}
+		}
+		for _, raw := range []string{"netip", "slog", "time:", "strconv", "u:pw"} {
+			if strings.Contains(errs, raw) {
+				t.Errorf("the text of a Go package, or a secret, %s:\n%s", raw, errs)
+			}
 		}
 	}
-	for _, raw := range []string{"netip", "slog", "time:", "strconv"} {
-		if strings.Contains(errs, raw) {
-			t.Errorf("the text of a Go package, %s:\n%s", raw, errs)
-		}
+	ofEnvironment := []string{
+		`TEST_BAN_AFTER (--ban-after) is "many": use a whole number`,
+		`TEST_PROXIES (--proxies) is "10.0.0.0/8,nonsense": use CIDR blocks`,
+		"TEST_DATABASE and TEST_DATABASE_FILE are both set",
 	}
-	if strings.Contains(errs, "u:pw") {
-		t.Errorf("a secret is repeated:\n%s", errs)
+	f([]string{"--drain-delay=soon", "--log-level=loud", "--drain-limit=0s"}, append(ofEnvironment,
+		`TEST_DRAIN_DELAY (--drain-delay) is "soon": use a duration`, `TEST_LOG_LEVEL (--log-level) is "loud": use debug, info`,
+		`TEST_DRAIN_LIMIT (--drain-limit) is "0s": it must be positive`)...)
+	// Behind an argument without a place nothing can be read, but the environment and what stands before it can.
+	f([]string{"--drain-delay=soon", "--what"}, append(ofEnvironment, `"soon"`, "unknown flag --what")...)
+	f([]string{"stray"}, append(ofEnvironment, "unexpected argument stray")...)
+	f([]string{"--database-url=postgres://u:pw@h/d"}, append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)
+}
+
+// One problem takes one line.
+func TestOneProblem(t *testing.T) {
+	t.Setenv("TEST_BAN_AFTER", "-1")
+	if _, _, _, _, errs := load(); errs != "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n" {
+		t.Errorf("%q", errs)
 	}
 }
 
@@ -101,22 +114,19 @@ func TestSecretFromFile(t *testing.T) {
 		t.Errorf("%q prints as %v: %s", string(s.Database), s.Database, errs)
 	}
 	t.Setenv("TEST_DATABASE_FILE", path+"x")
-	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "1 problem:\n  TEST_DATABASE_FILE: ") {
+	if _, code, _, _, errs := load(); code != 2 || !strings.Contains(errs, "prog: TEST_DATABASE_FILE: ") {
 		t.Errorf("a missing file: code %d, %s", code, errs)
 	}
 }
 
-func TestUnknownVariablesAreNamed(t *testing.T) {
-	var out bytes.Buffer
-	log := service.NewLog(&out, slog.LevelInfo, "prog")
+func TestUnknownVariables(t *testing.T) {
 	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin"}
-	service.WarnUnknown(log, &settings{}, "TEST_", environ)
-	if out.Len() != 0 {
-		t.Errorf("good variables: %s", &out)
+	if names := service.Unknown(&settings{}, "TEST_", environ); names != nil {
+		t.Errorf("good variables: %q", names)
 	}
-	service.WarnUnknown(log, &settings{}, "TEST_", append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
-	if !strings.Contains(out.String(), `["TEST_LISTN","TEST_LISTEN_FILE"]`) || strings.Contains(out.String(), "hunter2") {
-		t.Errorf("misspelt variables: %s", &out)
+	names := service.Unknown(&settings{}, "TEST_", append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
+	if !slices.Equal(names, []string{"TEST_LISTN", "TEST_LISTEN_FILE"}) {
+		t.Errorf("misspelt variables: %q", names)
 	}
 }
 
@@ -133,22 +143,5 @@ func TestAskedFor(t *testing.T) {
 	t.Setenv("TEST_BAN_AFTER", "1")
 	if _, code, done, out, _ := load("--check"); code != 0 || !done || !strings.Contains(out, "good") {
 		t.Errorf("--check of good settings: code %d, %q", code, out)
-	}
-}
-
-func TestDescribe(t *testing.T) {
-	described, err := service.Describe(&settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]service.Setting)
-	for _, s := range described {
-		found[s.Env+s.Flag] = s
-	}
-	if s := found["TEST_DATABASE"]; !s.Secret || s.Default != "sqlite:var/x.db" {
-		t.Errorf("the secret: %+v", s)
-	}
-	if s := found["TEST_DRAIN_DELAY--drain-delay"]; s.Secret || s.Default != "5s" || s.Help == "" {
-		t.Errorf("--drain-delay: %+v", s)
 	}
 }

@@ -37,6 +37,12 @@ func ParseEnvironment(text string) (Environment, error) {
 	return 0, fmt.Errorf("%q is not an environment: use live or test", text)
 }
 
+// UnmarshalText reads "live" or "test".
+func (e *Environment) UnmarshalText(text []byte) (err error) {
+	*e, err = ParseEnvironment(string(text))
+	return err
+}
+
 func (e Environment) String() string {
 	switch e {
 	case Live:

@@ -1,0 +1,282 @@
+package service
+
+import (
+	"cmp"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// ExitUsage is the exit code for bad settings and for a command line that makes no sense.
+const ExitUsage = 2
+
+// CommandLine is what a program was called with. Parse fills a struct with kong's tags from it.
+//
+// kong alone stops at the first bad value. Parse goes on with the default in its place, so that one run names every bad value
+// of the command line and the environment. Only after an argument that has no place, such as an unknown flag, the rest of the
+// arguments cannot be read; the environment still is.
+type CommandLine struct {
+	Program string
+	About   string
+	Args    []string
+	Stdout  io.Writer
+	Stderr  io.Writer
+
+	// Env looks up secrets. Nil: the process's environment.
+	Env func(name string) (string, bool)
+}
+
+// UsageError is a command line, or settings, that make no sense. Nothing was tried.
+type UsageError struct {
+	Program  string
+	Problems []string
+	Command  string // its --help explains the arguments; empty: the arguments are not the problem
+}
+
+func (e *UsageError) Error() string {
+	text := e.Program + ": " + e.Problems[0]
+	if n := len(e.Problems); n > 1 {
+		text = fmt.Sprintf("%s: %d problems:\n  %s", e.Program, n, strings.Join(e.Problems, "\n  "))
+	}
+	if e.Command != "" {
+		text += fmt.Sprintf("\nRun \"%s --help\" for how to call it.", e.Command)
+	}
+	return text
+}
+
+// Parse fills target. It returns the command to run, or nil when help or the version was asked for and printed. The error is
+// a *UsageError.
+func (c CommandLine) Parse(target any) (*kong.Context, error) {
+	p := newParser(target, c)
+	usage := &UsageError{Program: c.Program}
+	command, err := p.kong.Parse(c.Args)
+	if p.ended {
+		return nil, nil
+	}
+	var misplaced *kong.ParseError
+	if errors.As(err, &misplaced) {
+		command = misplaced.Context
+		usage.Problems = append(usage.Problems, err.Error()+p.hint(err))
+		usage.Command = c.Program
+		if node := command.Selected(); node != nil {
+			usage.Command = node.FullPath()
+		}
+		// Bad values do not fail here: they are collected.
+		_ = command.Reset()
+		_, _ = command.Apply()
+	} else if err != nil {
+		panic("bug: " + c.Program + ": " + err.Error())
+	}
+	p.readSecrets()
+	usage.Problems = append(usage.Problems, p.problems...)
+	usage.Problems = append(usage.Problems, p.check(target, command)...)
+	if len(usage.Problems) > 0 {
+		return nil, usage
+	}
+	return command, nil
+}
+
+// parser is kong with decoders that collect problems.
+type parser struct {
+	line     CommandLine
+	kong     *kong.Kong
+	secrets  []*kong.Flag
+	problems []string
+	ended    bool // by --help or --version
+}
+
+func newParser(target any, line CommandLine) *parser {
+	p := &parser{line: line}
+	if p.line.Env == nil {
+		p.line.Env = os.LookupEnv
+	}
+	built, err := kong.New(target,
+		kong.Name(cmp.Or(line.Program, "program")), kong.Description(line.About),
+		kong.Vars{"version": line.Program + " " + Version()}, kong.Writers(line.Stdout, line.Stderr),
+		kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		panic("bug: the settings of " + line.Program + ": " + err.Error())
+	}
+	p.kong = built
+	p.collect(built.Model.Node)
+	for _, flag := range built.Model.Flags {
+		if isSecret(flag) {
+			p.secrets = append(p.secrets, flag)
+		}
+	}
+	// They are removed, not hidden: kong would take a hidden flag from the command line.
+	built.Model.Flags = slices.DeleteFunc(built.Model.Flags, isSecret)
+	return p
+}
+
+// collect puts a collector before the decoder of every value.
+func (p *parser) collect(node *kong.Node) {
+	for _, flag := range node.Flags {
+		flag.Mapper = &collector{parser: p, name: nameOf(flag), inner: flag.Mapper, isBool: flag.IsBool()}
+	}
+	for _, argument := range node.Positional {
+		argument.Mapper = &collector{parser: p, name: "<" + argument.Name + ">", inner: argument.Mapper}
+	}
+	for _, child := range node.Children {
+		p.collect(child)
+	}
+}
+
+// nameOf is what a flag and its variable are called in messages.
+func nameOf(flag *kong.Flag) string {
+	switch {
+	case isSecret(flag):
+		return flag.Envs[0]
+	case len(flag.Envs) == 0:
+		return "--" + flag.Name
+	}
+	return flag.Envs[0] + " (--" + flag.Name + ")"
+}
+
+func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == secretType }
+
+// helpOf is a setting's text in the help. It adds the default where the help shows a placeholder instead.
+func helpOf(v *kong.Value) string {
+	text := v.Help
+	if v.Default != "" && (v.Tag.PlaceHolder != "" || v.Target.Type() == secretType || v.Target.Kind() == reflect.Bool) {
+		text += " Default: " + v.Default + "."
+	}
+	if len(v.Tag.Envs) != 0 && v.Target.Type() != secretType {
+		text += " ($" + v.Tag.Envs[0] + ")"
+	}
+	return text
+}
+
+// help adds the settings that have no flag to kong's text.
+func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
+	options.Compact = len(p.kong.Model.Children) > 0
+	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 || command.Selected() != nil {
+		return err
+	}
+	fmt.Fprintf(command.Stdout, "\nOnly from the environment, or from the file that the name with _FILE appended names:\n")
+	for _, flag := range p.secrets {
+		fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
+	}
+	return nil
+}
+
+func (p *parser) hint(err error) string {
+	for _, flag := range p.secrets {
+		if strings.Contains(err.Error(), "unknown flag --"+flag.Name) {
+			return fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
+		}
+	}
+	return ""
+}
+
+func (p *parser) readSecrets() {
+	for _, flag := range p.secrets {
+		value, given, problem := lookupSecret(flag.Envs[0], p.line.Env)
+		if problem != "" {
+			p.problems = append(p.problems, problem)
+		}
+		if !given {
+			value = flag.Default // also after a problem: one message is enough
+		}
+		flag.Target.SetString(value)
+	}
+}
+
+// check asks the settings, and the command that was chosen, what is wrong with their values.
+func (p *parser) check(target any, command *kong.Context) []string {
+	flags := append(slices.Clone(p.secrets), command.Flags()...)
+	targets := []any{target}
+	if node := command.Selected(); node != nil {
+		targets = append(targets, node.Target.Addr().Interface())
+	}
+	var problems []string
+	for _, target := range targets {
+		checker, ok := target.(Checker)
+		if !ok {
+			continue
+		}
+		for _, bad := range checker.BadSettings() {
+			at := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == bad.Flag })
+			switch {
+			case at < 0 && bad.Flag != "":
+				panic("bug: there is no flag --" + bad.Flag)
+			case at < 0:
+				problems = append(problems, bad.Rule)
+			case isSecret(flags[at]):
+				problems = append(problems, nameOf(flags[at])+": "+bad.Rule)
+			default:
+				problems = append(problems, fmt.Sprintf("%s is %q: %s", nameOf(flags[at]), fmt.Sprint(flags[at].Target.Interface()), bad.Rule))
+			}
+		}
+	}
+	return problems
+}
+
+// collector notes a value that does not decode and goes on with the default.
+type collector struct {
+	parser *parser
+	name   string
+	inner  kong.Mapper
+	isBool bool
+}
+
+// IsBool keeps kong from expecting a value after a switch.
+func (c *collector) IsBool() bool { return c.isBool }
+
+// Decode implements kong.Mapper.
+func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	given := ctx.Scan.Peek()
+	if given.String() == "" && target.Kind() == reflect.Slice {
+		ctx.Scan.Pop() // NAME= is an empty list, not a list of one empty value
+		return nil
+	}
+	err := c.inner.Decode(ctx, target)
+	if err == nil {
+		return nil
+	}
+	problem := c.name + ": " + err.Error()
+	if cure := cureOf(target); cure != "" {
+		problem = fmt.Sprintf("%s is %q: %s", c.name, given.String(), cure)
+	}
+	if !slices.Contains(c.parser.problems, problem) {
+		c.parser.problems = append(c.parser.problems, problem)
+	}
+	target.SetZero()
+	if !ctx.Value.HasDefault {
+		return nil
+	}
+	scan := kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: ctx.Value.Default})
+	return c.inner.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
+}
+
+// cureOf says what a value of the type looks like, instead of an error that would name Go's packages. Types of this project
+// unmarshal themselves, and their errors name the value and the cure.
+func cureOf(target reflect.Value) string {
+	switch target.Interface().(type) {
+	case slog.Level:
+		return "use debug, info, warn or error"
+	case []netip.Prefix:
+		return "use CIDR blocks separated by commas, such as 10.0.0.0/8,fd00::/8"
+	case time.Duration:
+		return "use a duration, such as 500ms, 10s or 1m30s"
+	case encoding.TextUnmarshaler:
+		return ""
+	case int:
+		return "use a whole number"
+	case bool:
+		return "use true or false"
+	}
+	return ""
+}

@@ -1,0 +1,4 @@
+package service
+
+// Unknown is unknown, for tests.
+var Unknown = unknown
