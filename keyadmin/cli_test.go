@@ -187,7 +187,7 @@ func TestSchema(t *testing.T) {
 		if _, err := db.Exec(`UPDATE keystore_schema SET version_id = version_id + 1000`); err != nil {
 			t.Fatal(err)
 		}
-		s.want(exitFailed, "upgrade it", "tenant", "list")
+		s.want(exitFailed, "upgrade the program", "tenant", "list")
 		s.want(exitFailed, "use a newer keyadmin", "migrate")
 		if _, err := db.Exec(`DROP TABLE keystore_schema`); err != nil {
 			t.Fatal(err)
