@@ -154,7 +154,7 @@ func TestDatabaseErrors(t *testing.T) {
 		{"missing file", testkit.SQLite(t), exitFailed, "`keyadmin migrate` creates it"},
 		{"another kind", "mysql://root:hunter2@db/petgate", exitUsage, "not a usable database URL"},
 		{"broken", "postgres://root:hunt%er2@db/petgate", exitUsage, "percent-encode"},
-		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it runs"},
+		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it is running"},
 	} {
 		s := newShell(t, c.url)
 		for _, args := range [][]string{{"tenant", "list"}, {"key", "list", "-o", "json"}} {
