@@ -6,8 +6,9 @@
 #
 # Needed: Go as new as go.mod says, a C compiler (for -race), Postgres and Redis. The servers come from
 # TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo -n`), from brew, or from a
-# Docker engine; the first that works. Nothing is ever asked, no system service is started, and where everything is
-# there already this takes no noticeable time. The tests start private servers themselves (shared/testkit).
+# Docker engine; the first that works. It asks no questions, and says what it is about to install. What it installs is
+# neither started as a system service nor enabled at boot: the tests start private servers themselves (shared/testkit).
+# Where everything is there already, this takes no noticeable time. A Ctrl-C leaves nothing behind.
 #
 # TEST_PROGRAMS names what only some tests need, such as haproxy: programs whose packages have the same name.
 set -eu
@@ -23,6 +24,17 @@ fail() {
 	for line in "$@"; do echo "    $line" >&2; done
 	exit 1
 }
+
+# cleanup also runs after a signal. sh runs no EXIT trap when a signal kills it, so the signals exit.
+log='' containers=''
+cleanup() {
+	[ -z "$log" ] || rm -f "$log"
+	[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null 2>&1
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # go_is_new reports whether the go command serves go.mod's language version. With GOTOOLCHAIN=auto an older command
 # fetches the right one, and `go env GOVERSION` names that one.
@@ -72,22 +84,37 @@ as_root() {
 
 quietly() {
 	log=$(mktemp)
-	if "$@" >"$log" 2>&1; then
-		rm -f "$log"
-	else
-		tail -n 15 "$log" >&2
-		rm -f "$log"
-		return 1
-	fi
+	status=0
+	"$@" >"$log" 2>&1 || status=$?
+	[ "$status" -eq 0 ] || tail -n 15 "$log" >&2
+	rm -f "$log"
+	log=
+	return "$status"
 }
 
-# apt_install keeps the packages' own services from starting: they would take ports 5432 and 6379 and stay behind.
+# as_root_install runs as root: POLICY PACKAGES… . policy-rc.d keeps the packages' services from starting, which would take
+# ports 5432 and 6379. Packages enable their services at boot as well: the ones installed here are disabled again. Debian's
+# packages of servers have services of the same name.
+as_root_install='
+	[ -e "$0" ] || {
+		trap "rm -f $0" EXIT
+		trap "exit 129" HUP
+		trap "exit 130" INT
+		trap "exit 143" TERM
+		printf "#!/bin/sh\nexit 101\n" >"$0"
+		chmod 755 "$0"
+	}
+	status=0
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" || status=$?
+	for service; do
+		update-rc.d "$service" disable || true
+		deb-systemd-helper disable "$service.service" || true
+	done 2>/dev/null
+	exit "$status"'
+
 apt_install() {
-	policy=/usr/sbin/policy-rc.d
 	quietly as_root apt-get update || say "apt-get update failed; trying with the lists at hand"
-	set -- sh -c '[ -e "$0" ] || { trap "rm -f $0" EXIT; printf "#!/bin/sh\nexit 101\n" >"$0"; chmod 755 "$0"; }
-		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"' "$policy" "$@"
-	quietly as_root "$@" || say "apt-get install failed"
+	quietly as_root sh -c "$as_root_install" "${POLICY_RC_D:-/usr/sbin/policy-rc.d}" "$@" || say "apt-get install failed"
 }
 
 brew_install() {
@@ -109,9 +136,6 @@ docker_run() {
 }
 
 docker_servers() {
-	containers=
-	trap 'docker rm --force --volumes $containers >/dev/null 2>&1' EXIT
-	trap 'exit 130' INT TERM
 	if ! has_postgres; then
 		docker_run petgate-test-postgres 5432 --env POSTGRES_HOST_AUTH_METHOD=trust postgres:17-alpine \
 			-c fsync=off -c max_connections=400 || return 1
@@ -133,15 +157,15 @@ go_is_new
 packages=$(missing)
 
 if [ -n "$packages" ] && have apt-get && { [ "$(id -u)" -eq 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }; then
-	say "installing $(echo $packages) with apt"
+	say "about to install $(echo $packages) with apt-get, as root; no service of them starts now or at boot"
 	apt_install $packages
 fi
 if [ -n "$(missing)" ] && have brew; then
-	say "installing what is missing with brew"
+	say "about to install $(echo $(missing)) (Debian's names) with brew"
 	brew_install
 fi
 if { ! has_postgres || ! has_redis; } && have docker && docker version >/dev/null 2>&1; then
-	say "using the Docker engine for the servers"
+	say "about to start containers of postgres:17-alpine and redis:7-alpine, as needed, until this command ends"
 	docker_servers || say "the Docker engine could not start the servers"
 fi
 
@@ -158,4 +182,7 @@ if [ -n "$packages" ]; then
 		"export TEST_DATABASE_URL=postgres://user:password@host/postgres TEST_REDIS_URL=redis://host:6379"
 fi
 
-[ $# -eq 0 ] || { cd "$root" && "$@"; }
+[ $# -gt 0 ] || exit 0
+cd "$root"
+[ -n "$containers" ] || exec "$@" # nothing is left to clean up, and signals are the command's
+"$@"
