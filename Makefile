@@ -9,9 +9,10 @@ export VERSION ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/d
 BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
 
 FUZZTIME ?= 30s
+SOAK ?= 30m
 E2E_TIMEOUT ?= 15m
 
-.PHONY: help run build test e2e lint fuzz bench
+.PHONY: help run build test e2e soak lint fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' "$(ROOT)Makefile"
@@ -35,11 +36,18 @@ e2e: ## run the tests in full size with built programs, and print a line for eac
 			$$(grep -rl --include="*_test.go" "^//go:build e2e" . | xargs -n 1 dirname | sort -u) | \
 		go run ./deploy/figures'
 
+# One test, which says while it runs what it does. It fails where something grows by more than the noise.
+soak: ## run the built programs for SOAK (30m) under load, key churn, restarts and faults, and print what grows
+	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+		$(BUILD) && exec env SOAK=$(SOAK) go test -tags soak -count=1 -v -timeout 0 -run "^TestSoak$$" ./deploy/soak'
+
 lint: ## check format, vet, staticcheck, modules and scripts
 	@$(IN) unformatted=$$(go tool gofumpt -l .) && \
 		if [ -n "$$unformatted" ]; then echo "run go tool gofumpt -w on:" $$unformatted >&2; exit 1; fi
 	@$(IN) go vet ./...
 	@$(IN) go vet -tags e2e ./...
+	@$(IN) go vet -tags soak ./deploy/soak
+	@$(IN) GOOS=darwin GOARCH=arm64 go vet ./...
 	@$(IN) go tool staticcheck -tags e2e ./...
 	@$(IN) go tool staticcheck ./...
 	@$(IN) go mod verify

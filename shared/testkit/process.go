@@ -93,8 +93,9 @@ func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	p.life = life
 	go p.wait()
 	t.Cleanup(func() {
+		code, ended := p.Wait(0)
 		p.Kill()
-		if t.Failed() {
+		if t.Failed() && (!ended || code != 0) {
 			t.Logf("%s, exit code %d, standard error:\n%s", filepath.Base(path), p.code, p.Stderr.tail())
 		}
 	})
