@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,6 +26,7 @@ type compose struct {
 		Environment map[string]string
 		Ports       []string
 		Command     []string
+		Entrypoint  []string
 		Volumes     []string
 		Healthcheck *struct{ Test []string }
 		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
@@ -138,8 +140,9 @@ func TestOnlyGatewaysPublishPorts(t *testing.T) {
 		}
 		published++
 		_, listens, _ := strings.Cut(s.Environment["GATEWAY_LISTEN"], ":")
-		if s.Build == nil || s.Build.Target != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) {
-			t.Errorf("%s publishes %v", name, s.Ports)
+		if s.Build == nil || s.Build.Target != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) ||
+			!strings.HasPrefix(s.Ports[0], "${PUBLISH:-127.0.0.1}:") {
+			t.Errorf("%s publishes %v, want its port on the loopback address", name, s.Ports)
 		}
 	}
 	if published != 2 {
@@ -209,6 +212,55 @@ func TestDataIsKept(t *testing.T) {
 			if strings.HasSuffix(variable, "PASSWORD") || strings.HasSuffix(variable, "SECRET") || strings.Contains(value, "@") {
 				t.Errorf("%s publishes a secret: %s", name, variable)
 			}
+		}
+	}
+}
+
+// A service that is taken over gives away its own secrets only: it mounts a volume of its own, in which are the files that it
+// reads, and no others.
+func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
+	services := load(t).Services
+	script := services["secrets"].Entrypoint[len(services["secrets"].Entrypoint)-1]
+	given := make(map[string][]string) // by reader
+	for line := range strings.Lines(script) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "cp" {
+			reader := strings.Trim(strings.TrimPrefix(fields[len(fields)-1], "/readers/"), "/")
+			given[reader] = append(given[reader], fields[1:len(fields)-1]...)
+		}
+	}
+	if len(given) != 5 {
+		t.Errorf("%d readers are given secrets: %v", len(given), given)
+	}
+	inText := regexp.MustCompile(`/run/petgate/(\w+)`)
+	for name, s := range services {
+		reader := name
+		if s.Build != nil {
+			reader = s.Build.Target
+		}
+		var reads, mounts []string
+		texts := append(slices.Concat(s.Command, s.Entrypoint), slices.Collect(maps.Values(s.Environment))...)
+		if s.Healthcheck != nil {
+			texts = append(texts, s.Healthcheck.Test...)
+		}
+		for _, text := range texts {
+			for _, match := range inText.FindAllStringSubmatch(text, -1) {
+				if !slices.Contains(reads, match[1]) {
+					reads = append(reads, match[1])
+				}
+			}
+		}
+		for _, mount := range s.Volumes {
+			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") && name != "secrets" {
+				mounts = append(mounts, mount)
+			}
+		}
+		if name == "secrets" {
+			continue
+		}
+		slices.Sort(reads)
+		slices.Sort(given[reader])
+		if len(mounts) != 1 || mounts[0] != reader+"-secrets:/run/petgate:ro" || !slices.Equal(reads, given[reader]) {
+			t.Errorf("%s mounts %v, reads %v and is given %v", name, mounts, reads, given[reader])
 		}
 	}
 }
