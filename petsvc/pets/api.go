@@ -1,8 +1,8 @@
 // Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the database.
 //
-// It knows nothing of keys, tenants and limits: the gateway in front of it does, and an optional secret between the two
-// keeps everybody else out. Its answers are JSON, errors included, also those that fasthttp would write as text. A
-// database that is away, read-only or too busy is a 503 with Retry-After, at once or after a short wait, never a 500.
+// It does not know keys, tenants or limits: these belong to the gateway in front of it. An optional secret keeps other
+// clients out. All responses are JSON, also the errors that fasthttp would write as text. While the database is
+// unavailable, read-only or too busy, requests get a 503 with Retry-After after a short wait at most, never a 500.
 //
 // A Service is safe for concurrent use.
 package pets
@@ -34,27 +34,25 @@ const SecretHeader = "X-Gateway-Secret"
 
 const requestIDHeader = "X-Request-Id"
 
-// Limits of the server. All are wider than the gateway's, so that what the gateway lets pass is never refused here.
+// Limits of the server. They are wider than the gateway's, so a request that the gateway forwards is never refused here.
 const (
 	bodyBytesMax   = 4 << 20
 	headerBytesMax = 64 << 10
-	connectionsMax = 1 << 20 // fasthttp answers in plain text beyond it, so it is out of reach
+	connectionsMax = 1 << 20 // out of reach: beyond it fasthttp responds in plain text
 
 	readTimeout  = 30 * time.Second
 	writeTimeout = 30 * time.Second
 
-	// Longer than the gateway keeps an idle connection: the side that sends requests has to be the one that closes.
+	// Longer than the gateway keeps an idle connection: the side that sends requests has to close first.
 	idleTimeout = 2 * time.Minute
 )
 
-// Config says how a Service serves.
+// Config configures a Service.
 type Config struct {
-	// Secret is what SecretHeader must carry. Empty: whoever reaches the listener is served, so it must be out of
-	// others' reach.
+	// Secret is the required value of SecretHeader. If it is empty, every client that reaches the listener is served.
 	Secret string
 
-	// Queue is how many requests may wait for a connection to the database. More wait longer under overload; 0 lets
-	// none wait.
+	// Queue is how many requests may wait for a connection to the database. 0 lets none wait.
 	Queue int
 
 	Log       *slog.Logger
@@ -72,8 +70,8 @@ type Service struct {
 	pages    sync.Pool
 }
 
-// Open returns a service on db, whose maximum of open connections it makes use of. In the background it migrates db and
-// keeps looking after it, also when it is away now. Shutdown ends that; closing db is the caller's.
+// Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
+// whether it is available; it need not be available yet. Shutdown ends the watch. The caller closes db.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	m := newMetrics(config.Metrics)
 	s := &Service{config: config, metrics: m, pages: sync.Pool{New: newPage}}
@@ -96,11 +94,11 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	return s
 }
 
-// Ready returns nil when the service can serve, else why it cannot.
+// Ready returns nil if the service can serve, and otherwise the reason why it cannot.
 func (s *Service) Ready() error { return s.store.ready() }
 
-// Serve serves the connections of ln until Shutdown. The first ones wait a moment, until it is known whether the database
-// answers: a gateway sends requests as soon as it can connect, and would get a 503 for each.
+// Serve serves the connections of ln until Shutdown. It first waits until the database's state is known: a gateway sends
+// requests as soon as it can connect, and would get a 503 for each.
 func (s *Service) Serve(ln net.Listener) error {
 	select {
 	case <-s.store.looked:
@@ -110,7 +108,7 @@ func (s *Service) Serve(ln net.Listener) error {
 	}
 }
 
-// Drain makes every answer from now on ask for its connection to be closed.
+// Drain adds Connection: close to every response from now on.
 func (s *Service) Drain() { s.draining.Store(true) }
 
 // Shutdown closes the listeners and idle connections and waits for requests in flight until ctx ends.
@@ -121,7 +119,7 @@ func (s *Service) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// handle answers one request.
+// handle serves one request.
 func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	began := time.Now()
 	operation, outcome := "none", ""
@@ -134,7 +132,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		s.finish(rc, operation, outcome, began)
 	}()
 	if s.config.Secret != "" && !s.isGateway(rc) {
-		outcome = refuse(rc, api.Error{Code: "gateway_only", Status: 403, Message: "this service answers only its gateway"})
+		outcome = refuse(rc, api.Error{Code: "gateway_only", Status: 403, Message: "this service serves only its gateway"})
 		return
 	}
 	operation, outcome = s.route(rc)
@@ -145,7 +143,7 @@ const (
 	petPrefix = listPath + "/"
 )
 
-// route answers a request that may be answered.
+// route serves a request of the gateway.
 func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string) {
 	path := rc.Path()
 	isGet := rc.IsGet() || rc.IsHead()
@@ -160,14 +158,14 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string) {
 	id, isPet := strings.CutPrefix(string(path), petPrefix)
 	switch {
 	case !isPet || id == "" || strings.Contains(id, "/"):
-		return "none", refuse(rc, api.Error{Code: "no_such_route", Status: 404, Message: "there is nothing at this path"})
+		return "none", refuse(rc, api.Error{Code: "no_such_route", Status: 404, Message: "there is no such path"})
 	case !isGet:
 		return "none", refuseMethod(rc, "GET, HEAD")
 	}
 	return "getPet", s.get(rc, id)
 }
 
-// finish ends every request, also one that fasthttp could not read.
+// finish counts and logs every request, also one that fasthttp could not read.
 func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, began time.Time) {
 	took := time.Since(began)
 	if s.draining.Load() {
@@ -177,7 +175,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, beg
 	if s.config.AccessLog == nil {
 		return
 	}
-	// Not the target: a client may have put its API key there by mistake, and the gateway's line has the path, if that is safe.
+	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is safe.
 	s.config.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request",
 		slog.String("requestId", string(rc.Request.Header.Peek(requestIDHeader))),
 		slog.String("method", string(rc.Method())),
@@ -193,7 +191,7 @@ func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
 	return subtle.ConstantTimeCompare(rc.Request.Header.Peek(SecretHeader), []byte(s.config.Secret)) == 1
 }
 
-// handleUnreadable answers what fasthttp could not read as a request. The connection is closed after it.
+// handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.
 func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	e := api.Error{Code: "bad_request", Status: 400, Message: "the request is not well-formed HTTP/1.1"}
 	var tooSmall *fasthttp.ErrSmallBuffer
@@ -202,10 +200,10 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &tooSmall):
 		e = api.Error{
 			Code: "headers_too_large", Status: 431,
-			Message: fmt.Sprintf("a header section has at most %d bytes", headerBytesMax),
+			Message: fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax),
 		}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("a body has at most %d bytes", bodyBytesMax)}
+		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", bodyBytesMax)}
 	case errors.As(err, &network) && network.Timeout():
 		e = api.Error{Code: "request_timeout", Status: 408, Message: "the request did not arrive in time"}
 	}
@@ -264,7 +262,7 @@ func (s *Service) get(rc *fasthttp.RequestCtx, text string) (outcome string) {
 	defer s.pages.Put(page)
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
-		err = errNotFound // an integer that no pet can have
+		err = errNotFound // no pet has such an id
 	} else {
 		err = s.store.get(id, page)
 	}
@@ -280,7 +278,7 @@ func (s *Service) page() *page {
 	return p
 }
 
-// fail answers for an error of the store.
+// fail responds to an error of the store.
 func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	e := api.Error{Code: "database_unavailable", Status: 503}
 	switch {
@@ -289,11 +287,11 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	case errors.Is(err, errOverloaded):
 		e.Code, e.Message = "overloaded", "too many requests are waiting; nothing was stored, try again"
 	case errors.Is(err, errUncertain):
-		e.Message = "the database was lost while it stored the pet: list the pets before you send it again"
+		e.Message = "the connection to the database broke while the pet was being stored: list the pets before you send it again"
 	case errors.Is(err, errReadOnly):
-		e.Message = "pets can only be read now; nothing was stored, try again later"
+		e.Message = "the database is read-only at the moment; nothing was stored, try again later"
 	case errors.Is(err, errUnavailable):
-		e.Message = "the pets cannot be reached now; nothing was stored, try again"
+		e.Message = "the database is unavailable at the moment; nothing was stored, try again"
 	default:
 		s.config.Log.Error("request failed", "error", err.Error(),
 			"requestId", string(rc.Request.Header.Peek(requestIDHeader)))
@@ -303,7 +301,7 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	return refuse(rc, e)
 }
 
-var errInternal = api.Error{Code: "internal", Status: 500, Message: "a fault of the service; it has been logged"}
+var errInternal = api.Error{Code: "internal", Status: 500, Message: "internal error: it has been logged"}
 
 func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 	api.WriteError(rc, e)
@@ -313,7 +311,7 @@ func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 func refuseMethod(rc *fasthttp.RequestCtx, allow string) (outcome string) {
 	rc.Response.Header.Set("Allow", allow)
 	return refuse(rc, api.Error{
-		Code: "method_not_allowed", Status: 405, Message: "this path has other methods: " + allow,
+		Code: "method_not_allowed", Status: 405, Message: "this path does not have this method. Its methods are " + allow,
 	})
 }
 
@@ -331,9 +329,9 @@ func isJSON(contentType string) bool {
 	return contentType == "" || strings.EqualFold(media, "application/json")
 }
 
-// query is what a list is asked for.
+// query holds the parameters of a list.
 type query struct {
-	after    int64 // the id after which the page begins
+	after    int64 // the page begins after this id
 	limit    int64
 	hasLimit bool
 	status   Status // empty = any
@@ -344,7 +342,7 @@ const (
 	limitMax     = 100
 )
 
-// parseQuery reads the parameters of a list. Unknown ones are ignored, known ones come once and are not empty.
+// parseQuery reads the parameters of a list. Unknown parameters are ignored. Known ones must not be repeated or empty.
 func parseQuery(args *fasthttp.Args) (query, *fault) {
 	q := query{limit: limitDefault, after: math.MinInt64}
 	var seen [3]bool
@@ -362,7 +360,7 @@ func parseQuery(args *fasthttp.Args) (query, *fault) {
 		case "after":
 			is = 1
 			if q.after, err = parseInteger(string(value)); err != nil {
-				return q, &fault{"parameter", "after", "must be an integer of 64 bits: the id of a pet"}
+				return q, &fault{"parameter", "after", "must be the id of a pet: a 64-bit integer"}
 			}
 		case "status":
 			is = 2
@@ -380,7 +378,7 @@ func parseQuery(args *fasthttp.Args) (query, *fault) {
 	return q, nil
 }
 
-// next returns the target of the page that begins after the given id.
+// next returns the request target of the page after the given id.
 func (q query) next(after int64) string {
 	target := make([]byte, 0, 64)
 	target = append(target, listPath+"?"...)
@@ -393,7 +391,7 @@ func (q query) next(after int64) string {
 	return string(strconv.AppendInt(append(target, "after="...), after, 10))
 }
 
-// parseInteger is strconv.ParseInt without the plus sign that it allows.
+// parseInteger is strconv.ParseInt, but refuses a plus sign.
 func parseInteger(text string) (int64, error) {
 	if !isInteger(text) {
 		return 0, strconv.ErrSyntax

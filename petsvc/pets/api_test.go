@@ -253,7 +253,7 @@ func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 		t.Errorf("the log tells the secret or a target, in which there may be one: %s", lines.String())
 	}
 	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(`
-# HELP petsvc_requests_total Requests answered, by operation and outcome.
+# HELP petsvc_requests_total Requests served, by operation and outcome.
 # TYPE petsvc_requests_total counter
 petsvc_requests_total{operation="createPet",outcome="created"} 1
 petsvc_requests_total{operation="getPet",outcome="pet_not_found"} 1

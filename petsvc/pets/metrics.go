@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are petsvc's own figures. An outcome is ok, created, or the code of an error: the word of the access log.
+// metrics are the metrics of petsvc. An outcome is ok, created or the code of an error, as in the access log.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
@@ -18,28 +18,28 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	with := promauto.With(reg)
 	return &metrics{
 		requests: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "petsvc_requests_total", Help: "Requests answered, by operation and outcome.",
+			Name: "petsvc_requests_total", Help: "Requests served, by operation and outcome.",
 		}, []string{"operation", "outcome"}),
 		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "petsvc_request_seconds", Help: "Time from a request's last byte to its answer's first, by operation.",
+			Name: "petsvc_request_seconds", Help: "Time from a request's last byte to its response's first, by operation.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"operation"}),
 		databaseUp: with.NewGauge(prometheus.GaugeOpts{
-			Name: "petsvc_database_up", Help: "1 while the database answers and requests are let to it.",
+			Name: "petsvc_database_up", Help: "1 while the database is available and requests may use it.",
 		}),
 	}
 }
 
-// watchStore adds the figures that the store has at any time.
+// watchStore adds the metrics of the store.
 func watchStore(reg prometheus.Registerer, s *store) {
 	gauge := func(name, help string, value func() float64) {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	gauge("petsvc_queue_requests", "Requests that wait for a connection to the database.",
+	gauge("petsvc_queue_requests", "Requests waiting for a connection to the database.",
 		func() float64 { return float64(s.waiting.Load()) })
-	gauge("petsvc_busy_connections", "Connections to the database that requests use.",
+	gauge("petsvc_busy_connections", "Connections to the database in use by requests.",
 		func() float64 { return float64(len(s.slots)) })
-	gauge("petsvc_usable_connections", "Connections to the database that requests may use.",
+	gauge("petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
 		func() float64 { return float64(cap(s.slots)) })
 }
 

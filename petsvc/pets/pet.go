@@ -24,7 +24,7 @@ const (
 
 func (s Status) isKnown() bool { return s == Available || s == Pending || s == Sold }
 
-// NewPet is what a client says of a pet that it adds.
+// NewPet is a pet as a client sends it.
 type NewPet struct {
 	Name       string
 	CategoryID int64
@@ -46,14 +46,14 @@ func (p Pet) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// nameMax is in characters.
+// nameMax is the longest name, in characters.
 const nameMax = 200
 
-// fault says why a body or a parameter cannot be used.
+// fault says why a body or a parameter is invalid.
 type fault struct {
 	kind string // member or parameter; empty = the body as a whole
 	name string
-	text string // completes the sentence that begins with the name
+	text string // the rest of a sentence that begins with the name
 }
 
 func (f *fault) message() string {
@@ -63,15 +63,15 @@ func (f *fault) message() string {
 	return fmt.Sprintf("the %s %q %s", f.kind, f.name, f.text)
 }
 
-// AppendJSON appends what a program can use of f.
+// AppendJSON appends f as a JSON object, for programs.
 func (f *fault) AppendJSON(dst []byte) []byte {
 	dst = api.AppendString(append(dst, '{'), f.kind)
 	dst = api.AppendString(append(dst, ':'), f.name)
 	return append(dst, '}')
 }
 
-// decode reads a NewPet. It is stricter than encoding/json is with a struct: names match exactly, none comes twice, and
-// text that is no Unicode is refused, not repaired, because a name is stored as sent.
+// decode reads a NewPet. It is stricter than encoding/json with a struct: names match exactly, no member is repeated, and
+// text that is not Unicode is refused instead of repaired, because a name is stored as it was sent.
 func decode(body []byte) (NewPet, *fault) {
 	p := NewPet{Status: Available}
 	var whole json.RawMessage
@@ -82,7 +82,7 @@ func decode(body []byte) (NewPet, *fault) {
 		return p, &fault{text: "must be a JSON object"}
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	_, _ = d.Token() // the opening brace: from here on nothing can fail, since the body is JSON
+	_, _ = d.Token() // the opening brace; the body is valid JSON, so nothing can fail from here on
 	seen := make(map[string]bool, 4)
 	for d.More() {
 		from := d.InputOffset()
@@ -95,9 +95,9 @@ func decode(body []byte) (NewPet, *fault) {
 		_ = d.Decode(&value)
 		switch {
 		case seen[name]:
-			return p, &fault{"member", name, "is there more than once"}
+			return p, &fault{"member", name, "must not be repeated"}
 		case !isUnicode(value):
-			return p, &fault{"member", name, "must be whole UTF-8, without half surrogate pairs"}
+			return p, &fault{"member", name, "must be valid UTF-8 without unpaired surrogates"}
 		}
 		seen[name] = true
 		if f := p.set(name, value); f != nil {
@@ -112,7 +112,7 @@ func decode(body []byte) (NewPet, *fault) {
 	return p, nil
 }
 
-// set takes one member; value is JSON.
+// set sets one member from its JSON value.
 func (p *NewPet) set(name string, value []byte) *fault {
 	switch name {
 	case "id":
@@ -125,13 +125,13 @@ func (p *NewPet) set(name string, value []byte) *fault {
 		if !isName(p.Name) {
 			return &fault{
 				"member", name,
-				fmt.Sprintf("must have 1 to %d characters, one of them not a space, none of them a control character", nameMax),
+				fmt.Sprintf("must have 1 to %d characters, no control characters, and at least one that is not a space", nameMax),
 			}
 		}
 	case "categoryId":
-		// Not a float's way of writing an integer, such as 1.0 or 1e2: those are not exact in every JSON reader.
+		// Not 1.0 or 1e2: some JSON readers do not read such numbers exactly.
 		if json.Unmarshal(value, &p.CategoryID) != nil || value[0] == 'n' {
-			return &fault{"member", name, "must be an integer of 64 bits, without fraction and exponent"}
+			return &fault{"member", name, "must be a 64-bit integer without fraction and exponent"}
 		}
 	case "status":
 		if value[0] == '"' {
@@ -158,8 +158,8 @@ func isName(name string) bool {
 	return visible && count <= nameMax
 }
 
-// isUnicode reports whether JSON text is UTF-8 and escapes only whole characters: encoding/json puts U+FFFD in the
-// place of what is neither.
+// isUnicode reports whether JSON text is valid UTF-8 and has no escapes of unpaired surrogates. encoding/json would replace
+// both by U+FFFD.
 func isUnicode(text []byte) bool {
 	if !utf8.Valid(text) {
 		return false
@@ -168,7 +168,7 @@ func isUnicode(text []byte) bool {
 		if text[i] != '\\' {
 			continue
 		}
-		i++ // what is escaped
+		i++ // the escaped character
 		if text[i] != 'u' {
 			continue
 		}

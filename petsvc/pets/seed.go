@@ -7,14 +7,14 @@ import (
 	"petgate/shared/database"
 )
 
-// seedNames are the pets of the demonstration.
+// seedNames are the names of the sample pets.
 var seedNames = []string{
 	"Rex", "Bella", "Luna", "Charlie", "Milo", "Daisy", "Oscar", "Lola", "Simba", "Nala", "Coco", "Rocky", "Ruby", "Leo",
 	"Molly", "Max", "Zoe", "Toby", "Lucy", "Felix", "Ginger", "Hazel", "Jasper", "Kiwi", "Mango", "Nero", "Olive", "Pepper",
 	"Smokey", "Willow",
 }
 
-// Seed migrates db and, if no pet was ever stored there, stores those of the demonstration.
+// Seed migrates db and stores the sample pets if there are no pets.
 func Seed(ctx context.Context, db *database.DB) error {
 	if err := db.Migrate(ctx, Migrations); err != nil {
 		return err

@@ -17,39 +17,37 @@ import (
 
 const (
 	watchInterval = time.Second
-	retryInterval = 250 * time.Millisecond // while the database is away
+	retryInterval = 250 * time.Millisecond // while the database is unavailable
 
-	// A database that takes longer than this for a sign of life is treated as away: requests are better refused than
-	// held.
+	// A database that does not respond within this time is treated as unavailable: requests are refused, not held.
 	signOfLife = time.Second
 
-	// How long a request waits for a connection before it is refused.
+	// A request that waits longer than this for a connection is refused.
 	patience = time.Second
 )
 
-// Why the store did not do what it was asked. Any other error is a fault.
+// Expected errors of the store. Any other error is a bug or a failure that should be logged.
 var (
 	errNotFound    = errors.New("no such pet")
 	errOverloaded  = errors.New("every connection to the database is busy")
 	errUnavailable = errors.New("the database is unavailable")
-	errReadOnly    = errors.New("the database takes no writes")
-	errUncertain   = errors.New("the database was lost while it stored the pet")
+	errReadOnly    = errors.New("the database is read-only")
+	errUncertain   = errors.New("the connection to the database broke while the pet was being stored")
 )
 
-// store keeps pets in the database. It lets only as many requests to the database as there are connections, and a
-// bounded number wait; and while the database is away it refuses at once instead of letting every request find out for
-// itself.
+// store keeps pets in the database. Only as many requests use the database at a time as there are connections; a bounded
+// number waits. While the database is unavailable, requests are refused at once.
 type store struct {
 	db         *database.DB
 	log        *slog.Logger
 	metrics    *metrics
 	insert     atomic.Pointer[sqlx.Stmt] // nil until the first preparation
-	away       atomic.Pointer[error]     // why requests are refused; nil = they are not
+	away       atomic.Pointer[error]     // why requests are refused; nil: they are not
 	slots      chan struct{}             // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
 	suspect    chan struct{} // wakes the watch
-	looked     chan struct{} // closed when the watch knows for the first time, or has waited for signOfLife
+	looked     chan struct{} // closed when the state of the database is known, or after signOfLife
 	stop       context.CancelFunc
 	done       chan struct{}
 }
@@ -59,16 +57,16 @@ func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.L
 	s := &store{
 		db: db, log: log, metrics: m, waitingMax: int64(waitingMax),
 		suspect: make(chan struct{}, 1), looked: make(chan struct{}), stop: stop, done: make(chan struct{}),
-		// One connection is left to the watch, so that it never waits behind requests.
+		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
-	starting := errors.New("the database was not reached yet")
+	starting := errors.New("the database has not been reached yet")
 	s.away.Store(&starting)
 	go s.watch(ctx)
 	return s
 }
 
-// close ends the watch. It may wait for a database that does not answer, at most as long as ctx allows.
+// close ends the watch. It waits for a database that does not respond, at most until ctx ends.
 func (s *store) close(ctx context.Context) {
 	s.stop()
 	select {
@@ -77,7 +75,7 @@ func (s *store) close(ctx context.Context) {
 	}
 }
 
-// watch migrates, prepares, and from then on keeps away true to the state of the database.
+// watch migrates the database, prepares statements, and then keeps the field away current.
 func (s *store) watch(ctx context.Context) {
 	defer close(s.done)
 	sound := false // migrated and prepared since the last failure
@@ -90,7 +88,7 @@ func (s *store) watch(ctx context.Context) {
 		select {
 		case err = <-result:
 		case <-late.C:
-			s.setAway(fmt.Errorf("no answer within %v", signOfLife))
+			s.setAway(fmt.Errorf("no response within %v", signOfLife))
 			look()
 			err = <-result
 		}
@@ -128,7 +126,8 @@ func (s *store) check(ctx context.Context, sound bool) error {
 	return s.db.Check()
 }
 
-// prepare prepares the insertion; database/sql repeats it on every connection. Unprepared, lib/pq makes two round trips.
+// prepare prepares the insertion. database/sql repeats it on every connection. An unprepared statement takes lib/pq two
+// round trips.
 func (s *store) prepare() error {
 	prepared, err := s.db.Preparex(insertQuery)
 	if err != nil {
@@ -142,17 +141,17 @@ func (s *store) setAway(err error) {
 	if err == nil {
 		if s.away.Swap(nil) != nil {
 			s.metrics.databaseUp.Set(1)
-			s.log.Info("the database answers")
+			s.log.Info("the database is available")
 		}
 		return
 	}
 	if before := s.away.Swap(&err); before == nil || (*before).Error() != err.Error() {
 		s.metrics.databaseUp.Set(0)
-		s.log.Warn("the database is away", "error", err.Error())
+		s.log.Warn("the database is unavailable", "error", err.Error())
 	}
 }
 
-// ready returns nil when requests are let to the database, else why not.
+// ready returns nil if requests may use the database, and otherwise the reason why not.
 func (s *store) ready() error {
 	if away := s.away.Load(); away != nil {
 		return *away
@@ -160,8 +159,8 @@ func (s *store) ready() error {
 	return nil
 }
 
-// enter waits for a connection to be free; leave gives it back. A request that cannot be served soon is refused now:
-// the longer the queue, the later every answer in it, until clients give up on answers that are still worked on.
+// enter waits for a free connection; leave gives it back. A request that cannot be served soon is refused. In a longer
+// queue every request waits longer, until clients give up on requests that are still being served.
 func (s *store) enter() error {
 	if s.away.Load() != nil {
 		return errUnavailable
@@ -187,7 +186,7 @@ func (s *store) enter() error {
 
 func (s *store) leave() { <-s.slots }
 
-// failed classes an error of the database, and has the watch look when the database may be away.
+// failed classifies an error of the database. It wakes the watch if the database may be unavailable.
 func (s *store) failed(err error) error {
 	switch {
 	case database.IsReadOnly(err):
@@ -195,14 +194,14 @@ func (s *store) failed(err error) error {
 	case database.IsUnavailable(err):
 		select {
 		case s.suspect <- struct{}{}:
-		default: // it is about to look
+		default: // it is already awake
 		}
 		return fmt.Errorf("%w: %w", errUnavailable, err)
 	}
 	return err
 }
 
-// list fills page with the pets that q asks for.
+// list fills page with the pets of q.
 func (s *store) list(q query, page *page) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -239,8 +238,8 @@ func (s *store) get(id int64, page *page) error {
 	return nil
 }
 
-// add stores a pet, once or not at all. The transaction is not for the one statement's sake: outside of one,
-// database/sql sends a statement again when the connection broke, though it may have been executed.
+// add stores a pet once or not at all. It needs a transaction: outside of one, database/sql repeats a statement after a
+// broken connection, although the statement may have been executed.
 func (s *store) add(p NewPet) (Pet, error) {
 	if err := s.enter(); err != nil {
 		return Pet{}, err
@@ -266,12 +265,12 @@ func (s *store) add(p NewPet) (Pet, error) {
 	return stored, nil
 }
 
-// page is the body of an answer, into which rows are encoded as the driver hands them over.
+// page is the body of a response. Rows are encoded into it as they come from the driver.
 type page struct {
 	body  []byte
 	limit int64
 	count int64
-	last  int64 // the id of the row that was encoded last
+	last  int64 // the id of the last row
 	more  bool  // there are more rows than limit
 }
 
@@ -279,7 +278,7 @@ func newPage() any { return new(page) }
 
 func (p *page) reset() { p.body, p.count, p.more = p.body[:0], 0, false }
 
-// encode appends a row, unless there are enough.
+// encode appends a row, unless the page is full.
 func (p *page) encode(row []driver.Value) error {
 	if p.more = p.count == p.limit; p.more {
 		return nil
