@@ -1,9 +1,8 @@
 // Package apikey is the format of tokens, the secret strings that clients send.
 //
-// A token is `ptg_live_` or `ptg_test_`, 32 random base62 characters (190 bits), and 6 base62 characters that write the
-// CRC-32 of everything before them. The checksum tells a mistyped token from an unknown one without a look-up; it is no
-// secret. Only a token's SHA-256 is ever stored: with 190 bits of entropy there is nothing to guess, so neither salt nor
-// a slow hash would add anything.
+// A token is `ptg_live_` or `ptg_test_`, 32 random base62 characters (190 bits), and the CRC-32 of all these in 6 base62
+// characters. The checksum tells a mistyped token from an unknown one without a lookup. Only a token's SHA-256 is stored.
+// 190 bits of entropy cannot be guessed, so neither salt nor a slow hash would add security.
 //
 // All functions are pure and safe for concurrent use.
 package apikey
@@ -17,7 +16,7 @@ import (
 	"io"
 )
 
-// Environment tells live keys from test keys. A gateway serves one of them and refuses the other's keys.
+// Environment separates live keys from test keys. A gateway serves one environment and refuses keys of the other.
 type Environment uint8
 
 // The environments. The zero value is none.
@@ -77,7 +76,7 @@ const (
 	// TokenLen is the length of every token in bytes.
 	TokenLen = bodyLen + checksumLen
 
-	// HintLen is how many of a token's last characters its record shows.
+	// HintLen is the number of a token's last characters that its record shows.
 	HintLen = 4
 )
 
@@ -91,7 +90,7 @@ var (
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Mint draws a new token for env; its only error is random's. The token is a secret: show it once and keep its Sum.
+// Mint draws a new token for env. It fails only if random does. The token is a secret: show it once and store only its Sum.
 func Mint(env Environment, random io.Reader) (string, error) {
 	token := make([]byte, 0, TokenLen)
 	switch env {
@@ -108,7 +107,7 @@ func Mint(env Environment, random io.Reader) (string, error) {
 			return "", fmt.Errorf("apikey: draw random bytes: %w", err)
 		}
 		for _, b := range draw {
-			// Six bits at a time, the two values past the alphabet drawn again: a modulus would favour some characters.
+			// Six bits at a time; the two values past the alphabet are skipped. A modulus would favour some characters.
 			if b &= 63; int(b) < len(alphabet) && len(token) < bodyLen {
 				token = append(token, alphabet[b])
 			}
@@ -117,8 +116,8 @@ func Mint(env Environment, random io.Reader) (string, error) {
 	return string(appendChecksum(token, token)), nil
 }
 
-// Parse checks a token's form and checksum and says whose environment it is for. It allocates nothing. A nil error does
-// not mean that the key exists.
+// Parse checks a token's form and checksum and returns its environment. It allocates nothing. A nil error does not mean that
+// the key exists.
 func Parse(token []byte) (Environment, error) {
 	if len(token) < prefixLen {
 		return 0, ErrPrefix
@@ -151,7 +150,7 @@ func isBase62(c byte) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
-// appendChecksum appends CRC-32 (IEEE) of body in six base62 digits, the most significant first: 62^6 > 2^32.
+// appendChecksum appends the CRC-32 (IEEE) of body in six base62 digits, most significant first; 62^6 > 2^32.
 func appendChecksum(dst, body []byte) []byte {
 	sum := crc32.ChecksumIEEE(body)
 	var digits [checksumLen]byte
@@ -162,7 +161,7 @@ func appendChecksum(dst, body []byte) []byte {
 	return append(dst, digits[:]...)
 }
 
-// Hash is the SHA-256 of a token: all that is ever stored of it.
+// Hash is the SHA-256 of a token, the only part of it that is stored.
 type Hash [sha256.Size]byte
 
 // Sum returns the token's hash.

@@ -1,14 +1,13 @@
-// Package ban says when a key that keeps calling against its refusals is banned, and for how long.
+// Package ban decides when a key that ignores Retry-After is banned, and for how long.
 //
-// A strike is a refusal of a request that arrived at least Rule.Grace after an earlier 429 of the same key was answered
-// and before the instant that this 429 promised. After strikes within Within ban the key for For; each further ban that
-// begins within Memory of the one before lasts twice as long, up to Max.
+// A 429 promises an instant: the one at which its Retry-After ends. A request that is refused before that instant, and at
+// least Rule.Grace after the 429, is a strike. After strikes within Within ban the key for For. A ban that begins within
+// Memory of the one before lasts twice as long as that one, up to Max.
 //
-// One key may be shared by many workers whom nobody can tell apart. Each of them is promised an instant of its own, and
-// the later ones are promised later instants: so a worker that waited as told can arrive while another one's 429 is
-// still in force. Therefore every promise that has come due excuses one refusal. As each worker that waits brings one
-// such promise along for each time it comes back, none of them is ever struck, however many they are; one that does not
-// wait has none due and is struck. An excuse that nobody used lapses Within to twice Within after it came due.
+// Several workers may share one key, and the gateway cannot tell them apart. Each receives its own promise. A worker that
+// waited can therefore arrive before the instant that was promised to another worker. So every promise that has come due
+// excuses one refusal. A worker that waits always has such an excuse and is never struck, however many workers there are.
+// A worker that does not wait has none. An unused excuse expires between one and two Within after it was granted.
 //
 // Everything here is pure: time is an argument. A Record is not safe for concurrent use.
 package ban
@@ -20,7 +19,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// buckets is how finely strikes are dated: one is forgotten at most Within/buckets early and never late.
+// buckets is the number of time slots in Within. A strike is forgotten up to one slot early and never late.
 const buckets = 15
 
 // Rule is a ban schedule. The zero Rule never bans.
@@ -30,24 +29,24 @@ type Rule struct {
 	For    time.Duration // length of the first ban
 	Max    time.Duration // no ban is longer
 	Memory time.Duration // a ban that begins this soon after the last one began lasts twice as long as that one
-	Grace  time.Duration // what arrives this soon after a 429 may have been sent before it was read
+	Grace  time.Duration // a request that arrives so soon after a 429 may have been sent before the client read it
 }
 
-// Product is the schedule that customers are told of.
+// Product is the schedule that the documentation promises.
 var Product = Rule{
 	After: 30, Within: time.Minute, For: time.Minute, Max: time.Hour, Memory: 24 * time.Hour, Grace: time.Second,
 }
 
-// Record is what one gateway remembers of one key. It holds no pointers; the zero Record has seen nothing.
+// Record is the state of one key at one gateway. It has no pointers. The zero Record is a key without refusals.
 type Record struct {
-	strikes [buckets]uint16 // strikes by slot of Within/buckets, a ring
-	slot    int64           // the latest slot that the ring holds
+	strikes [buckets]uint16 // ring of strikes per slot
+	slot    int64           // the latest slot of the ring
 
 	waiting  uint32         // promises that are not due yet
-	refused  instant.Millis // when the first of them was answered
-	dueAt    instant.Millis // the earliest of them; when it comes due, all do: to excuse too much harms nobody
-	excuses  uint32         // promises that came due since turnedAt, less those used
-	older    uint32         // those of the turn before
+	refused  instant.Millis // when the first of them was given
+	dueAt    instant.Millis // the earliest of them; when it comes due, all do: an excuse too many does no harm
+	excuses  uint32         // promises that came due since turnedAt and are unused
+	older    uint32         // the same of the period before turnedAt
 	turnedAt instant.Millis
 
 	bannedAt  instant.Millis // when the last ban began, 0 = never
@@ -55,15 +54,15 @@ type Record struct {
 	seenAt    instant.Millis // the last call
 }
 
-// Outcome is what one refusal led to.
+// Outcome is the result of one refusal.
 type Outcome struct {
-	Strike          bool           // the request was sent against a promise
-	StrikesUntilBan int            // so many more strikes lead to a ban, at most; 0 when this one did or the rule is off
-	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0 = none begins
+	Strike          bool           // the request did not wait
+	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one did or the rule is off
+	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
 
-// Refused is told of every 429 that quotas give a key: now is when it is answered, promised the instant from which its
-// Retry-After lets the client come back. It is not told of refusals by the ban itself, which neither extend it nor count.
+// Refused records a 429 of the quotas, given at now. promised is the instant at which its Retry-After ends. Refusals because
+// of a ban are not recorded: they neither count nor extend the ban.
 func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 	if r.After <= 0 {
 		return Outcome{}
@@ -101,29 +100,29 @@ func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 	return out
 }
 
-// Served is told, for a key that has a record, when an admitted request is answered at now. Whoever sent it cannot know
-// of the 429s that others were given meanwhile: if one is in force, it excuses one refusal. Without it, workers whose
-// answers take longer than Grace would be struck for what they could not know.
+// Served records that an admitted request of the key got its response at now. Its worker cannot know of the 429s that
+// other workers received in the meantime. If a promise is in force, the response therefore excuses one refusal. Otherwise
+// a worker whose responses take longer than Grace could be struck.
 func (r Rule) Served(rec *Record, now instant.Millis) {
 	if r.age(rec, now); rec.waiting > 0 {
 		rec.excuses = increment(rec.excuses)
 	}
 }
 
-// Banned is told of a ban that another gateway imposed, or this one before a restart, so that the next one is longer.
+// Banned records a ban that another gateway imposed, or this one before a restart. It makes the next ban longer.
 func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 	if began > rec.bannedAt {
 		rec.bannedAt, rec.bannedFor = began, until.Sub(began)
 	}
 }
 
-// Idle reports whether forgetting rec at now changes nothing: no promise waits, no strike counts, no ban is remembered.
+// Idle reports whether rec can be dropped at now: no promise is in force, no strike counts, no ban is remembered.
 func (r Rule) Idle(rec *Record, now instant.Millis) bool {
 	return now > rec.dueAt.Add(2*r.Within) && now > rec.seenAt.Add(2*r.Within) &&
 		(rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
 }
 
-// ban begins a ban: strikes, promises and excuses from before it are settled by it.
+// ban begins a ban and clears strikes, promises and excuses.
 func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	length := r.For
 	if rec.bannedAt != 0 && now.Sub(rec.bannedAt) < r.Memory {
@@ -134,7 +133,7 @@ func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	return now.Add(length)
 }
 
-// age brings rec to now: drops strikes and excuses that have lapsed and lets promises come due. A clock that steps back
+// age updates rec to now: it drops expired strikes and excuses and turns due promises into excuses. A clock that steps back
 // changes nothing.
 func (r Rule) age(rec *Record, now instant.Millis) {
 	rec.seenAt = max(rec.seenAt, now)

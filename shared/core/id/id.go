@@ -1,8 +1,8 @@
 // Package id names tenants and keys.
 //
-// An ID is 80 random bits, written as a prefix that says what it names and 16 characters of lower-case base32 without
-// look-alikes: `ten_8f2k…`, `key_1c9q…`. It is public: logs, headers and error bodies may carry it. In memory it is ten
-// bytes without a pointer, so that a directory of a million keys costs the garbage collector nothing.
+// An ID is 80 random bits. Its text is a prefix (`ten_`, `key_`) and 16 characters of lower-case base32 without
+// look-alikes. IDs are public: logs, headers and error bodies may contain them. In memory an ID is ten bytes without a
+// pointer, so the garbage collector does not scan a directory of a million keys.
 //
 // All functions are pure and safe for concurrent use.
 package id
@@ -20,13 +20,13 @@ const (
 	textLen = 16
 )
 
-// The alphabet leaves out i, l, o and u (Crockford's choice), so that an ID read out over a telephone arrives.
+// The alphabet (Crockford's) has no i, l, o and u, so that an ID can be read out aloud.
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// Tenant identifies a paying customer. The zero value names nobody.
+// Tenant identifies a paying customer. The zero value is no tenant.
 type Tenant [size]byte
 
-// Key identifies an API key's record, never its secret token. The zero value names no key.
+// Key identifies an API key's record, not its secret token. The zero value is no key.
 type Key [size]byte
 
 // TenantPrefix and KeyPrefix begin an ID's text.
@@ -35,13 +35,13 @@ const (
 	KeyPrefix    = "key_"
 )
 
-// NewTenant draws a tenant ID from random; its only error is random's.
+// NewTenant draws a tenant ID. It fails only if random does.
 func NewTenant(random io.Reader) (t Tenant, err error) {
 	_, err = io.ReadFull(random, t[:])
 	return t, err
 }
 
-// NewKey draws a key ID from random; its only error is random's.
+// NewKey draws a key ID. It fails only if random does.
 func NewKey(random io.Reader) (k Key, err error) {
 	_, err = io.ReadFull(random, k[:])
 	return k, err
@@ -81,10 +81,10 @@ func (k Key) AppendTo(dst []byte) []byte {
 func (t Tenant) String() string { return string(t.AppendTo(nil)) }
 func (k Key) String() string    { return string(k.AppendTo(nil)) }
 
-// IsZero reports whether t names nobody.
+// IsZero reports whether t is the zero value.
 func (t Tenant) IsZero() bool { return t == Tenant{} }
 
-// IsZero reports whether k names no key.
+// IsZero reports whether k is the zero value.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // MarshalText writes the ID as String does.

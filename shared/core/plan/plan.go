@@ -1,6 +1,6 @@
-// Package plan says how many requests a tenant may make.
+// Package plan has the limits of plans and tenants.
 //
-// A plan gives two limits, one a minute and one a day. A tenant may override either of them. Limits belong to the tenant,
+// A plan has two limits, per minute and per day. A tenant may override either of them. Limits belong to the tenant,
 // not to its keys: a second key buys no second allowance. All functions are pure and safe for concurrent use.
 package plan
 
@@ -9,10 +9,10 @@ import (
 	"regexp"
 )
 
-// LimitMax is the largest limit: it keeps every count well inside 32 bits, in which quota records hold them.
+// LimitMax is the largest limit. Quota records hold counts in 32 bits; it stays well below.
 const LimitMax = 1_000_000_000
 
-// Limits are the requests that may be admitted per policy. A zero means not set, never unlimited.
+// Limits are the numbers of requests that each policy admits. Zero means not set, never unlimited.
 type Limits struct {
 	Minute int64 `json:"minute"` // requests in any 60 seconds
 	Day    int64 `json:"day"`    // requests in a UTC calendar day
@@ -29,10 +29,10 @@ func Effective(plan, override Limits) Limits {
 	return plan
 }
 
-// IsSet reports whether both limits are set. A tenant without both is refused, not unlimited.
+// IsSet reports whether both limits are set. If one is missing, the tenant is refused, not unlimited.
 func (l Limits) IsSet() bool { return l.Minute > 0 && l.Day > 0 }
 
-// Check returns an error that names the first limit outside 1 … LimitMax; zero passes as not set.
+// Check returns an error that names the first limit outside 1 … LimitMax. Zero is allowed: not set.
 func (l Limits) Check() error {
 	for _, limit := range []struct {
 		policy string
@@ -47,7 +47,7 @@ func (l Limits) Check() error {
 
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
-// CheckName returns an error that says how a plan may be named.
+// CheckName returns an error if name is not a valid name of a plan.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
 		return fmt.Errorf("%q is not a plan name: use up to 40 lower-case letters, digits and hyphens, a letter first", name)
