@@ -211,9 +211,9 @@ func (s *store) list(q query, page *page) error {
 	page.body = append(page.body, '[')
 	var err error
 	if q.status == "" {
-		err = s.db.Each(page.encode, listQuery, q.after, q.limit+1)
+		err = s.db.Each(context.Background(), page.encode, listQuery, q.after, q.limit+1)
 	} else {
-		err = s.db.Each(page.encode, listByStatusQuery, q.after, q.limit+1, string(q.status))
+		err = s.db.Each(context.Background(), page.encode, listByStatusQuery, q.after, q.limit+1, string(q.status))
 	}
 	if err != nil {
 		return fmt.Errorf("pets: list: %w", s.failed(err))
@@ -229,7 +229,7 @@ func (s *store) get(id int64, page *page) error {
 	}
 	defer s.leave()
 	page.limit = 1
-	if err := s.db.Each(page.encode, getQuery, id); err != nil {
+	if err := s.db.Each(context.Background(), page.encode, getQuery, id); err != nil {
 		return fmt.Errorf("pets: get: %w", s.failed(err))
 	}
 	if page.count == 0 {

@@ -66,8 +66,7 @@ type statement struct {
 // for each row and column, which costs as much as decoding them.
 //
 // A query whose connection broke before the first row is sent again on another one.
-func (d *DB) Each(f func(row []driver.Value) error, query string, args ...driver.Value) error {
-	ctx := context.Background()
+func (d *DB) Each(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
 	for attempt := 0; ; attempt++ {
 		pooled, err := d.Conn(ctx)
 		if err != nil {

@@ -345,7 +345,7 @@ func TestEach(t *testing.T) {
 		f := func(after int64, enough error, want string) {
 			t.Helper()
 			var got []string
-			err := db.Each(func(row []driver.Value) error {
+			err := db.Each(t.Context(), func(row []driver.Value) error {
 				got = append(got, fmt.Sprintf("%T %v %T %v", row[0], row[0], row[1], row[1]))
 				return enough
 			}, query, after)
@@ -357,10 +357,10 @@ func TestEach(t *testing.T) {
 		f(1, nil, "int64 2 string two, int64 3 string three")
 		f(0, errors.New("enough"), "int64 1 string one")
 		f(3, nil, "")
-		if err := db.Each(nil, `SELECT id FROM nowhere`); err == nil {
+		if err := db.Each(t.Context(), nil, `SELECT id FROM nowhere`); err == nil {
 			t.Error("a query that cannot be prepared is no error")
 		}
-		if err := db.Each(nil, query); err == nil {
+		if err := db.Each(t.Context(), nil, query); err == nil {
 			t.Error("a missing argument is no error")
 		}
 		f(2, nil, "int64 3 string three")
@@ -370,7 +370,7 @@ func TestEach(t *testing.T) {
 					t.Error("a panic does not come through")
 				}
 			}()
-			_ = db.Each(func([]driver.Value) error { panic("in the function") }, query, int64(0))
+			_ = db.Each(t.Context(), func([]driver.Value) error { panic("in the function") }, query, int64(0))
 		}()
 		f(2, nil, "int64 3 string three")
 		if n := db.Stats().InUse; n != 0 {
@@ -389,7 +389,7 @@ func TestEachRowIsGivenOnce(t *testing.T) {
 	const query = `SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`
 	for end, want := range map[int64]string{1: "[1] ", 3: "[1] [2] [3] ", 6: "[1] [2] [3] [4] [5] "} {
 		var got string
-		err := db.Each(func(row []driver.Value) error {
+		err := db.Each(t.Context(), func(row []driver.Value) error {
 			got += fmt.Sprint(row[:1], " ")
 			return nil
 		}, query, end)
@@ -417,7 +417,7 @@ func TestEachSurvivesBrokenConnections(t *testing.T) {
 	}
 	exec(t, other, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 	rows := 0
-	if err := db.Each(func([]driver.Value) error { rows++; return nil }, query); err != nil || rows != 1 {
+	if err := db.Each(t.Context(), func([]driver.Value) error { rows++; return nil }, query); err != nil || rows != 1 {
 		t.Errorf("%d rows, %v", rows, err)
 	}
 }

@@ -39,6 +39,8 @@ func openPostgres(rawURL string) (*DB, error) {
 		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
 		"fallback_application_name":           "petgate",
+		// All statements find rows by an index, so planning each execution of a prepared one anew only costs time.
+		"plan_cache_mode": "force_generic_plan",
 	} {
 		if !q.Has(name) {
 			q.Set(name, value)

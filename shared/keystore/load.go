@@ -56,7 +56,7 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 		if last, uuid, err = s.lastEvent(ctx, q); err != nil {
 			return err
 		}
-		return s.read(ctx, q, to, [4]string{selectPlans, loadTenants, loadKeys, loadBans})
+		return read(ctx, q, to)
 	})
 	return last, uuid, fail("load", err)
 }
@@ -87,71 +87,36 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 	return f(conn)
 }
 
-// EventRow is what a gateway needs of an event.
-type EventRow struct {
-	ID     Change
-	UUID   string
-	Kind   string
-	Tenant id.Tenant `db:"tenant_id"`
-}
-
-// Tail returns the events after the given one, at most max of them, and reads their subjects as they are now, which may be newer
-// still. ErrRewound: the given event is gone. Before the first event, after is 0 and uuid "".
-func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
-	events, err := s.tail(ctx, after, uuid, max, to)
-	return events, fail("tail", err)
-}
-
-func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
-	var events []EventRow
-	if err := s.db.SelectContext(ctx, &events, eventsFrom, int64(after), max+1); err != nil {
-		return nil, err
-	}
-	if after != 0 {
-		if len(events) == 0 || events[0].ID != after || events[0].UUID != uuid {
-			return nil, ErrRewound
-		}
-		events = events[1:]
-	}
-	if len(events) == 0 {
-		return nil, nil
-	}
-	upTo := events[len(events)-1].ID
-	err := s.read(ctx, s.db, to, [4]string{1: changedTenants, 2: changedKeys, 3: changedBans}, int64(after), int64(upTo))
-	if err != nil {
-		return nil, err
-	}
-	// All of them, and last: a tenant as it is now may have a plan that only a later event tells of.
-	return events, s.read(ctx, s.db, to, [4]string{0: selectPlans})
-}
-
-// read hands over what the queries for plans, tenants, keys and bans find; an empty one is left out.
-func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows, queries [4]string, args ...any) error {
+// read passes all plans, tenants, keys and bans to the functions of to.
+func read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 	var r reader
-	scans := [4]func(*sqlx.Rows) error{
-		func(row *sqlx.Rows) error {
+	for _, load := range []struct {
+		query string
+		pass  func(*sqlx.Rows) error
+	}{
+		{selectPlans, func(row *sqlx.Rows) error {
 			var p Plan
 			err := row.Scan(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.CreatedAt)
 			if err == nil {
 				to.Plan(p)
 			}
 			return err
-		},
-		func(row *sqlx.Rows) error {
+		}},
+		{loadTenants, func(row *sqlx.Rows) error {
 			t, err := r.tenant(row)
 			if err == nil {
 				to.Tenant(t)
 			}
 			return err
-		},
-		func(row *sqlx.Rows) error {
+		}},
+		{loadKeys, func(row *sqlx.Rows) error {
 			k, err := r.key(row)
 			if err == nil {
 				to.Key(k)
 			}
 			return err
-		},
-		func(row *sqlx.Rows) error {
+		}},
+		{loadBans, func(row *sqlx.Rows) error {
 			var k id.Key
 			var until instant.Millis
 			err := row.Scan(&k, &until)
@@ -159,13 +124,9 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows, querie
 				to.Ban(k, until)
 			}
 			return err
-		},
-	}
-	for i, query := range queries {
-		if query == "" {
-			continue
-		}
-		if err := each(ctx, q, scans[i], query, args...); err != nil {
+		}},
+	} {
+		if err := each(ctx, q, load.pass, load.query); err != nil {
 			return err
 		}
 	}
@@ -173,8 +134,8 @@ func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows, querie
 }
 
 // each calls f on every row.
-func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {
-	rows, err := q.QueryxContext(ctx, query, args...)
+func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string) error {
+	rows, err := q.QueryxContext(ctx, query)
 	if err != nil {
 		return err
 	}

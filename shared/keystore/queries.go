@@ -97,12 +97,9 @@ const (
 	// $1: instant in ms. For auditors.
 	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		WHERE at >= $1 ORDER BY id`
-
-	// $1: the last event read, whose row comes first to show that it is still there; $2: how many rows. For gateways.
-	eventsFrom = `SELECT id, uuid, kind, tenant_id FROM events WHERE id >= $1 ORDER BY id LIMIT $2`
 )
 
-// What a gateway keeps in memory. Each goes either over all rows or over those that events after $1 and up to $2 are about.
+// What a gateway keeps in memory.
 const (
 	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended FROM tenants`
 
@@ -112,13 +109,27 @@ const (
 
 	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
 
-	changedTenants = loadTenants + ` WHERE id IN (SELECT tenant_id FROM events WHERE id > $1 AND id <= $2)`
+	// The events from $1 on, each with its tenant, the plan, the key and the ban as they are now, or NULL. The event $1 comes
+	// first, which shows that it still exists. A lifted ban ended at 0.
+	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
+			p.name, p.minute_limit, p.day_limit,
+			t.plan, t.minute_limit, t.day_limit, t.suspended,
+			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.expires_at, k.revoked_at, k.grace_ends_at,
+			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END
+		FROM (SELECT * FROM events WHERE id >= $1 ORDER BY id LIMIT `
 
-	changedKeys = loadKeys + ` WHERE id IN (SELECT key_id FROM events WHERE id > $1 AND id <= $2)`
+	tailJoins = `) e
+		LEFT JOIN tenants t ON t.id = e.tenant_id
+		LEFT JOIN plans p ON p.name = COALESCE(t.plan, e.plan)
+		LEFT JOIN tenant_keys k ON k.id = e.key_id
+		LEFT JOIN bans b ON b.key_id = e.key_id
+		ORDER BY e.id`
 
-	// Lifted ones too, as ended.
-	changedBans = `SELECT key_id, CASE WHEN lifted_at = 0 THEN until ELSE 0 END FROM bans
-		WHERE key_id IN (SELECT key_id FROM events WHERE id > $1 AND id <= $2)`
+	// $1: the last event read. The limit is a constant, so that the planner knows how few rows come and uses the indexes.
+	tailFew = tailEvents + `8` + tailJoins
+
+	// $1: the last event read, $2: how many rows.
+	tailMany = tailEvents + `$2` + tailJoins
 )
 
 const (

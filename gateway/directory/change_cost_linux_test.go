@@ -1,0 +1,142 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// confirmed waits as keyadmin does until every gateway has applied a change.
+func confirmed(t testing.TB, store *keystore.Store, change keystore.Change) {
+	t.Helper()
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		gateways, err := store.Gateways(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		behind := 0
+		for _, g := range gateways {
+			if g.Applied < change {
+				behind++
+			}
+		}
+		if behind == 0 {
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+func openFollower(t testing.TB, url, gateway string) *keystore.Store {
+	t.Helper()
+	db, err := database.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(3) // as a gateway does
+	t.Cleanup(func() { db.Close() })
+	return keystore.New(db, nil, nil, gateway)
+}
+
+// What a change costs Postgres grows with the gateways that read and confirm it.
+func TestWhatAChangeCosts(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	store := openStore(t, server.URL)
+	tenant, _, _ := fixture(t, store)
+	followers := 0
+	for _, n := range testkit.Size([]int{1, 10}, []int{1, 10, 40, 100}) {
+		for ; followers < n; followers++ {
+			name := fmt.Sprintf("gw-%d", followers)
+			start(t, openFollower(t, server.URL, name), Config{GatewayID: name})
+		}
+		const pairs = 10
+		var waited time.Duration
+		measure := func(change func()) time.Duration {
+			before := server.ProcessorTime(t)
+			change()
+			return server.ProcessorTime(t) - before
+		}
+		once := func() {
+			key, _, change, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			confirmed(t, store, change)
+			if _, change, err = store.RevokeKey(t.Context(), key.ID); err != nil {
+				t.Fatal(err)
+			}
+			confirmed(t, store, change)
+			waited += time.Since(begun)
+		}
+		once() // what follows finds everything prepared
+		waited = 0
+		cost := measure(func() {
+			for range pairs {
+				once()
+			}
+		})
+		t.Logf("figure: %d gateways: a change costs Postgres %.1f ms of processor time and is confirmed after %.0f ms", n,
+			cost.Seconds()*1000/(2*pairs), waited.Seconds()*1000/(2*pairs))
+	}
+}
+
+// Writers queue up at one lock. How many changes a second pass depends on the round trips to the database that a writer
+// makes while it holds the lock.
+func TestChangesASecond(t *testing.T) {
+	server := testkit.StartPostgres(t)
+	direct := openStore(t, server.URL)
+	tenant, _, _ := fixture(t, direct)
+	proxy := testkit.NewProxy(t, server.Addr)
+	far := openFollower(t, strings.Replace(server.URL, server.Addr, proxy.Addr, 1), "far")
+	for _, c := range []struct {
+		distance string
+		store    *keystore.Store
+		latency  time.Duration
+	}{{"loopback", direct, 0}, {"2 ms away", far, time.Millisecond}} {
+		proxy.Latency(c.latency)
+		for _, writers := range []int{1, 16} {
+			rate := countChanges(t, writers, func(ctx context.Context) error {
+				key, _, _, err := c.store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID})
+				if err == nil {
+					_, _, err = c.store.RevokeKey(ctx, key.ID)
+				}
+				return err
+			})
+			t.Logf("figure: Postgres on %s, %d writers: %.0f changes a second", c.distance, writers, 2*rate)
+		}
+	}
+}
+
+// countChanges returns how many times a second writers call change together.
+func countChanges(t testing.TB, writers int, change func(context.Context) error) float64 {
+	t.Helper()
+	if err := change(t.Context()); err != nil { // connects
+		t.Fatal(err)
+	}
+	duration := testkit.Size(500*time.Millisecond, 3*time.Second)
+	var changes atomic.Int64
+	var all sync.WaitGroup
+	begun := time.Now()
+	for range writers {
+		all.Go(func() {
+			for time.Since(begun) < duration {
+				if err := change(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				changes.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return float64(changes.Load()) / time.Since(begun).Seconds()
+}

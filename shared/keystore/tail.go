@@ -1,0 +1,189 @@
+package keystore
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// tailFewMax is the limit that tailFew contains.
+const tailFewMax = 8
+
+// EventRow is what a gateway needs of an event.
+type EventRow struct {
+	ID     Change
+	UUID   string
+	Kind   string
+	Tenant id.Tenant
+}
+
+// Tail returns the events after the given one, at most max of them. It passes their plans, tenants, keys and bans to the
+// functions of to, as they are now, which may be newer than the event. Before the first event, after is 0 and uuid "".
+// ErrRewound: the given event is gone.
+//
+// It is one statement, so one round trip and one snapshot, unless there are more than a few events.
+func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
+	events, err := s.tail(ctx, after, uuid, max, to)
+	return events, fail("tail", err)
+}
+
+func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
+	r := tailReader{after: after, uuid: uuid, to: to}
+	if err := s.db.Each(ctx, r.read, tailFew, int64(after)); err != nil {
+		return nil, err
+	}
+	// The few may be all that there are; then this finds no more, which costs little and is rare.
+	if n := len(r.events); n >= tailFewMax-1 && n < max {
+		r.after, r.uuid, r.found = r.events[n-1].ID, r.events[n-1].UUID, false
+		if err := s.db.Each(ctx, r.read, tailMany, int64(r.after), int64(max-n+1)); err != nil {
+			return nil, err
+		}
+	}
+	if r.after != 0 && !r.found {
+		return nil, ErrRewound
+	}
+	return r.events, nil
+}
+
+// tailReader reads the rows of tailFew and tailMany.
+type tailReader struct {
+	after  Change // its row comes first, which shows that it still exists
+	uuid   string
+	found  bool
+	to     Rows
+	events []EventRow
+}
+
+func (r *tailReader) read(row []driver.Value) error {
+	c := columns{row: row}
+	e := EventRow{ID: Change(c.integer()), UUID: c.text(), Kind: c.text()}
+	c.scan(&e.Tenant)
+	if c.err == nil && e.ID == r.after {
+		if e.UUID != r.uuid {
+			return ErrRewound
+		}
+		r.found = true
+		return nil
+	}
+	if c.err == nil && r.after != 0 && !r.found {
+		return ErrRewound
+	}
+	r.events = append(r.events, e)
+
+	if c.skipNull(3) {
+		p := Plan{Name: c.text()}
+		p.Limits.Minute, p.Limits.Day = c.integer(), c.integer()
+		if c.err == nil {
+			r.to.Plan(p)
+		}
+	}
+	if c.skipNull(4) {
+		t := TenantRow{ID: e.Tenant, Plan: c.text()}
+		t.Override.Minute, t.Override.Day, t.Suspended = c.integer(), c.integer(), c.truth()
+		if c.err == nil {
+			r.to.Tenant(&t)
+		}
+	}
+	if c.skipNull(9) {
+		var k KeyRow
+		c.hash(&k.Hash)
+		c.scan(&k.ID)
+		c.scan(&k.Tenant)
+		c.scan(&k.Environment)
+		c.scan(&k.Scopes)
+		c.scan(&k.Allow)
+		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
+		if c.err == nil {
+			r.to.Key(&k)
+		}
+	}
+	if c.skipNull(2) {
+		var key id.Key
+		c.scan(&key)
+		until := c.instant()
+		if c.err == nil {
+			r.to.Ban(key, until)
+		}
+	}
+	return c.err
+}
+
+// columns reads a row from left to right. The first error stays.
+type columns struct {
+	row []driver.Value
+	err error
+}
+
+func (c *columns) next() driver.Value {
+	v := c.row[0]
+	c.row = c.row[1:]
+	return v
+}
+
+// skipNull reports whether the next n columns hold a record, and skips them if they are NULL.
+func (c *columns) skipNull(n int) bool {
+	if c.row[0] == nil {
+		c.row = c.row[n:]
+		return false
+	}
+	return true
+}
+
+func (c *columns) wrong(v driver.Value, want string) {
+	if c.err == nil {
+		c.err = fmt.Errorf("a column holds %T, not %s", v, want)
+	}
+}
+
+func (c *columns) integer() int64 {
+	v := c.next()
+	n, ok := v.(int64)
+	if !ok {
+		c.wrong(v, "an integer")
+	}
+	return n
+}
+
+func (c *columns) instant() instant.Millis { return instant.Millis(c.integer()) }
+
+func (c *columns) text() string {
+	v := c.next()
+	text, ok := v.(string)
+	if !ok {
+		c.wrong(v, "text")
+	}
+	return text
+}
+
+// truth reads a BOOLEAN, which in SQLite is an integer.
+func (c *columns) truth() bool {
+	switch v := c.next().(type) {
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	default:
+		c.wrong(v, "a truth value")
+		return false
+	}
+}
+
+func (c *columns) hash(dst *apikey.Hash) {
+	v := c.next()
+	hash, ok := v.([]byte)
+	if !ok || len(hash) != len(dst) {
+		c.wrong(v, "a hash")
+		return
+	}
+	copy(dst[:], hash)
+}
+
+func (c *columns) scan(dst interface{ Scan(any) error }) {
+	if err := dst.Scan(c.next()); err != nil && c.err == nil {
+		c.err = err
+	}
+}
