@@ -74,11 +74,13 @@ func (a *app) confirm(ctx context.Context, c confirmation) error {
 
 func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 	begin := a.Clock()
+	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
 		// Not ctx: an interrupted look would tell nothing of the laggards. The database's own time limits end it.
 		gateways, err := r.Gateways(context.WithoutCancel(ctx))
-		p := measure(gateways, c.change)
-		waited := a.Clock().Sub(begin)
+		now := a.Clock()
+		p := measure(gateways, c.change, func(g keystore.Gateway) bool { return watch.Fenced(g, now) })
+		waited := now.Sub(begin)
 		if err == nil && len(p.laggards) == 0 {
 			a.note("%s", p.confirmed(waited))
 			if p.all == 0 && c.alone != "" {
@@ -102,13 +104,13 @@ type progress struct {
 	fenced, laggards []keystore.Gateway
 }
 
-func measure(gateways []keystore.Gateway, change keystore.Change) progress {
+func measure(gateways []keystore.Gateway, change keystore.Change, isFenced func(keystore.Gateway) bool) progress {
 	p := progress{all: len(gateways)}
 	for _, g := range gateways {
 		switch {
 		case g.Applied >= change:
 			p.applied++
-		case g.Confirms(change):
+		case isFenced(g):
 			p.fenced = append(p.fenced, g)
 		default:
 			p.laggards = append(p.laggards, g)
@@ -123,8 +125,8 @@ func (p progress) confirmed(waited time.Duration) string {
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
 	for _, g := range p.fenced {
-		text += fmt.Sprintf("\n  %s, last seen %s ago, is fenced: it refuses every call until it has caught up",
-			gatewayName(g), age(g))
+		text += fmt.Sprintf("\n  %s was silent for longer than its maximum age: it refuses every call until it has caught up",
+			gatewayName(g))
 	}
 	return text
 }
@@ -134,20 +136,36 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 	fmt.Fprintf(&text, "done, but confirmed by only %d of %d gateways after %s:", p.applied+len(p.fenced), p.all, span(waited))
 	for _, g := range p.laggards {
 		state := "last seen " + age(g) + " ago"
-		if g.Applied == 0 {
+		switch {
+		case g.Replaced:
+			state = "replaced by another process with its ID but not known to have ended, " + state
+		case g.Applied == 0:
 			state = "still starting"
 		}
 		fmt.Fprintf(&text, "\n  %s, %s, %s", gatewayName(g), state, laggard)
 	}
-	// Not for one that has just been seen: whoever forgets a gateway that runs no longer waits for it.
-	for _, g := range p.laggards {
-		if g.Age > staleAfter {
-			fmt.Fprintf(&text, "\nOne that is gone for good must be forgotten: keyadmin gateway forget %s", printable(g.ID))
-			return text.String()
-		}
-	}
-	text.WriteString("\nWhat has been seen just now needs a moment more: keyadmin gateway list shows when its lag is 0.")
+	text.WriteString("\n" + p.advice())
 	return text.String()
+}
+
+// advice says what to do about the laggards.
+func (p progress) advice() string {
+	longest := time.Duration(0)
+	for _, g := range p.laggards {
+		// Not for one that was seen a moment ago: changes would no longer wait for a gateway that runs.
+		if g.Age <= staleAfter {
+			continue
+		}
+		if g.MaxAge == 0 {
+			return "If a silent gateway has ended and will not come back: keyadmin gateway forget " + printable(g.ID)
+		}
+		longest = max(longest, g.FenceAfter())
+	}
+	if longest > 0 {
+		return "A silent gateway with a maximum age refuses every call in the end: repeat the command with --wait " +
+			(longest + time.Second).Round(time.Second).String() + " to see it confirmed."
+	}
+	return "Gateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
 }
 
 // gatewayName is a gateway's ID and host, as an operator looks for it.

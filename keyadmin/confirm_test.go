@@ -35,10 +35,15 @@ func TestConfirm(t *testing.T) {
 		g.MaxAge = maxAge
 		return g
 	}
+	replaced := func(g keystore.Gateway) keystore.Gateway {
+		g.Incarnation, g.Replaced = "before", true
+		return g
+	}
 	type list = []keystore.Gateway
 	const laggard = "may still accept this key"
-	forget := "\nOne that is gone for good must be forgotten: keyadmin gateway forget "
-	const moment = "\nWhat has been seen just now needs a moment more: keyadmin gateway list shows when its lag is 0."
+	const forget = "\nIf a silent gateway has ended and will not come back: keyadmin gateway forget "
+	const moment = "\nGateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
+	const longer = "\nA silent gateway with a maximum age refuses every call in the end: repeat the command with --wait 12s to see it confirmed."
 	for _, c := range []struct {
 		name  string
 		looks looks
@@ -87,22 +92,29 @@ func TestConfirm(t *testing.T) {
 			5 * time.Second, exitDone, "confirmed by 1 of 1 gateways in 2 ms",
 		},
 		{
-			"one is not yet fenced",
-			looks{list{fencing(at("gw-1", 6, 11_000), 10_000)}},
-			0, exitUnconfirmed,
-			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 11 s ago, " + laggard + forget + "gw-1",
+			"one has a maximum age",
+			looks{list{fencing(at("gw-1", 6, 180_000), 10_000)}},
+			11010 * time.Millisecond, exitUnconfirmed,
+			"done, but confirmed by only 0 of 1 gateways after 11 s:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + longer,
 		},
 		{
-			"one is fenced",
-			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 11_001), 10_000)}},
-			0, exitDone,
-			"confirmed by 1 of 2 gateways in 0 ms\n  gw-2 (10.0.0.2), last seen 11 s ago, is fenced: it refuses every call until it has caught up",
+			"one is silent for longer than its maximum age while keyadmin watches",
+			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 1), 10_000)}},
+			20 * time.Second, exitDone,
+			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) was silent for longer than its maximum age: it refuses every call until it has caught up",
 		},
 		{
-			"a fenced one is no laggard",
+			"one is fenced and one is silent",
 			looks{list{at("gw-1", 6, 180_000), fencing(at("gw-2", 6, 11_001), 10_000)}},
+			12 * time.Second, exitUnconfirmed,
+			"done, but confirmed by only 1 of 2 gateways after 12 s:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + forget + "gw-1",
+		},
+		{
+			"one was replaced",
+			looks{list{replaced(at("gw-1", 6, 60_000)), at("gw-1", 7, 1)}},
 			0, exitUnconfirmed,
-			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + forget + "gw-1",
+			"done, but confirmed by only 1 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), replaced by another process with its ID but not known to " +
+				"have ended, last seen 60 s ago, " + laggard + forget + "gw-1",
 		},
 		{
 			"the database fails for a moment",

@@ -9,7 +9,7 @@ import (
 
 type gatewayCommand struct {
 	List   gatewayList   `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
-	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that is gone for good."`
+	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that will not come back."`
 }
 
 // gatewayView is a gateway as JSON; its fields are a contract with other people's scripts.
@@ -22,12 +22,14 @@ type gatewayView struct {
 	RegisteredAt string `json:"registeredAt"`
 	SeenAt       string `json:"seenAt"`
 	AgeMillis    int64  `json:"ageMillis"` // since seenAt, by the database's clock
+	Generation   int64  `json:"generation"`
 }
 
 func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
 	return gatewayView{
 		ID: g.ID, AdminAddress: g.AdminAddress, State: gatewayState(g, last), Applied: int64(g.Applied),
 		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
+		Generation: g.Generation,
 	}
 }
 
@@ -37,7 +39,9 @@ const staleAfter = 3000 // ms
 // gatewayState says in one word how a gateway does.
 func gatewayState(g keystore.Gateway, last keystore.Change) string {
 	switch {
-	case g.Fenced():
+	case g.Replaced:
+		return "replaced"
+	case g.MaxAge > 0 && g.Age > g.FenceAfter().Milliseconds():
 		return "fenced"
 	case g.Age > staleAfter:
 		return "silent"
@@ -57,8 +61,11 @@ func (gatewayList) Help() string {
     live      has applied every change
     behind    is applying the latest changes
     starting  is loading the database
-    silent    has not been seen for 3 s: stopped, hung or cut off from the database; it may still serve on what it knows
-    fenced    has not been seen for longer than its --directory-max-age: if it runs, it refuses every call
+    silent    has not been seen for 3 s: stopped, hung or cut off from the database; it may still serve what it has in memory
+    fenced    has not been seen for longer than its --directory-max-age: if it runs, it refuses every call. Another gateway
+              removes it from the list
+    replaced  another process has registered with the same ID, and this one has not signed off: it may still serve. Changes
+              wait for it until it is fenced or forgotten
 
 Examples:
 
@@ -96,13 +103,13 @@ type gatewayForget struct {
 }
 
 func (gatewayForget) Help() string {
-	return `A gateway that was shut down cleanly is forgotten by itself. Forget one only when it is gone for good: from then on
-changes are called confirmed without it, and if it still runs it may accept keys that were revoked. One that still runs
-registers again by itself.
+	return `A gateway that shuts down cleanly removes itself. Forget one only when its process has ended and will not come back:
+changes no longer wait for it, and if it still runs it may accept keys that were revoked. Of several
+processes with this ID, the one that registered first is forgotten. A gateway that still runs registers again by itself.
 
 Examples:
 
-    # Its machine has burnt down
+    # Its machine has failed
     keyadmin gateway forget gw-2`
 }
 
@@ -117,7 +124,7 @@ func (c *gatewayForget) Run(ctx context.Context, a *app) error {
 	var known []string
 	for _, g := range gateways {
 		known = append(known, g.ID)
-		if g.ID == c.ID {
+		if g.ID == c.ID { // the first of them is a replaced one, if there is any
 			return a.forget(ctx, g, c.Yes)
 		}
 	}

@@ -200,9 +200,11 @@ type gateway struct {
 func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 	s.t.Helper()
 	g := &gateway{s, store, keystore.Registration{ID: id, Incarnation: id + "-1", AdminAddress: address}}
-	if _, err := store.Register(s.t.Context(), g.Registration); err != nil {
+	generation, err := store.Register(s.t.Context(), g.Registration, nil)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	g.Generation = generation
 	return g
 }
 

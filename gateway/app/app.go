@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	keys, err := directory.Open(ctx, store, directory.Config{
 		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
-		LiveChanged: func(was, is int) {
+		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				log.Warn(apart(is))
 			}
@@ -75,11 +75,15 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	// Last to end: it takes down the usage of the last requests, and signs off when no key is accepted any more.
-	defer background(log, keys.Run)()
+	// Last to end: it writes the usage of the last requests, and signs off when no more keys are accepted. If it ends by itself,
+	// another process has taken this gateway's ID: the gateway drains and ends with that error.
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	stopKeys := background(keys.Run, end)
+	defer func() { err = errors.Join(err, stopKeys()) }()
 	limits, err := quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: keys.LiveGateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
+		LiveGateways: keys.Gateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
 	})
 	if err != nil {
 		return err
@@ -146,31 +150,32 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	if err := keys.Behind(); err != nil {
 		found = append(found, service.Problem{Name: "database", Detail: err.Error(), Serving: true})
 	}
-	if live := keys.LiveGateways(); c.RedisURL == "" && live > 1 {
-		found = append(found, service.Problem{Name: "quotas", Detail: apart(live), Serving: true})
+	if err := keys.Skewed(); err != nil {
+		found = append(found, service.Problem{Name: "clock", Detail: err.Error(), Serving: true})
+	}
+	if n := keys.Gateways(); c.RedisURL == "" && n > 1 {
+		found = append(found, service.Problem{Name: "quotas", Detail: apart(n), Serving: true})
 	}
 	return found
 }
 
 // apart says what is wrong with several gateways that keep quotas in process.
-func apart(live int) string {
-	return fmt.Sprintf("%d gateways are live and this one keeps quotas in process: a tenant may use its whole limit at each; "+
-		"set REDIS_URL to one Redis for all", live)
+func apart(gateways int) string {
+	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
+		"set REDIS_URL to one Redis for all", gateways)
 }
 
-// background runs f until the returned function is called, which waits for its end.
-func background(log *slog.Logger, f func(context.Context) error) (stop func()) {
+// background runs f, and calls ended when it returns. stop ends f, waits for it and returns its error.
+func background(f func(context.Context) error, ended func()) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
-		if err := f(ctx); err != nil {
-			log.Error("the directory ended", "error", err.Error())
-		}
+		done <- f(ctx)
+		ended()
 	}()
-	return func() {
+	return func() error {
 		cancel()
-		<-done
+		return <-done
 	}
 }
 

@@ -45,8 +45,8 @@ type Config struct {
 	Metrics      prometheus.Registerer
 	Clock        func() time.Time // nil: the system's
 
-	// LiveChanged is called when the number of live gateways is another one, from Open or Run. Nil: it is not.
-	LiveChanged func(was, is int)
+	// GatewaysChanged is called when the number of registered gateways has changed, from Open or Run. Nil: it is not.
+	GatewaysChanged func(was, is int)
 
 	// Loaded is called after everything was loaded, with how much there is. Nil: it is not.
 	Loaded func(keys, tenants int)
@@ -74,13 +74,14 @@ type Entry struct {
 type Directory struct {
 	cfg   Config
 	store *keystore.Store
-	self  keystore.Registration
+	self  atomic.Pointer[keystore.Registration]
 
-	state  atomic.Pointer[state]
-	seen   atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
-	maxAge atomic.Int64              // ms, as operators are told of this gateway; 0: none
-	live   atomic.Int64              // gateways alive at the last contact
-	fault  atomic.Pointer[error]     // why it is not ready; nil: it is
+	state    atomic.Pointer[state]
+	seen     atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
+	maxAge   atomic.Int64              // ms, as operators are told of this gateway; 0: none
+	gateways atomic.Int64              // registered at the last contact
+	skew     atomic.Int64              // time.Duration: this clock less the database's
+	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
 
 	mu       sync.Mutex // guards changes of the state, and the fields below
 	versions uint64
@@ -88,10 +89,12 @@ type Directory struct {
 	banned   chan struct{}           // wakes the writer of bans
 	onReset  atomic.Pointer[func(id.Tenant) error]
 
-	follower follower
-	usage    usage
-	snapshot snapshot
-	metrics  *metrics
+	follower  follower
+	registry  registry
+	processes processes
+	usage     usage
+	snapshot  snapshot
+	metrics   *metrics
 }
 
 // Open registers the gateway and loads everything. If the database is unreachable, it reads the snapshot; if there is none
@@ -110,23 +113,39 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	d := &Directory{
 		cfg:     cfg,
 		store:   store,
-		self:    keystore.Registration{ID: cfg.GatewayID, Incarnation: rand.Text(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge},
 		pending: map[id.Key]keystore.Ban{},
 		banned:  make(chan struct{}, 1),
 	}
 	d.state.Store(newState(&d.versions))
 	d.maxAge.Store(cfg.MaxAge.Milliseconds())
-	d.live.Store(1)
+	d.self.Store(&keystore.Registration{
+		ID: cfg.GatewayID, Incarnation: rand.Text(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
+	})
+	d.gateways.Store(1)
 	d.usage.init()
-	d.snapshot.path, d.snapshot.wanted = cfg.Snapshot, make(chan struct{}, 1)
+	d.openSnapshot()
 	d.metrics = newMetrics(cfg.Metrics, d)
 
 	err := d.sync(context.WithoutCancel(ctx))
 	d.report(err)
-	if errors.Is(err, keystore.ErrUnavailable) && cfg.Snapshot != "" {
+	if errors.Is(err, keystore.ErrUnavailable) && d.snapshot.path != "" {
 		d.restore()
 	}
 	return d, nil
+}
+
+// openSnapshot claims the snapshot for this process. If another one holds it, this one goes on without.
+func (d *Directory) openSnapshot() {
+	d.snapshot.wanted = make(chan struct{}, 1)
+	if d.cfg.Snapshot == "" {
+		return
+	}
+	var err error
+	if d.processes, err = openProcesses(d.cfg.Snapshot+".lock", d.self.Load().Incarnation); err != nil {
+		d.cfg.Log.Error("directory: going on without a snapshot", "path", d.cfg.Snapshot, "error", err)
+		return
+	}
+	d.snapshot.path = d.cfg.Snapshot
 }
 
 // restore serves from the snapshot until the database is back.
@@ -146,7 +165,7 @@ func (d *Directory) restore() {
 	}
 	d.state.Store(next)
 	d.loaded(next)
-	d.live.Store(head.live)
+	d.gateways.Store(head.gateways)
 	// The shorter one, until this process has registered: operators are still told of the earlier one's.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
@@ -183,8 +202,8 @@ func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limi
 	return now.plan, now.limits, now.version, true
 }
 
-// Fresh reports whether the directory may be relied on at now: something was loaded, and within MaxAge the database was
-// heard of. It is false for good when another process has taken this gateway's ID, because nobody waits for this one then.
+// Fresh reports whether the directory may be relied on at now: something was loaded, and within MaxAge the database was heard of.
+// Once another process has taken this gateway's ID, it stays false.
 func (d *Directory) Fresh(now instant.Millis) bool {
 	seen, maxAge := d.seen.Load(), d.maxAge.Load()
 	return seen != nil && (maxAge == 0 || d.age(seen, now).Milliseconds() <= maxAge)
@@ -224,9 +243,6 @@ func (d *Directory) Behind() error {
 	silence := d.age(seen, instant.Of(d.cfg.Clock()))
 	return fmt.Errorf("not read for %s, and what is loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
-
-// LiveGateways returns how many gateways, this one among them, were alive when the database was last heard of; at least 1.
-func (d *Directory) LiveGateways() int { return int(d.live.Load()) }
 
 // OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
 // about once a second, and neither the reset nor a later change is confirmed, though later changes are in force. Resets wait for

@@ -25,10 +25,10 @@ const (
 
 // head says whose snapshot it is and of when.
 type head struct {
-	gateway string
-	seen    int64 // ms: the last contact with the database
-	live    int64 // gateways alive then
-	maxAge  int64 // ms, as operators are told; 0: none
+	gateway  string
+	seen     int64 // ms: the last contact with the database
+	gateways int64 // registered then
+	maxAge   int64 // ms, as operators are told; 0: none
 }
 
 func appendText(b []byte, text string) []byte {
@@ -37,7 +37,7 @@ func appendText(b []byte, text string) []byte {
 
 func appendHead(b []byte, h head) []byte {
 	b = appendText(append(b, tagHead), h.gateway)
-	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.seen), h.live), h.maxAge)
+	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.seen), h.gateways), h.maxAge)
 }
 
 func appendLimits(b []byte, l plan.Limits) []byte {
@@ -146,7 +146,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 	case tagHead:
 		gateway := string(d.text())
 		*h = head{gateway: gateway, seen: d.varint()}
-		h.live, h.maxAge = d.varint(), d.varint()
+		h.gateways, h.maxAge = d.varint(), d.varint()
 	case tagPlan:
 		p := keystore.Plan{Name: string(d.text())}
 		p.Limits = d.limits()

@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,7 +47,7 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 		t.Errorf("during the outage: %t %+v", ok, e)
 	}
 	_, late := addKey(t, store, tenant.ID)
-	if !d.Fresh(now()) || d.Ready() != nil || d.LiveGateways() != 1 {
+	if !d.Fresh(now()) || d.Ready() != nil || d.Gateways() != 1 {
 		t.Errorf("a short outage: fresh %t, ready %v", d.Fresh(now()), d.Ready())
 	}
 	eventually(t, "it says that it is behind", func() bool { return d.Behind() != nil })
@@ -143,7 +144,20 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.Plan != "pro" || e.Limits.Minute != 300 {
 		t.Errorf("from the snapshot: %t %+v", ok, e)
 	}
-	stranger := start(t, proxied, Config{Snapshot: path, GatewayID: "gw-2"})
+	second := start(t, proxied, Config{Snapshot: path})
+	if second.Ready() == nil || !strings.Contains(second.log.String(), "another process uses this snapshot") {
+		t.Errorf("two processes use one snapshot; log %s", second.log)
+	}
+	second.stop()
+	copied := snapshotPath(t)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(copied, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := start(t, proxied, Config{Snapshot: copied, GatewayID: "gw-2"})
 	if _, ok := stranger.Lookup(lateHash); ok || stranger.Ready() == nil || !strings.Contains(stranger.log.String(), "gw-1") {
 		t.Errorf("another gateway uses the snapshot: %t; log %s", ok, stranger.log)
 	}
@@ -158,7 +172,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if err := again.stop(); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(path[:strings.LastIndex(path, "/")]); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 || left[0].Name() != filepath.Base(path)+".lock" {
 		t.Errorf("left after signing off: %v, %v", left, err)
 	}
 }

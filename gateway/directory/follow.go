@@ -32,11 +32,16 @@ type follower struct {
 	told       keystore.Change // the last heartbeat's
 	toldAt     time.Time
 	healthy    bool
+
+	// The last event whose confirmation the snapshot on disk allows: see confirmable.
+	safe        keystore.Change
+	safeUUID    string
+	unremovable bool // the snapshot; it has been logged
 }
 
-// Run follows the events until ctx ends, and then says goodbye: it writes what is left of usage and bans and signs off. End ctx
-// only when no more requests are accepted: from then on nobody waits for this gateway. Run fails if another process has taken
-// this gateway's ID.
+// Run follows the events until ctx ends, then writes what is left of usage and bans and signs off. End ctx only when no more
+// requests are accepted: from then on no change waits for this gateway. Run ends with keystore.ErrDisplaced if another process has
+// taken this gateway's ID: Fresh is false from then on, and the process should exit.
 func (d *Directory) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
@@ -47,8 +52,9 @@ func (d *Directory) Run(ctx context.Context) error {
 	err := d.follow(ctx)
 	stop()
 	others.Wait()
-	d.goodbye()
+	d.goodbye(err)
 	d.snapshot.close()
+	d.processes.close()
 	return err
 }
 
@@ -109,33 +115,13 @@ func (d *Directory) sync(ctx context.Context) error {
 	if f.told == confirmed && begun.Sub(f.toldAt) < pollEvery-50*time.Millisecond {
 		return nil
 	}
-	live, err := d.store.Heartbeat(ctx, d.self, confirmed, uuid)
-	if err != nil {
+	if err := d.heartbeat(ctx, confirmed, uuid); err != nil {
 		f.registered = !errors.Is(err, keystore.ErrNotFound) && f.registered
 		f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
 		return err
 	}
 	f.told, f.toldAt = confirmed, begun
-	live = max(live, 1)
-	if was := int(d.live.Swap(int64(live))); was != live && d.cfg.LiveChanged != nil {
-		d.cfg.LiveChanged(was, live)
-	}
 	d.seen.Store(&begun)
-	return nil
-}
-
-func (d *Directory) register(ctx context.Context) error {
-	if err := d.store.CheckSchema(ctx); err != nil {
-		return err
-	}
-	batch, err := d.store.Register(ctx, d.self)
-	if err != nil {
-		return err
-	}
-	d.maxAge.Store(d.self.MaxAge.Milliseconds())
-	d.follower.registered = true
-	d.follower.toldAt = time.Time{}
-	d.usage.continueAfter(batch)
 	return nil
 }
 
@@ -157,6 +143,7 @@ func (d *Directory) load(ctx context.Context) error {
 	d.mu.Unlock()
 	f := &d.follower
 	f.loaded, f.last, f.uuid, f.resets, f.toldAt = true, last, uuid, nil, time.Time{}
+	f.safe, f.safeUUID = 0, ""
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
 	d.snapshot.invalidate()
@@ -195,8 +182,25 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	return len(events), nil
 }
 
-// confirmable carries out the resets that are left, and returns the last event for which everything is done, with its UUID.
+// confirmable returns the last event that may be confirmed, with its UUID.
 func (d *Directory) confirmable() (keystore.Change, string) {
+	f := &d.follower
+	last, uuid := d.reset()
+	// A file that is older than what is confirmed would let a revoked key through after a restart.
+	if err := d.snapshot.clean(); err != nil {
+		if !f.unremovable {
+			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; make its directory writable",
+				"path", d.snapshot.path, "error", err)
+		}
+		f.unremovable = true
+		return f.safe, f.safeUUID
+	}
+	f.safe, f.safeUUID, f.unremovable = last, uuid, false
+	return last, uuid
+}
+
+// reset carries out the resets that are left, and returns the last event for which everything is done, with its UUID.
+func (d *Directory) reset() (keystore.Change, string) {
 	f := &d.follower
 	for hook := d.onReset.Load(); len(f.resets) > 0; f.resets = f.resets[1:] {
 		if hook == nil {
@@ -255,10 +259,10 @@ func kindOf(err error) error {
 }
 
 // goodbye writes what is left and signs off. Without a database it leaves the registration and the snapshot, which belong
-// together: the gateway still counts, and may serve again.
-func (d *Directory) goodbye() {
+// together: the gateway still counts, and may serve again. why is the error that ended Run.
+func (d *Directory) goodbye(why error) {
 	ctx := context.Background()
-	if !d.follower.healthy {
+	if !d.follower.healthy && !errors.Is(why, keystore.ErrDisplaced) {
 		d.recordHead()
 		return
 	}
@@ -266,11 +270,19 @@ func (d *Directory) goodbye() {
 	if err := d.drainUsage(ctx); err != nil {
 		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
-	d.snapshot.setAside()
-	if err := d.store.SignOff(ctx, d.self); err != nil {
-		d.snapshot.takeBack()
-		d.cfg.Log.Warn("directory: could not sign off; this gateway counts until it is back or forgotten", "error", err)
+	if _, err := d.store.LastEvent(ctx); err != nil { // an outage that was not noticed before
+		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+		d.recordHead()
 		return
 	}
-	d.snapshot.remove()
+	// First the snapshot, and only if it is gone for certain: confirmations do not wait for a gateway that has signed off, so a
+	// later start must not find the file. That holds after an error of SignOff too, which may have been carried out.
+	if err := d.snapshot.remove(); err != nil {
+		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
+			"starts again or is forgotten", "path", d.snapshot.path, "error", err)
+		return
+	}
+	if err := d.store.SignOff(ctx, *d.self.Load()); err != nil {
+		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+	}
 }

@@ -37,7 +37,7 @@ func follow() error {
 	}
 	defer db.Close()
 	store := keystore.New(db, nil, nil, "gw-2")
-	d, err := Open(ctx, store, Config{GatewayID: "gw-2"})
+	d, err := Open(ctx, store, Config{GatewayID: "gw-2", Snapshot: os.Getenv("DIRECTORY_TEST_SNAPSHOT")})
 	if err != nil {
 		return err
 	}
@@ -60,10 +60,10 @@ func follow() error {
 }
 
 // follower starts a process that follows; end ends its input and returns what it found wrong, kill does not ask.
-func startFollower(t *testing.T, url string) (end func() error, kill func()) {
+func startFollower(t *testing.T, url, snapshot string) (end func() error, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url)
+	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_SNAPSHOT="+snapshot)
 	var said strings.Builder
 	cmd.Stderr = &said
 	input, err := cmd.StdinPipe()
@@ -111,7 +111,8 @@ func TestNoEventIsSkipped(t *testing.T) {
 			working.Wait()
 			close(idle)
 		}()
-		end, kill := startFollower(t, url)
+		snapshot := snapshotPath(t) // by which each of them knows that the one before it has ended
+		end, kill := startFollower(t, url, snapshot)
 		kills := 0
 		const killsMax = 5
 		for kills < killsMax && made.Load() < changesMade {
@@ -119,7 +120,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= next || len(failed) > 0 })
 			kill()
 			kills++
-			end, kill = startFollower(t, url)
+			end, kill = startFollower(t, url, snapshot)
 		}
 		<-idle
 		select {

@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -28,9 +30,11 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		}
 		return d.cfg.Clock().Sub(*seen).Seconds()
 	})
-	gauge("gateway_directory_live_gateways", "Gateways alive when the database was last heard of.", func() float64 {
-		return float64(d.live.Load())
+	gauge("gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
+		return float64(d.gateways.Load())
 	})
+	const skew = "This host's clock less the database's at the last heartbeat, as far as the round trip lets it be known."
+	gauge("gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
 	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
 		d.mu.Lock()
 		defer d.mu.Unlock()

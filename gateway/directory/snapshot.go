@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,13 +26,15 @@ const (
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // of what is read: more is garbage
+
+	changedBytesMin = 1 << 20 // of changes, before a file is replaced
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // snapshot is the file: a magic line, then frames of a length, a checksum and records. Each checksum goes on from the one before
 // it, so that no frame can be missing or out of place. After the end record come the changes since, one frame for each batch of
-// events, written before the heartbeat that confirms them. They survive the end of the process, not a loss of power.
+// events, on disk before the heartbeat that confirms them.
 type snapshot struct {
 	path   string        // empty: there is none
 	wanted chan struct{} // wakes the writer after a load
@@ -41,14 +44,16 @@ type snapshot struct {
 	generation int      // of the state: a snapshot of an earlier one is void
 	taking     bool     // a new file is being written…
 	meanwhile  [][]byte // …and these changes have to follow it
+	stale      bool     // the file on disk is older than what is in force, and could not be removed
 	changed    int      // bytes of changes in the file
 }
 
 // frames writes frames.
 type frames struct {
 	*os.File
-	to  *bufio.Writer
-	sum uint32
+	to   *bufio.Writer
+	sum  uint32
+	size int
 }
 
 func (f *frames) write(records []byte) error {
@@ -56,6 +61,7 @@ func (f *frames) write(records []byte) error {
 	var header [8]byte
 	binary.LittleEndian.PutUint32(header[:], uint32(len(records)))
 	binary.LittleEndian.PutUint32(header[4:], f.sum)
+	f.size += len(header) + len(records)
 	f.to.Write(header[:])
 	_, err := f.to.Write(records) // a buffer's first error stays
 	return err
@@ -73,23 +79,45 @@ func (s *snapshot) invalidate() {
 	}
 }
 
-// isOutdated reports whether a new file would be better than the one there is.
+// isOutdated reports whether a new file would be better than the one there is: there is none, or its changes take more than half
+// of its bytes.
 func (s *snapshot) isOutdated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.generation > 0 && (s.file == nil || s.changed > 0)
+	return s.generation > 0 && (s.file == nil || s.changed > max(s.file.size/2, changedBytesMin))
 }
 
-// discard removes the file. The caller holds the lock.
+// discard removes the file. If that fails, clean tries again. The caller holds the lock.
 func (s *snapshot) discard() {
 	s.shut()
-	if s.path != "" {
-		os.Remove(s.path)
-	}
+	s.stale = s.path != "" && removeSafely(s.path) != nil
 }
 
-// append adds changes to the file. If that fails, the file is removed: an old one would let through what was confirmed to be
-// refused.
+// removeSafely removes a file, also from what a loss of power leaves.
+func removeSafely(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := syncDir(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// clean returns an error while there is a file that is older than what is in force.
+func (s *snapshot) clean() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stale {
+		return nil
+	}
+	err := removeSafely(s.path)
+	s.stale = err != nil
+	return err
+}
+
+// append adds records to the file; changes are on disk when it returns. If that fails, the file is removed: an old one would let
+// through what was confirmed to be refused.
 func (s *snapshot) append(records []byte, isChange bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,19 +131,20 @@ func (s *snapshot) append(records []byte, isChange bool) error {
 	if err == nil {
 		err = s.file.to.Flush()
 	}
+	if err == nil && isChange {
+		s.changed += len(records)
+		err = s.file.Sync()
+	}
 	if err != nil {
 		s.discard()
 		return fmt.Errorf("directory: append to snapshot: %w", err)
-	}
-	if isChange {
-		s.changed += len(records)
 	}
 	return nil
 }
 
 // record adds the changes of a tail to the snapshot.
 func (d *Directory) record(c *changes) {
-	if d.cfg.Snapshot == "" {
+	if d.snapshot.path == "" {
 		return
 	}
 	if err := d.snapshot.append(c.appendTo(nil), true); err != nil {
@@ -125,7 +154,7 @@ func (d *Directory) record(c *changes) {
 
 // recordHead dates the snapshot.
 func (d *Directory) recordHead() {
-	if d.cfg.Snapshot == "" {
+	if d.snapshot.path == "" {
 		return
 	}
 	if err := d.snapshot.append(appendHead(nil, d.head()), false); err != nil {
@@ -134,16 +163,16 @@ func (d *Directory) recordHead() {
 }
 
 func (d *Directory) head() head {
-	h := head{gateway: d.cfg.GatewayID, live: d.live.Load(), maxAge: d.maxAge.Load()}
+	h := head{gateway: d.cfg.GatewayID, gateways: d.gateways.Load(), maxAge: d.maxAge.Load()}
 	if seen := d.seen.Load(); seen != nil {
 		h.seen = seen.UnixMilli()
 	}
 	return h
 }
 
-// writeSnapshots takes a snapshot after each load, and once a minute if there were changes.
+// writeSnapshots takes a snapshot after each load, and again when many changes have been appended to it.
 func (d *Directory) writeSnapshots(ctx context.Context) {
-	if d.cfg.Snapshot == "" {
+	if d.snapshot.path == "" {
 		return
 	}
 	tick := time.NewTicker(snapshotEvery)
@@ -192,12 +221,16 @@ func (d *Directory) takeSnapshot() error {
 		for _, records := range s.meanwhile {
 			err = errors.Join(err, f.write(records))
 		}
-		if err = errors.Join(err, f.to.Flush()); err == nil {
+		err = errors.Join(err, f.to.Flush())
+		if err == nil && len(s.meanwhile) > 0 {
+			err = f.Sync()
+		}
+		if err == nil {
 			err = os.Rename(f.Name(), s.path)
 		}
 		if err == nil {
 			s.shut()
-			s.file, s.meanwhile, s.changed = f, nil, 0
+			s.file, s.meanwhile, s.changed, s.stale = f, nil, 0, false
 			return syncDir(s.path)
 		}
 	}
@@ -279,23 +312,15 @@ func syncDir(path string) error {
 	return dir.Sync()
 }
 
-// setAside keeps the file from being used while the gateway signs off, takeBack undoes it, remove makes it final.
-func (s *snapshot) setAside() {
-	if s.path != "" {
-		os.Rename(s.path, s.path+".aside")
+// remove removes the file before the gateway signs off.
+func (s *snapshot) remove() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut()
+	if s.path == "" {
+		return nil
 	}
-}
-
-func (s *snapshot) takeBack() {
-	if s.path != "" {
-		os.Rename(s.path+".aside", s.path)
-	}
-}
-
-func (s *snapshot) remove() {
-	if s.path != "" {
-		os.Remove(s.path + ".aside")
-	}
+	return removeSafely(s.path)
 }
 
 func (s *snapshot) close() {

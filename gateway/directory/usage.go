@@ -64,13 +64,6 @@ func (d *Directory) Count(tenant id.Tenant, key id.Key, outcome string) {
 	shard.mu.Unlock()
 }
 
-// continueAfter says which batch of this gateway was the last to be added, maybe by an earlier process.
-func (u *usage) continueAfter(batch int64) {
-	u.mu.Lock()
-	u.batch = max(u.batch, batch)
-	u.mu.Unlock()
-}
-
 // collect moves all counts to the backlog.
 func (u *usage) collect(now instant.Millis) {
 	for i := range u.shards {
@@ -135,7 +128,7 @@ func (d *Directory) drainUsage(ctx context.Context) error {
 		if len(rows) == 0 {
 			return nil
 		}
-		if err := d.store.AddUsage(ctx, d.self, u.batch, rows); err != nil {
+		if err := d.store.AddUsage(ctx, *d.self.Load(), u.batch, rows); err != nil {
 			return err
 		}
 		u.sent = nil

@@ -8,31 +8,49 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/core/instant"
 )
 
-// liveMillis is the age of its last heartbeat up to which a gateway counts as live.
-const liveMillis = 3000
-
-// Gateways lists all registered gateways by ID.
+// Gateways lists all registered gateway processes by ID, those of one ID in the order of their registration.
 func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
 	gateways := []Gateway{}
 	err := s.db.SelectContext(ctx, &gateways, s.expand.Replace(gatewaysByID))
 	return gateways, fail("list gateways", err)
 }
 
-// ForgetGateway takes a gateway that will never come back off the list of those whose confirmation counts. One that runs
-// registers again with its next heartbeat.
+// CountGateways returns how many gateway processes are registered.
+func (s *Store) CountGateways(ctx context.Context) (n int, err error) {
+	err = s.db.GetContext(ctx, &n, countGateways)
+	return n, fail("count gateways", err)
+}
+
+// SilentGateways lists the processes that have a maximum age and have not been seen for some seconds.
+func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
+	var gateways []Gateway
+	err := s.db.SelectContext(ctx, &gateways, s.expand.Replace(silentGateways))
+	return gateways, fail("list silent gateways", err)
+}
+
+// ForgetGateway takes a gateway process that will never come back off the list of those whose confirmation counts: of several with
+// this ID, the one that registered first. A process that still runs and was not replaced registers again with its next heartbeat.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
-		var was Gateway
-		absent := fmt.Sprintf("no gateway %q is registered", gateway)
-		if err := get(t.ctx, t, &was, absent, s.expand.Replace(gatewayByID), gateway); err != nil {
+		var processes []Gateway
+		if err := t.SelectContext(t.ctx, &processes, s.expand.Replace(gatewayByID), gateway); err != nil {
 			return err
 		}
-		if err := t.exec(forgetGateway, gateway); err != nil {
+		if len(processes) == 0 {
+			return fmt.Errorf("%w: no gateway %q is registered", ErrNotFound, gateway)
+		}
+		first := processes[0]
+		if _, err := nextGeneration(t.ctx, t, 0); err != nil {
 			return err
 		}
-		return t.record(GatewayForgot, subject{}, was, nil)
+		if err := t.exec(deleteProcess, first.ID, first.Incarnation); err != nil {
+			return err
+		}
+		return t.record(GatewayForgot, subject{}, first, nil)
 	})
 }
 
@@ -40,52 +58,192 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 type Registration struct {
 	ID           string
 	Incarnation  string // random
+	Generation   int64  // of its last registration; 0 before the first
 	AdminAddress string
 	MaxAge       time.Duration
 }
 
-// ErrDisplaced says that another process has registered under the same gateway ID.
+// ErrDisplaced says that another process has registered under the same gateway ID, later than this one.
 var ErrDisplaced = errors.New("another process has registered under this gateway ID; give each its own GATEWAY_ID")
 
 // ErrRewound says that the last event a gateway applied is gone: the database is an older copy.
 var ErrRewound = errors.New("the last event is gone: the database is an older copy of itself")
 
-// Register makes a gateway count, with nothing applied, in the place of an earlier process of its ID. It returns the number
-// of the last batch of usage that was added for it.
-func (s *Store) Register(ctx context.Context, r Registration) (batch int64, err error) {
-	query := s.expand.Replace(register)
-	err = s.db.QueryRowContext(ctx, query, r.ID, r.Incarnation, r.AdminAddress, r.MaxAge.Milliseconds()).Scan(&batch)
-	return batch, fail("register gateway", err)
+// Register makes a process count, with nothing applied, and returns its generation, which is larger than every earlier one. An
+// earlier process of the same gateway ID goes on counting until it signs off, unless its incarnation is among the dead ones.
+func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
+	generation, err = s.register(ctx, r, dead)
+	return generation, fail("register gateway", err)
 }
 
-// Heartbeat says that the gateway lives and has applied all events up to c, whose UUID it names. It returns the number of live
-// gateways, this one among them. ErrNotFound: it was forgotten; ErrDisplaced; ErrRewound.
-func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (live int, err error) {
+func (s *Store) register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
+	t, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if generation, err = nextGeneration(ctx, t, r.Generation); err != nil {
+		return 0, err
+	}
+	for _, incarnation := range dead {
+		if _, err := t.ExecContext(ctx, deleteProcess, r.ID, incarnation); err != nil {
+			return 0, err
+		}
+	}
+	_, err = t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds())
+	if err != nil {
+		return 0, err
+	}
+	return generation, t.Commit()
+}
+
+// nextGeneration makes the registry's generation larger than it was, and larger than least.
+func nextGeneration(ctx context.Context, q sqlx.QueryerContext, least int64) (generation int64, err error) {
+	err = sqlx.GetContext(ctx, q, &generation, growGeneration, least)
+	return generation, err
+}
+
+// Beat is the database's answer to a heartbeat.
+type Beat struct {
+	Registry int64          // the registry's generation: another one than before means that the list of gateways has changed
+	Now      instant.Millis // by the database's clock
+}
+
+// Heartbeat says that the process lives and has applied all events up to c, whose UUID it names.
+//
+// ErrNotFound: it has to register again, because it was forgotten, or because the database is a copy from before its registration.
+// ErrDisplaced: another process registered later. ErrRewound: the database is a copy from before c.
+func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
-	err = s.db.QueryRowContext(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, int64(c), liveMillis, uuid).Scan(&live)
+	row := s.db.QueryRowContext(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid)
+	err = row.Scan(&b.Registry, &b.Now)
 	if !errors.Is(err, sql.ErrNoRows) {
-		return live, fail(op, err)
+		return b, fail(op, err)
 	}
-	if err := s.checkIncarnation(ctx, s.db, r); err != nil {
-		return 0, fail(op, err)
+	if err := s.checkRegistration(ctx, s.db, r); err != nil {
+		return b, fail(op, err)
 	}
-	return 0, fail(op, ErrRewound)
+	return b, fail(op, ErrRewound)
 }
 
-func (s *Store) checkIncarnation(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
-	var incarnation string
-	err := q.QueryRowxContext(ctx, incarnationOf, r.ID).Scan(&incarnation)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
+// checkRegistration says why the database does not know a process as it was registered. Only a larger generation displaces: with
+// a smaller or an equal one, the database is a copy from before this registration.
+func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
+	var processes []Gateway
+	if err := sqlx.SelectContext(ctx, q, &processes, s.expand.Replace(gatewayByID), r.ID); err != nil {
+		return err
+	}
+	registered := false
+	for _, p := range processes {
+		if p.Generation > r.Generation && p.Incarnation != r.Incarnation {
+			return ErrDisplaced
+		}
+		registered = registered || p.Generation == r.Generation && p.Incarnation == r.Incarnation
+	}
+	if !registered {
 		return fmt.Errorf("%w: this gateway is not registered", ErrNotFound)
-	case err == nil && incarnation != r.Incarnation:
-		return ErrDisplaced
 	}
-	return err
+	return nil
 }
 
-// SignOff ends the registration: the gateway accepts no key any more.
+// SignOff ends the registration: the process accepts no key any more.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
-	_, err := s.db.ExecContext(ctx, signOff, r.ID, r.Incarnation)
+	_, err := s.remove(ctx, r.Generation, deleteProcess, r.ID, r.Incarnation)
 	return fail("sign off", err)
+}
+
+// RemoveFenced removes a process that a Watch calls fenced, and reports whether it was still there and as silent as g says.
+// Should it run after all, it refuses everything until it has registered again.
+func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
+	removed, err := s.remove(ctx, 0, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
+	return removed, fail("remove fenced gateway", err)
+}
+
+func (s *Store) remove(ctx context.Context, least int64, query string, args ...any) (removed bool, err error) {
+	t, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if _, err := nextGeneration(ctx, t, least); err != nil {
+		return false, err
+	}
+	result, err := t.ExecContext(ctx, query, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return true, t.Commit()
+}
+
+// Gateway is a registered gateway process. It counts for confirmation until it signs off, is forgotten, or is fenced.
+type Gateway struct {
+	ID           string         `db:"id" json:"id"`
+	Incarnation  string         `db:"incarnation" json:"-"` // the process's
+	Generation   int64          `db:"generation" json:"generation"`
+	AdminAddress string         `db:"admin_address" json:"adminAddress"`
+	Applied      Change         `db:"applied_event" json:"applied"`       // the last event that it has applied; 0: it is still starting
+	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`  // by the database's clock
+	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`              // by the database's clock: its last heartbeat
+	Age          int64          `db:"age" json:"age"`                     // ms since SeenAt by the database's clock, at reading
+	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`    // ms; it refuses everything when its directory is older; 0: it never does
+	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, and it has not signed off
+}
+
+// fenceMargin covers the rounding between a heartbeat and its row.
+const fenceMargin = time.Second
+
+// FenceAfter returns how long after its last heartbeat a process refuses everything, for certain: its maximum age, a second, and
+// a thousandth for clocks that run at different speeds. 0: it never does.
+func (g Gateway) FenceAfter() time.Duration {
+	if g.MaxAge <= 0 {
+		return 0
+	}
+	maxAge := time.Duration(g.MaxAge) * time.Millisecond
+	return maxAge + fenceMargin + maxAge/1000
+}
+
+// Watch finds out which processes refuse everything, because their heartbeat has stood still for longer than their maximum age.
+// It counts by the watcher's own monotonic clock: the database's clock may be set, and after a fail-over it is another one.
+type Watch struct {
+	seen map[process]sighting
+}
+
+type process struct{ id, incarnation string }
+
+type sighting struct {
+	heartbeat instant.Millis
+	since     time.Time // when this watch first saw that heartbeat
+}
+
+// Fenced reports whether g refuses everything, by what was seen of it in this and earlier calls. now has a monotonic reading.
+func (w *Watch) Fenced(g Gateway, now time.Time) bool {
+	if g.MaxAge <= 0 {
+		return false
+	}
+	if w.seen == nil {
+		w.seen = map[process]sighting{}
+	}
+	key := process{g.ID, g.Incarnation}
+	last, known := w.seen[key]
+	if !known || last.heartbeat != g.SeenAt {
+		last = sighting{g.SeenAt, now}
+		w.seen[key] = last
+	}
+	return now.Sub(last.since) > g.FenceAfter()
+}
+
+// Keep forgets all processes but those given.
+func (w *Watch) Keep(gateways []Gateway) {
+	kept := make(map[process]sighting, len(gateways))
+	for _, g := range gateways {
+		key := process{g.ID, g.Incarnation}
+		if s, known := w.seen[key]; known {
+			kept[key] = s
+		}
+	}
+	w.seen = kept
 }

@@ -400,86 +400,6 @@ func TestBans(t *testing.T) {
 	})
 }
 
-func TestGateways(t *testing.T) {
-	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
-		ctx := t.Context()
-		one := keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second}
-		two := keystore.Registration{ID: "gw-2", Incarnation: "b"}
-		for _, r := range []keystore.Registration{one, two} {
-			if batch, err := s.Register(ctx, r); err != nil || batch != 0 {
-				t.Fatalf("register: batch %d, %v", batch, err)
-			}
-		}
-		if live, err := s.Heartbeat(ctx, one, 0, ""); err != nil || live != 2 {
-			t.Errorf("heartbeat before the first event: %d live, %v", live, err)
-		}
-		if last, err := s.LastEvent(ctx); err != nil || last != 0 {
-			t.Errorf("before the first event: %d, %v", last, err)
-		}
-		newTenant(t, s, "acme")
-		event := must[[]keystore.Event](t)(s.Events(ctx, 0))[0]
-		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
-			t.Errorf("the last event: %d, %v", last, err)
-		}
-		if _, err := s.Heartbeat(ctx, one, event.ID, event.UUID); err != nil {
-			t.Error(err)
-		}
-		_, err := s.Heartbeat(ctx, one, event.ID, "another")
-		wantError(t, err, keystore.ErrRewound)
-		_, err = s.Heartbeat(ctx, one, event.ID+1, event.UUID)
-		wantError(t, err, keystore.ErrRewound)
-
-		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
-		if len(gateways) != 2 {
-			t.Fatalf("gateways: %+v", gateways)
-		}
-		g := gateways[0]
-		if g.ID != "gw-1" || g.AdminAddress != "10.0.0.1:9090" || g.Applied != event.ID || g.MaxAge != 7000 || g.Age < 0 || g.Age > 5000 ||
-			time.Since(g.SeenAt.Time()).Abs() > 10*time.Second {
-			t.Errorf("gateway: %+v", g)
-		}
-		if !g.Confirms(event.ID) || gateways[1].Confirms(event.ID) {
-			t.Error("only the gateway that has applied the event confirms it")
-		}
-
-		replaced := one
-		replaced.Incarnation = "c"
-		if _, err := s.Register(ctx, replaced); err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Heartbeat(ctx, one, event.ID, event.UUID)
-		wantError(t, err, keystore.ErrDisplaced, "GATEWAY_ID")
-		if err := s.SignOff(ctx, one); err != nil { // of an incarnation that is no longer registered
-			t.Error(err)
-		}
-		if n := len(must[[]keystore.Gateway](t)(s.Gateways(ctx))); n != 2 {
-			t.Errorf("%d gateways after a stranger signed off, want 2", n)
-		}
-		if err := s.SignOff(ctx, replaced); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.ForgetGateway(ctx, "gw-2"); err != nil {
-			t.Error(err)
-		}
-		wantEqual(t, "gateways", must[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
-		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
-		wantError(t, err, keystore.ErrNotFound)
-		_, err = s.ForgetGateway(ctx, "gw-2")
-		wantError(t, err, keystore.ErrNotFound, "no gateway")
-	})
-}
-
-func TestFenced(t *testing.T) {
-	for _, c := range []struct {
-		age, maxAge int64
-		want        bool
-	}{{1 << 40, 0, false}, {8000, 7000, false}, {8001, 7000, true}} {
-		if got := (keystore.Gateway{Age: c.age, MaxAge: c.maxAge}).Fenced(); got != c.want {
-			t.Errorf("age %d of at most %d: fenced is %t", c.age, c.maxAge, got)
-		}
-	}
-}
-
 func TestUsage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
@@ -494,9 +414,7 @@ func TestUsage(t *testing.T) {
 			{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 2, LastAt: last},
 		}
 		wantError(t, s.AddUsage(ctx, gateway, 1, rows), keystore.ErrNotFound)
-		if _, err := s.Register(ctx, gateway); err != nil {
-			t.Fatal(err)
-		}
+		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
 		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
 			if err := s.AddUsage(ctx, gateway, batch, rows); err != nil {
 				t.Fatal(err)
@@ -518,11 +436,12 @@ func TestUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
-		batch, err := s.Register(ctx, gateway)
-		if err != nil || batch != 3 {
-			t.Errorf("registered again: batch %d, %v", batch, err)
+		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
+		if err := s.AddUsage(ctx, gateway, 3, rows); err != nil { // as after a lost answer
+			t.Error(err)
 		}
-		gateway.Incarnation = "b"
+		wantEqual(t, "usage after a batch was sent again", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		must[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
 		wantError(t, s.AddUsage(ctx, gateway, 4, rows), keystore.ErrDisplaced)
 	})
 }

@@ -133,34 +133,43 @@ const (
 )
 
 const (
-	// Committed before a gateway loads: from here on it counts. The batch number goes on where the process before it stopped.
-	register = `INSERT INTO gateways (id, incarnation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
-		VALUES ($1, $2, $3, 0, {now}, {now}, $4, 0)
-		ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, admin_address = excluded.admin_address,
-			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age
-		RETURNING usage_batch`
+	// Makes the generation larger than it was and than $1. It locks the row: registrations and removals go one after the other.
+	growGeneration = `UPDATE gateway_registry SET generation = CASE WHEN generation > $1 THEN generation ELSE $1 END + 1
+		RETURNING generation`
 
-	// $1: ID, $2: incarnation, $3: last event applied, $4: the age in ms up to which a gateway counts as live, $5: that event's
-	// UUID ('' before the first). Says nothing for an event that a fail-over has lost: its ID will be another's.
-	heartbeat = `UPDATE gateways SET applied_event = $3, seen_at = {now}
-		WHERE id = $1 AND incarnation = $2 AND COALESCE((SELECT uuid FROM events WHERE id = $3), '') = $5
-		RETURNING (SELECT COUNT(*) FROM gateways g WHERE g.seen_at > {now} - $4 OR g.id = $1)`
+	// Committed before a gateway loads: from here on the process counts. $1: ID, $2: incarnation, $3: generation.
+	register = `INSERT INTO gateways
+			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
+		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5, 0)
+		ON CONFLICT (id, incarnation) DO UPDATE SET generation = excluded.generation, admin_address = excluded.admin_address,
+			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age`
+
+	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first). Says nothing
+	// for an event that a fail-over has lost: its ID will be another's.
+	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}
+		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
+			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
+		RETURNING (SELECT generation FROM gateway_registry), {now}`
 
 	// $1: ID, $2: incarnation.
-	signOff = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
+	deleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
+
+	// Only while it is as silent as it was seen. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its maximum age.
+	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
+
+	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
+		{now} - g.seen_at AS age, g.max_age,
+		EXISTS (SELECT 1 FROM gateways s WHERE s.id = g.id AND s.generation > g.generation) AS replaced FROM gateways g`
+
+	gatewaysByID = selectGateways + ` ORDER BY g.id, g.generation`
 
 	// $1: ID.
-	incarnationOf = `SELECT incarnation FROM gateways WHERE id = $1`
+	gatewayByID = selectGateways + ` WHERE g.id = $1 ORDER BY g.generation`
 
-	selectGateways = `SELECT id, admin_address, applied_event, registered_at, seen_at, {now} - seen_at AS age, max_age FROM gateways`
+	// The database's clock only narrows the choice down: a Watch decides.
+	silentGateways = selectGateways + ` WHERE g.max_age > 0 AND g.seen_at < {now} - 3000 ORDER BY g.id, g.generation`
 
-	gatewaysByID = selectGateways + ` ORDER BY id`
-
-	// $1: ID.
-	gatewayByID = selectGateways + ` WHERE id = $1`
-
-	// $1: ID.
-	forgetGateway = `DELETE FROM gateways WHERE id = $1`
+	countGateways = `SELECT COUNT(*) FROM gateways`
 )
 
 const (

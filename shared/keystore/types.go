@@ -171,26 +171,6 @@ const (
 	GatewayForgot   = "gateway.forgotten"
 )
 
-// Gateway is a registered gateway. It counts for confirmation until it signs off or is forgotten.
-type Gateway struct {
-	ID           string         `db:"id" json:"id"`
-	AdminAddress string         `db:"admin_address" json:"adminAddress"`
-	Applied      Change         `db:"applied_event" json:"applied"`      // the last event that it has applied; 0: it is still starting
-	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"` // ms, the database's clock
-	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`             // ms, the database's clock: its last heartbeat
-	Age          int64          `db:"age" json:"age"`                    // ms since SeenAt by the database's clock, at reading
-	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`   // ms; it refuses everything when its directory is older; 0: it never does
-}
-
-// fenceMargin covers the rounding between a heartbeat and the read of which it tells.
-const fenceMargin = 1000
-
-// Fenced reports whether g, if it still runs, has begun to refuse everything, so that it can accept no key any more.
-func (g Gateway) Fenced() bool { return g.MaxAge > 0 && g.Age > g.MaxAge+fenceMargin }
-
-// Confirms reports whether g has applied c, or can no longer act against it.
-func (g Gateway) Confirms(c Change) bool { return g.Applied >= c || g.Fenced() }
-
 // UsageRow is the number of requests of one key with one outcome in one hour.
 type UsageRow struct {
 	Tenant   id.Tenant      `json:"tenantId"`

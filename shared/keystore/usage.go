@@ -42,7 +42,7 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 	}
 	if n, err := claimed.RowsAffected(); err != nil || n == 0 {
 		if err == nil {
-			err = s.checkIncarnation(ctx, t, r)
+			err = s.checkRegistration(ctx, t, r)
 		}
 		return err
 	}

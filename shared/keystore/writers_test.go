@@ -43,7 +43,7 @@ func writeMuch(url, name string) error {
 	defer db.Close()
 	s := keystore.New(db, nil, nil, name)
 	gateway := keystore.Registration{ID: name, Incarnation: name}
-	if _, err := s.Register(ctx, gateway); err != nil {
+	if gateway.Generation, err = s.Register(ctx, gateway, nil); err != nil {
 		return err
 	}
 	for i := range writesPerEach {

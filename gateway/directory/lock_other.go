@@ -1,0 +1,12 @@
+//go:build !unix
+
+package directory
+
+import (
+	"errors"
+	"os"
+)
+
+func lockFile(*os.File) error {
+	return errors.New("this system has no file locks that end with their process")
+}

@@ -1,0 +1,74 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// processes remembers, in a file beside the snapshot, which processes of this gateway ran before on this host. The file is locked
+// as long as this process runs. The system releases the lock when a process ends, so who holds it knows that the earlier ones have
+// ended, and need not be waited for. The lock says nothing of another host, to which a volume may have been moved: so a process
+// is remembered with its host's boot ID.
+type processes struct {
+	file *os.File // nil: there is none, or another process holds it
+	dead []string // incarnations
+}
+
+const processesMax = 100 // remembered
+
+// errLocked says that another process holds the file.
+var errLocked = errors.New("another process uses this snapshot; give each gateway its own GATEWAY_SNAPSHOT")
+
+// openProcesses locks the file and adds this process to it.
+func openProcesses(path, incarnation string) (p processes, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return p, fmt.Errorf("directory: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return p, fmt.Errorf("directory: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	if err := lockFile(file); err != nil {
+		return p, fmt.Errorf("directory: lock %s: %w", path, err)
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return p, fmt.Errorf("directory: %w", err)
+	}
+	boot := bootID()
+	lines := strings.Fields(string(text))
+	lines = lines[max(0, len(lines)-processesMax+1):]
+	for _, line := range lines {
+		if earlier, on, _ := strings.Cut(line, "@"); boot != "" && on == boot {
+			p.dead = append(p.dead, earlier)
+		}
+	}
+	lines = append(lines, incarnation+"@"+boot)
+	if err := errors.Join(file.Truncate(0), writeAt(file, strings.Join(lines, "\n")+"\n")); err != nil {
+		return p, fmt.Errorf("directory: %w", err)
+	}
+	p.file = file
+	return p, nil
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	return err
+}
+
+// close releases the lock. The file stays.
+func (p *processes) close() {
+	if p.file != nil {
+		p.file.Close()
+		p.file = nil
+	}
+}

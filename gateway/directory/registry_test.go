@@ -1,0 +1,185 @@
+package directory
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// A database that was restored from a backup knows an earlier process of each gateway, or none. No gateway ends.
+func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []struct{ what, statement string }{
+		{"an earlier process is registered", "UPDATE gateways SET incarnation = 'before', generation = 1"},
+		{"its earlier registration is there", "UPDATE gateways SET generation = 1"},
+		{"it is not registered", "DELETE FROM gateways"},
+	} {
+		t.Run(lost.what, func(t *testing.T) {
+			testkit.EachDatabase(t, func(t *testing.T, url string) {
+				db := openDB(t, url)
+				store := keystore.New(db, nil, nil, "test")
+				d := start(t, store, Config{})
+				restoreRegistry(t, db, lost.statement)
+				eventually(t, "it has registered again", func() bool {
+					gateways, err := store.Gateways(t.Context())
+					return err == nil && slices.ContainsFunc(gateways, func(g keystore.Gateway) bool {
+						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1
+					})
+				})
+				tenant, _, _ := fixture(t, store)
+				_, hash := addKey(t, store, tenant.ID)
+				eventually(t, "it follows", func() bool { _, ok := d.Lookup(hash); return ok })
+				if err := d.Ready(); err != nil || !d.Fresh(instant.Of(time.Now())) {
+					t.Errorf("ready: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func restoreRegistry(t *testing.T, db *database.DB, statement string) {
+	t.Helper()
+	for _, s := range []string{statement, "UPDATE gateway_registry SET generation = 1"} {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A process that is cut off from the database while another one takes its ID goes on being waited for, until it refuses everything.
+func TestReplacedProcessIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const maxAge = 2 * time.Second
+	store, proxied, proxy := behindProxy(t)
+	_, key, hash := fixture(t, store)
+	first := start(t, proxied, Config{MaxAge: maxAge})
+	confirm(t, store, 2, nil)
+	proxy.BlackHole()
+	second := start(t, store, Config{MaxAge: maxAge})
+	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second one refuses it", func() bool { e, _ := second.Lookup(hash); return e.RevokedAt != 0 })
+	for accepts := true; accepts; {
+		done := applied(t, store, revoked)
+		e, known := first.Lookup(hash)
+		accepts = known && e.RevokedAt == 0 && first.Fresh(instant.Of(time.Now()))
+		if done && accepts {
+			t.Fatal("the revocation is confirmed while the first process accepts the key")
+		}
+	}
+	// The second one watches the first and removes it from the list.
+	confirm(t, store, revoked, nil)
+	if n := strings.Count(second.log.String(), "removed a silent gateway"); n != 1 {
+		t.Errorf("the removal was logged %d times, want once:\n%s", n, second.log)
+	}
+	eventually(t, "both are counted, then one", func() bool { return second.Gateways() == 1 })
+	proxy.Restore(t)
+	eventually(t, "the first one learns that it was replaced", func() bool { return errors.Is(first.Ready(), keystore.ErrDisplaced) })
+	if err := first.stop(); !errors.Is(err, keystore.ErrDisplaced) {
+		t.Errorf("run: %v", err)
+	}
+	if err := second.Ready(); err != nil || !second.Fresh(instant.Of(time.Now())) {
+		t.Errorf("the second one: %v", err)
+	}
+}
+
+// Without a maximum age, an operator has to say that the replaced process has ended.
+func TestReplacedProcessCanBeForgotten(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	_, key, _ := fixture(t, store)
+	start(t, proxied, Config{})
+	confirm(t, store, 2, nil)
+	proxy.BlackHole()
+	second := start(t, store, Config{})
+	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second one has applied it", func() bool {
+		gateways, err := store.Gateways(t.Context())
+		return err == nil && len(gateways) == 2 && gateways[0].Replaced && gateways[1].Applied >= revoked
+	})
+	if applied(t, store, revoked) {
+		t.Error("the replaced process is not waited for")
+	}
+	_, err = store.ForgetGateway(t.Context(), "gw-1")
+	confirm(t, store, revoked, err)
+	if err := second.Ready(); err != nil {
+		t.Error(err)
+	}
+	proxy.Restore(t)
+}
+
+// A process that was killed on this host is known to have ended by its lock, and is not waited for.
+func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		path := snapshotPath(t)
+		_, kill := startFollower(t, url, path)
+		eventually(t, "it is registered", func() bool {
+			gateways, err := store.Gateways(t.Context())
+			return err == nil && len(gateways) == 1 && gateways[0].ID == "gw-2"
+		})
+		kill()
+		start(t, store, Config{GatewayID: "gw-2", Snapshot: path})
+		if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 || gateways[0].Replaced {
+			t.Errorf("%+v, %v", gateways, err)
+		}
+	})
+}
+
+// What the lock's file says of another boot, perhaps of another host, proves nothing.
+func TestProcessesOfAnotherBootMayRun(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := os.WriteFile(path, []byte("elsewhere@another-boot\nhere@"+bootID()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := openProcesses(path, "this")
+	if err != nil || !slices.Equal(p.dead, []string{"here"}) {
+		t.Errorf("known to have ended: %v, %v", p.dead, err)
+	}
+	if _, err := openProcesses(path, "second"); !errors.Is(err, errLocked) {
+		t.Errorf("a second process: %v", err)
+	}
+	p.close()
+	again, err := openProcesses(path, "third")
+	if err != nil || !slices.Equal(again.dead, []string{"here", "this"}) {
+		t.Errorf("known to have ended: %v, %v", again.dead, err)
+	}
+	again.close()
+}
+
+func TestClockSkewIsReported(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		well := start(t, store, Config{})
+		ahead := start(t, store, Config{GatewayID: "gw-2", Clock: func() time.Time { return time.Now().Add(5 * time.Second) }})
+		behind := start(t, store, Config{GatewayID: "gw-3", Clock: func() time.Time { return time.Now().Add(-5 * time.Second) }})
+		if err := well.Skewed(); err != nil {
+			t.Error(err)
+		}
+		for d, want := range map[*running]string{ahead: "5s ahead of", behind: "5s behind"} {
+			if err := d.Skewed(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "NTP") {
+				t.Errorf("%v, want %q", err, want)
+			}
+			if d.Ready() != nil || strings.Count(d.log.String(), "NTP") != 1 {
+				t.Errorf("ready: %v; log %s", d.Ready(), d.log)
+			}
+		}
+	})
+}

@@ -1,0 +1,215 @@
+package keystore_test
+
+import (
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// registered registers a process and returns it with its generation.
+func registered(t *testing.T, s *keystore.Store, r keystore.Registration, dead ...string) keystore.Registration {
+	t.Helper()
+	r.Generation = must[int64](t)(s.Register(t.Context(), r, dead))
+	return r
+}
+
+func TestGateways(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second})
+		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
+		beat, err := s.Heartbeat(ctx, one, 0, "")
+		if err != nil || beat.Registry != two.Generation || time.Since(beat.Now.Time()).Abs() > 10*time.Second {
+			t.Errorf("heartbeat before the first event: %+v, %v", beat, err)
+		}
+		if n, err := s.CountGateways(ctx); err != nil || n != 2 {
+			t.Errorf("%d gateways, %v", n, err)
+		}
+		if last, err := s.LastEvent(ctx); err != nil || last != 0 {
+			t.Errorf("before the first event: %d, %v", last, err)
+		}
+		newTenant(t, s, "acme")
+		event := must[[]keystore.Event](t)(s.Events(ctx, 0))[0]
+		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
+			t.Errorf("the last event: %d, %v", last, err)
+		}
+		if _, err := s.Heartbeat(ctx, one, event.ID, event.UUID); err != nil {
+			t.Error(err)
+		}
+		_, err = s.Heartbeat(ctx, one, event.ID, "another")
+		wantError(t, err, keystore.ErrRewound)
+		_, err = s.Heartbeat(ctx, one, event.ID+1, event.UUID)
+		wantError(t, err, keystore.ErrRewound)
+
+		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
+		if len(gateways) != 2 {
+			t.Fatalf("gateways: %+v", gateways)
+		}
+		g := gateways[0]
+		if g.ID != "gw-1" || g.AdminAddress != "10.0.0.1:9090" || g.Applied != event.ID || g.MaxAge != 7000 || g.Age < 0 || g.Age > 5000 ||
+			time.Since(g.SeenAt.Time()).Abs() > 10*time.Second || g.Replaced || gateways[1].Applied != 0 {
+			t.Errorf("gateways: %+v", gateways)
+		}
+		if err := s.SignOff(ctx, one); err != nil {
+			t.Error(err)
+		}
+		if err := s.SignOff(ctx, one); err != nil { // as after a lost answer
+			t.Error(err)
+		}
+		if _, err := s.ForgetGateway(ctx, "gw-2"); err != nil {
+			t.Error(err)
+		}
+		wantEqual(t, "gateways", must[[]keystore.Gateway](t)(s.Gateways(ctx)), []keystore.Gateway{})
+		_, err = s.Heartbeat(ctx, two, event.ID, event.UUID)
+		wantError(t, err, keystore.ErrNotFound)
+		_, err = s.ForgetGateway(ctx, "gw-2")
+		wantError(t, err, keystore.ErrNotFound, "no gateway")
+	})
+}
+
+// A tail and a heartbeat each notice that an event's ID is another event's now.
+func TestTailNoticesAnotherEvent(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		newTenant(t, s, "acme")
+		event := must[[]keystore.Event](t)(s.Events(t.Context(), 0))[0]
+		if _, err := s.Tail(t.Context(), event.ID, event.UUID, 10, keystore.Rows{}); err != nil {
+			t.Error(err)
+		}
+		_, err := s.Tail(t.Context(), event.ID, "another", 10, keystore.Rows{})
+		wantError(t, err, keystore.ErrRewound)
+		_, err = s.Tail(t.Context(), event.ID+1, event.UUID, 10, keystore.Rows{})
+		wantError(t, err, keystore.ErrRewound)
+	})
+}
+
+// An earlier process of an ID counts until it signs off, is forgotten, or is known to have ended.
+func TestReplacedProcessesCount(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		want := func(what string, incarnations ...string) {
+			t.Helper()
+			var found []string
+			for _, g := range must[[]keystore.Gateway](t)(s.Gateways(ctx)) {
+				found = append(found, g.Incarnation)
+				if g.Replaced != (g.Incarnation != incarnations[len(incarnations)-1]) {
+					t.Errorf("%s: %s is replaced: %t", what, g.Incarnation, g.Replaced)
+				}
+			}
+			wantEqual(t, what, found, incarnations)
+		}
+		process := func(incarnation string) keystore.Registration {
+			return keystore.Registration{ID: "gw-1", Incarnation: incarnation}
+		}
+		a := registered(t, s, process("a"))
+		b := registered(t, s, process("b"))
+		if a.Generation >= b.Generation {
+			t.Errorf("generations %d, %d do not grow", a.Generation, b.Generation)
+		}
+		want("both count", "a", "b")
+		_, err := s.Heartbeat(ctx, a, 0, "")
+		wantError(t, err, keystore.ErrDisplaced, "GATEWAY_ID")
+		if _, err := s.Heartbeat(ctx, b, 0, ""); err != nil {
+			t.Error(err)
+		}
+		if err := s.SignOff(ctx, a); err != nil {
+			t.Error(err)
+		}
+		want("signed off", "b")
+		registered(t, s, process("c"))
+		want("not signed off", "b", "c")
+		if _, err := s.ForgetGateway(ctx, "gw-1"); err != nil {
+			t.Error(err)
+		}
+		want("only the replaced one is forgotten", "c")
+		registered(t, s, process("d"), "c", "nothing")
+		want("known to have ended", "d")
+	})
+}
+
+// A restored or failed-over database displaces nobody: it knows smaller generations only, or an equal one of another process.
+func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		s := keystore.New(db, nil, nil, "ada")
+		process := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "now"})
+		for _, restored := range []struct {
+			what        string
+			incarnation string
+			generation  int64
+		}{
+			{"an earlier process", "before", process.Generation - 1},
+			{"another process of the same generation", "elsewhere", process.Generation},
+			{"this process, before it registered again", "now", process.Generation - 1},
+		} {
+			restore(t, db, restored.incarnation, restored.generation)
+			_, err := s.Heartbeat(t.Context(), process, 0, "")
+			wantError(t, err, keystore.ErrNotFound)
+			again := registered(t, s, process)
+			if again.Generation <= process.Generation {
+				t.Errorf("%s: generation %d after %d", restored.what, again.Generation, process.Generation)
+			}
+			if _, err := s.Heartbeat(t.Context(), again, 0, ""); err != nil {
+				t.Errorf("%s: %v", restored.what, err)
+			}
+			process = again
+		}
+	})
+}
+
+// restore puts one gateway in the place of all.
+func restore(t *testing.T, db *database.DB, incarnation string, generation int64) {
+	t.Helper()
+	for _, statement := range []string{
+		"DELETE FROM gateways WHERE incarnation <> 'now'", "UPDATE gateways SET incarnation = $1, generation = $2",
+	} {
+		var args []any
+		if statement[0] == 'U' {
+			args = []any{incarnation, generation}
+		}
+		if _, err := db.Exec(statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Exec("UPDATE gateway_registry SET generation = $1", generation); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Fences are counted by the watcher's own clock, from when it first saw a heartbeat.
+func TestWatch(t *testing.T) {
+	const maxAge = 7000
+	begun := time.Now()
+	at := func(ms int64) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+	gateway := func(seenAt instant.Millis, age int64) (g keystore.Gateway) {
+		g = keystore.Gateway{ID: "gw-1", Incarnation: "a", MaxAge: maxAge}
+		g.SeenAt, g.Age = seenAt, age
+		return g
+	}
+	var w keystore.Watch
+	if w.Fenced(gateway(100, 1<<40), at(0)) {
+		t.Error("fenced by the database's clock alone")
+	}
+	if w.Fenced(gateway(100, 0), at(maxAge+1007)) {
+		t.Error("fenced before its maximum age, a second and a thousandth have passed")
+	}
+	if !w.Fenced(gateway(100, 0), at(maxAge+1008)) {
+		t.Error("not fenced after its maximum age has passed")
+	}
+	if w.Fenced(gateway(101, 1<<40), at(maxAge+1009)) {
+		t.Error("fenced after another heartbeat")
+	}
+	if !w.Fenced(gateway(101, 0), at(2*maxAge+2018)) {
+		t.Error("not fenced a second time")
+	}
+	w.Keep(nil)
+	if w.Fenced(gateway(101, 1<<40), at(3*maxAge)) {
+		t.Error("fenced by what was forgotten")
+	}
+	if never := (keystore.Gateway{ID: "gw-2", Age: 1 << 40}); w.Fenced(never, at(1<<40)) {
+		t.Error("fenced without a maximum age")
+	}
+}
