@@ -37,7 +37,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	admin := service.NewAdmin(log)
+	admin := service.NewAdmin(log, c.Settings, c.AdminListen)
 	admin.Start(adminListener)
 	defer admin.Close()
 

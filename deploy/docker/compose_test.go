@@ -104,7 +104,6 @@ func TestEveryEnvironmentNameIsDeclared(t *testing.T) {
 }
 
 func TestHealthChecksCallExistingPaths(t *testing.T) {
-	admin := service.NewAdmin(slog.New(slog.DiscardHandler))
 	checked := 0
 	for name, s := range load(t).Services {
 		listen := s.Environment["GATEWAY_ADMIN_LISTEN"] + s.Environment["PETSVC_ADMIN_LISTEN"]
@@ -122,8 +121,9 @@ func TestHealthChecksCallExistingPaths(t *testing.T) {
 			continue
 		}
 		w := httptest.NewRecorder()
-		admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, u.Path, nil))
-		if u.Path != "/readyz" || w.Code == http.StatusNotFound {
+		admin := service.NewAdmin(slog.New(slog.DiscardHandler), service.Settings{}, listen)
+		admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, u.String(), nil))
+		if u.Path != "/readyz" || w.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s is checked at %s: the admin port answers %d", name, u.Path, w.Code)
 		}
 	}

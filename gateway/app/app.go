@@ -53,7 +53,7 @@ func Listen(cfg Config) (Ports, error) {
 // unless the settings say no.
 func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
-	admin := service.NewAdmin(log)
+	admin := service.NewAdmin(log, cfg.Settings, cfg.AdminListen)
 	admin.Start(ports.Admin)
 	defer admin.Close()
 

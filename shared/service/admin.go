@@ -7,6 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +25,11 @@ type Problem struct {
 	Serving bool   `json:"serving"` // it is reported, but the program can serve all the same
 }
 
-// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and what a program adds. It must not be published:
-// profiles show memory.
+// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and what a program adds. It must not be published: it
+// asks for no password, and profiles show memory.
+//
+// It answers only to host names that it knows. Otherwise a web page could make a browser on this machine or network call it
+// under a name of the page's own, whose address was changed to this one, and read the response.
 type Admin struct {
 	// Metrics is the program's registry; it has the Go runtime's and the process's figures already.
 	Metrics *prometheus.Registry
@@ -31,20 +37,28 @@ type Admin struct {
 	log      *slog.Logger
 	mux      *http.ServeMux
 	server   *http.Server
-	address  string // once started
+	hosts    map[string]bool // names without a port, in small letters
+	address  string          // once started
 	ready    atomic.Pointer[func() []Problem]
 	draining atomic.Bool
 }
 
-// NewAdmin returns an admin port that is alive but not ready: SetReady says when it is.
-func NewAdmin(log *slog.Logger) *Admin {
-	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux()}
+// NewAdmin returns an admin port that is alive but not ready: SetReady says when it is. listen is its address as it was set:
+// a host name in it is known.
+func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
+	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), hosts: map[string]bool{"localhost": true}}
+	for _, host := range append(settings.AdminHosts, listen) {
+		a.hosts[hostOf(host)] = true
+	}
+	if name, err := os.Hostname(); err == nil {
+		a.hosts[hostOf(name)] = true
+	}
 	a.Metrics.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	a.SetReady(func() []Problem { return []Problem{{Name: "start", Detail: "the program is starting"}} })
 	a.server = &http.Server{
-		Handler:           a.mux,
+		Handler:           a,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s unless asked for longer
@@ -56,11 +70,13 @@ func NewAdmin(log *slog.Logger) *Admin {
 	})
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
 	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})))
-	a.mux.HandleFunc("/debug/pprof/", pprof.Index)
-	a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	a.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	a.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	a.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	if settings.Pprof {
+		a.mux.HandleFunc("/debug/pprof/", pprof.Index)
+		a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		a.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		a.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		a.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	return a
 }
 
@@ -71,7 +87,43 @@ func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h
 func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
 
 // ServeHTTP answers a request of the admin port.
-func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !a.isKnown(r.Host, local) {
+		WriteJSON(w, http.StatusMisdirectedRequest, map[string]string{
+			"error": "this admin port is not known as " + r.Host + ": use its address, or list the name in the setting --admin-hosts",
+		})
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// isKnown reports whether a Host field names this port. A browser always sends one, so a request without it is harmless;
+// health checks of load balancers are such requests. local is the address at which the connection arrived.
+func (a *Admin) isKnown(field string, local net.Addr) bool {
+	host := hostOf(field)
+	if host == "" || a.hosts[host] {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	if addr.Unmap().IsLoopback() {
+		return true
+	}
+	tcp, ok := local.(*net.TCPAddr)
+	return ok && tcp.AddrPort().Addr().Unmap() == addr.Unmap()
+}
+
+// hostOf is a Host field's name or address without the port, the brackets of IPv6 and the dot at the end.
+func hostOf(field string) string {
+	host, _, err := net.SplitHostPort(field)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(field, "["), "]")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
 
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var answer struct {
@@ -99,11 +151,21 @@ func (a *Admin) drain() { a.draining.Store(true) }
 // Start serves ln in the background until Close.
 func (a *Admin) Start(ln net.Listener) {
 	a.address = ln.Addr().String()
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) {
+		a.log.Warn("the admin port listens on a public address, and it asks for no password: bind it to a private one",
+			"address", a.address)
+	}
 	go func() {
 		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the admin port ended", "error", err.Error())
 		}
 	}()
+}
+
+// isPublic reports whether other networks may reach a listener at addr. Behind the unspecified address stand all of the host's.
+func isPublic(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	return addr.IsUnspecified() || !addr.IsLoopback() && !addr.IsPrivate() && !addr.IsLinkLocalUnicast()
 }
 
 // Close ends the admin port and its connections.

@@ -53,7 +53,9 @@ func NewLog(w io.Writer, level slog.Level, program string) *slog.Logger {
 }
 
 // Run runs a program until it returns and gives its exit code. SIGTERM and SIGINT end ctx; a second one ends the process.
+// SIGPIPE is ignored: when the reader of standard output or standard error goes away, writes fail and the program goes on.
 func Run(log *slog.Logger, program func(ctx context.Context) error) int {
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -111,7 +113,7 @@ func (s Serving) Run(ctx context.Context) error {
 	return nil
 }
 
-var errUnasked = errors.New("service: the server ended without being asked to")
+var errUnasked = errors.New("service: the server stopped unexpectedly")
 
 func wait(ended <-chan error, d time.Duration) error {
 	timer := time.NewTimer(d)

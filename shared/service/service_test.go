@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,12 +27,12 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func get(a *service.Admin, path string) (int, string) {
 	w := httptest.NewRecorder()
-	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 	return w.Code, w.Body.String()
 }
 
 func TestAdminPort(t *testing.T) {
-	a := service.NewAdmin(quiet)
+	a := service.NewAdmin(quiet, service.Settings{Pprof: true}, "")
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 503, "/metrics": 200, "/debug/pprof/": 200, "/debug/pprof/goroutine": 200, "/": 404,
 	} {
@@ -51,6 +53,77 @@ func TestAdminPort(t *testing.T) {
 	problems = append(problems, service.Problem{Name: "schema", Detail: "run keyadmin migrate"})
 	if code, body := get(a, "/readyz"); code != 503 || !strings.Contains(body, "keyadmin migrate") {
 		t.Errorf("with an obstacle: %d %s", code, body)
+	}
+}
+
+func TestAdminWithoutProfiles(t *testing.T) {
+	a := service.NewAdmin(quiet, service.Settings{}, "")
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile"} {
+		if code, _ := get(a, path); code != 404 {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// A web page can make a browser call this port under any name that resolves to it. Only known names are answered.
+func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := service.NewAdmin(quiet, service.Settings{AdminHosts: []string{"Gw-1.internal", "10.9.9.9"}}, "gateway-1:9090")
+	local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 9090}
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:9090": 200, "LOCALHOST.:9090": 200, "127.0.0.1": 200, "127.0.0.1:80": 200, "127.8.8.8": 200,
+		"[::1]": 200, "[::1]:9090": 200, "gateway-1:9090": 200, "gateway-1": 200, "gw-1.internal:9090": 200, "10.9.9.9:9090": 200,
+		"10.0.0.7:9090": 200, "10.0.0.7": 200, name + ":9090": 200, "": 200,
+		"evil.example": 421, "evil.example:9090": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"10.0.0.8:9090": 421, "gateway-2:9090": 421, "[::2]": 421, "localhost:9090:1": 421,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/healthz", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
+		if w.Code != want {
+			t.Errorf("Host %q: %d, want %d", host, w.Code, want)
+		}
+		if want == 421 && !strings.Contains(w.Body.String(), "--admin-hosts") {
+			t.Errorf("Host %q: the answer names no cure: %s", host, w.Body.String())
+		}
+	}
+}
+
+// addressed is a listener on which nobody calls.
+type addressed struct {
+	address net.Addr
+	closed  chan struct{}
+}
+
+func (a addressed) Accept() (net.Conn, error) {
+	<-a.closed
+	return nil, net.ErrClosed
+}
+
+func (a addressed) Close() error {
+	close(a.closed)
+	return nil
+}
+
+func (a addressed) Addr() net.Addr { return a.address }
+
+func TestAdminWarnsOfAPublicAddress(t *testing.T) {
+	for address, want := range map[string]bool{
+		"0.0.0.0:9090": true, "[::]:9090": true, "203.0.113.5:9090": true, "[2001:db8::1]:9090": true,
+		"127.0.0.1:9090": false, "[::1]:9090": false, "10.1.2.3:9090": false, "192.168.1.1:1": false, "[fd00::1]:9090": false,
+	} {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		a := service.NewAdmin(log, service.Settings{}, "")
+		a.Start(addressed{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), make(chan struct{})})
+		a.Close()
+		if got := strings.Contains(out.String(), "public address"); got != want {
+			t.Errorf("%s: warned: %t", address, got)
+		}
 	}
 }
 
@@ -102,7 +175,7 @@ func TestDrain(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{start: time.Now(), stop: make(chan struct{}), slow: slow}
-			a := service.NewAdmin(quiet)
+			a := service.NewAdmin(quiet, service.Settings{}, "")
 			a.SetReady(func() []service.Problem { return nil })
 			ctx, cancel := context.WithCancel(t.Context())
 			result := make(chan error)
@@ -137,7 +210,7 @@ func TestDrain(t *testing.T) {
 func TestServeFails(t *testing.T) {
 	broken := errors.New("broken")
 	err := service.Serving{
-		Public: &server{fail: broken}, Listener: listener{}, Admin: service.NewAdmin(quiet), Log: quiet,
+		Public: &server{fail: broken}, Listener: listener{}, Admin: service.NewAdmin(quiet, service.Settings{}, ""), Log: quiet,
 		Settings: service.Settings{DrainLimit: time.Second},
 	}.Run(t.Context())
 	if !errors.Is(err, broken) {

@@ -19,6 +19,8 @@ type Settings struct {
 	LogLevel   slog.Level       `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
 	DrainDelay time.Duration    `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long new connections are still accepted while /readyz fails. Choose more than the load balancer's health interval."`
 	DrainLimit time.Duration    `env:"DRAIN_LIMIT" default:"30s" help:"After that delay, how long requests in flight may take before they are cut off."`
+	AdminHosts []string         `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Further host names under which the admin port is called, separated by commas. Loopback names, the address that it listens on and this host's name are always known."`
+	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
 	Check      bool             `help:"Check the settings, then exit: 0 when they are good, 2 when they are not."`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 }
