@@ -15,6 +15,7 @@ import (
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -41,14 +42,14 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 func (off) Fresh(instant.Millis) bool                  { return true }
 func (off) Ban(id.Key, instant.Millis, string)         {}
 func (off) Count(id.Tenant, id.Key, string)            {}
-func (off) Take(quotas.Ask) (quota.Verdict, error)     { return verdict, nil }
+func (off) Take(quotas.Request) (quota.Verdict, error) { return verdict, nil }
 func (off) Known(id.Tenant, plan.Limits) quota.Verdict { return verdict }
-func (off) Fail(netip.Addr) (quotas.GuardState, bool)  { return quotas.GuardState{}, true }
+func (off) Fail(netip.Addr) (authfailures.State, bool) { return authfailures.State{}, true }
 
 // unguarded counts no failed attempts.
 type unguarded struct{ off }
 
-func (unguarded) Known(netip.Addr) quotas.GuardState { return quotas.GuardState{} }
+func (unguarded) Known(netip.Addr) authfailures.State { return authfailures.State{} }
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")

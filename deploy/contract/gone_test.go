@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -30,17 +31,17 @@ func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000},
 	}, true
 }
-func (everyone) Fresh(instant.Millis) bool                           { return true }
-func (everyone) Ban(id.Key, instant.Millis, string)                  {}
-func (everyone) Count(id.Tenant, id.Key, string)                     {}
-func (everyone) Fail(netip.Addr) (s quotas.GuardState, allowed bool) { return s, true }
-func (everyone) Take(ask quotas.Ask) (quota.Verdict, error)          { return full(ask.Limits), nil }
+func (everyone) Fresh(instant.Millis) bool                            { return true }
+func (everyone) Ban(id.Key, instant.Millis, string)                   {}
+func (everyone) Count(id.Tenant, id.Key, string)                      {}
+func (everyone) Fail(netip.Addr) (s authfailures.State, allowed bool) { return s, true }
+func (everyone) Take(ask quotas.Request) (quota.Verdict, error)       { return full(ask.Limits), nil }
 
 func (everyone) Known(_ id.Tenant, limits plan.Limits) (verdict quota.Verdict) { return full(limits) }
 
 type noAttempts struct{ everyone }
 
-func (noAttempts) Known(netip.Addr) (s quotas.GuardState) { return s }
+func (noAttempts) Known(netip.Addr) (s authfailures.State) { return s }
 
 func full(limits plan.Limits) quota.Verdict {
 	return quota.Verdict{

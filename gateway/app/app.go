@@ -121,7 +121,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		accessLog = nil
 	}
 	public, err := edge.New(edgeConfig, edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.Guard(cfg.AuthFailures), Usage: keys,
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys,
 		Operations: operations, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ type (
 		TenantLimits(t id.Tenant) (plan string, limits plan.Limits, version uint64, ok bool)
 	}
 	peeker interface {
-		Peek(ctx context.Context, a quotas.Ask) (quota.Verdict, error)
+		Peek(ctx context.Context, a quotas.Request) (quota.Verdict, error)
 		Mode() string
 	}
 )
@@ -52,7 +52,7 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 			service.WriteJSON(w, http.StatusNotFound, failure{"this gateway knows no tenant " + tenant.String()})
 			return
 		}
-		verdict, err := peeker.Peek(r.Context(), quotas.Ask{Tenant: tenant, Version: version, Limits: limits})
+		verdict, err := peeker.Peek(r.Context(), quotas.Request{Tenant: tenant, Version: version, Limits: limits})
 		if err != nil {
 			service.WriteJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
 			return

@@ -14,6 +14,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -35,7 +36,7 @@ type Directory interface {
 // Quotas decides on a tenant's requests.
 type Quotas interface {
 	// Take asks for one request. An error means that it could not be decided.
-	Take(quotas.Ask) (quota.Verdict, error)
+	Take(quotas.Request) (quota.Verdict, error)
 	// Known tells the last known figures without I/O.
 	Known(id.Tenant, plan.Limits) quota.Verdict
 }
@@ -43,9 +44,9 @@ type Quotas interface {
 // Guard limits the tokens that an address may guess.
 type Guard interface {
 	// Fail counts an unknown token; it is not allowed when there were too many.
-	Fail(netip.Addr) (state quotas.GuardState, allowed bool)
+	Fail(netip.Addr) (state authfailures.State, allowed bool)
 	// Known tells how the address stands without I/O.
-	Known(netip.Addr) quotas.GuardState
+	Known(netip.Addr) authfailures.State
 }
 
 // Usage counts requests for statistics.

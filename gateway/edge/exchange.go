@@ -11,7 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/directory"
-	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
@@ -42,9 +42,9 @@ type state struct {
 
 	hasKey  bool // entry is valid
 	entry   directory.Entry
-	guard   quotas.GuardState // valid where there is no key
-	verdict quota.Verdict     // valid where there is one: what meter decided, or the last known figures
-	isTaken bool              // one request was charged
+	guard   authfailures.State // valid where there is no key
+	verdict quota.Verdict      // valid where there is one: what meter decided, or the last known figures
+	isTaken bool               // one request was charged
 
 	strikesLeft int            // until a ban
 	bannedUntil instant.Millis // ms; 0 = not banned

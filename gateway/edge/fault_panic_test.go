@@ -8,6 +8,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -35,13 +36,13 @@ func TestPanic(t *testing.T) {
 		}},
 		"guard": {unknown, func(s *setup, panics func()) {
 			f := s.Guard.(fakeGuard)
-			f.fail = func(netip.Addr) (quotas.GuardState, bool) { panics(); return guardState, true }
+			f.fail = func(netip.Addr) (authfailures.State, bool) { panics(); return guardState, true }
 			s.Guard = f
 		}},
 		"quotas": {rawGet(), func(s *setup, panics func()) {
 			f := s.Quotas.(fakeQuotas)
 			take := f.take
-			f.take = func(a quotas.Ask) (quota.Verdict, error) { panics(); return take(a) }
+			f.take = func(a quotas.Request) (quota.Verdict, error) { panics(); return take(a) }
 			s.Quotas = f
 		}},
 		"known quotas": {rawKey("Authorization: Bearer " + suspendedToken), func(s *setup, panics func()) {

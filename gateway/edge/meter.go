@@ -14,7 +14,7 @@ import (
 // meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free;
 // what it takes is not given back, whatever the answer.
 func (e *Edge) meter(x *exchange) refusal {
-	ask := quotas.Ask{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
+	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
 	verdict, err := e.quotas.Take(ask)
 	if err != nil {
 		return refusal{reason: limitsUnavailable}

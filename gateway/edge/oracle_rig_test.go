@@ -17,6 +17,7 @@ import (
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -50,12 +51,12 @@ type (
 		ban    func(k id.Key, until int64, reason string)
 	}
 	fakeQuotas struct {
-		take  func(quotas.Ask) (quota.Verdict, error)
+		take  func(quotas.Request) (quota.Verdict, error)
 		known func(id.Tenant, plan.Limits) quota.Verdict
 	}
 	fakeGuard struct {
-		fail  func(netip.Addr) (quotas.GuardState, bool)
-		known func(netip.Addr) quotas.GuardState
+		fail  func(netip.Addr) (authfailures.State, bool)
+		known func(netip.Addr) authfailures.State
 	}
 	fakeUsage func(tenant id.Tenant, key id.Key, outcome string)
 )
@@ -66,9 +67,9 @@ func (f fakeDirectory) Fresh(now instant.Millis) bool                { return f.
 func (f fakeDirectory) Ban(k id.Key, until instant.Millis, reason string) {
 	f.ban(k, int64(until), reason)
 }
-func (f fakeQuotas) Take(a quotas.Ask) (quota.Verdict, error)          { return f.take(a) }
-func (f fakeGuard) Fail(a netip.Addr) (quotas.GuardState, bool)        { return f.fail(a) }
-func (f fakeGuard) Known(a netip.Addr) quotas.GuardState               { return f.known(a) }
+func (f fakeQuotas) Take(a quotas.Request) (quota.Verdict, error)      { return f.take(a) }
+func (f fakeGuard) Fail(a netip.Addr) (authfailures.State, bool)       { return f.fail(a) }
+func (f fakeGuard) Known(a netip.Addr) authfailures.State              { return f.known(a) }
 func (f fakeUsage) Count(tenant id.Tenant, key id.Key, outcome string) { f(tenant, key, outcome) }
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
@@ -137,8 +138,8 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 				known: func(_ id.Tenant, limits plan.Limits) quota.Verdict { return verdict(limits, 0) },
 			},
 			Guard: fakeGuard{
-				fail:  func(netip.Addr) (quotas.GuardState, bool) { return guardState, true },
-				known: func(netip.Addr) quotas.GuardState { return guardState },
+				fail:  func(netip.Addr) (authfailures.State, bool) { return guardState, true },
+				known: func(netip.Addr) authfailures.State { return guardState },
 			},
 			Usage:      fakeUsage(func(id.Tenant, id.Key, string) { r.counted.Add(1) }),
 			Operations: operations,
@@ -189,7 +190,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 }
 
 // take is a quota store that admits all but the tenant whose limit is one.
-func (r *rig) take(a quotas.Ask) (quota.Verdict, error) {
+func (r *rig) take(a quotas.Request) (quota.Verdict, error) {
 	r.takes.Add(1)
 	if a.Limits.Minute == 1 {
 		return verdict(a.Limits, 1), nil
@@ -219,7 +220,7 @@ func verdict(limits plan.Limits, used int64) quota.Verdict {
 	return v
 }
 
-var guardState = quotas.GuardState{Limit: 120, Remaining: 120, ResetAt: instant.Of(now) + 60_000}
+var guardState = authfailures.State{Limit: 120, Remaining: 120, ResetAt: instant.Of(now) + 60_000}
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {

@@ -11,6 +11,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -66,8 +67,8 @@ func TestEveryRefusal(t *testing.T) {
 	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
 	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
 		g := s.Guard.(fakeGuard)
-		g.fail = func(netip.Addr) (quotas.GuardState, bool) {
-			return quotas.GuardState{Limit: 120, ResetAt: instant.Of(now) + 60_000, RetryAt: instant.Of(now) + 500}, false
+		g.fail = func(netip.Addr) (authfailures.State, bool) {
+			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, RetryAt: instant.Of(now) + 500}, false
 		}
 		s.Guard = g
 	})
@@ -83,7 +84,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(a quotas.Ask) (quota.Verdict, error) {
+		q.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
 			v.Day.RetryAt = v.Day.ResetAt
 			return v, nil
@@ -92,7 +93,7 @@ func TestEveryRefusal(t *testing.T) {
 	})
 	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(quotas.Ask) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
+		q.take = func(quotas.Request) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
 		s.Quotas = q
 	})
 	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
@@ -103,7 +104,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("upstream_timeout", 504, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)
-		q.take = func(quotas.Ask) (quota.Verdict, error) { panic("planted") }
+		q.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 		s.Quotas = q
 	})
 

@@ -30,12 +30,12 @@ func (o *Outage) UnmarshalText(text []byte) error {
 	case "refuse":
 		*o = Refuse
 	default:
-		return fmt.Errorf("%q is no way to go through an outage: use share or refuse", text)
+		return fmt.Errorf("%q is not a valid value: use share or refuse", text)
 	}
 	return nil
 }
 
-// Config is how a Limiter works. The zero Config decides in process and keeps nothing.
+// Config says how quotas are decided. The zero Config decides in process and keeps nothing.
 type Config struct {
 	// RedisURL is redis://… or rediss://…; several, separated by commas, are nodes of one Redis Cluster. Empty decides in
 	// this process: exact for one gateway, but two such gateways admit twice the limit.

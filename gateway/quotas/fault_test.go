@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
@@ -23,9 +24,9 @@ import (
 var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
 
 // commandCalls is how often the Redis of l has run a command.
-func commandCalls(t testing.TB, l *Limiter, command string) int {
+func commandCalls(t testing.TB, l Quotas, command string) int {
 	t.Helper()
-	info, err := l.client.Info(background, "commandstats").Result()
+	info, err := operator(t, l).Info(background, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +52,9 @@ type load struct {
 	took     []time.Duration
 }
 
-func startLoad(limiters []*Limiter, a Ask) *load {
+func startLoad(gateways []Quotas, a store.Request) *load {
 	w := &load{stop: make(chan struct{})}
-	for _, l := range limiters {
+	for _, l := range gateways {
 		for range 3 {
 			w.workers.Go(func() { w.work(l, a) })
 		}
@@ -61,7 +62,7 @@ func startLoad(limiters []*Limiter, a Ask) *load {
 	return w
 }
 
-func (w *load) work(l *Limiter, a Ask) {
+func (w *load) work(l Quotas, a store.Request) {
 	pace := time.NewTicker(5 * time.Millisecond)
 	defer pace.Stop()
 	for {
@@ -126,16 +127,16 @@ func TestFaults(t *testing.T) {
 			server := testkit.StartRedis(t)
 			proxy := testkit.NewProxy(t, server.Addr)
 			log := new(testkit.Output)
-			limiters := make([]*Limiter, gateways)
-			for i := range limiters {
-				limiters[i] = openLimiter(t, Config{
+			limiters := make([]Quotas, gateways)
+			for i := range gateways {
+				limiters[i] = openQuotas(t, Config{
 					RedisURL: "redis://" + proxy.Addr, Rule: brief, LiveGateways: func() int { return gateways },
 					Log: slog.New(slog.NewTextHandler(log, nil)), Metrics: prometheus.NewRegistry(),
 				})
 			}
 			all := func(mode string) func() bool {
 				return func() bool {
-					return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.Mode() != mode })
+					return !slices.ContainsFunc(limiters, func(l Quotas) bool { return l.Mode() != mode })
 				}
 			}
 			wait := func(d time.Duration) { <-time.After(d) } // the load is what happens meanwhile
@@ -225,7 +226,7 @@ func btoi(b bool) int {
 // A flood of refused requests of one tenant asks Redis once a second.
 func TestRefusalFlood(t *testing.T) {
 	server := testkit.StartRedis(t)
-	l := openLimiter(t, Config{RedisURL: server.URL, Budget: time.Second})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: time.Second})
 	a := asking(1, 60)
 	if n := takeAll(t, l, a, 60); n != 60 {
 		t.Fatalf("%d admitted, want 60", n)
@@ -260,65 +261,10 @@ func TestRefusalFlood(t *testing.T) {
 	}
 }
 
-// A cluster of three masters decides, each by a lane of its own; the loss of one is nothing to the others' tenants.
-func TestCluster(t *testing.T) {
-	urls := testkit.RedisCluster(t, 3)
-	l := openLimiter(t, Config{
-		RedisURL: strings.Join(urls, ","), Budget: time.Second, LiveGateways: func() int { return 2 },
-	})
-	if n := len(l.lanes.Load().byMaster); n != 3 {
-		t.Fatalf("%d lanes, want 3", n)
-	}
-	used := map[*lane]int{}
-	for i := range 60 {
-		a := asking(i, 10)
-		used[l.lane(a.Tenant)]++
-		if n := takeAll(t, l, a, 30); n != 10 {
-			t.Errorf("tenant %d: %d admitted, want 10", i, n)
-		}
-	}
-	t.Logf("60 tenants on %d masters, mode %s", len(used), l.Mode())
-	if len(used) != 3 || l.Mode() != modeShared {
-		t.Errorf("%d masters serve tenants, mode %s", len(used), l.Mode())
-	}
-	for _, n := range l.lanes.Load().byMaster {
-		if l.lane(n.probe) != n {
-			t.Error("a lane probes another one's server")
-		}
-	}
-	if problems := l.Health(background); len(problems) != 0 {
-		t.Errorf("problems of a healthy cluster: %q", problems)
-	}
-	g := l.Guard(10)
-	if n := fail(g, client, 30); n != 10 {
-		t.Errorf("%d failures allowed, want 10", n)
-	}
-
-	lost := l.lane(tenant(0))
-	_ = lost.ask(func() error { return errTest })
-	for i := range 60 {
-		a := asking(i, 20)
-		a.Version++
-		v := mustTake(t, l, a)
-		alone := v.Minute.Used == 16 // 10 are left, half of them for this gateway
-		if alone != (l.lane(a.Tenant) == lost) && lost.down.Load() {
-			t.Errorf("tenant %d, on the lost master %t: %+v", i, l.lane(a.Tenant) == lost, v.Minute)
-		}
-	}
-	testkit.Eventually(t, 5*time.Second, "the lane is back", func() bool { return l.Mode() == modeShared })
-}
-
-func TestSlotOf(t *testing.T) {
-	// The specification's own check value of CRC-16/XMODEM.
-	if got := slotOf([]byte("123456789")); got != 0x31C3 {
-		t.Errorf("slot of 123456789 is %#x", got)
-	}
-}
-
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openLimiter(t, Config{RedisURL: server.URL, Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
@@ -327,7 +273,7 @@ func TestHealth(t *testing.T) {
 	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("log: %q", lines)
 	}
-	if err := l.client.ConfigSet(background, "maxmemory-policy", "noeviction").Err(); err != nil {
+	if err := operator(t, l).ConfigSet(background, "maxmemory-policy", "noeviction").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.Health(background); len(got) != 0 {
@@ -343,7 +289,7 @@ func TestHealth(t *testing.T) {
 // A Redis that is not there when the gateway starts is an outage, a URL that means nothing is an error without its
 // secrets.
 func TestOpen(t *testing.T) {
-	l := openLimiter(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
+	l := openQuotas(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
 	if l.Mode() != modeOutage {
 		t.Errorf("mode %s without a Redis", l.Mode())
 	}
@@ -355,31 +301,22 @@ func TestOpen(t *testing.T) {
 			t.Errorf("Open(%q): %v", url, err)
 		}
 	}
-	client, err := connect("rediss://u:p@localhost:6380/2", time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	o := client.(*redis.Client).Options()
-	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.ReadTimeout != time.Second {
-		t.Errorf("options %+v", o)
-	}
 }
 
 // A panic in a trip is a failed trip: everybody who waits for it is let go, and the next trip works.
 func TestAPanicInATripIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
-		log := &testkit.Output{}
+		records := store.NewMemory(quota.Product, time.Now)
+		log := new(testkit.Output)
 		panics := true
 		l := newFake(t, Config{Log: slog.New(slog.NewTextHandler(log, nil))},
-			func(ctx context.Context, demands []demand, results []result) error {
+			func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 				if panics {
 					panics = false
 					time.Sleep(time.Millisecond) // others gather
 					panic("in a library")
 				}
-				return store.decide(ctx, demands, results)
+				return records.Decide(ctx, demands, results)
 			})
 		var all sync.WaitGroup
 		for i := range 20 {
@@ -389,7 +326,7 @@ func TestAPanicInATripIsAnOutage(t *testing.T) {
 		if l.Mode() != modeOutage || !strings.Contains(strings.Join(log.Lines(), "\n"), "in a library") {
 			t.Errorf("mode %s, log %q", l.Mode(), log.Lines())
 		}
-		time.Sleep(2 * probeEvery)
+		time.Sleep(2 * 150 * time.Millisecond)
 		if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 || l.Mode() != modeShared {
 			t.Errorf("afterwards: %+v, mode %s", v, l.Mode())
 		}

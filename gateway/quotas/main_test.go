@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"petgate/gateway/quotas/redis"
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -18,29 +21,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeBackend decides as its functions say.
-type fakeBackend struct {
-	onDecide func(ctx context.Context, demands []demand, results []result) error
-	onForget func(t id.Tenant) error
+// fakeStore decides as its function says.
+type fakeStore struct {
+	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-func (f *fakeBackend) decide(ctx context.Context, demands []demand, results []result) error {
+func (f *fakeStore) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
 	return f.onDecide(ctx, demands, results)
 }
 
-func (f *fakeBackend) forget(_ context.Context, t id.Tenant) error { return f.onForget(t) }
+func (f *fakeStore) Forget(context.Context, id.Tenant) error { return nil }
 
-// newFake returns a Limiter over a backend of the test's own, which ends with the test.
-func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []demand, []result) error) *Limiter {
-	l := newShared(cfg.withDefaults(), &fakeBackend{onDecide: onDecide, onForget: func(id.Tenant) error { return nil }})
-	t.Cleanup(func() { _ = l.Close(background) })
-	return l
+// newFake returns quotas over a store of the test's own, which end with the test.
+func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error) *Shared {
+	s := newShared(cfg.withDefaults())
+	s.redis = redis.New(s.redisConfig(), &fakeStore{onDecide: onDecide}, s)
+	t.Cleanup(func() { _ = s.Close(background) })
+	return s
 }
 
 // trips is a log of what a backend was asked for.
-type trips [][]demand
+type trips [][]store.Demand
 
-func (r *trips) add(demands []demand) { *r = append(*r, slices.Clone(demands)) }
+func (r *trips) add(demands []store.Demand) { *r = append(*r, slices.Clone(demands)) }
 
 // errTimeout is what a trip ends with when nobody answers.
 var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
@@ -53,12 +56,12 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-func asking(n int, minute int64) Ask {
-	return Ask{Tenant: tenant(n), Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}
+func asking(n int, minute int64) store.Request {
+	return store.Request{Tenant: tenant(n), Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}
 }
 
 // takeAll takes count at once, and returns how many were admitted.
-func takeAll(t testing.TB, l *Limiter, a Ask, count int) (admitted int) {
+func takeAll(t testing.TB, l Quotas, a store.Request, count int) (admitted int) {
 	t.Helper()
 	type answer struct {
 		quota.Verdict
@@ -81,7 +84,7 @@ func takeAll(t testing.TB, l *Limiter, a Ask, count int) (admitted int) {
 	return admitted
 }
 
-func mustTake(t testing.TB, l *Limiter, a Ask) quota.Verdict {
+func mustTake(t testing.TB, l Quotas, a store.Request) quota.Verdict {
 	t.Helper()
 	v, err := l.Take(a)
 	if err != nil {
@@ -98,7 +101,7 @@ var errTest = errors.New("test")
 
 var generous = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
 
-func openLimiter(t testing.TB, cfg Config) *Limiter {
+func openQuotas(t testing.TB, cfg Config) Quotas {
 	t.Helper()
 	l, err := Open(background, cfg)
 	if err != nil {
@@ -108,9 +111,25 @@ func openLimiter(t testing.TB, cfg Config) *Limiter {
 	return l
 }
 
-// openShared returns a Limiter on the tests' common Redis, under a prefix of its own.
-func openShared(t testing.TB, cfg Config) *Limiter {
+// openShared returns quotas on the tests' common Redis, under a prefix of its own.
+func openShared(t testing.TB, cfg Config) *Shared {
 	t.Helper()
 	cfg.RedisURL, cfg.Prefix = testkit.Redis(t)
-	return openLimiter(t, cfg)
+	return openQuotas(t, cfg).(*Shared)
+}
+
+var background = context.Background()
+
+func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
+
+// operator is a connection to the Redis of l.
+func operator(t testing.TB, l Quotas) *goredis.Client {
+	t.Helper()
+	options, err := goredis.ParseURL(l.(*Shared).config.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }

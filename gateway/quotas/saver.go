@@ -2,19 +2,22 @@ package quotas
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 )
 
 // saveEvery is how often in-process quotas are saved: what a killed process forgets at most.
 const saveEvery = time.Second
 
+// Saved is a tenant's quota record as it survives a restart.
+type Saved = store.Saved
+
 // Saver keeps the quota records of a process that decides without Redis.
 type Saver interface {
-	// SaveQuotas replaces the saved records of the tenants given; now is when, in Unix milliseconds.
+	// SaveQuotas replaces the saved records of the tenants given; now is when.
 	SaveQuotas(ctx context.Context, now instant.Millis, records []Saved) error
 	// LoadQuotas returns all that is saved.
 	LoadQuotas(ctx context.Context) ([]Saved, error)
@@ -23,39 +26,12 @@ type Saver interface {
 // loadEvery is how often saved quotas that could not be loaded are asked for again.
 const loadEvery = 500 * time.Millisecond
 
-func openMemory(ctx context.Context, cfg Config) *Limiter {
-	l := newLimiter(cfg, modeMemory)
-	l.memory = newMemory(cfg.Rule, cfg.Clock)
-	if cfg.Saver == nil {
-		l.loaded.Store(true)
-		return l
-	}
-	err := l.load(ctx)
-	if err != nil {
-		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
-	}
-	l.running.Go(func() {
-		if err == nil || l.keepLoading() {
-			l.keepSaving()
-		}
-	})
-	return l
-}
-
-// Ready says why no request can be decided. To go on without what was saved would give every tenant its minute anew.
-func (l *Limiter) Ready() error {
-	if l.memory != nil && !l.loaded.Load() {
-		return errors.New("the saved quotas are not loaded yet")
-	}
-	return nil
-}
-
-func (l *Limiter) load(ctx context.Context) error {
+func (l *Local) load(ctx context.Context) error {
 	saved, err := l.config.Saver.LoadQuotas(ctx)
 	if err != nil {
 		return fmt.Errorf("quotas: load the saved quotas: %w", err)
 	}
-	if err := l.memory.load(saved); err != nil {
+	if err := l.records.Load(saved); err != nil {
 		l.config.Log.Error("some saved quotas cannot be read: their tenants start anew", "error", err)
 	}
 	l.loaded.Store(true)
@@ -63,7 +39,7 @@ func (l *Limiter) load(ctx context.Context) error {
 }
 
 // keepLoading loads what is saved, and returns false if Close comes first.
-func (l *Limiter) keepLoading() bool {
+func (l *Local) keepLoading() bool {
 	tick := time.NewTicker(loadEvery)
 	defer tick.Stop()
 	for {
@@ -80,7 +56,7 @@ func (l *Limiter) keepLoading() bool {
 }
 
 // keepSaving saves what has changed until Close. What fails is tried again with the next second's changes.
-func (l *Limiter) keepSaving() {
+func (l *Local) keepSaving() {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	failing := false
@@ -101,10 +77,10 @@ func (l *Limiter) keepSaving() {
 }
 
 // save is called by one goroutine at a time.
-func (l *Limiter) save(ctx context.Context) error {
-	changed, mark := l.memory.dump(l.saved)
+func (l *Local) save(ctx context.Context) error {
+	changed, mark := l.records.Dump(l.saved)
 	if len(changed) > 0 {
-		if err := l.config.Saver.SaveQuotas(ctx, l.nowMs(), changed); err != nil {
+		if err := l.config.Saver.SaveQuotas(ctx, l.records.Now(), changed); err != nil {
 			l.metrics.unsaved.Inc()
 			return err
 		}
@@ -113,7 +89,7 @@ func (l *Limiter) save(ctx context.Context) error {
 	return nil
 }
 
-func (l *Limiter) saveLast(ctx context.Context) error {
+func (l *Local) saveLast(ctx context.Context) error {
 	if l.config.Saver == nil {
 		return nil
 	}

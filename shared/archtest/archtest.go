@@ -75,7 +75,7 @@ var Rules = []Rule{
 	},
 	{
 		Why: "Redis is gateway/quotas's matter",
-		Of:  products, Except: []string{module + "gateway/quotas", module + "shared/testkit/..."},
+		Of:  products, Except: []string{module + "gateway/quotas/...", module + "shared/testkit/..."},
 		Forbids:   []string{"github.com/redis/...", "github.com/go-redis/..."},
 		violation: [2]string{module + "gateway/edge", "github.com/redis/go-redis/v9"},
 	},
@@ -88,12 +88,12 @@ var Rules = []Rule{
 	{
 		Why: "petsvc knows nothing of keys and limits",
 		Of:  []string{module + "petsvc/..."}, Tests: true,
-		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas"},
+		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas/..."},
 		violation: [2]string{module + "petsvc/pets", module + "shared/keystore"},
 	},
 	{
 		Why: "testing packages stay out of products",
-		Of:  products, Except: []string{module + "shared/testkit/..."},
+		Of:  products, Except: []string{module + "shared/testkit/...", module + "gateway/quotas/store/storetest"},
 		Forbids:   []string{"testing", module + "shared/testkit/...", "pgregory.net/rapid", "go.uber.org/goleak"},
 		violation: [2]string{module + "gateway/app", module + "shared/testkit/..."},
 	},

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -26,11 +28,12 @@ func BenchmarkTake(b *testing.B) {
 	}{{"busy", 0}, {"next", 1}} {
 		b.Run("memory/"+move.name, func(b *testing.B) {
 			now := instant.Of(time.Now())
-			m := newMemory(quota.Product, time.Now)
+			clock := time.Now
 			if move.slices > 0 {
-				m.clock = func() time.Time { return now.Time() }
+				clock = func() time.Time { return now.Time() }
 			}
-			if err := m.load(fullRecords(tenants, now)); err != nil {
+			m := store.NewMemory(quota.Product, clock)
+			if err := m.Load(fullRecords(tenants, now)); err != nil {
 				b.Fatal(err)
 			}
 			benchmarkTake(b, m, &now, move.slices, tenants, 1)
@@ -39,7 +42,7 @@ func BenchmarkTake(b *testing.B) {
 			b.Run(fmt.Sprintf("redis/%s/batch=%d", move.name, batch), func(b *testing.B) {
 				client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })
 				now := instant.Of(time.Now())
-				s := newRedisScript(client, prefix, quota.Product)
+				s := newScript(client, prefix, quota.Product, takeScript)
 				if move.slices > 0 {
 					s.now = func() instant.Millis { return now }
 				}
@@ -59,22 +62,22 @@ func BenchmarkTake(b *testing.B) {
 }
 
 // benchmarkTake takes one for each of batch tenants per operation, in turn.
-func benchmarkTake(b *testing.B, by backend, now *instant.Millis, slices int64, tenants, batch int) {
-	demands, results := make([]demand, batch), make([]result, batch)
+func benchmarkTake(b *testing.B, by store.Store, now *instant.Millis, slices int64, tenants, batch int) {
+	demands, results := make([]store.Demand, batch), make([]store.Result, batch)
 	next := 0
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range demands {
-			demands[i] = demand{
-				Ask:  Ask{Tenant: tenant(next), Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}},
-				Want: 1,
+			demands[i] = store.Demand{
+				Request: store.Request{Tenant: storetest.Tenant(next), Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}},
+				Want:    1,
 			}
 			if next++; next == tenants {
 				next = 0
 				*now = now.Add(time.Duration(slices) * quota.Product.Slice)
 			}
 		}
-		if err := by.decide(background, demands, results); err != nil {
+		if err := by.Decide(background, demands, results); err != nil {
 			b.Fatal(err)
 		}
 		if results[0].Err != nil || results[0].Verdict.Granted != 1 || results[0].Verdict.Minute.Used < 200 {
@@ -85,7 +88,7 @@ func benchmarkTake(b *testing.B, by backend, now *instant.Millis, slices int64, 
 }
 
 // fullRecords are records of tenants that were admitted one request in every slice up to now.
-func fullRecords(tenants int, now instant.Millis) []Saved {
+func fullRecords(tenants int, now instant.Millis) []store.Saved {
 	rule := quota.Product
 	var full quota.Record
 	for slice := int64(rule.Slices); slice >= 0; slice-- {
@@ -93,9 +96,9 @@ func fullRecords(tenants int, now instant.Millis) []Saved {
 			Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}, Want: 1,
 		})
 	}
-	saved := make([]Saved, tenants)
+	saved := make([]store.Saved, tenants)
 	for n := range saved {
-		saved[n] = Saved{Tenant: tenant(n), Record: rule.Append(nil, &full)}
+		saved[n] = store.Saved{Tenant: storetest.Tenant(n), Record: rule.Append(nil, &full)}
 	}
 	return saved
 }

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -39,11 +41,11 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 // A record that is none harms its own tenant and nobody else, is reported by its name, and is left as it is.
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
-	s := newRedisScript(client, prefix, quota.Product)
-	good := demand{Ask: ask(tenant(1), 10, 100), Want: 1}
-	spoiled := demand{Ask: ask(tenant(2), 10, 100), Want: 1}
+	s := newScript(client, prefix, quota.Product, takeScript)
+	good := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}
+	spoiled := store.Demand{Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}
 	key := string(s.appendKey(nil, spoiled.Tenant))
-	take(t, s, spoiled)
+	storetest.Take(t, s, spoiled)
 	form := client.Get(background, key).Val()
 	summary := len(form) - quota.SummaryBytes
 	alter := func(at int, by byte) string {
@@ -74,16 +76,16 @@ func TestSpoiledRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := client.Dump(background, key).Val()
-			demands := []demand{good, spoiled, good}
-			results := make([]result, len(demands))
-			if err := s.decide(background, demands, results); err != nil {
+			demands := []store.Demand{good, spoiled, good}
+			results := make([]store.Result, len(demands))
+			if err := s.Decide(background, demands, results); err != nil {
 				t.Fatal(err)
 			}
 			if results[0].Err != nil || results[2].Err != nil || results[2].Verdict.Granted != 1 {
 				t.Errorf("the other tenant is harmed: %+v", results)
 			}
 			err := results[1].Err
-			if !errors.Is(err, errRecord) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), key) {
+			if !errors.Is(err, store.ErrRecord) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), key) {
 				t.Errorf("the spoiled record's error is %q, want %q and its name", err, c.want)
 			}
 			if client.Dump(background, key).Val() != before {
@@ -94,19 +96,19 @@ func TestSpoiledRecord(t *testing.T) {
 	}
 }
 
-func (r *redisScript) keyOf(d demand) string { return string(r.appendKey(nil, d.Tenant)) }
+func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, d.Tenant)) }
 
 // Redis forgets scripts whenever it likes to: the next decision brings the script along and is made once.
 func TestLostScript(t *testing.T) {
 	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	client := dialServer(t, server)
-	s := newRedisScript(client, "lost:", quota.Product)
-	d := demand{Ask: ask(tenant(1), 100, 1000), Want: 1}
+	s := newScript(client, "lost:", quota.Product, takeScript)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 100, 1000), Want: 1}
 	used := int64(0)
 	next := func(after string) {
 		t.Helper()
 		used++
-		if v := take(t, s, d); v.Granted != 1 || v.Day.Used != used {
+		if v := storetest.Take(t, s, d); v.Granted != 1 || v.Day.Used != used {
 			t.Fatalf("after %s: %+v, want %d used", after, v, used)
 		}
 	}
@@ -137,8 +139,8 @@ func TestLostScript(t *testing.T) {
 	}
 	next("preload")
 	server.Stop(t)
-	var results [1]result
-	if err := s.decide(background, []demand{d}, results[:]); err == nil || errors.Is(err, errRecord) {
+	var results [1]store.Result
+	if err := s.Decide(background, []store.Demand{d}, results[:]); err == nil || errors.Is(err, store.ErrRecord) {
 		t.Errorf("decide without a server = %v, want an error of the trip", err)
 	}
 	server.Start(t)
@@ -158,8 +160,8 @@ func TestFailOver(t *testing.T) {
 	if err := after.ReplicaOf(background, host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	d := demand{Ask: ask(tenant(1), 10, 100), Want: 7}
-	v := take(t, newRedisScript(before, "over:", quota.Product), d)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 7}
+	v := storetest.Take(t, newScript(before, "over:", quota.Product, takeScript), d)
 	testkit.Eventually(t, 10*time.Second, "the replica has the record", func() bool {
 		return before.Wait(background, 1, 100*time.Millisecond).Val() == 1 &&
 			after.Exists(background, "over:{"+d.Tenant.String()+"}").Val() == 1
@@ -168,7 +170,7 @@ func TestFailOver(t *testing.T) {
 	if err := after.ReplicaOf(background, "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
-	over := take(t, newRedisScript(after, "over:", quota.Product), d)
+	over := storetest.Take(t, newScript(after, "over:", quota.Product, takeScript), d)
 	if over.Granted != 3 || over.Day.Used != 10 || over.Minute.RetryAt != v.Minute.ReleaseAt {
 		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
 	}
@@ -177,9 +179,9 @@ func TestFailOver(t *testing.T) {
 // What would meet every tenant alike fails the trip, and charges nobody.
 func TestServerThatCannotWrite(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
-	s := newRedisScript(client, "full:", quota.Product)
-	demands := []demand{{Ask: ask(tenant(1), 10, 100), Want: 1}, {Ask: ask(tenant(2), 10, 100), Want: 1}}
-	results := make([]result, len(demands))
+	s := newScript(client, "full:", quota.Product, takeScript)
+	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}, {Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}}
+	results := make([]store.Result, len(demands))
 	configure := func(name, value string) func() error {
 		return func() error { return client.ConfigSet(background, name, value).Err() }
 	}
@@ -200,13 +202,13 @@ func TestServerThatCannotWrite(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, d := range demands {
-				take(t, s, d)
+				storetest.Take(t, s, d)
 			}
 			used++
 			if err := c.set(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.decide(background, demands, results); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := s.Decide(background, demands, results); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("decide = %v, want an error with %s", err, c.want)
 			}
 			if err := c.unset(); err != nil {
@@ -214,7 +216,7 @@ func TestServerThatCannotWrite(t *testing.T) {
 			}
 			for _, d := range demands {
 				d.Want = 0
-				if v := take(t, s, d); v.Day.Used != used {
+				if v := storetest.Take(t, s, d); v.Day.Used != used {
 					t.Errorf("%d used, want %d: the failed trip charged", v.Day.Used, used)
 				}
 			}
@@ -226,15 +228,15 @@ func TestServerThatCannotWrite(t *testing.T) {
 // is its own tenant's error there too.
 func TestClusterNodesLoseTheScript(t *testing.T) {
 	client := dialCluster(t)
-	s := newRedisScript(client, "node:", quota.Product)
+	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()
 	decide := func(after string, used int64, spoiled int) {
 		t.Helper()
-		if err := s.decide(background, demands, results); err != nil {
+		if err := s.Decide(background, demands, results); err != nil {
 			t.Fatal(err)
 		}
 		for i, r := range results {
-			if errors.Is(r.Err, errRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Day.Used != used {
+			if errors.Is(r.Err, store.ErrRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Day.Used != used {
 				t.Fatalf("after %s, demand %d: %+v", after, i, r)
 			}
 		}
@@ -256,21 +258,21 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 	decide("spoiling a record", 4, 3)
 }
 
-func clusterDemands() ([]demand, []result) {
+func clusterDemands() ([]store.Demand, []store.Result) {
 	const n = 32
-	demands := make([]demand, n)
+	demands := make([]store.Demand, n)
 	for i := range demands {
-		demands[i] = demand{Ask: ask(tenant(i), 10, 100), Want: 1}
+		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 10, 100), Want: 1}
 	}
-	return demands, make([]result, n)
+	return demands, make([]store.Result, n)
 }
 
 // The loss of one node of a cluster is an error of its own tenants; the others' verdicts stand.
 func TestClusterNodeLost(t *testing.T) {
 	client := dialCluster(t)
-	s := newRedisScript(client, "node:", quota.Product)
+	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()
-	if err := s.decide(background, demands, results); err != nil {
+	if err := s.Decide(background, demands, results); err != nil {
 		t.Fatal(err)
 	}
 	// Without this, the rest of the cluster would stop too as soon as it finds the node missing.
@@ -292,17 +294,17 @@ func TestClusterNodeLost(t *testing.T) {
 		onLost[i] = node.Options().Addr == lost.Options().Addr
 	}
 	lost.ShutdownNoSave(background)
-	if err := s.decide(background, demands, results); err != nil {
+	if err := s.Decide(background, demands, results); err != nil {
 		t.Fatalf("decide = %v, want each tenant's own error", err)
 	}
 	for i, r := range results {
-		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, errRecord) || r.Err == nil && r.Verdict.Day.Used != 2 {
+		if (r.Err != nil) != onLost[i] || errors.Is(r.Err, store.ErrRecord) || r.Err == nil && r.Verdict.Day.Used != 2 {
 			t.Errorf("demand %d, whose node is lost: %v: %+v", i, onLost[i], r)
 		}
 	}
 	for i := range demands {
 		if onLost[i] {
-			err := s.decide(background, demands[i:i+1], results[:1])
+			err := s.Decide(background, demands[i:i+1], results[:1])
 			if err == nil {
 				t.Error("decide tells of no error though it could decide nothing")
 			}
@@ -313,14 +315,14 @@ func TestClusterNodeLost(t *testing.T) {
 
 // A reply that is not what the script makes is an error of the trip: nobody can tell what was decided.
 func TestReplyTakenApartStrictly(t *testing.T) {
-	s := newRedisScript(nil, "", quota.Product)
+	s := newScript(nil, "", quota.Product, takeScript)
 	var rec quota.Record
-	now := epoch
+	now := storetest.Epoch
 	quota.Product.Take(&rec, now, quota.Demand{Limits: generous, Want: 1})
 	form := quota.Product.Append(nil, &rec)
 	plain := binary.LittleEndian.AppendUint64(nil, uint64(now))
 	plain = append(plain, form[len(form)-quota.SummaryBytes:]...)
-	demands, results := []demand{{Ask: ask(tenant(1), 10, 100), Want: 1}}, make([]result, 1)
+	demands, results := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}, make([]store.Result, 1)
 	for _, c := range []struct{ name, remarks, want string }{
 		{"as the script makes it", "", ""},
 		{"with a remark", "\x00\x00\x00\x00\x01", ""},
@@ -347,14 +349,14 @@ func TestReplyTakenApartStrictly(t *testing.T) {
 // What a batch allocates does not grow with it.
 func TestTripAllocatesLittle(t *testing.T) {
 	client, prefix := dialRedis(t)
-	s := newRedisScript(client, prefix, quota.Product)
+	s := newScript(client, prefix, quota.Product, takeScript)
 	const batch, most = 64, 20 // it is 9; the race detector makes pools forget, which adds some
-	demands, results := make([]demand, batch), make([]result, batch)
+	demands, results := make([]store.Demand, batch), make([]store.Result, batch)
 	for i := range demands {
-		demands[i] = demand{Ask: ask(tenant(i), 1e9, 1e9), Want: 1}
+		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 1e9, 1e9), Want: 1}
 	}
 	n := testing.AllocsPerRun(200, func() {
-		if err := s.decide(background, demands, results); err != nil {
+		if err := s.Decide(background, demands, results); err != nil {
 			t.Fatal(err)
 		}
 	})

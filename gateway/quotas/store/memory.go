@@ -1,4 +1,4 @@
-package quotas
+package store
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 	sweepFrom = 64
 )
 
-// memory is the backend of one process: the rule with a lock around each shard of its records.
-type memory struct {
+// Memory is the store of one process: the rule with a lock around each shard of its records.
+type Memory struct {
 	rule   quota.Rule
 	clock  func() time.Time
 	shards [shards]shard
@@ -38,8 +38,9 @@ type kept struct {
 	changed uint64 // the era of the last change
 }
 
-func newMemory(rule quota.Rule, clock func() time.Time) *memory {
-	m := &memory{rule: rule, clock: clock}
+// NewMemory returns an empty store that decides by this rule and clock.
+func NewMemory(rule quota.Rule, clock func() time.Time) *Memory {
+	m := &Memory{rule: rule, clock: clock}
 	for i := range m.shards {
 		m.shards[i] = shard{records: make(map[id.Tenant]*kept), sweepAt: sweepFrom, era: 1}
 	}
@@ -47,31 +48,33 @@ func newMemory(rule quota.Rule, clock func() time.Time) *memory {
 }
 
 // A tenant's ID is random: any of its bytes spreads tenants evenly.
-func (m *memory) shard(t id.Tenant) *shard { return &m.shards[t[len(t)-1]%shards] }
+func (m *Memory) shard(t id.Tenant) *shard { return &m.shards[t[len(t)-1]%shards] }
 
-func (m *memory) decide(_ context.Context, demands []demand, results []result) error {
-	now := instant.Of(m.clock())
+// Decide never fails.
+func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) error {
+	now := m.Now()
 	for i := range demands {
-		results[i] = result{Verdict: m.take(now, &demands[i])}
+		results[i] = Result{Verdict: m.Take(now, &demands[i])}
 	}
 	return nil
 }
 
-func (m *memory) take(now instant.Millis, d *demand) quota.Verdict {
+// Take decides one demand at the instant now.
+func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
 	s := m.shard(d.Tenant)
 	s.Lock()
 	defer s.Unlock()
 	rec := s.records[d.Tenant]
 	if rec == nil {
 		var first quota.Record
-		v := m.rule.Take(&first, now, d.quota())
+		v := m.rule.Take(&first, now, d.Quota())
 		if !first.IsUnused() {
 			s.add(m.rule, now, d.Tenant, &kept{Record: first, changed: s.era})
 		}
 		return v
 	}
 	rec.changed = s.era
-	return m.rule.Take(&rec.Record, now, d.quota())
+	return m.rule.Take(&rec.Record, now, d.Quota())
 }
 
 // add keeps a record, and drops past ones when it is time to.
@@ -91,14 +94,18 @@ func (s *shard) sweep(rule quota.Rule, now instant.Millis) {
 	}
 }
 
-func (m *memory) forget(_ context.Context, t id.Tenant) error {
+// Now is the instant of the store's clock.
+func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
+
+// Forget never fails.
+func (m *Memory) Forget(_ context.Context, t id.Tenant) error {
 	s := m.shard(t)
 	s.Lock()
 	defer s.Unlock()
 	if rec := s.records[t]; rec != nil {
 		// Not deleted: the next dump has to say that nothing is used any more.
 		*rec = kept{changed: s.era}
-		m.rule.Take(&rec.Record, instant.Of(m.clock()), quota.Demand{})
+		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
 	}
 	return nil
 }
@@ -109,11 +116,11 @@ type Saved struct {
 	Record []byte
 }
 
-// dump returns the records that changed since the dump that returned the mark since, and this dump's mark; a mark of 0
-// asks for all. Whoever fails to save a dump gives its earlier mark again. Records whose day and window are past are
-// dropped. Decisions go on meanwhile: only one shard at a time is locked.
-func (m *memory) dump(since uint64) (changed []Saved, mark uint64) {
-	now := instant.Of(m.clock())
+// Dump returns the records that changed since the dump with the mark since, and its own mark. A mark of 0 asks for all. If
+// saving a dump fails, the next call gives the earlier mark again. Records whose day and window are past are dropped. Only
+// one shard at a time is locked, so decisions go on meanwhile.
+func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
+	now := m.Now()
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.Lock()
@@ -130,15 +137,14 @@ func (m *memory) dump(since uint64) (changed []Saved, mark uint64) {
 	return changed, mark
 }
 
-// load takes up what a dump before a restart has saved. The error names the records that could not be read; their
-// tenants start anew.
-func (m *memory) load(saved []Saved) error {
-	now := instant.Of(m.clock())
+// Load restores what a dump has saved. The error names the records that could not be read; their tenants start anew.
+func (m *Memory) Load(saved []Saved) error {
+	now := m.Now()
 	var unread []error
 	for _, one := range saved {
 		rec, err := m.rule.Decode(one.Record)
 		if err != nil {
-			unread = append(unread, fmt.Errorf("quotas: saved quota of %s: %w", one.Tenant, err))
+			unread = append(unread, fmt.Errorf("store: saved quota of %s: %w", one.Tenant, err))
 			continue
 		}
 		if now >= m.rule.ExpiresAt(&rec) {

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -39,11 +41,6 @@ func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, strin
 	return client, prefix
 }
 
-func tenant(n int) (t id.Tenant) {
-	t[8], t[9] = byte(n>>8), byte(n)
-	return t
-}
-
 // errDiffers is wrapped by what a comparison finds, as opposed to what keeps it from looking.
 var errDiffers = errors.New("the script differs")
 
@@ -51,24 +48,23 @@ var errDiffers = errors.New("the script differs")
 type pair struct {
 	rule   quota.Rule
 	now    instant.Millis
-	golang *memory
-	lua    *redisScript
+	golang map[id.Tenant]*quota.Record
+	lua    *script
 }
 
 func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now instant.Millis) *pair {
-	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body)}
-	p.golang = newMemory(rule, func() time.Time { return p.now.Time() })
+	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body), golang: map[id.Tenant]*quota.Record{}}
 	p.lua.now = func() instant.Millis { return p.now }
 	return p
 }
 
 // step puts the same demands to both, and tells how their verdicts or the records they leave behind differ.
-func (p *pair) step(demands []demand) ([]result, error) {
-	inGo, inLua := make([]result, len(demands)), make([]result, len(demands))
-	if err := p.golang.decide(background, demands, inGo); err != nil {
-		return nil, err
+func (p *pair) step(demands []store.Demand) ([]store.Result, error) {
+	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
+	for i := range demands {
+		inGo[i].Verdict = p.take(&demands[i])
 	}
-	if err := p.lua.decide(background, demands, inLua); err != nil {
+	if err := p.lua.Decide(background, demands, inLua); err != nil {
 		return nil, err
 	}
 	if diff := cmp.Diff(inGo, inLua); diff != "" {
@@ -76,8 +72,8 @@ func (p *pair) step(demands []demand) ([]result, error) {
 	}
 	for _, d := range demands {
 		var want string
-		if rec := p.golang.shard(d.Tenant).records[d.Tenant]; rec != nil {
-			want = string(p.rule.Append(nil, &rec.Record))
+		if rec := p.golang[d.Tenant]; rec != nil {
+			want = string(p.rule.Append(nil, rec))
 		}
 		key := string(p.lua.appendKey(nil, d.Tenant))
 		got, err := p.lua.client.Get(background, key).Result()
@@ -98,10 +94,23 @@ func (p *pair) step(demands []demand) ([]result, error) {
 	return inGo, nil
 }
 
+// take decides by the rule in Go. A record that counts nothing is not kept.
+func (p *pair) take(d *store.Demand) quota.Verdict {
+	rec := p.golang[d.Tenant]
+	if rec == nil {
+		rec = new(quota.Record)
+	}
+	v := p.rule.Take(rec, p.now, d.Quota())
+	if !rec.IsUnused() {
+		p.golang[d.Tenant] = rec
+	}
+	return v
+}
+
 // lose drops a tenant's record in both, as a flush does.
 func (p *pair) lose(t id.Tenant) error {
-	delete(p.golang.shard(t).records, t)
-	return p.lua.forget(background, t)
+	delete(p.golang, t)
+	return p.lua.Forget(background, t)
 }
 
 // walk takes random steps with p until Go and Lua differ, and returns that difference.
@@ -145,13 +154,13 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 		default:
 			move(pick(forward)*random.Int64N(2) + random.Int64N(slice))
 		}
-		demands := make([]demand, 1+random.IntN(tenants))
+		demands := make([]store.Demand, 1+random.IntN(tenants))
 		for j := range demands {
 			n := random.IntN(tenants)
 			if random.IntN(8) == 0 {
 				held[n] = limits[random.IntN(len(limits))]
 			}
-			d := demand{Ask: Ask{Tenant: tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n]}
+			d := store.Demand{Request: store.Request{Tenant: storetest.Tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n]}
 			today := int64(p.now) / day
 			switch random.IntN(30) {
 			case 0:
@@ -187,9 +196,6 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 	return nil
 }
 
-// epoch is where tests' clocks start: an ordinary afternoon.
-var epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
-
 // smallRule makes every edge of the ring frequent.
 var smallRule = quota.Rule{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Hour}
 
@@ -200,7 +206,7 @@ func compare(client redis.UniversalClient, prefix, body string, localClock func(
 	}
 	for i, rule := range []quota.Rule{quota.Product, smallRule} {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		p := newPair(client, fmt.Sprint(prefix, "rule", i, ":"), rule, body, epoch)
+		p := newPair(client, fmt.Sprint(prefix, "rule", i, ":"), rule, body, storetest.Epoch)
 		if err := walk(p, random, steps/2); err != nil {
 			return fmt.Errorf("seed %d, rule %+v: %w", seed, rule, err)
 		}
@@ -216,9 +222,9 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 	if err != nil {
 		return err
 	}
-	var results [1]result
-	ask := Ask{Tenant: tenant(1), Limits: plan.Limits{Minute: 1, Day: 1}}
-	if err := s.decide(background, []demand{{Ask: ask, Want: 1}}, results[:]); err != nil {
+	var results [1]store.Result
+	ask := store.Request{Tenant: storetest.Tenant(1), Limits: plan.Limits{Minute: 1, Day: 1}}
+	if err := s.Decide(background, []store.Demand{{Request: ask, Want: 1}}, results[:]); err != nil {
 		return err
 	}
 	after, err := client.Time(background).Result()

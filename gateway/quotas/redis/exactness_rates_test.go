@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -23,7 +25,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	rates := redis_rate.NewLimiter(client)
 	minute := redis_rate.Limit{Rate: limit, Burst: limit, Period: window}
 	rule := quota.Rule{Slice: window / 80, Slices: 80, Day: 24 * time.Hour}
-	ours := newRedisScript(client, prefix, rule)
+	ours := newScript(client, prefix, rule, takeScript)
 
 	var theirs, own []time.Time
 	for began := time.Now(); time.Since(began) < 2*window+window/4; <-time.After(time.Millisecond) {
@@ -34,7 +36,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		if answer.Allowed > 0 {
 			theirs = append(theirs, time.Now())
 		}
-		v := take(t, ours, demand{Ask: ask(tenant(1), limit, 1000), Want: 1})
+		v := storetest.Take(t, ours, store.Demand{Request: storetest.Request(storetest.Tenant(1), limit, 1000), Want: 1})
 		if v.Granted > 0 {
 			own = append(own, v.At.Time())
 		}
@@ -61,7 +63,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 		} else if first.Allowed+second.Allowed == 2 {
 			passed++
 		}
-		script = take(t, ours, demand{Ask: ask(tenant(2), limit, dayLimit), Want: 1})
+		script = storetest.Take(t, ours, store.Demand{Request: storetest.Request(storetest.Tenant(2), limit, dayLimit), Want: 1})
 	}
 	t.Logf("figure: of %d requests with %d left of the day, redis_rate passes %d and charges the minute's limit %d, the quota "+
 		"script charges %d", limit, dayLimit, passed, limit-last.Remaining, script.Minute.Used)

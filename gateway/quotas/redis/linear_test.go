@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -28,7 +30,7 @@ func linear(rule quota.Rule) porcupine.Model {
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 			byTenant := map[id.Tenant][]porcupine.Operation{}
 			for _, op := range history {
-				t := op.Input.(demand).Tenant
+				t := op.Input.(store.Demand).Tenant
 				byTenant[t] = append(byTenant[t], op)
 			}
 			return slices.Collect(maps.Values(byTenant))
@@ -42,8 +44,8 @@ func linear(rule quota.Rule) porcupine.Model {
 					panic("bug: " + err.Error())
 				}
 			}
-			d, told := input.(demand), output.(quota.Verdict)
-			ruled := rule.Take(&rec, told.At, d.quota())
+			d, told := input.(store.Demand), output.(quota.Verdict)
+			ruled := rule.Take(&rec, told.At, d.Quota())
 			if state == "" && rec.IsUnused() {
 				return ruled == told, state // a record that never counted anything is not kept
 			}
@@ -53,7 +55,7 @@ func linear(rule quota.Rule) porcupine.Model {
 }
 
 // record has clients compete for two tenants' quotas and notes what each asked, was told, and when.
-func record(t *testing.T, b backend, history uint64) (ops []porcupine.Operation) {
+func record(t *testing.T, b store.Store, history uint64) (ops []porcupine.Operation) {
 	t.Helper()
 	const clients, each = 5, 12
 	began := time.Now()
@@ -62,11 +64,11 @@ func record(t *testing.T, b backend, history uint64) (ops []porcupine.Operation)
 	for client := range clients {
 		random := rand.New(rand.NewPCG(history, uint64(client)))
 		all.Go(func() {
-			var results [1]result
+			var results [1]store.Result
 			for range each {
-				d := demand{Ask: ask(tenant(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
+				d := store.Demand{Request: storetest.Request(storetest.Tenant(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
 				op := porcupine.Operation{ClientId: client, Input: d, Call: time.Since(began).Nanoseconds()}
-				if err := b.decide(background, []demand{d}, results[:]); err != nil || results[0].Err != nil {
+				if err := b.Decide(background, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
 					t.Error(err, results[0].Err)
 					return
 				}
@@ -91,9 +93,9 @@ func histories() uint64 {
 
 func TestLinearizable(t *testing.T) {
 	client, prefix := dialRedis(t)
-	for name, b := range map[string]backend{
-		"memory": newMemory(quickRule, time.Now),
-		"redis":  newRedisScript(client, prefix, quickRule),
+	for name, b := range map[string]store.Store{
+		"memory": store.NewMemory(quickRule, time.Now),
+		"redis":  newScript(client, prefix, quickRule, takeScript),
 	} {
 		t.Run(name, func(t *testing.T) {
 			decisions := 0
@@ -136,7 +138,7 @@ func (s *torn) meet(t id.Tenant) {
 	s.mu.Unlock()
 }
 
-func (s *torn) decide(ctx context.Context, demands []demand, results []result) error {
+func (s *torn) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
 	d := demands[0]
 	key := s.prefix + d.Tenant.String()
 	form, err := s.client.Get(ctx, key).Bytes()
@@ -153,14 +155,14 @@ func (s *torn) decide(ctx context.Context, demands []demand, results []result) e
 	if err != nil {
 		return err
 	}
-	results[0] = result{Verdict: quota.Product.Take(&rec, instant.Of(now), d.quota())}
+	results[0] = store.Result{Verdict: quota.Product.Take(&rec, instant.Of(now), d.Quota())}
 	if d.Want > 0 {
 		s.meet(d.Tenant)
 	}
 	return s.client.Set(ctx, key, quota.Product.Append(nil, &rec), time.Minute).Err()
 }
 
-func (s *torn) forget(context.Context, id.Tenant) error { return nil }
+func (s *torn) Forget(context.Context, id.Tenant) error { return nil }
 
 func TestTornStoreIsRejected(t *testing.T) {
 	client, prefix := dialRedis(t)

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -21,9 +21,6 @@ import (
 
 //go:embed take.lua
 var takeScript string
-
-// errRecord is wrapped by errors that concern one tenant's record and nobody else's.
-var errRecord = errors.New("not a quota record")
 
 // The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
 const (
@@ -54,9 +51,9 @@ const (
 	eval    = "eval"
 )
 
-// redisScript is the backend of all gateways that share a Redis: one script call decides a whole batch. On a cluster it
+// script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster it
 // is one call a tenant, in one pipeline. The client must not repeat calls on its own: what timed out may have charged.
-type redisScript struct {
+type script struct {
 	client  redis.UniversalClient
 	cluster bool
 	prefix  string
@@ -68,18 +65,14 @@ type redisScript struct {
 	trips   sync.Pool             // of *trip
 }
 
-func newRedisScript(client redis.UniversalClient, prefix string, rule quota.Rule) *redisScript {
-	return newScript(client, prefix, rule, takeScript)
-}
-
-func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, body string) *redisScript {
+func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, body string) *script {
 	sha := sha1.Sum([]byte(body))
 	_, cluster := client.(*redis.ClusterClient)
 	var shape []byte
 	for _, n := range [...]int64{rule.Slice.Milliseconds(), int64(rule.Slices), rule.Day.Milliseconds()} {
 		shape = binary.LittleEndian.AppendUint32(shape, uint32(n))
 	}
-	return &redisScript{
+	return &script{
 		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
 		body: body, sha: hex.EncodeToString(sha[:]),
 	}
@@ -87,7 +80,7 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, bod
 
 // preload gives Redis the script ahead of the first decision. Without it, and whenever Redis has lost the script to a
 // restart, a flush or a fail-over, the next decision carries it along.
-func (r *redisScript) preload(ctx context.Context) error {
+func (r *script) preload(ctx context.Context) error {
 	load := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() }
 	var err error
 	switch client := r.client.(type) {
@@ -97,28 +90,28 @@ func (r *redisScript) preload(ctx context.Context) error {
 		err = client.ScriptLoad(ctx, r.body).Err()
 	}
 	if err != nil {
-		return fmt.Errorf("quotas: load the quota script: %w", err)
+		return fmt.Errorf("redis: load the quota script: %w", err)
 	}
 	return nil
 }
 
-// forget drops a tenant's record: its quota starts anew.
-func (r *redisScript) forget(ctx context.Context, t id.Tenant) error {
+// Forget drops a tenant's record: its quota starts anew.
+func (r *script) Forget(ctx context.Context, t id.Tenant) error {
 	if err := r.client.Del(ctx, string(r.appendKey(nil, t))).Err(); err != nil {
-		return fmt.Errorf("quotas: reset the quota of %s: %w", t, err)
+		return fmt.Errorf("redis: reset the quota of %s: %w", t, err)
 	}
 	return nil
 }
 
 // appendKey appends the name of a tenant's record. Braces keep all of a tenant's names in one slot of a cluster.
-func (r *redisScript) appendKey(dst []byte, t id.Tenant) []byte {
+func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
 	dst = append(append(dst, r.prefix...), '{')
 	return append(t.AppendTo(dst), '}')
 }
 
-// decide decides all demands in one trip. On a cluster, a result's error may also be that the tenant's own node could
-// not be reached: then it does not wrap errRecord, and other tenants' results stand.
-func (r *redisScript) decide(ctx context.Context, demands []demand, results []result) error {
+// Decide decides all demands in one trip. On a cluster, a result's error may also be that the tenant's own node could
+// not be reached: then it does not wrap store.ErrRecord, and other tenants' results stand.
+func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
 	}
@@ -133,13 +126,13 @@ func (r *redisScript) decide(ctx context.Context, demands []demand, results []re
 	}
 	reply, err := r.decideAll(ctx, t, len(demands))
 	if err != nil {
-		return fmt.Errorf("quotas: decide %d quotas: %w", len(demands), err)
+		return fmt.Errorf("redis: decide %d quotas: %w", len(demands), err)
 	}
 	return r.read(reply, demands, results)
 }
 
 // decideAll makes one call for all n demands.
-func (r *redisScript) decideAll(ctx context.Context, t *trip, n int) ([]byte, error) {
+func (r *script) decideAll(ctx context.Context, t *trip, n int) ([]byte, error) {
 	cmd := t.command(ctx, r, evalSHA, 0, n)
 	err := r.client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -150,7 +143,7 @@ func (r *redisScript) decideAll(ctx context.Context, t *trip, n int) ([]byte, er
 }
 
 // decideEach makes one call for each demand, since a call on a cluster may only touch one slot.
-func (r *redisScript) decideEach(ctx context.Context, t *trip, demands []demand, results []result) error {
+func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand, results []store.Result) error {
 	t.cmds = t.cmds[:0]
 	pipe := r.client.Pipeline()
 	for i := range demands {
@@ -174,7 +167,7 @@ func (r *redisScript) decideEach(ctx context.Context, t *trip, demands []demand,
 			err = r.read(cmd.Bytes(), demands[i:i+1], results[i:i+1])
 		}
 		if err != nil {
-			results[i] = result{Err: fmt.Errorf("quotas: decide the quota of %s: %w", demands[i].Tenant, err)}
+			results[i] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[i].Tenant, err)}
 			failed++
 		}
 	}
@@ -185,10 +178,10 @@ func (r *redisScript) decideEach(ctx context.Context, t *trip, demands []demand,
 }
 
 // read takes the script's reply apart.
-func (r *redisScript) read(reply []byte, demands []demand, results []result) error {
+func (r *script) read(reply []byte, demands []store.Demand, results []store.Result) error {
 	head := replyHeadBytes + len(demands)*quota.SummaryBytes
 	if len(reply) < head {
-		return fmt.Errorf("quotas: the quota script replied %d bytes to %d demands", len(reply), len(demands))
+		return fmt.Errorf("redis: the quota script replied %d bytes to %d demands", len(reply), len(demands))
 	}
 	now := instant.Millis(binary.LittleEndian.Uint64(reply))
 	summaries, remarks := reply[replyHeadBytes:head], reply[head:]
@@ -200,7 +193,7 @@ func (r *redisScript) read(reply []byte, demands []demand, results []result) err
 		}
 		if remark == remarkLimited {
 			if len(remarks) < limitedBytes {
-				return fmt.Errorf("quotas: the quota script's remark on demand %d is cut off", i)
+				return fmt.Errorf("redis: the quota script's remark on demand %d is cut off", i)
 			}
 			granted = int64(binary.LittleEndian.Uint32(remarks))
 			retrySlice = int64(binary.LittleEndian.Uint64(remarks[4:]))
@@ -217,14 +210,14 @@ func (r *redisScript) read(reply []byte, demands []demand, results []result) err
 			problem := [...]string{
 				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
 			}[remark]
-			err = fmt.Errorf("quotas: %w under %s: %s", errRecord, r.appendKey(nil, d.Tenant), problem)
+			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, d.Tenant), problem)
 		default:
-			return fmt.Errorf("quotas: the quota script remarked %d on demand %d", remark, i)
+			return fmt.Errorf("redis: the quota script remarked %d on demand %d", remark, i)
 		}
-		results[i] = result{Verdict: v, Err: err}
+		results[i] = store.Result{Verdict: v, Err: err}
 	}
 	if len(remarks) > 0 {
-		return fmt.Errorf("quotas: the quota script remarked %x on none of %d demands", remarks, len(demands))
+		return fmt.Errorf("redis: the quota script remarked %x on none of %d demands", remarks, len(demands))
 	}
 	return nil
 }
@@ -241,7 +234,7 @@ type trip struct {
 }
 
 // pack makes the script's keys and arguments of demands.
-func (t *trip) pack(r *redisScript, demands []demand) {
+func (t *trip) pack(r *script, demands []store.Demand) {
 	t.text = t.text[:0]
 	for i := range demands {
 		t.text = r.appendKey(t.text, demands[i].Tenant)
@@ -288,13 +281,13 @@ func cut(dst []string, text string, n, bytes int) ([]string, string) {
 }
 
 // command calls the script, by its digest or by its whole text, for the demands in [from, to).
-func (t *trip) command(ctx context.Context, r *redisScript, verb string, from, to int) *redis.ZeroCopyStringCmd {
-	script := &r.sha
+func (t *trip) command(ctx context.Context, r *script, verb string, from, to int) *redis.ZeroCopyStringCmd {
+	text := &r.sha
 	if verb == eval {
-		script = &r.body
+		text = &r.body
 	}
 	args := make([]any, 0, 7+to-from)
-	args = append(args, verb, script, to-from)
+	args = append(args, verb, text, to-from)
 	for i := from; i < to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package quotas
+package redis
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/database"

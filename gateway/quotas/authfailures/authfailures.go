@@ -1,4 +1,5 @@
-package quotas
+// Package authfailures limits failed authentications by client address.
+package authfailures
 
 import (
 	"context"
@@ -17,7 +18,7 @@ const (
 	// addressesMax bounds the addresses that are remembered, at about 200 bytes each. When there are more, one is
 	// forgotten at random: a flood from very many addresses mostly forgets its own.
 	addressesMax = 1 << 16
-	guardShards  = 64
+	shards       = 64
 	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which is 200.
 	callsPerSecond = 180
 	callBurst      = 20
@@ -29,20 +30,19 @@ const (
 // Guard limits failed authentications: how many well-formed but unknown tokens a client address may present in a
 // minute. An IPv6 client is known by its /64, the least that a network is given.
 //
-// Each address has a bucket here, which alone decides when it is empty. What passes it asks Redis, where all gateways
-// share a bucket an address, but only so often a second in all, and only while Redis answers: a flood from however
-// many addresses costs Redis no more. What Redis answered is remembered, and decides without it until the address may
-// try again. An attempt that is refused here is charged nowhere. Buckets refill evenly; the limit is also what may
-// come at once.
+// Each address has a bucket here, which alone decides when it is empty. A failure that passes it asks Redis, where all
+// gateways share one bucket for each address. Redis is asked only so often a second in all, and only while it answers, so a
+// flood from any number of addresses costs it no more. Its answer is remembered and decides until the address may try again.
+// An attempt that is refused here is charged nowhere. Buckets refill evenly; the limit is also how many may come at once.
 //
-// A valid key never meets it. All methods are safe for concurrent use.
+// A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {
-	limiter  *Limiter
+	cfg      Config
 	limit    int           // a minute and at once; 0 = off
 	interval time.Duration // in which one attempt comes back
 	calls    *rate.Limiter
 	seed     maphash.Seed
-	shards   [guardShards]addresses
+	shards   [shards]addresses
 }
 
 type addresses struct {
@@ -56,19 +56,32 @@ type address struct {
 	there time.Time // when the bucket in Redis is full again, by this gateway's clock
 }
 
-// GuardState is how an address stands; instants are Unix milliseconds. It is zero when the guard is off.
-type GuardState struct {
+// State is how an address stands; instants are Unix milliseconds. It is zero when the guard is off.
+type State struct {
 	Limit, Remaining int
 	ResetAt          instant.Millis // when nothing is charged any more if nothing more fails
 	RetryAt          instant.Millis // when the next failure is answered 401 again; 0 = at once
 }
 
-// Guard returns a guard that allows so many failures an address a minute, beside l's quotas and behind their breaker;
-// 0 is no limit. It is called once.
-func (l *Limiter) Guard(perMinute int) *Guard {
-	g := &Guard{limiter: l, limit: perMinute, seed: maphash.MakeSeed(), calls: rate.NewLimiter(callsPerSecond, callBurst)}
-	if perMinute > 0 {
-		g.interval = time.Minute / time.Duration(perMinute)
+// Config is what a Guard works with. All but Redis is required.
+type Config struct {
+	PerMinute int // failures that an address may make a minute, and at once; 0 is no limit
+	Clock     func() time.Time
+	Metrics   *Metrics
+	// Redis has the buckets that gateways share; nil for one gateway alone.
+	Redis Limiter
+}
+
+// Limiter takes one from a bucket. It fails at once while Redis does not answer.
+type Limiter interface {
+	Allow(ctx context.Context, name string, limit redis_rate.Limit) (*redis_rate.Result, error)
+}
+
+// New returns a guard of addresses that have not failed yet.
+func New(cfg Config) *Guard {
+	g := &Guard{cfg: cfg, limit: cfg.PerMinute, seed: maphash.MakeSeed(), calls: rate.NewLimiter(callsPerSecond, callBurst)}
+	if g.limit > 0 {
+		g.interval = time.Minute / time.Duration(g.limit)
 	}
 	for i := range g.shards {
 		g.shards[i].known = make(map[netip.Prefix]*address)
@@ -79,14 +92,14 @@ func (l *Limiter) Guard(perMinute int) *Guard {
 // Fail counts a failed attempt, and says how the address stands and whether the attempt was within the limit. If it
 // was not, it is to be answered too_many_failed_attempts and was not counted. It asks Redis, within the budget, now
 // and then.
-func (g *Guard) Fail(addr netip.Addr) (state GuardState, allowed bool) {
+func (g *Guard) Fail(addr netip.Addr) (state State, allowed bool) {
 	if g.limit == 0 {
-		return GuardState{}, true
+		return State{}, true
 	}
 	client := network(addr)
-	now := g.limiter.config.Clock()
+	now := g.cfg.Clock()
 	if state, allowed = g.failHere(client, now); !allowed {
-		g.limiter.metrics.guardLocal.Inc()
+		g.cfg.Metrics.local.Inc()
 		return state, false
 	}
 	answer := g.failThere(client, now)
@@ -94,17 +107,17 @@ func (g *Guard) Fail(addr netip.Addr) (state GuardState, allowed bool) {
 		return state, true
 	}
 	if answer.Allowed == 0 {
-		g.limiter.metrics.guardShared.Inc()
+		g.cfg.Metrics.shared.Inc()
 	}
 	return g.learn(client, now, answer), answer.Allowed > 0
 }
 
-// Known tells how an address stands as far as this gateway knows, without I/O.
-func (g *Guard) Known(addr netip.Addr) GuardState {
+// Known returns what this gateway knows of an address, without I/O.
+func (g *Guard) Known(addr netip.Addr) State {
 	if g.limit == 0 {
-		return GuardState{}
+		return State{}
 	}
-	client, now := network(addr), g.limiter.config.Clock()
+	client, now := network(addr), g.cfg.Clock()
 	s := g.shard(client)
 	s.Lock()
 	defer s.Unlock()
@@ -112,22 +125,22 @@ func (g *Guard) Known(addr netip.Addr) GuardState {
 }
 
 // failHere charges the bucket of this gateway, unless the address is known to have to wait.
-func (g *Guard) failHere(client netip.Prefix, now time.Time) (GuardState, bool) {
+func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	s := g.shard(client)
 	s.Lock()
 	defer s.Unlock()
 	a := s.known[client]
 	if a == nil {
-		if len(s.known) >= addressesMax/guardShards {
+		if len(s.known) >= addressesMax/shards {
 			for other := range s.known { // begins anywhere
 				delete(s.known, other)
-				g.limiter.metrics.guardAddresses.Dec()
+				g.cfg.Metrics.addresses.Dec()
 				break
 			}
 		}
 		a = &address{here: *rate.NewLimiter(rate.Every(g.interval), g.limit)}
 		s.known[client] = a
-		g.limiter.metrics.guardAddresses.Inc()
+		g.cfg.Metrics.addresses.Inc()
 	}
 	if g.tokens(a, now)+almost < 1 || !a.here.AllowN(now, 1) {
 		state := g.state(a, now)
@@ -139,22 +152,10 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (GuardState, bool) 
 
 // failThere charges the bucket that gateways share; nil if Redis is not asked or does not answer.
 func (g *Guard) failThere(client netip.Prefix, now time.Time) *redis_rate.Result {
-	l := g.limiter
-	if l.rates == nil || !g.calls.AllowN(now, 1) {
+	if g.cfg.Redis == nil || !g.calls.AllowN(now, 1) {
 		return nil
 	}
-	key := l.config.Prefix + "failed:" + client.String()
-	n := l.laneOf("rate:" + key) // as redis_rate names it
-	if n.down.Load() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(l.closing, l.config.Budget)
-	defer cancel()
-	var answer *redis_rate.Result
-	err := n.ask(func() (err error) {
-		answer, err = l.rates.Allow(ctx, key, redis_rate.PerMinute(g.limit))
-		return err
-	})
+	answer, err := g.cfg.Redis.Allow(context.Background(), "failed:"+client.String(), redis_rate.PerMinute(g.limit))
 	if err != nil {
 		return nil
 	}
@@ -162,7 +163,7 @@ func (g *Guard) failThere(client netip.Prefix, now time.Time) *redis_rate.Result
 }
 
 // learn remembers what Redis answered.
-func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Result) GuardState {
+func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Result) State {
 	s := g.shard(client)
 	s.Lock()
 	defer s.Unlock()
@@ -186,10 +187,10 @@ func (g *Guard) tokens(a *address, now time.Time) float64 {
 	return tokens
 }
 
-func (g *Guard) state(a *address, now time.Time) GuardState {
+func (g *Guard) state(a *address, now time.Time) State {
 	tokens := g.tokens(a, now) + almost
 	remaining := max(0, int(tokens))
-	state := GuardState{
+	state := State{
 		Limit: g.limit, Remaining: remaining,
 		ResetAt: after(now, (float64(g.limit)-tokens+almost)*float64(g.interval)),
 	}
@@ -205,10 +206,10 @@ func after(now time.Time, wait float64) instant.Millis {
 }
 
 func (g *Guard) shard(client netip.Prefix) *addresses {
-	return &g.shards[maphash.Comparable(g.seed, client)%guardShards]
+	return &g.shards[maphash.Comparable(g.seed, client)%shards]
 }
 
-// network is whom an address stands for.
+// network is the client that an address stands for.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 64

@@ -5,14 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"petgate/gateway/quotas/redis"
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
-// outage decides while Redis does not: this gateway admits its share of what was left of each limit when it last
-// heard of it, in windows of its own, and remembers what it admitted until Redis has been told.
+// localShare decides while Redis does not answer. This gateway admits its share of what was left of each limit when it last
+// heard of the tenant, in windows of its own. It remembers what it admitted until Redis has charged it.
 //
 // The share of a policy is fixed by what was known when Redis fell silent:
 //
@@ -28,25 +29,27 @@ import (
 // and Redis loses its counts as well. What hits one gateway harder than the others is refused from its share on.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
-type outage struct {
-	memory *memory
+type localShare struct {
+	memory *store.Memory
 
 	mu   sync.Mutex
 	debt map[id.Tenant]debt
 	size atomic.Int64 // of debt, so that decisions by Redis need not take the lock
 }
 
-// debt is what a tenant was admitted here that Redis has not said to have counted.
+// debt is what a tenant was admitted here and Redis has not confirmed:
+//
+//	owed    Redis has certainly not charged it: the next demand carries it
+//	sent    a demand under way carries it
+//	unsure  a batch that was not answered may have charged it: it is never sent again
 type debt struct {
-	owed   quota.Spent // Redis certainly has not: to be charged in its next decision
-	sent   quota.Spent // it is being told
-	unsure quota.Spent // it may have, in a batch that was not answered: never charged again
+	owed, sent, unsure quota.Spent
 }
 
-// uncharged is what of the use here is not known to be part of Redis's.
+// uncharged is the part of the use here that Redis has not confirmed.
 func (d *debt) uncharged() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
 
-// lapse drops what no longer lies in the window and the day that here tells of.
+// lapse drops what lies before the window and the day of here.
 func (d *debt) lapse(here quota.Verdict) {
 	for _, spent := range [...]*quota.Spent{&d.owed, &d.sent, &d.unsure} {
 		spent.Minute = min(spent.Minute, here.Minute.Used)
@@ -56,37 +59,37 @@ func (d *debt) lapse(here quota.Verdict) {
 	}
 }
 
-func newOutage(memory *memory) *outage {
-	return &outage{memory: memory, debt: make(map[id.Tenant]debt)}
+func newLocalShare(memory *store.Memory) *localShare {
+	return &localShare{memory: memory, debt: make(map[id.Tenant]debt)}
 }
 
 // take decides one request. Last is what is known of the tenant; unsure says that a batch with this very request may
 // have been executed.
-func (o *outage) take(a Ask, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
-	return o.decide(a, 1, last, gateways, unsure)
+func (o *localShare) take(a store.Request, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
+	return o.admit(a, 1, last, gateways, unsure)
 }
 
 // peek tells what take would decide from.
-func (o *outage) peek(a Ask, last quota.Verdict, gateways int64) quota.Verdict {
-	return o.decide(a, 0, last, gateways, false)
+func (o *localShare) peek(a store.Request, last quota.Verdict, gateways int64) quota.Verdict {
+	return o.admit(a, 0, last, gateways, false)
 }
 
-func (o *outage) decide(a Ask, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
+func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := instant.Of(o.memory.clock())
-	d := demand{Ask: a}
-	here := o.memory.take(now, &d)
+	now := o.memory.Now()
+	d := store.Demand{Request: a}
+	here := o.memory.Take(now, &d)
 	debt := o.debt[a.Tenant]
 	debt.lapse(here)
 	uncharged := debt.uncharged()
 
 	d.Want = want
 	d.Limits = plan.Limits{
-		Minute: share(a.Limits.Minute, last.Minute.Used, here.Minute.Used-uncharged.Minute, gateways),
-		Day:    share(a.Limits.Day, last.Day.Used, here.Day.Used-uncharged.Day.Used, gateways),
+		Minute: shareOf(a.Limits.Minute, last.Minute.Used, here.Minute.Used-uncharged.Minute, gateways),
+		Day:    shareOf(a.Limits.Day, last.Day.Used, here.Day.Used-uncharged.Day.Used, gateways),
 	}
-	v := o.memory.take(now, &d)
+	v := o.memory.Take(now, &d)
 	if v.Granted == 1 {
 		spent := &debt.owed
 		if unsure {
@@ -100,8 +103,8 @@ func (o *outage) decide(a Ask, want int64, last quota.Verdict, gateways int64, u
 	return v
 }
 
-// share is how much one of so many gateways may admit of a policy in its own window.
-func share(limit, known, charged, gateways int64) int64 {
+// shareOf is how much one of so many gateways may admit of a policy in its own window.
+func shareOf(limit, known, charged, gateways int64) int64 {
 	return max(1, max(0, charged)+max(0, limit-known)/gateways)
 }
 
@@ -111,8 +114,8 @@ func show(u *quota.Usage, limit int64) {
 	u.Limit = limit
 }
 
-// collect returns what t owes, to be charged by a demand whose fate settle is told.
-func (o *outage) collect(t id.Tenant) quota.Spent {
+// collect returns what t owes, to be charged by a demand whose outcome settled is told.
+func (o *localShare) collect(t id.Tenant) quota.Spent {
 	if o.size.Load() == 0 {
 		return quota.Spent{}
 	}
@@ -122,16 +125,16 @@ func (o *outage) collect(t id.Tenant) quota.Spent {
 	if !ok {
 		return quota.Spent{}
 	}
-	d := demand{Ask: Ask{Tenant: t}}
-	debt.lapse(o.memory.take(instant.Of(o.memory.clock()), &d))
+	d := store.Demand{Request: store.Request{Tenant: t}}
+	debt.lapse(o.memory.Take(o.memory.Now(), &d))
 	owed := debt.owed
 	debt.sent, debt.owed = plus(debt.sent, owed), quota.Spent{}
 	o.set(t, debt)
 	return owed
 }
 
-// settle is told what became of a demand that was to charge spent: it is paid, owed again, or may be paid.
-func (o *outage) settle(t id.Tenant, spent quota.Spent, became fate) {
+// settled is told what became of a demand that was to charge spent: it is paid, owed again, or may be paid.
+func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcome) {
 	if spent == (quota.Spent{}) {
 		return
 	}
@@ -140,25 +143,25 @@ func (o *outage) settle(t id.Tenant, spent quota.Spent, became fate) {
 	debt := o.debt[t]
 	debt.sent = minus(debt.sent, spent)
 	switch became {
-	case undecided:
+	case redis.Undecided:
 		debt.owed = plus(debt.owed, spent)
-	case unsure:
+	case redis.Unsure:
 		debt.unsure = plus(debt.unsure, spent)
 	}
 	o.set(t, debt)
 }
 
 // forget drops what t was admitted here.
-func (o *outage) forget(t id.Tenant) {
+func (o *localShare) forget(t id.Tenant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.set(t, debt{})
-	_ = o.memory.forget(context.Background(), t) // cannot fail
+	_ = o.memory.Forget(context.Background(), t) // cannot fail
 }
 
 // sweep drops debts of past days, at the beginning of an outage, so that they never outnumber the tenants of a day by
 // much.
-func (o *outage) sweep(day int64) {
+func (o *localShare) sweep(day int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, debt := range o.debt {
@@ -170,7 +173,7 @@ func (o *outage) sweep(day int64) {
 }
 
 // set wants mu held.
-func (o *outage) set(t id.Tenant, d debt) {
+func (o *localShare) set(t id.Tenant, d debt) {
 	if d == (debt{}) {
 		delete(o.debt, t)
 	} else {

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -125,7 +126,7 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
 		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}
-	demands, results := make([]demand, n), make([]result, n)
+	demands, results := make([]store.Demand, n), make([]store.Result, n)
 	for i := range demands {
 		number := func(text string, k int) int64 {
 			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*k:]))))
@@ -139,14 +140,14 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 			d.Spent.Day = quota.DayUse{Day: number(debts, 3*i+1), Used: number(debts, 3*i+2)}
 		}
 	}
-	if err := (&redisScript{rule: rule}).read([]byte(reply), demands, results); err != nil {
+	if err := (&script{rule: rule}).read([]byte(reply), demands, results); err != nil {
 		return err
 	}
 	for i, r := range results {
 		if r.Err != nil {
 			return r.Err
 		}
-		p.decisions = append(p.decisions, taped{key: keys[i], demand: demands[i].quota(), verdict: r.Verdict})
+		p.decisions = append(p.decisions, taped{key: keys[i], demand: demands[i].Quota(), verdict: r.Verdict})
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"math/rand/v2"
@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
 )
 
-// Three limiters on one Redis admit exactly what the rule does, over many windows and several days: brief ones here, the
+// Three gateways' batchers on one Redis admit exactly what the rule does, over many windows and several days: brief ones here, the
 // product's in TestExactnessOfGateways.
 func TestExactness(t *testing.T) {
 	t.Parallel()
@@ -28,7 +30,7 @@ func TestExactness(t *testing.T) {
 	var granted [tenants]atomic.Int64
 	var all sync.WaitGroup
 	for g := range gateways {
-		l := openLimiter(t, Config{RedisURL: "redis://" + tape.addr, Rule: rule, Budget: 10 * time.Second})
+		r := open(t, Config{URL: "redis://" + tape.addr, Rule: rule, Budget: 10 * time.Second})
 		for w := range workers {
 			random := rand.New(rand.NewPCG(uint64(g), uint64(w)))
 			all.Go(func() {
@@ -38,10 +40,10 @@ func TestExactness(t *testing.T) {
 					<-pace.C
 					n := random.IntN(tenants)
 					minute := []int64{1, 3, 8, 20, 50}[n%5]
-					a := Ask{Tenant: tenant(n), Limits: plan.Limits{Minute: minute, Day: minute * int64(1+n%4)}}
-					v, err := l.Take(a)
-					if err != nil {
-						t.Error(err)
+					a := store.Request{Tenant: storetest.Tenant(n), Limits: plan.Limits{Minute: minute, Day: minute * int64(1+n%4)}}
+					v, outcome := r.Take(a)
+					if outcome != Decided {
+						t.Errorf("outcome %d", outcome)
 						return
 					}
 					granted[n].Add(v.Granted)
@@ -53,14 +55,14 @@ func TestExactness(t *testing.T) {
 	r := tape.replay(t, rule)
 	sum := int64(0)
 	for n := range granted {
-		key := "petgate:{" + tenant(n).String() + "}"
+		key := "petgate:{" + storetest.Tenant(n).String() + "}"
 		if got := granted[n].Load(); got != r.granted[key] {
 			t.Errorf("tenant %d: %d admitted, Redis granted %d", n, got, r.granted[key])
 		}
 		sum += granted[n].Load()
 	}
 	windows := time.Duration(r.last-r.first) * time.Millisecond / rule.Window()
-	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d limiters, %d admitted, over %d windows and %d "+
+	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+
 		"days, %d decisions in Redis: each as the rule and a list of admissions say", requests, tenants, gateways, sum,
 		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
 	if windows < 4 || requests < 3*sum || r.spent != 0 {

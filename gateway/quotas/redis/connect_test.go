@@ -1,19 +1,20 @@
-package quotas
+package redis
 
 import (
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/testkit"
 )
 
 // Redis closes connections: when it is restarted, by its timeout, at an operator's word. The next decision takes another
-// one; nobody is let go without Redis for it.
+// one; no request is decided without Redis for that.
 func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	server := testkit.StartRedis(t)
-	l := openLimiter(t, Config{RedisURL: server.URL, Metrics: prometheus.NewRegistry()})
+	r := open(t, Config{URL: server.URL})
 	options, err := redis.ParseURL(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -21,9 +22,9 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	operator := redis.NewClient(options)
 	defer operator.Close()
 	for n := range int64(20) {
-		v, err := l.Take(Ask{Tenant: tenant(0), Limits: generous})
-		if err != nil || v.Minute.Used != n+1 || l.Mode() != modeShared {
-			t.Fatalf("decision %d: used %d, %s, %v", n, v.Minute.Used, l.Mode(), err)
+		v, outcome := r.Take(store.Request{Tenant: storetest.Tenant(0), Limits: generous})
+		if outcome != Decided || v.Minute.Used != n+1 || r.IsDown() {
+			t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Minute.Used, outcome, r.IsDown())
 		}
 		if err := operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
 			t.Fatal(err)

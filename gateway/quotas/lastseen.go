@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -15,27 +16,27 @@ const (
 	// rememberFor is how long a refusal is repeated without asking again: so a flood of refused requests costs Redis one
 	// call a second, and a limit raised behind the gateway's back is noticed within one.
 	rememberFor = time.Second
-	// knownMax bounds the tenants whose figures are kept, at about 200 bytes each. Whoever is forgotten is as good as new
-	// here: Redis still knows.
-	knownMax = 1 << 18
+	// lastSeenMax bounds the tenants that are remembered, at about 200 bytes each. A tenant that is forgotten here counts as
+	// new: Redis still has its record.
+	lastSeenMax = 1 << 18
+	shards      = 64
 )
 
-// known keeps the last decision on each tenant: for headers of what is not metered, for refusals that need not be asked
-// for again, and so that a Redis that lost the day's use learns it anew. It is safe for concurrent use.
-type known struct {
+// lastSeen keeps the last decision on each tenant: for the headers of requests that are not metered, for refusals that need
+// not be asked for again, and to tell the day's use to a Redis that has lost it. It is safe for concurrent use.
+type lastSeen struct {
 	rule   quota.Rule
 	shards [shards]struct {
 		sync.Mutex
-		figures map[id.Tenant]figures
-		// By then no refusal of these tenants holds any more. It is read without the lock: where nobody is over a limit,
-		// that is all the look that a request takes.
+		tenants map[id.Tenant]snapshot
+		// Upper bound of refuseUntil over the shard, read without the lock: past it, no tenant here can have a remembered
+		// refusal, so most requests skip the lookup.
 		refusedUntil atomic.Int64
 	}
 }
 
-// figures are kept in the map itself, which holds values of up to 128 bytes without a pointer for the collector to
-// chase.
-type figures struct {
+// snapshot is one decision. It stays within 128 bytes: up to there a map holds values without a pointer.
+type snapshot struct {
 	version     uint64
 	at          instant.Millis // the deciding clock's when it was asked, or a little before; 0 = forgotten
 	sentAt      instant.Millis // this gateway's when it asked
@@ -44,44 +45,44 @@ type figures struct {
 	minute, day quota.Usage
 }
 
-func newKnown(rule quota.Rule) *known {
-	k := &known{rule: rule}
+func newLastSeen(rule quota.Rule) *lastSeen {
+	k := &lastSeen{rule: rule}
 	for i := range k.shards {
-		k.shards[i].figures = make(map[id.Tenant]figures)
+		k.shards[i].tenants = make(map[id.Tenant]snapshot)
 	}
 	return k
 }
 
-func (k *known) get(t id.Tenant) figures {
+func (k *lastSeen) get(t id.Tenant) snapshot {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
 	defer s.Unlock()
-	return s.figures[t]
+	return s.tenants[t]
 }
 
-// put keeps f unless something newer is known: a tenant may be in two trips, and may be forgotten during one. Trips do not
-// overlap by as much as rememberFor: what seems newer by more was dated by a clock that has stepped back since.
-func (k *known) put(t id.Tenant, f figures) {
+// put keeps f unless what is kept is newer: a tenant may be in two trips, and may be forgotten during one. Trips never
+// overlap by rememberFor: what seems newer by more was dated by a clock that has stepped back since.
+func (k *lastSeen) put(t id.Tenant, f snapshot) {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
 	defer s.Unlock()
-	old, ok := s.figures[t]
+	old, ok := s.tenants[t]
 	newer := old.sentAt.Sub(f.sentAt)
 	if ok && newer < rememberFor && (newer > 0 || newer == 0 && old.at == 0) {
 		return
 	}
-	if !ok && len(s.figures) >= knownMax/shards {
-		for other := range s.figures { // begins anywhere
-			delete(s.figures, other)
+	if !ok && len(s.tenants) >= lastSeenMax/shards {
+		for other := range s.tenants { // begins anywhere
+			delete(s.tenants, other)
 			break
 		}
 	}
-	s.figures[t] = f
+	s.tenants[t] = f
 	s.refusedUntil.Store(max(s.refusedUntil.Load(), int64(f.refuseUntil)))
 }
 
 // refusal returns the refusal that still holds for a, if any.
-func (k *known) refusal(a Ask, now instant.Millis) (v quota.Verdict, ok bool) {
+func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	if int64(now) >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
 		return v, false
 	}
@@ -91,24 +92,24 @@ func (k *known) refusal(a Ask, now instant.Millis) (v quota.Verdict, ok bool) {
 
 // store remembers what a trip that was sent and answered at these instants has decided; refused says that some of its
 // requests were not admitted.
-func (k *known) store(a Ask, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
-	f := figures{
+func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
+	f := snapshot{
 		version: a.Version, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
-		// As if it had been decided just before the answer: what is told of the future is then never too early.
+		// As if it had been decided just before the answer: instants that are derived from it are then never too early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
 	if refused {
-		// From when it was sent, not answered: so the next call comes a second after this one and never past RetryAt.
+		// Counted from when it was sent: the next call comes a second after this one and never after RetryAt.
 		f.refuseUntil = sentAt.Add(min(rememberFor, v.RetryAt().Sub(v.At)))
 	}
 	k.put(a.Tenant, f)
 }
 
 // verdict is what is known of t at now, under these limits: use that has been released since is left out.
-func (k *known) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) quota.Verdict {
+func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) quota.Verdict {
 	f := k.get(t)
 	if f.at == 0 || now < f.sentAt {
-		f = figures{at: now, sentAt: now}
+		f = snapshot{at: now, sentAt: now}
 	}
 	last := f.verdict(now)
 	v := k.rule.Take(new(quota.Record), last.At, quota.Demand{Limits: limits})
@@ -129,15 +130,15 @@ func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	}
 }
 
-// forget drops what is known of t. A decision that was sent before says nothing of it any more.
-func (k *known) forget(t id.Tenant, now instant.Millis) { k.put(t, figures{sentAt: now}) }
+// forget drops what is known of t. A decision that was sent before is not kept when it arrives.
+func (k *lastSeen) forget(t id.Tenant, now instant.Millis) { k.put(t, snapshot{sentAt: now}) }
 
-func (f *figures) limits() plan.Limits {
+func (f *snapshot) limits() plan.Limits {
 	return plan.Limits{Minute: f.minute.Limit, Day: f.day.Limit}
 }
 
-// verdict tells of f at now, by the deciding clock.
-func (f *figures) verdict(now instant.Millis) quota.Verdict {
+// verdict is f at now, by the deciding clock.
+func (f *snapshot) verdict(now instant.Millis) quota.Verdict {
 	return quota.Verdict{
 		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
 	}
@@ -145,12 +146,12 @@ func (f *figures) verdict(now instant.Millis) quota.Verdict {
 
 // refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
 // clock that stepped back ends it.
-func (f *figures) refusal(a Ask, now instant.Millis) (v quota.Verdict, ok bool) {
+func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
 		return v, false
 	}
 	return f.verdict(now), true
 }
 
-// dayUse is what a demand tells Redis.
-func (f *figures) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }
+// dayUse is what a demand carries to Redis.
+func (f *snapshot) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }

@@ -1,7 +1,8 @@
-package quotas
+package store
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,14 +10,15 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
 // newStoppedMemory makes a memory whose clock stands until the test moves it.
-func newStoppedMemory() (m *memory, now *instant.Millis) {
+func newStoppedMemory() (m *Memory, now *instant.Millis) {
 	now = new(instant.Millis)
 	*now = epoch
-	return newMemory(quota.Product, func() time.Time { return now.Time() }), now
+	return NewMemory(quota.Product, func() time.Time { return now.Time() }), now
 }
 
 func tenants(saved []Saved) (all []id.Tenant) {
@@ -30,36 +32,36 @@ func tenants(saved []Saved) (all []id.Tenant) {
 func TestDumpAndLoad(t *testing.T) {
 	before, now := newStoppedMemory()
 	for n := range 5 {
-		take(t, before, demand{Ask: ask(tenant(n), 10, 20), Want: int64(n)})
+		take(t, before, Demand{Request: request(tenant(n), 10, 20), Want: int64(n)})
 	}
-	saved, mark := before.dump(0)
+	saved, mark := before.Dump(0)
 	if want := []id.Tenant{tenant(1), tenant(2), tenant(3), tenant(4)}; !slices.Equal(tenants(saved), want) {
 		t.Fatalf("dumped %v, want %v: all that have used anything", tenants(saved), want)
 	}
 
 	after, later := newStoppedMemory()
 	*later = *now + 1000
-	if err := after.load(saved); err != nil {
+	if err := after.Load(saved); err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := after.dump(0); len(again) != 0 {
+	if again, _ := after.Dump(0); len(again) != 0 {
 		t.Errorf("what was just loaded is dumped again: %v", tenants(again))
 	}
-	if v := take(t, after, demand{Ask: ask(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Day.Used != 10 {
+	if v := take(t, after, Demand{Request: request(tenant(4), 10, 20), Want: 10}); v.Granted != 6 || v.Day.Used != 10 {
 		t.Errorf("after the restart %+v, want 6 granted of 10", v)
 	}
 
-	take(t, before, demand{Ask: ask(tenant(2), 10, 20), Want: 1})
-	if err := before.forget(background, tenant(3)); err != nil {
+	take(t, before, Demand{Request: request(tenant(2), 10, 20), Want: 1})
+	if err := before.Forget(background, tenant(3)); err != nil {
 		t.Fatal(err)
 	}
-	changed, _ := before.dump(mark)
+	changed, _ := before.Dump(mark)
 	if want := []id.Tenant{tenant(2), tenant(3)}; !slices.Equal(tenants(changed), want) {
 		t.Fatalf("changed since: %v, want %v", tenants(changed), want)
 	}
-	if unsaved, next := before.dump(mark); len(unsaved) != 2 {
+	if unsaved, next := before.Dump(mark); len(unsaved) != 2 {
 		t.Errorf("%d dumped again after a dump that was not saved, want 2", len(unsaved))
-	} else if rest, _ := before.dump(next); len(rest) != 0 {
+	} else if rest, _ := before.Dump(next); len(rest) != 0 {
 		t.Errorf("%d dumped without a change", len(rest))
 	}
 	for _, one := range changed {
@@ -72,17 +74,17 @@ func TestDumpAndLoad(t *testing.T) {
 
 func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	m, now := newStoppedMemory()
-	take(t, m, demand{Ask: ask(tenant(1), 10, 20), Want: 1})
-	good, _ := m.dump(0)
+	take(t, m, Demand{Request: request(tenant(1), 10, 20), Want: 1})
+	good, _ := m.Dump(0)
 	*now += 3 * 24 * 3600_000
-	take(t, m, demand{Ask: ask(tenant(2), 10, 20), Want: 1})
-	fresh, _ := m.dump(0)
+	take(t, m, Demand{Request: request(tenant(2), 10, 20), Want: 1})
+	fresh, _ := m.Dump(0)
 	saved := append(good, fresh...)
 	saved = append(saved, Saved{Tenant: tenant(3), Record: []byte("spoiled")})
 
 	other, later := newStoppedMemory()
 	*later = *now
-	err := other.load(saved)
+	err := other.Load(saved)
 	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) || strings.Contains(err.Error(), tenant(1).String()) {
 		t.Errorf("load = %v, want an error that names %v alone", err, tenant(3))
 	}
@@ -99,7 +101,7 @@ func TestPastRecordsAreDropped(t *testing.T) {
 	m, now := newStoppedMemory()
 	for day := range 20 {
 		for n := range 64 * shards {
-			take(t, m, demand{Ask: ask(id.Tenant{byte(day), 6: byte(n >> 8), 9: byte(n)}, 10, 20), Want: 1})
+			take(t, m, Demand{Request: request(id.Tenant{byte(day), 6: byte(n >> 8), 9: byte(n)}, 10, 20), Want: 1})
 		}
 		*now += 24 * 3600_000
 	}
@@ -114,10 +116,10 @@ func TestPastRecordsAreDropped(t *testing.T) {
 
 func TestMemoryAllocatesNothing(t *testing.T) {
 	m, now := newStoppedMemory()
-	demands, results := []demand{{Ask: ask(tenant(1), 1e9, 1e9), Want: 1}}, make([]result, 1)
+	demands, results := []Demand{{Request: request(tenant(1), 1e9, 1e9), Want: 1}}, make([]Result, 1)
 	decide := func() {
 		*now += 100
-		if err := m.decide(background, demands, results); err != nil {
+		if err := m.Decide(background, demands, results); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,3 +130,15 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 		t.Errorf("a decision allocates %v times", n)
 	}
 }
+
+const epoch = 1_773_500_966_535
+
+var background = context.Background()
+
+func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
+
+func request(t id.Tenant, minute, day int64) Request {
+	return Request{Tenant: t, Limits: plan.Limits{Minute: minute, Day: day}}
+}
+
+func take(_ *testing.T, m *Memory, d Demand) quota.Verdict { return m.Take(m.Now(), &d) }

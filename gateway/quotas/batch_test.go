@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -20,13 +21,13 @@ import (
 // verdict.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var log trips
 		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
 			<-release
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		first, second := asking(1, 5), asking(2, 1000)
 
@@ -78,24 +79,24 @@ func TestBatch(t *testing.T) {
 // A tenant whose limits change while its requests wait is asked for twice, one after the other.
 func TestBatchKeepsLimitsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var log trips
 		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
 			<-release
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		old, upgraded := asking(1, 60), asking(1, 300)
 		upgraded.Version = 2
 		var all sync.WaitGroup
-		for _, a := range []Ask{asking(9, 60), old, upgraded, old, upgraded} {
+		for _, a := range []store.Request{asking(9, 60), old, upgraded, old, upgraded} {
 			all.Go(func() { mustTake(t, l, a) })
 			synctest.Wait()
 		}
 		close(release)
 		all.Wait()
-		if len(log) != 3 || log[1][0].Ask != old || log[1][0].Want != 2 || log[2][0].Ask != upgraded || log[2][0].Want != 2 {
+		if len(log) != 3 || log[1][0].Request != old || log[1][0].Want != 2 || log[2][0].Request != upgraded || log[2][0].Want != 2 {
 			t.Errorf("trips: %v", log)
 		}
 	})
@@ -104,16 +105,16 @@ func TestBatchKeepsLimitsApart(t *testing.T) {
 // A batch has room for so many tenants; the others go next, before whoever came later.
 func TestBatchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var log trips
 		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
 			<-release
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		var all sync.WaitGroup
-		for i := range 1 + tenantsMax + 10 {
+		for i := range 1 + 256 + 10 {
 			all.Go(func() { mustTake(t, l, asking(i, 60)) })
 		}
 		synctest.Wait()
@@ -123,7 +124,7 @@ func TestBatchIsBounded(t *testing.T) {
 		for i := range log {
 			sizes[i] = len(log[i])
 		}
-		if !slices.Equal(sizes, []int{1, tenantsMax, 10}) {
+		if !slices.Equal(sizes, []int{1, 256, 10}) {
 			t.Errorf("batches of %v tenants", sizes)
 		}
 	})
@@ -132,11 +133,11 @@ func TestBatchIsBounded(t *testing.T) {
 // A flood of refused requests asks once a second; a new version, other limits or the promised instant end that.
 func TestRememberedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var log trips
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 60)
 		if n := takeAll(t, l, a, 60); n != 60 {
@@ -158,7 +159,7 @@ func TestRememberedRefusal(t *testing.T) {
 		// As when limits were changed and changed back, and as when their version is late.
 		again, upgraded := a, a
 		again.Version, upgraded.Limits.Minute = 2, 300
-		for i, changed := range []Ask{again, upgraded} {
+		for i, changed := range []store.Request{again, upgraded} {
 			if v := mustTake(t, l, changed); len(log) != 11+i || (v.Granted == 1) != (changed == upgraded) {
 				t.Errorf("asked as %+v, in all %d times: %+v", changed, len(log), v)
 			}
@@ -179,10 +180,10 @@ func TestRememberedRefusal(t *testing.T) {
 // would come too early.
 func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		records := store.NewMemory(quota.Product, time.Now)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			time.Sleep(40 * time.Millisecond)
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 1)
 		for range 3 {
@@ -199,16 +200,16 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 // What gathers while a refusal is fetched is refused with it, not asked for again.
 func TestRefusalAnswersTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var log trips
 		release := make(chan struct{})
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			log.add(demands)
 			<-release
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 1)
-		store.take(instant.Of(time.Now()), &demand{Ask: a, Want: 1})
+		records.Take(instant.Of(time.Now()), &store.Demand{Request: a, Want: 1})
 		var all sync.WaitGroup
 		for range 500 {
 			all.Go(func() { mustTake(t, l, a) })
@@ -226,17 +227,17 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 // nothing. Then probes find Redis back by themselves.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var hole atomic.Bool
 		var calls atomic.Int64
 		hole.Store(true)
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			calls.Add(1)
 			if hole.Load() {
 				<-ctx.Done()
 				return errTimeout
 			}
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		a := asking(1, 60)
 		began := time.Now()
@@ -275,13 +276,13 @@ func TestBreaker(t *testing.T) {
 // The budget runs from when a request joined the queue, not from when its batch was sent.
 func TestBudgetCountsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newMemory(quota.Product, time.Now)
+		records := store.NewMemory(quota.Product, time.Now)
 		var left []time.Duration
-		l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			deadline, _ := ctx.Deadline()
 			left = append(left, time.Until(deadline))
 			time.Sleep(20 * time.Millisecond)
-			return store.decide(ctx, demands, results)
+			return records.Decide(ctx, demands, results)
 		})
 		var all sync.WaitGroup
 		all.Go(func() { mustTake(t, l, asking(1, 60)) })
@@ -296,12 +297,12 @@ func TestBudgetCountsTheQueue(t *testing.T) {
 
 // A record that Redis cannot use is its tenant's trouble alone, and is no outage.
 func TestBadRecord(t *testing.T) {
-	store := newMemory(quota.Product, time.Now)
-	l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
-		_ = store.decide(ctx, demands, results)
+	records := store.NewMemory(quota.Product, time.Now)
+	l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		_ = records.Decide(ctx, demands, results)
 		for i := range demands {
 			if demands[i].Tenant == tenant(1) {
-				results[i] = result{Err: errRecord}
+				results[i] = store.Result{Err: store.ErrRecord}
 			}
 		}
 		return nil
@@ -315,7 +316,7 @@ func TestBadRecord(t *testing.T) {
 }
 
 func TestRefuse(t *testing.T) {
-	l := newFake(t, Config{OnOutage: Refuse}, func(context.Context, []demand, []result) error { return errRefused })
+	l := newFake(t, Config{OnOutage: Refuse}, func(context.Context, []store.Demand, []store.Result) error { return errRefused })
 	if _, err := l.Take(asking(1, 60)); !errors.Is(err, ErrUndecided) {
 		t.Errorf("Take without Redis: %v", err)
 	}
@@ -369,16 +370,16 @@ func TestTakeAllocations(t *testing.T) {
 	}
 }
 
-func grantAll(_ context.Context, demands []demand, results []result) error {
+func grantAll(_ context.Context, demands []store.Demand, results []store.Result) error {
 	runtime.Gosched() // as a trip would
 	for i := range demands {
-		results[i] = result{Verdict: quota.Verdict{At: 1, Granted: demands[i].Want}}
+		results[i] = store.Result{Verdict: quota.Verdict{At: 1, Granted: demands[i].Want}}
 	}
 	return nil
 }
 
 func BenchmarkLimiter(b *testing.B) {
-	run := func(name string, open func(b *testing.B) *Limiter) {
+	run := func(name string, open func(b *testing.B) Quotas) {
 		for _, concurrency := range []int{1, 64, 512} {
 			b.Run(name+"/concurrency="+strconv.Itoa(concurrency), func(b *testing.B) {
 				l := open(b)
@@ -392,13 +393,13 @@ func BenchmarkLimiter(b *testing.B) {
 				}
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 0; pb.Next(); i++ {
-						_, _ = l.Take(Ask{Tenant: tenant(i % 64), Limits: generous})
+						_, _ = l.Take(store.Request{Tenant: tenant(i % 64), Limits: generous})
 					}
 				})
 			})
 		}
 	}
-	run("fake", func(b *testing.B) *Limiter { return newFake(b, Config{}, grantAll) })
-	run("memory", func(b *testing.B) *Limiter { return openLimiter(b, Config{}) })
-	run("redis", func(b *testing.B) *Limiter { return openShared(b, Config{Budget: time.Second}) })
+	run("fake", func(b *testing.B) Quotas { return newFake(b, Config{}, grantAll) })
+	run("memory", func(b *testing.B) Quotas { return openQuotas(b, Config{}) })
+	run("redis", func(b *testing.B) Quotas { return openShared(b, Config{Budget: time.Second}) })
 }

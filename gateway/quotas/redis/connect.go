@@ -1,4 +1,4 @@
-package quotas
+package redis
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 		options, err := redis.ParseURL(strings.TrimSpace(url))
 		if err != nil {
 			// Not err itself: it may quote the URL, and with it the password.
-			return nil, fmt.Errorf("quotas: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
+			return nil, fmt.Errorf("redis: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
 				"or rediss://…", len(addrs)+1, strings.Count(urls, ",")+1)
 		}
 		if first == nil {

@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"petgate/gateway/quotas/redis"
+	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -31,7 +33,7 @@ func TestShare(t *testing.T) {
 		{"charged, all used", 60, 60, 20, 3, 20},
 		{"more unsure than used", 60, 60, -5, 3, 1},
 	} {
-		if got := share(c.limit, c.known, c.charged, c.gateway); got != c.want {
+		if got := shareOf(c.limit, c.known, c.charged, c.gateway); got != c.want {
 			t.Errorf("%s: share is %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -39,17 +41,17 @@ func TestShare(t *testing.T) {
 
 // flaky is a Redis that can be switched off.
 type flaky struct {
-	store *memory
+	records *store.Memory
 
 	mu  sync.Mutex
 	err error
 }
 
-func (f *flaky) decide(ctx context.Context, demands []demand, results []result) error {
+func (f *flaky) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
 	if err := f.state(); err != nil {
 		return err
 	}
-	return f.store.decide(ctx, demands, results)
+	return f.records.Decide(ctx, demands, results)
 }
 
 func (f *flaky) state() error {
@@ -67,13 +69,13 @@ func (f *flaky) fail(err error) {
 // What was admitted without Redis is charged in the tenant's first decision after it is back, once.
 func TestMergeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		redis := &flaky{store: newMemory(quota.Product, time.Now)}
-		l := newFake(t, Config{LiveGateways: func() int { return 2 }}, redis.decide)
+		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
+		l := newFake(t, Config{LiveGateways: func() int { return 2 }}, server.Decide)
 		a := asking(1, 60)
 		for range 20 {
 			mustTake(t, l, a)
 		}
-		redis.fail(errRefused)
+		server.fail(errRefused)
 		admitted := 0
 		for range 100 {
 			v := mustTake(t, l, a)
@@ -89,7 +91,7 @@ func TestMergeBack(t *testing.T) {
 		if admitted != 20 {
 			t.Errorf("%d admitted without Redis, want (60-20)/2", admitted)
 		}
-		redis.fail(nil)
+		server.fail(nil)
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Minute.Used != 41 || v.Day.Used != 41 {
 			t.Errorf("the first decision afterwards: %+v, want 20 + 20 + 1 used", v)
@@ -99,7 +101,7 @@ func TestMergeBack(t *testing.T) {
 		}
 
 		// Again, in the same window: 18 are left, and this gateway may have 9 of them.
-		redis.fail(errRefused)
+		server.fail(errRefused)
 		admitted = 0
 		for range 100 {
 			admitted += int(mustTake(t, l, a).Granted)
@@ -116,7 +118,7 @@ func TestMergeBack(t *testing.T) {
 		if admitted != 30 {
 			t.Errorf("%d admitted in the window after, want 60/2", admitted)
 		}
-		redis.fail(nil)
+		server.fail(nil)
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, a); v.Minute.Used != 31 || v.Day.Used != 82 {
 			t.Errorf("after the second outage: %+v, want 31 in the minute and 42+9+30+1 in the day", v)
@@ -129,18 +131,18 @@ func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 	f := func(name string, executed bool, err error, want int64) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			redis := &flaky{store: newMemory(quota.Product, time.Now)}
-			l := newFake(t, Config{}, func(ctx context.Context, demands []demand, results []result) error {
-				if executed && redis.state() != nil {
-					_ = redis.store.decide(ctx, demands, results)
+			server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
+			l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+				if executed && server.state() != nil {
+					_ = server.records.Decide(ctx, demands, results)
 				}
-				return redis.decide(ctx, demands, results)
+				return server.Decide(ctx, demands, results)
 			})
-			redis.fail(err)
+			server.fail(err)
 			if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 {
 				t.Errorf("%s: refused during the outage", name)
 			}
-			redis.fail(nil)
+			server.fail(nil)
 			time.Sleep(time.Second)
 			if v := mustTake(t, l, asking(1, 60)); v.Minute.Used != want || v.Day.Used != want {
 				t.Errorf("%s: %+v, want %d used", name, v, want)
@@ -160,16 +162,16 @@ func TestOutageBound(t *testing.T) {
 		limit := int64(rapid.IntRange(gateways, 120).Draw(t, "limit"))
 		now := instant.Millis(1_800_000_000_000)
 		clock := func() time.Time { return now.Time() }
-		redis := newMemory(quota.Product, clock)
+		server := store.NewMemory(quota.Product, clock)
 		a := asking(1, limit)
 		a.Limits.Day = 3 * limit
 		type gateway struct {
-			known  *known
-			outage *outage
+			known  *lastSeen
+			outage *localShare
 		}
 		fleet := make([]gateway, gateways)
 		for i := range fleet {
-			fleet[i] = gateway{newKnown(quota.Product), newOutage(newMemory(quota.Product, clock))}
+			fleet[i] = gateway{newLastSeen(quota.Product), newLocalShare(store.NewMemory(quota.Product, clock))}
 		}
 		var admitted []int64
 		day := int64(0)
@@ -182,9 +184,9 @@ func TestOutageBound(t *testing.T) {
 					granted = g.outage.take(a, g.known.verdict(a.Tenant, a.Limits, now), int64(gateways), false).Granted
 				} else {
 					last := g.known.get(a.Tenant)
-					d := demand{Ask: a, Want: 1, Known: last.dayUse(), Spent: g.outage.collect(a.Tenant)}
-					v := redis.take(now, &d)
-					g.outage.settle(a.Tenant, d.Spent, decided)
+					d := store.Demand{Request: a, Want: 1, Known: last.dayUse(), Spent: g.outage.collect(a.Tenant)}
+					v := server.Take(now, &d)
+					g.outage.settled(a.Tenant, d.Spent, redis.Decided)
 					g.known.store(a, now, now, &v, v.Granted == 0)
 					granted = v.Granted
 				}
@@ -209,9 +211,9 @@ func TestOutageBound(t *testing.T) {
 
 // While what is owed is on its way to Redis it counts as neither charged nor forgotten.
 func TestDebtOnItsWay(t *testing.T) {
-	o := newOutage(newMemory(quota.Product, time.Now))
+	o := newLocalShare(store.NewMemory(quota.Product, time.Now))
 	a := asking(1, 10)
-	last := newKnown(quota.Product).verdict(a.Tenant, a.Limits, instant.Of(time.Now()))
+	last := newLastSeen(quota.Product).verdict(a.Tenant, a.Limits, instant.Of(time.Now()))
 	takeHere := func() (admitted int64) {
 		for range 100 {
 			admitted += o.take(a, last, 1, false).Granted
@@ -228,11 +230,11 @@ func TestDebtOnItsWay(t *testing.T) {
 	if n := takeHere(); n != 0 {
 		t.Errorf("%d admitted while the debt is on its way", n)
 	}
-	o.settle(a.Tenant, spent, undecided)
+	o.settled(a.Tenant, spent, redis.Undecided)
 	if n := takeHere(); n != 0 || o.collect(a.Tenant) != spent {
 		t.Errorf("%d admitted after it came back, or it is lost", n)
 	}
-	o.settle(a.Tenant, spent, decided)
+	o.settled(a.Tenant, spent, redis.Decided)
 	if o.size.Load() != 0 {
 		t.Error("a debt that is paid is kept")
 	}
@@ -240,14 +242,14 @@ func TestDebtOnItsWay(t *testing.T) {
 
 // A Redis that has lost the day's use learns it from whoever asks next.
 func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
-	redis := &flaky{store: newMemory(quota.Product, time.Now)}
-	l := newFake(t, Config{}, redis.decide)
+	server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
+	l := newFake(t, Config{}, server.Decide)
 	a := asking(1, 60)
 	a.Limits.Day = 50
 	if n := takeAll(t, l, a, 40); n != 40 {
 		t.Fatalf("%d admitted, want 40", n)
 	}
-	redis.store = newMemory(quota.Product, time.Now)
+	server.records = store.NewMemory(quota.Product, time.Now)
 	if n := takeAll(t, l, a, 40); n != 10 {
 		t.Errorf("%d admitted after a flush, want the day's last 10", n)
 	}
@@ -275,8 +277,8 @@ func TestReset(t *testing.T) {
 
 func TestKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		redis := &flaky{store: newMemory(quota.Product, func() time.Time { return time.Now().Add(7 * time.Second) })}
-		l := newFake(t, Config{}, redis.decide)
+		server := &flaky{records: store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(7 * time.Second) })}
+		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 3)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
 		if v := l.Known(a.Tenant, a.Limits); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
@@ -308,10 +310,10 @@ func TestKnown(t *testing.T) {
 
 // A clock that is set back does not keep older figures for as long as it was set back.
 func TestKnownAfterClockStep(t *testing.T) {
-	k, a, v := newKnown(quota.Product), asking(1, 3), quota.Verdict{At: 1}
+	k, a, v := newLastSeen(quota.Product), asking(1, 3), quota.Verdict{At: 1}
 	const before, after = 10 * 3_600_000, 9 * 3_600_000
 	k.store(a, before, before, &v, false)
-	v = newKnown(quota.Product).verdict(a.Tenant, a.Limits, after)
+	v = newLastSeen(quota.Product).verdict(a.Tenant, a.Limits, after)
 	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
 	k.store(a, after, after, &v, true)
 	if _, ok := k.refusal(a, after+500); !ok {
@@ -329,21 +331,21 @@ func TestKnownAfterClockStep(t *testing.T) {
 }
 
 func TestKnownIsBounded(t *testing.T) {
-	k := newKnown(quota.Product)
-	var a Ask
-	for i := range 3 * knownMax / shards {
+	k := newLastSeen(quota.Product)
+	var a store.Request
+	for i := range 3 * lastSeenMax / shards {
 		a.Tenant[8], a.Tenant[9] = byte(i>>8), byte(i)
 		k.store(a, 1, 1, &quota.Verdict{At: 1}, false)
 	}
-	if n := len(k.shards[0].figures); n != knownMax/shards {
-		t.Errorf("%d tenants are known in one of %d shards, want %d", n, shards, knownMax/shards)
+	if n := len(k.shards[0].tenants); n != lastSeenMax/shards {
+		t.Errorf("%d tenants are known in one of %d shards, want %d", n, shards, lastSeenMax/shards)
 	}
 }
 
 // savedRecords is a Saver that can fail.
 type savedRecords struct {
 	mu       sync.Mutex
-	byTenant map[id.Tenant]Saved
+	byTenant map[id.Tenant]store.Saved
 	err      error
 	saves    int
 }
@@ -355,13 +357,13 @@ func (s *savedRecords) fail(err error) {
 }
 
 // kept returns what is saved of a tenant, and how often anything was saved.
-func (s *savedRecords) kept(t id.Tenant) (Saved, int) {
+func (s *savedRecords) kept(t id.Tenant) (store.Saved, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byTenant[t], s.saves
 }
 
-func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []Saved) error {
+func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []store.Saved) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saves++
@@ -374,7 +376,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 	return nil
 }
 
-func (s *savedRecords) LoadQuotas(context.Context) (all []Saved, err error) {
+func (s *savedRecords) LoadQuotas(context.Context) (all []store.Saved, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.byTenant {
@@ -385,7 +387,7 @@ func (s *savedRecords) LoadQuotas(context.Context) (all []Saved, err error) {
 
 func TestMemorySurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byTenant: map[id.Tenant]Saved{}}
+		saver := &savedRecords{byTenant: map[id.Tenant]store.Saved{}}
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()

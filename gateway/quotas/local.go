@@ -1,0 +1,101 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// Local decides in this process: exact for one gateway. Its records survive a restart if there is a Saver.
+type Local struct {
+	config  Config
+	metrics *metrics
+	records *store.Memory
+	loaded  atomic.Bool // records has what was saved
+	saved   uint64      // the mark of the last dump that was saved
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	running sync.WaitGroup
+}
+
+func openLocal(ctx context.Context, cfg Config) *Local {
+	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock)}
+	l.closing, l.close = context.WithCancel(context.Background())
+	l.metrics.setMode(modeMemory)
+	if cfg.Saver == nil {
+		l.loaded.Store(true)
+		return l
+	}
+	err := l.load(ctx)
+	if err != nil {
+		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
+	}
+	l.running.Go(func() {
+		if err == nil || l.keepLoading() {
+			l.keepSaving()
+		}
+	})
+	return l
+}
+
+// Ready says why no request can be decided. To go on without the saved records would give every tenant a new minute.
+func (l *Local) Ready() error {
+	if !l.loaded.Load() {
+		return errors.New("the saved quotas are not loaded yet")
+	}
+	return nil
+}
+
+// Take decides on one request. It fails until the saved records are loaded.
+func (l *Local) Take(r Request) (v quota.Verdict, err error) {
+	if !l.loaded.Load() {
+		l.metrics.undecided.Inc()
+		return v, ErrUndecided
+	}
+	v = l.records.Take(l.records.Now(), &store.Demand{Request: r, Want: 1})
+	l.metrics.count(v.Granted, l.metrics.admitted, l.metrics.refused)
+	return v, nil
+}
+
+// Known says how a tenant stands.
+func (l *Local) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
+	return l.records.Take(l.records.Now(), &store.Demand{Request: Request{Tenant: t, Limits: limits}})
+}
+
+// Peek is Known.
+func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) {
+	return l.Known(r.Tenant, r.Limits), nil
+}
+
+// Reset lets a tenant's quotas start anew.
+func (l *Local) Reset(ctx context.Context, t id.Tenant) error {
+	return l.records.Forget(ctx, t)
+}
+
+// Mode is "memory".
+func (l *Local) Mode() string { return modeMemory }
+
+// Health has nothing to report.
+func (l *Local) Health(context.Context) []string { return nil }
+
+// AuthFailures returns the limit of failed authentications.
+func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
+	return authfailures.New(authfailures.Config{
+		PerMinute: perMinute, Clock: l.config.Clock, Metrics: l.metrics.authFailures,
+	})
+}
+
+// Close saves the records a last time.
+func (l *Local) Close(ctx context.Context) error {
+	l.close()
+	l.running.Wait()
+	return l.saveLast(ctx)
+}

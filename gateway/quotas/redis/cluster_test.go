@@ -1,0 +1,79 @@
+package redis
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/testkit"
+)
+
+// A cluster of three masters decides, each by a batcher of its own. The loss of one does not concern the others' tenants.
+func TestCluster(t *testing.T) {
+	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ","), Budget: time.Second})
+	used := map[*batcher]int{}
+	for i := range 60 {
+		q := storetest.Request(storetest.Tenant(i), 10, 1000)
+		used[r.batcher(q.Tenant)]++
+		var granted atomic.Int64
+		var all sync.WaitGroup
+		for range 30 {
+			all.Go(func() {
+				v, _ := r.Take(q)
+				granted.Add(v.Granted)
+			})
+		}
+		all.Wait()
+		if granted.Load() != 10 {
+			t.Errorf("tenant %d: %d admitted, want 10", i, granted.Load())
+		}
+	}
+	if len(used) != 3 || r.IsDown() {
+		t.Errorf("%d masters serve tenants, down: %t", len(used), r.IsDown())
+	}
+	for b := range used {
+		if r.batcher(b.probing) != b {
+			t.Error("a batcher probes another one's server")
+		}
+	}
+	if problems, err := r.EvictionPolicies(background); len(problems) != 0 || err != nil {
+		t.Errorf("problems of a healthy cluster: %q, %v", problems, err)
+	}
+	for n := range 12 {
+		answer, err := r.Allow(background, "failed:203.0.113.7", redis_rate.PerMinute(10))
+		if err != nil || (answer.Allowed > 0) != (n < 10) {
+			t.Errorf("failure %d: %+v, %v", n, answer, err)
+		}
+	}
+
+	lost := r.batcher(storetest.Tenant(0))
+	_ = lost.ask(func() error { return errors.New("lost") })
+	for i := range 60 {
+		q := store.Request{Tenant: storetest.Tenant(i), Limits: generous}
+		_, outcome := r.Take(q)
+		if onLost := r.batcher(q.Tenant) == lost; onLost != (outcome == Undecided) && lost.down.Load() {
+			t.Errorf("tenant %d, on the lost master %t: outcome %d", i, onLost, outcome)
+		}
+	}
+	testkit.Eventually(t, 5*time.Second, "the server is back", func() bool { return !r.IsDown() })
+}
+
+func TestConnectByTLS(t *testing.T) {
+	client, err := connect("rediss://u:p@localhost:6380/2", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	o := client.(*redis.Client).Options()
+	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.ReadTimeout != time.Second {
+		t.Errorf("options %+v", o)
+	}
+}

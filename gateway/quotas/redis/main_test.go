@@ -1,0 +1,59 @@
+package redis
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var generous = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
+
+// noLedger remembers nothing.
+type noLedger struct{}
+
+func (noLedger) Refusal(store.Request, instant.Millis) (v quota.Verdict, ok bool)              { return v, false }
+func (noLedger) Collect(*store.Demand)                                                         {}
+func (noLedger) Settle(*store.Demand, *quota.Verdict, Outcome, instant.Millis, instant.Millis) {}
+
+// open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is closed with the test.
+func open(t testing.TB, cfg Config) *Redis {
+	t.Helper()
+	if cfg.Prefix == "" {
+		cfg.Prefix = "petgate:"
+	}
+	if cfg.Rule == (quota.Rule{}) {
+		cfg.Rule = quota.Product
+	}
+	if cfg.Budget == 0 {
+		cfg.Budget = 50 * time.Millisecond
+	}
+	cfg.Clock, cfg.Metrics, cfg.Changed = time.Now, NewMetrics(nil), func(bool, error) {}
+	r, err := Open(background, cfg, noLedger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// mostIn is the largest number of admissions in any window of that length.
+func mostIn(admitted []time.Time, window time.Duration) (most int) {
+	slices.SortFunc(admitted, time.Time.Compare)
+	first := 0
+	for i, at := range admitted {
+		for at.Sub(admitted[first]) >= window {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}

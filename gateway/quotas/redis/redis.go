@@ -1,0 +1,196 @@
+// Package redis decides quotas in the Redis that all gateways share.
+//
+// Redis is asked by batches, not by requests. Each server has a Batcher: while a batch is under way, the requests that
+// arrive make up the next one. The requests of one tenant in a batch become one demand, whose grants go to them first
+// come, first served. One script call decides the whole batch; on Redis Cluster it is one call a tenant, in one pipeline.
+//
+// A server that does not answer within the budget is down: its requests are let go, for the caller to decide without
+// Redis, and so are all that come until a probe of the server has succeeded.
+//
+// All methods are safe for concurrent use.
+package redis
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+)
+
+// Config is how Redis is reached and used. All of it is required.
+type Config struct {
+	URL     string
+	Prefix  string // begins every name in Redis
+	Rule    quota.Rule
+	Clock   func() time.Time
+	Budget  time.Duration // for a trip
+	Metrics *Metrics
+	// Changed is called when a server goes down, with the cause, and when it is back.
+	Changed func(down bool, cause error)
+}
+
+// Ledger is what this gateway knows of its tenants beside what Redis counts.
+type Ledger interface {
+	// Refusal returns a refusal that still holds for the request at now.
+	Refusal(r store.Request, now instant.Millis) (v quota.Verdict, ok bool)
+	// Collect adds to a demand what Redis may not know: the day's use that was last seen, and what outages owe.
+	Collect(d *store.Demand)
+	// Settle says what became of a demand. The verdict is valid if it was Decided. The instants are those at which its
+	// trip began and ended by this gateway's clock.
+	Settle(d *store.Demand, v *quota.Verdict, o Outcome, beganAt, endedAt instant.Millis)
+}
+
+// Outcome is how a request or a demand ended.
+type Outcome uint8
+
+// The outcomes.
+const (
+	pending    Outcome = iota
+	Decided            // Redis has decided
+	Remembered         // a remembered refusal answers it
+	Undecided          // Redis has certainly not charged it
+	Unsure             // Redis may have charged it
+)
+
+// Redis is all servers.
+type Redis struct {
+	cfg     Config
+	ledger  Ledger
+	store   store.Store
+	client  redis.UniversalClient // nil over another store
+	servers servers
+	downs   atomic.Int32
+
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Open connects. Only a URL that cannot be read is an error: a Redis that does not answer is down.
+func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
+	client, err := connect(cfg.URL, cfg.Budget)
+	if err != nil {
+		return nil, err
+	}
+	script := newScript(client, cfg.Prefix, cfg.Rule, takeScript)
+	r := New(cfg, script, ledger)
+	r.client = client
+	r.servers.cluster, _ = client.(*redis.ClusterClient)
+	// It also opens the connection, so that the first request does not pay for it.
+	_ = r.servers.first.ask(func() error {
+		ctx, cancel := context.WithTimeout(ctx, 4*cfg.Budget)
+		defer cancel()
+		return script.preload(ctx)
+	})
+	return r, nil
+}
+
+// New is Open over any store, which may fail.
+func New(cfg Config, s store.Store, ledger Ledger) *Redis {
+	r := &Redis{cfg: cfg, store: s, ledger: ledger}
+	r.closing, r.close = context.WithCancel(context.Background())
+	r.servers.first = newBatcher(r, id.Tenant{})
+	return r
+}
+
+// Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
+func (r *Redis) Take(q store.Request) (quota.Verdict, Outcome) { return r.batcher(q.Tenant).take(q) }
+
+// Peek asks how a tenant stands. It fails at once while the tenant's server is down.
+func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
+	results := make([]store.Result, 1)
+	d.Want, d.Spent = 0, quota.Spent{}
+	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
+		return r.store.Decide(ctx, []store.Demand{d}, results)
+	})
+	if err == nil {
+		err = results[0].Err
+	}
+	return results[0].Verdict, err
+}
+
+// Forget drops a tenant's record: its quota starts anew.
+func (r *Redis) Forget(ctx context.Context, t id.Tenant) error {
+	return r.ask(ctx, r.batcher(t), func(ctx context.Context) error { return r.store.Forget(ctx, t) })
+}
+
+// Allow asks redis_rate for one of the limit under a name. It fails at once while the name's server is down.
+func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
+	name = r.cfg.Prefix + name
+	err = r.ask(ctx, r.batcherOf("rate:"+name), func(ctx context.Context) error { // as redis_rate names it
+		result, err = redis_rate.NewLimiter(r.client).Allow(ctx, name, limit)
+		return err
+	})
+	return result, err
+}
+
+// ask makes one call outside the batches. It does not end with its asker: that would look like a Redis that does not
+// answer.
+func (r *Redis) ask(ctx context.Context, b *batcher, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Budget)
+	defer cancel()
+	return b.ask(func() error { return call(ctx) })
+}
+
+// IsDown reports whether some server is down.
+func (r *Redis) IsDown() bool { return r.downs.Load() > 0 }
+
+// changed counts a server that goes down or comes back.
+func (r *Redis) changed(down bool, cause error) {
+	if down {
+		r.cfg.Metrics.serversDown.Inc()
+		if r.downs.Add(1) == 1 {
+			r.cfg.Changed(true, cause)
+		}
+		return
+	}
+	r.cfg.Metrics.serversDown.Dec()
+	if r.downs.Add(-1) == 0 {
+		r.cfg.Changed(false, nil)
+	}
+}
+
+// EvictionPolicies returns a line for each server that may drop records when its memory is full.
+func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err error) {
+	var mu sync.Mutex
+	look := func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "memory").Result()
+		for line := range strings.Lines(info) {
+			if policy, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); ok && policy != "noeviction" {
+				mu.Lock()
+				defer mu.Unlock()
+				problems = append(problems, "Redis at "+node.Options().Addr+" has maxmemory-policy "+policy+
+					": it may drop quotas; set noeviction")
+			}
+		}
+		return err
+	}
+	switch client := r.client.(type) {
+	case *redis.Client:
+		err = look(ctx, client)
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, look)
+	}
+	return problems, err
+}
+
+// Close waits for probes and closes the connections. No other method may be called after it.
+func (r *Redis) Close() error {
+	r.close()
+	r.running.Wait()
+	if r.client == nil {
+		return nil
+	}
+	return r.client.Close()
+}
+
+func (r *Redis) now() instant.Millis { return instant.Of(r.cfg.Clock()) }

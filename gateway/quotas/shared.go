@@ -1,0 +1,173 @@
+package quotas
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/quotas/redis"
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// Shared decides by a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of the
+// limits.
+type Shared struct {
+	config   Config
+	metrics  *metrics
+	redis    *redis.Redis
+	seen     *lastSeen
+	share    *localShare
+	evicting atomic.Bool // Redis was last found to evict records
+}
+
+// newShared returns quotas without a Redis yet.
+func newShared(cfg Config) *Shared {
+	s := &Shared{
+		config: cfg, metrics: newMetrics(cfg.Metrics), seen: newLastSeen(cfg.Rule),
+		share: newLocalShare(store.NewMemory(cfg.Rule, cfg.Clock)),
+	}
+	s.metrics.setMode(modeShared)
+	return s
+}
+
+func (s *Shared) redisConfig() redis.Config {
+	return redis.Config{
+		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: s.config.Clock, Budget: s.config.Budget,
+		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed,
+	}
+}
+
+// Take decides on one request. It returns within the budget, or little later if Redis has just fallen silent.
+func (s *Shared) Take(r Request) (quota.Verdict, error) {
+	if v, ok := s.seen.refusal(r, s.now()); ok {
+		s.metrics.remembered.Inc()
+		return v, nil
+	}
+	v, outcome := s.redis.Take(r)
+	switch outcome {
+	case redis.Decided:
+		s.metrics.count(v.Granted, s.metrics.admitted, s.metrics.refused)
+		return v, nil
+	case redis.Remembered:
+		s.metrics.remembered.Inc()
+		return v, nil
+	}
+	if s.config.OnOutage == Refuse {
+		s.metrics.undecided.Inc()
+		return quota.Verdict{}, ErrUndecided
+	}
+	v = s.share.take(r, s.Known(r.Tenant, r.Limits), s.config.liveGateways(), outcome == redis.Unsure)
+	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
+	return v, nil
+}
+
+// Known returns the tenant's last known figures under these limits, without I/O: all remains if nothing is known.
+func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
+	return s.seen.verdict(t, limits, s.now())
+}
+
+// Peek asks how a tenant stands and takes nothing. In an outage it returns what this gateway decides from.
+func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
+	last := s.seen.get(r.Tenant)
+	v, err := s.redis.Peek(ctx, store.Demand{Request: r, Known: last.dayUse()})
+	switch {
+	case err == nil:
+		return v, nil
+	case s.config.OnOutage == Refuse:
+		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, err)
+	}
+	if v, ok := s.seen.refusal(r, s.now()); ok {
+		return v, nil
+	}
+	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.config.liveGateways()), nil
+}
+
+// Reset lets a tenant's quotas start anew, here and in Redis. Other gateways have to do the same: each may bring back the
+// day's use that it has last seen.
+func (s *Shared) Reset(ctx context.Context, t id.Tenant) error {
+	forget := func() {
+		s.seen.forget(t, s.now())
+		s.share.forget(t)
+	}
+	forget()
+	defer forget() // what a decision under way has brought back
+	if err := s.redis.Forget(ctx, t); err != nil {
+		return fmt.Errorf("quotas: reset the quotas of %s: %w", t, err)
+	}
+	return nil
+}
+
+// Refusal implements redis.Ledger.
+func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
+	return s.seen.refusal(r, now)
+}
+
+// Collect implements redis.Ledger.
+func (s *Shared) Collect(d *store.Demand) {
+	last := s.seen.get(d.Tenant)
+	d.Known, d.Spent = last.dayUse(), s.share.collect(d.Tenant)
+}
+
+// Settle implements redis.Ledger.
+func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, o redis.Outcome, beganAt, endedAt instant.Millis) {
+	if o == redis.Decided {
+		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
+	}
+	s.share.settled(d.Tenant, d.Spent, o)
+}
+
+// Mode is "shared", or "outage" while some or all of Redis does not answer.
+func (s *Shared) Mode() string {
+	if s.redis.IsDown() {
+		return modeOutage
+	}
+	return modeShared
+}
+
+// changed logs a change of mode.
+func (s *Shared) changed(down bool, cause error) {
+	if !down {
+		s.metrics.setMode(modeShared)
+		s.config.Log.Info("quotas are decided by Redis again")
+		return
+	}
+	s.metrics.setMode(modeOutage)
+	s.share.sweep(int64(s.now()) / s.config.Rule.Day.Milliseconds())
+	s.config.Log.Warn("quotas are decided without Redis", "how", s.config.OnOutage.String(), "error", cause)
+}
+
+// Ready is always nil: an outage does not keep requests from being decided.
+func (s *Shared) Ready() error { return nil }
+
+// Health says what an operator has to mend. It asks Redis how it frees memory, because a Redis that evicts records admits
+// more than the limits.
+func (s *Shared) Health(ctx context.Context) []string {
+	if s.redis.IsDown() {
+		return []string{"Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")"}
+	}
+	problems, err := s.redis.EvictionPolicies(ctx)
+	if evicting := len(problems) > 0; s.evicting.Swap(evicting) != evicting && evicting {
+		s.config.Log.Error("Redis may drop quotas", "problems", problems)
+	}
+	if err != nil {
+		return append(problems, "Redis cannot be asked for its memory policy: "+err.Error())
+	}
+	return problems
+}
+
+// AuthFailures returns the limit of failed authentications.
+func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
+	return authfailures.New(authfailures.Config{
+		PerMinute: perMinute, Clock: s.config.Clock, Metrics: s.metrics.authFailures, Redis: s.redis,
+	})
+}
+
+// Close lets go of Redis.
+func (s *Shared) Close(context.Context) error { return s.redis.Close() }
+
+func (s *Shared) now() instant.Millis { return instant.Of(s.config.Clock()) }

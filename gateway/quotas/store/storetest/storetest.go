@@ -1,0 +1,242 @@
+// Package storetest holds the tests that every store of quota records passes.
+package storetest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// Opener makes a store that decides by this rule and by a clock that the test sets, or by the store's own clock if now is
+// nil.
+type Opener func(rule quota.Rule, now func() instant.Millis) Store
+
+// Store is a store that can be looked into.
+type Store interface {
+	store.Store
+	// Has reports whether the tenant has a record.
+	Has(t id.Tenant) bool
+}
+
+// Run runs all tests on the stores that open makes.
+func Run(t *testing.T, open Opener) {
+	for name, test := range map[string]func(*testing.T, Opener){
+		"one tenant's day":                 conformDay,
+		"tenants in one batch":             conformBatch,
+		"peeking leaves nothing behind":    conformPeek,
+		"a forgotten tenant starts anew":   conformForget,
+		"its own clock is the right time":  conformClock,
+		"many callers get the limit":       conformConcurrent,
+		"numbers out of range do no harm":  conformRange,
+		"a batch of none":                  conformNone,
+		"a large batch in the order asked": conformLarge,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open) })
+	}
+}
+
+// Tenant is the n-th tenant of a test.
+func Tenant(n int) (t id.Tenant) {
+	t[8], t[9] = byte(n>>8), byte(n)
+	return t
+}
+
+// Request asks for a tenant under these limits.
+func Request(tenant id.Tenant, minute, day int64) store.Request {
+	return store.Request{Tenant: tenant, Limits: plan.Limits{Minute: minute, Day: day}}
+}
+
+// Epoch is where the clocks of tests start: an ordinary afternoon.
+var Epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
+
+// Take has b decide one demand.
+func Take(t testing.TB, b store.Store, d store.Demand) quota.Verdict {
+	t.Helper()
+	var results [1]store.Result
+	if err := b.Decide(context.Background(), []store.Demand{d}, results[:]); err != nil {
+		t.Fatal(err)
+	}
+	if results[0].Err != nil {
+		t.Fatal(results[0].Err)
+	}
+	return results[0].Verdict
+}
+
+// conformDay goes through what may happen to one tenant, as the core's own tables do in depth.
+func conformDay(t *testing.T, open Opener) {
+	now, began := Epoch, int64(Epoch)
+	b := open(quota.Product, func() instant.Millis { return now })
+	const minute, day = 60_000, 86_400_000
+	today, midnight := began/day, (began/day+1)*day
+	f := func(at, minuteMax, dayMax int64, d store.Demand, granted, minuteUsed, dayUsed, retryAt int64) {
+		t.Helper()
+		now = instant.Millis(at)
+		d.Request = Request(Tenant(1), minuteMax, dayMax)
+		v := Take(t, b, d)
+		got := [...]int64{int64(v.At), v.Granted, v.Minute.Used, v.Day.Used, int64(v.RetryAt())}
+		if want := [...]int64{at, granted, minuteUsed, dayUsed, retryAt}; got != want {
+			t.Errorf("at, granted, minute and day used, retry: %d, want %d", got, want)
+		}
+	}
+	want := func(n int64) store.Demand { return store.Demand{Want: n} }
+	// A slice's end, and its release.
+	end := func(at int64) int64 { return at/250*250 + 250 }
+	release := func(at int64) int64 { return end(at) + minute }
+
+	f(began, 60, 1000, want(61), 60, 60, 60, release(began))
+	f(began+100, 60, 1000, want(1), 0, 60, 60, release(began))
+	f(began+500, 300, 1000, want(100), 100, 160, 160, 0)
+	f(began+500, 60, 1000, want(1), 0, 160, 160, release(began+500))
+	f(release(began)-1, 160, 1000, want(1), 0, 160, 160, release(began))
+	f(release(began), 160, 1000, want(1), 1, 101, 161, 0)
+	f(release(began)-2000, 160, 1000, want(1), 1, 102, 162, 0)
+	f(began+3*minute, 60, 170, want(9), 8, 8, 170, midnight)
+	known := store.Demand{Want: 1, Known: quota.DayUse{Day: today, Used: 500}}
+	f(began+3*minute, 60, 1000, known, 1, 9, 501, 0)
+	spent := store.Demand{Want: 1, Spent: quota.Spent{Minute: 10, Day: quota.DayUse{Day: today, Used: 30}}}
+	f(began+3*minute, 60, 1000, spent, 1, 20, 532, 0)
+	f(midnight-1, 60, 1000, want(2), 2, 2, 534, 0)
+	f(midnight, 3, 1000, want(2), 1, 3, 1, midnight+minute)
+	f(midnight-1, 60, 1000, want(0), 0, 3, 1, 0)
+	f(began, 60, 1000, want(1), 1, 4, 2, 0)
+	f(release(began), 60, 1000, want(1), 1, 1, 3, 0)
+}
+
+// conformBatch: demands of a batch are decided each for itself, and those of one tenant in their order.
+func conformBatch(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	demands := []store.Demand{
+		{Request: Request(Tenant(10), 5, 100), Want: 3},
+		{Request: Request(Tenant(11), 2, 100), Want: 3},
+		{Request: Request(Tenant(10), 5, 100), Want: 3},
+		{Request: Request(Tenant(12), 9, 100)},
+		{Request: Request(Tenant(10), 5, 100), Want: 3},
+	}
+	results := make([]store.Result, len(demands))
+	if err := b.Decide(context.Background(), demands, results); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{3, 2, 2, 0, 0} {
+		if r := results[i]; r.Err != nil || r.Verdict.Granted != want || r.Verdict.At != Epoch {
+			t.Errorf("demand %d: %+v, want %d granted", i, r, want)
+		}
+	}
+}
+
+func conformPeek(t *testing.T, open Opener) {
+	now := Epoch
+	b := open(quota.Product, func() instant.Millis { return now })
+	for range 2 {
+		v := Take(t, b, store.Demand{Request: Request(Tenant(20), 5, 100)})
+		if v.Minute.Remaining() != 5 || v.Day.Remaining() != 100 || v.RetryAt() != 0 || v.Granted != 0 {
+			t.Fatalf("a tenant that never asked: %+v", v)
+		}
+		now -= 2000 // a record would remember the later instant, and answer with it
+	}
+	if b.Has(Tenant(20)) {
+		t.Error("peeking made a record")
+	}
+}
+
+func conformForget(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	d := store.Demand{Request: Request(Tenant(30), 5, 100), Want: 5}
+	Take(t, b, d)
+	for _, one := range []id.Tenant{Tenant(30), Tenant(31)} {
+		if err := b.Forget(context.Background(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := Take(t, b, d); v.Granted != 5 || v.Day.Used != 5 {
+		t.Errorf("after a reset %+v, want 5 granted", v)
+	}
+}
+
+func conformClock(t *testing.T, open Opener) {
+	b := open(quota.Product, nil)
+	before := instant.Of(time.Now())
+	v := Take(t, b, store.Demand{Request: Request(Tenant(40), 5, 100), Want: 1})
+	if after := instant.Of(time.Now()); v.At < before || v.At > after {
+		t.Errorf("decided at %d, between %d and %d", v.At, before, after)
+	}
+}
+
+// conformConcurrent: callers that compete for one tenant's quota get exactly its limit between them.
+func conformConcurrent(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	const callers, each, limit = 8, 50, 211
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			var results [1]store.Result
+			for n := range each {
+				demands := []store.Demand{{Request: Request(Tenant(50), limit, 1000), Want: 1 + int64(n%2)}}
+				if err := b.Decide(context.Background(), demands, results[:]); err != nil || results[0].Err != nil {
+					t.Error(err, results[0].Err)
+					return
+				}
+				granted.Add(results[0].Verdict.Granted)
+			}
+		})
+	}
+	all.Wait()
+	if granted.Load() != limit {
+		t.Errorf("%d granted, the limit is %d", granted.Load(), limit)
+	}
+}
+
+// conformRange: no number is ever taken for another because it does not fit.
+func conformRange(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	const over = 1<<32 + 5 // a 32-bit field would make 5 of it
+	today := int64(Epoch) / 86_400_000
+	for i, d := range []store.Demand{
+		{Request: Request(Tenant(60), over, over), Want: over},
+		{Request: Request(Tenant(61), -1, 10), Want: 1},
+		{Request: Request(Tenant(62), 10, 10), Want: -1},
+		{Request: Request(Tenant(63), 10, 10), Want: 1, Known: quota.DayUse{Day: today, Used: over}},
+		{Request: Request(Tenant(64), 10, 10), Want: 1, Known: quota.DayUse{Day: today + 1<<32, Used: 10}},
+		{Request: Request(Tenant(65), 10, 10), Want: 1, Spent: quota.Spent{Minute: over}},
+		{Request: Request(Tenant(66), 10, 10), Want: 1, Spent: quota.Spent{Minute: -5, Day: quota.DayUse{Day: today, Used: -5}}},
+		{Request: Request(Tenant(67), 10, 10), Want: 1, Known: quota.DayUse{Day: -1, Used: 10}},
+	} {
+		want := []int64{plan.LimitMax, 0, 0, 0, 1, 0, 1, 1}[i]
+		if v := Take(t, b, d); v.Granted != want {
+			t.Errorf("demand %d, %+v: %d granted, want %d", i, d, v.Granted, want)
+		}
+	}
+}
+
+func conformNone(t *testing.T, open Opener) {
+	if err := open(quota.Product, nil).Decide(context.Background(), nil, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func conformLarge(t *testing.T, open Opener) {
+	b := open(quota.Product, func() instant.Millis { return Epoch })
+	const n = 300
+	demands, results := make([]store.Demand, n), make([]store.Result, n)
+	for round := int64(1); round <= 2; round++ {
+		for i := range demands {
+			demands[i] = store.Demand{Request: Request(Tenant(1000+i), plan.LimitMax, plan.LimitMax), Want: int64(i)}
+		}
+		if err := b.Decide(context.Background(), demands, results); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range results {
+			if r.Err != nil || r.Verdict.Granted != int64(i) || r.Verdict.Day.Used != round*int64(i) {
+				t.Fatalf("round %d, demand %d: %+v", round, i, r)
+			}
+		}
+	}
+}
