@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/database"
