@@ -59,7 +59,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	e, err := edge.New(edge.Config{Upstreams: []string{*upstream}}, edge.Deps{
+	e, err := edge.New(edge.Config{
+		Environment: apikey.Live, Upstreams: []string{*upstream}, UpstreamTimeout: 10 * time.Second, ReadTimeout: 4 * time.Second,
+		BodyBytesMax: 64 << 10, ConcurrencyMax: 4096, ConnectionsMax: 32768,
+	}, edge.Deps{
 		Directory: off{}, Quotas: off{}, Guard: unguarded{}, Usage: off{}, Operations: operations,
 		Log: slog.Default(), Metrics: prometheus.NewRegistry(), Clock: time.Now,
 	})

@@ -81,7 +81,10 @@ func askAt(t *testing.T, instant time.Time, o operation) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := edge.New(edge.Config{Upstreams: []string{faultyUpstream(t)}}, edge.Deps{
+	e, err := edge.New(edge.Config{
+		Environment: apikey.Live, Upstreams: []string{faultyUpstream(t)}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
+		BodyBytesMax: 64 << 10, ConcurrencyMax: 16, ConnectionsMax: 16,
+	}, edge.Deps{
 		Directory: everyone{}, Quotas: everyone{}, Guard: noAttempts{}, Usage: everyone{}, Operations: described,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Clock: func() time.Time { return instant },
 	})

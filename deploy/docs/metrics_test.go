@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,6 +15,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/petsvc/pets"
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -45,7 +47,10 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := edge.Config{Upstreams: []string{"http://127.0.0.1:1"}, BanRule: ban.Product}
+	cfg := edge.Config{
+		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
+		BodyBytesMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
+	}
 	if _, err := edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
+	"petgate/gateway/upstream"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
@@ -80,7 +81,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(err == nil, "tls-cert", "it cannot be used with --tls-key: %v", err)
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	for _, url := range c.Upstreams {
-		err := edge.CheckUpstream(url)
+		err := upstream.CheckURL(url)
 		bad.Require(err == nil, "upstreams", "%v", err)
 	}
 	err = edge.CheckSecret(string(c.UpstreamSecret))

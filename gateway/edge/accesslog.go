@@ -85,10 +85,10 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
 	}
-	if method := x.head.method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
+	if method := x.request.Method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
 		dst = api.AppendString(append(dst, `,"method":`...), method)
 	}
-	if path := x.head.path; len(path) > 0 {
+	if path := x.request.Path; len(path) > 0 {
 		if bytes.Contains(path, tokenMark) {
 			path = []byte("withheld")
 		}

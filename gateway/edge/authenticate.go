@@ -1,9 +1,6 @@
 package edge
 
 import (
-	"bytes"
-	"net/netip"
-
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 )
@@ -59,31 +56,4 @@ func (e *Edge) failed(x *exchange) refusal {
 		return refusal{reason: tooManyFailedAttempts}
 	}
 	return refusal{reason: invalidKey}
-}
-
-// clientAddress is the peer's address, or, if the peer is a trusted proxy, the last one in X-Forwarded-For that is not: what
-// stands before it was written by the client. An element that is no address ends the search, as nothing before it can be
-// believed either.
-func (e *Edge) clientAddress(x *exchange) netip.Addr {
-	addr := x.wire.peer
-	list := x.head.forwardedFor
-	for len(list) > 0 && e.isTrusted(addr) {
-		last := list
-		if comma := bytes.LastIndexByte(list, ','); comma >= 0 {
-			last, list = list[comma+1:], list[:comma]
-		} else {
-			list = nil
-		}
-		// The conversion does not allocate: ParseAddr keeps the string for a zone only, and an error is rare.
-		next, err := netip.ParseAddr(string(trim(last)))
-		if err != nil || next.Zone() != "" {
-			return addr
-		}
-		addr = next.Unmap()
-	}
-	return addr
-}
-
-func (e *Edge) isTrusted(addr netip.Addr) bool {
-	return len(e.cfg.TrustedProxies) > 0 && access.Contains(e.cfg.TrustedProxies, addr)
 }

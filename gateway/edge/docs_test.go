@@ -42,7 +42,7 @@ charged.
 	for r := none + 1; r < reasons; r++ {
 		row := r.row()
 		charged := "no"
-		if row.stage == "route" || row.stage == "forward" {
+		if row.charged {
 			charged = "yes"
 		}
 		if r == internal {

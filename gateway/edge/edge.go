@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,39 +12,42 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/socket"
 )
 
-// Directory knows all keys. Nothing in it does I/O.
+// Directory knows all keys. None of its methods does I/O.
 type Directory interface {
 	// Lookup finds a key by the hash of its token.
 	Lookup(apikey.Hash) (directory.Entry, bool)
-	// Fresh reports whether the directory may still be believed at now.
+	// Fresh reports whether the directory is current enough to be used at now.
 	Fresh(now instant.Millis) bool
-	// Ban refuses a key until then: here at once, elsewhere soon.
+	// Ban refuses a key until then: here at once, at the other gateways soon.
 	Ban(key id.Key, until instant.Millis, reason string)
 }
 
-// Quotas decides on a tenant's requests.
+// Quotas decides whether a tenant may make one more request.
 type Quotas interface {
 	// Take asks for one request. An error means that it could not be decided.
 	Take(quotas.Request) (quota.Verdict, error)
-	// Known tells the last known figures without I/O.
+	// Known returns the last known figures, without I/O.
 	Known(id.Tenant, plan.Limits) quota.Verdict
 }
 
 // Guard limits the tokens that an address may guess.
 type Guard interface {
-	// Fail counts an unknown token; it is not allowed when there were too many.
+	// Fail counts an unknown token. It is not allowed when there were too many from the address.
 	Fail(netip.Addr) (state authfailures.State, allowed bool)
-	// Known tells how the address stands without I/O.
+	// Known returns the state of an address, without I/O.
 	Known(netip.Addr) authfailures.State
 }
 
@@ -79,13 +81,14 @@ type Edge struct {
 
 	server      *fasthttp.Server
 	routes      *routes
-	upstreams   []*upstream
+	upstreams   *upstream.Pool
 	secretField string // as it stands in an upstream's request
 	strikes     *strikes
 	metrics     *metrics
 	accessLog   *accessLog
 	exchanges   exchangePool
-	buffers     sync.Pool // of *[]byte, for heads that do not fit a wire
+	http        http1.Settings
+	slack       time.Duration // how late a deadline of a client's connection may be
 
 	inFlight    atomic.Int64
 	connections atomic.Int64
@@ -94,26 +97,23 @@ type Edge struct {
 
 // New returns an edge that is ready to serve. The error names everything that is wrong with cfg.
 func New(cfg Config, deps Deps) (*Edge, error) {
-	cfg, err := cfg.withDefaults()
+	cfg.setDefaults()
 	routes, routesErr := newRoutes(deps.Operations)
-	if err := errors.Join(err, routesErr); err != nil {
+	upstreams, upstreamsErr := upstream.New(upstream.Config{
+		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax,
+		HeaderBytesMax: cfg.UpstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
+	})
+	if err := errors.Join(cfg.check(), upstreamsErr, routesErr); err != nil {
 		return nil, err
 	}
 	e := &Edge{
 		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
-		clock: deps.Clock, routes: routes, strikes: newStrikes(cfg.BanRule),
+		clock: deps.Clock, routes: routes, upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
+		http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
 	if cfg.UpstreamSecret != "" {
 		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
 	}
-	for n, text := range cfg.Upstreams {
-		u, err := newUpstream(text, n, &e.cfg)
-		if err != nil {
-			return nil, err
-		}
-		e.upstreams = append(e.upstreams, u)
-	}
-	e.buffers.New = func() any { b := make([]byte, e.cfg.headBytesMax()+1); return &b }
 	e.metrics = newMetrics(deps.Metrics, e)
 	if deps.AccessLog != nil {
 		e.accessLog = newAccessLog(deps.AccessLog, deps.Log)
@@ -122,11 +122,12 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	return e, nil
 }
 
-// serve is the life of a request.
+// serve is the life of a request: fasthttp calls it for each one.
 func (e *Edge) serve(rc *fasthttp.RequestCtx) {
-	x := rc.Conn().(*wire).exchange
-	x.rc, x.startedAt, x.now = rc, time.Now(), instant.Of(e.clock())
+	x := rc.Conn().(*clientConn).exchange
+	x.rc, x.startedAt = rc, time.Now()
 	defer e.finish(x)
+	x.now = instant.Of(e.clock())
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
 		x.verdict = e.quotas.Known(x.entry.Tenant, x.entry.Limits)
 	}

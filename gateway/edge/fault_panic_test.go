@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
@@ -49,6 +50,15 @@ func TestPanic(t *testing.T) {
 			f := s.Quotas.(fakeQuotas)
 			f.known = func(_ id.Tenant, limits plan.Limits) quota.Verdict { panics(); return verdict(limits, 0) }
 			s.Quotas = f
+		}},
+		"attempts known": {rawKey(), func(s *setup, panics func()) { // while the response is written
+			f := s.Guard.(fakeGuard)
+			f.known = func(netip.Addr) authfailures.State { panics(); return guardState }
+			s.Guard = f
+		}},
+		"clock": {rawGet(), func(s *setup, panics func()) {
+			clock := s.Clock
+			s.Clock = func() time.Time { panics(); return clock() }
 		}},
 		"usage": {rawGet(), func(s *setup, panics func()) {
 			s.Usage = fakeUsage(func(id.Tenant, id.Key, string) { panics() })

@@ -3,18 +3,20 @@ package edge
 import (
 	"runtime/debug"
 	"time"
+
+	"petgate/shared/core/instant"
 )
 
-// finish ends an exchange: response, metrics, access log and usage, each exactly once. serve defers it, so that it runs also
-// after a panic, which it turns into a refusal: fasthttp would let it take the process down.
+// finish ends an exchange: response, metrics, access log and usage, each exactly once. serve defers it: it also runs after a
+// panic, which it turns into a refusal. fasthttp would let a panic end the process.
 func (e *Edge) finish(x *exchange) {
 	if panicked := recover(); panicked != nil {
+		if x.id == nil { // accept was not reached
+			x.now = instant.Of(x.startedAt)
+			x.setID()
+		}
 		e.logPanic(x, panicked)
 		x.refusal = refusal{reason: internal}
-		x.rc.Response.Reset()
-		if x.link != nil {
-			_ = x.link.Close()
-		}
 	}
 	if x.hasSlot {
 		e.inFlight.Add(-1)
@@ -22,11 +24,29 @@ func (e *Edge) finish(x *exchange) {
 	e.respond(x)
 	took := time.Since(x.startedAt)
 	e.account(x, took)
-	x.wire.next(x.startedAt.Add(took))
+	x.conn.exchange = nil
+	if x.rc.Response.ConnectionClose() || x.request.Closes {
+		x.conn.Finish()
+	} else {
+		x.conn.Next(x.startedAt.Add(took))
+	}
 	e.exchanges.put(x)
 }
 
-// account writes down how the exchange ended. The response stands: a panic here is no matter of the client's.
+// respond writes the response. After a panic in that, it writes one that needs nothing from outside.
+func (e *Edge) respond(x *exchange) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			e.logPanic(x, panicked)
+			x.refusal = refusal{reason: internal}
+			x.rc.Response.Reset()
+			e.writeFailure(x)
+		}
+	}()
+	e.writeResponse(x)
+}
+
+// account records how the exchange ended. The response stands: a panic here does not change it.
 func (e *Edge) account(x *exchange, took time.Duration) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

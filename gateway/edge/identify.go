@@ -3,14 +3,15 @@ package edge
 import (
 	"bytes"
 
+	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
 )
 
 // identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and made-up tokens end here:
 // they cost no look-up and are counted nowhere.
 func (e *Edge) identify(x *exchange) refusal {
-	scheme, token, _ := bytes.Cut(x.head.authorization, []byte{' '})
-	if !equalFold(scheme, "bearer") || len(token) == 0 {
+	scheme, token, _ := bytes.Cut(x.authorization, []byte{' '})
+	if !http1.EqualFold(scheme, "bearer") || len(token) == 0 {
 		return refusal{reason: missingKey}
 	}
 	env, err := apikey.Parse(token)

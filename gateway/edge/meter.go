@@ -2,12 +2,8 @@ package edge
 
 import (
 	"strconv"
-	"sync"
 
 	"petgate/gateway/quotas"
-	"petgate/shared/core/ban"
-	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -55,110 +51,3 @@ func (e *Edge) exceeded(x *exchange) refusal {
 }
 
 const banReason = "kept calling against its refusals"
-
-// strikes is what this gateway remembers of the keys that it refused: one small record a key, bounded in number.
-type strikes struct {
-	rule   ban.Rule
-	shards [strikeShards]strikeShard
-}
-
-const (
-	strikeShards = 64
-	// strikeRecordsMax bounds a shard. Only keys over their quota have a record, so that more than this many of them (262,144
-	// in all) at a time is not expected; were it so, the records of some would begin anew.
-	strikeRecordsMax = 4096
-)
-
-type strikeShard struct {
-	sync.Mutex
-	records map[id.Key]*strikeRecord
-}
-
-type strikeRecord struct {
-	ban.Record
-	bannedUntil instant.Millis // the end of the last ban that Record knows of
-}
-
-func newStrikes(rule ban.Rule) *strikes {
-	s := &strikes{rule: rule}
-	for i := range s.shards {
-		s.shards[i].records = make(map[id.Key]*strikeRecord)
-	}
-	return s
-}
-
-// A key's ID is random: any of its bytes spreads keys evenly.
-func (s *strikes) shard(k id.Key) *strikeShard { return &s.shards[k[len(k)-1]%strikeShards] }
-
-// refused notes a refusal of k by a quota.
-func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
-	shard := s.shard(k)
-	shard.Lock()
-	defer shard.Unlock()
-	rec := shard.record(s.rule, k, now)
-	out := s.rule.Refused(&rec.Record, now, promised)
-	if out.BannedUntil != 0 {
-		rec.bannedUntil = out.BannedUntil
-	}
-	return out
-}
-
-// banned notes that k is banned, by whomever: the next ban is to be longer, also after another gateway's or a restart. The
-// length of this one is the shortest of the schedule that fits.
-func (s *strikes) banned(k id.Key, now, until instant.Millis) {
-	if s.rule.After <= 0 {
-		return
-	}
-	shard := s.shard(k)
-	shard.Lock()
-	defer shard.Unlock()
-	rec := shard.record(s.rule, k, now)
-	if rec.bannedUntil == until {
-		return
-	}
-	rec.bannedUntil = until
-	length := s.rule.For
-	for length < s.rule.Max && until.Add(-length) > now {
-		length = min(2*length, s.rule.Max)
-	}
-	s.rule.Banned(&rec.Record, until.Add(-length), until)
-}
-
-// record returns k's record, a new one if there is none.
-func (s *strikeShard) record(rule ban.Rule, k id.Key, now instant.Millis) *strikeRecord {
-	rec := s.records[k]
-	if rec == nil {
-		if len(s.records) >= strikeRecordsMax {
-			s.sweep(rule, now)
-		}
-		rec = &strikeRecord{}
-		s.records[k] = rec
-	}
-	return rec
-}
-
-// served notes that an admitted request of k is answered.
-func (s *strikes) served(k id.Key, now instant.Millis) {
-	shard := s.shard(k)
-	shard.Lock()
-	if rec := shard.records[k]; rec != nil {
-		s.rule.Served(&rec.Record, now)
-	}
-	shard.Unlock()
-}
-
-// sweep makes room: it forgets what changes nothing, or, if there is nothing such, any record.
-func (s *strikeShard) sweep(rule ban.Rule, now instant.Millis) {
-	for k, rec := range s.records {
-		if rule.Idle(&rec.Record, now) {
-			delete(s.records, k)
-		}
-	}
-	if len(s.records) < strikeRecordsMax {
-		return
-	}
-	for k := range s.records {
-		delete(s.records, k)
-		return
-	}
-}

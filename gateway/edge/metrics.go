@@ -12,7 +12,6 @@ type metrics struct {
 	requests  [reasons]prometheus.Counter
 	responses [6]prometheus.Counter // by the first digit of the status
 	seconds   prometheus.Histogram
-	retries   prometheus.Counter
 	bans      prometheus.Counter
 	shed      prometheus.Counter
 }
@@ -21,7 +20,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "gateway_requests_total",
-		Help: "Requests by outcome: ok, or the code of the refusal. Answers of the service count as ok, whatever their status.",
+		Help: "Requests by outcome: ok, or the code of the refusal. Responses of the service count as ok, whatever their status.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "gateway_responses_total",
@@ -33,17 +32,13 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Help:    "Time from a request's last byte to its response, of all requests.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		retries: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_upstream_retries_total",
-			Help: "Second attempts, after an upstream closed a connection that had served before.",
-		}),
 		bans: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
 		}),
 		shed: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_connections_shed_total",
-			Help: "Connections closed without a word, as even those being refused were too many.",
+			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
 	for r := range m.requests {
@@ -52,13 +47,17 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	for class := 2; class < len(m.responses); class++ {
 		m.responses[class] = responses.WithLabelValues(string('0'+rune(class)) + "xx")
 	}
+	make.NewCounterFunc(prometheus.CounterOpts{
+		Name: "gateway_upstream_retries_total",
+		Help: "Second attempts, after an upstream closed a connection that had served before.",
+	}, func() float64 { return float64(e.upstreams.Retries()) })
 	gauge := func(name, help string, value func() float64) {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	gauge("gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
 	gauge("gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
-	gauge("gateway_upstreams_ejected", "Upstreams that get nothing for a while, as they failed.", func() float64 {
-		return float64(e.ejected(time.Now()))
+	gauge("gateway_upstreams_ejected", "Upstreams that get no requests for a while, because they failed.", func() float64 {
+		return float64(e.upstreams.Ejected(time.Now()))
 	})
 	return m
 }

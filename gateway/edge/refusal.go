@@ -57,8 +57,18 @@ type row struct {
 	status     int
 	code       string
 	message    string
-	retryAfter int64 // seconds, where nothing better is known; 0 = none
+	retryAfter int64  // seconds, where nothing better is known; 0 = none
+	challenge  string // WWW-Authenticate (RFC 6750, section 3); "" = none
+	closes     bool   // the connection ends: what follows cannot be told from the rest of what was refused
+	charged    bool   // one request was taken from the tenant's quota
 }
+
+// The challenges.
+const (
+	challenge        = `Bearer realm="petgate"`
+	challengeInvalid = challenge + `, error="invalid_token"`
+	challengeScope   = challenge + `, error="insufficient_scope"`
+)
 
 func (r reason) row() *row { return &table[r] }
 
@@ -73,44 +83,54 @@ var table = [reasons]row{
 	badRequest: {
 		stage: "accept", status: 400, code: "bad_request",
 		message: "the request is not well-formed HTTP/1.1",
+		closes:  true,
 	},
 	requestTimeout: {
 		stage: "accept", status: 408, code: "request_timeout",
 		message: "the request did not arrive in time",
+		closes:  true,
 	},
 	bodyTooLarge: {
 		stage: "accept", status: 413, code: "body_too_large",
 		message: "the body is larger than this service takes",
+		closes:  true,
 	},
 	uriTooLong: {
 		stage: "accept", status: 414, code: "uri_too_long",
 		message: "the request target is longer than this service takes",
+		closes:  true,
 	},
 	expectationFailed: {
 		stage: "accept", status: 417, code: "expectation_failed",
 		message: "the only expectation that can be met is 100-continue",
+		closes:  true,
 	},
 	headersTooLarge: {
 		stage: "accept", status: 431, code: "headers_too_large",
 		message: "the header fields are more or larger than this service takes",
+		closes:  true,
 	},
 	overloaded: {
 		stage: "accept", status: 503, code: "overloaded", retryAfter: 1,
 		message: "the gateway serves as many requests as it can: try again",
+		closes:  true,
 	},
 
 	missingKey: {
 		stage: "identify", status: 401, code: "missing_api_key",
-		message: "send your API key as Authorization: Bearer <API_KEY>",
+		message:   "send your API key as Authorization: Bearer <API_KEY>",
+		challenge: challenge,
 	},
 	malformedKey: {
 		stage: "identify", status: code.MalformedKey.Status, code: code.MalformedKey.Name,
-		message: "the API key is malformed",
+		message:   "the API key is malformed",
+		challenge: challengeInvalid,
 	},
 
 	invalidKey: {
 		stage: "authenticate", status: code.InvalidKey.Status, code: code.InvalidKey.Name,
-		message: "the API key is unknown",
+		message:   "the API key is unknown",
+		challenge: challengeInvalid,
 	},
 	tooManyFailedAttempts: {
 		stage: "authenticate", status: 429, code: "too_many_failed_attempts",
@@ -153,42 +173,47 @@ var table = [reasons]row{
 	noSuchRoute: {
 		stage: "route", status: 404, code: "no_such_route",
 		message: "there is no such path",
+		charged: true,
 	},
 	methodNotAllowed: {
 		stage: "route", status: 405, code: "method_not_allowed",
 		message: "the path does not allow this method: see Allow",
+		charged: true,
 	},
 	insufficientScope: {
 		stage: "route", status: 403, code: "insufficient_scope",
-		message: "the API key's scopes do not include this operation",
+		message:   "the API key's scopes do not include this operation",
+		challenge: challengeScope,
+		charged:   true,
 	},
 	operationRemoved: {
 		stage: "route", status: 410, code: "operation_removed",
 		message: "the operation has been removed: see Link for its successor",
+		charged: true,
 	},
 
 	upstreamUnreachable: {
 		stage: "forward", status: 502, code: "upstream_unreachable",
 		message: "the service behind the gateway gave no usable answer",
+		charged: true,
 	},
 	upstreamOverloaded: {
 		stage: "forward", status: 503, code: "upstream_overloaded", retryAfter: 1,
 		message: "the service behind the gateway is busy, and the request was not sent to it: try again",
+		charged: true,
 	},
 	upstreamTimeout: {
 		stage: "forward", status: 504, code: "upstream_timeout",
 		message: "the service behind the gateway did not answer in time",
+		charged: true,
 	},
 
 	internal: {
 		stage: "finish", status: 500, code: "internal",
 		message: "the gateway failed: tell us the X-Request-Id",
+		closes:  true,
 	},
 }
-
-// closes reports whether the connection ends with the answer: after a refusal by accept, what follows on it cannot be told
-// from the rest of what was refused.
-func (r reason) closes() bool { return r > none && r <= overloaded || r == internal }
 
 // body appends the refusal's Error body.
 func (r refusal) body(dst []byte, details *api.Limited) []byte {

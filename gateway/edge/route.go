@@ -20,14 +20,14 @@ type route struct {
 	api.Operation
 	sunset instant.Millis // 0 = never
 
-	// Values of headers that tell of it; empty ones are not sent.
+	// Values of response headers. Empty ones are not sent.
 	deprecation, sunsetDate, link string
 
 	needsScope string // the message for a key without the scope
 }
 
-// routes finds operations by method and path. The router's handlers only name a route: what it would do of itself
-// (redirects, OPTIONS, 405 in plain text) is never asked for.
+// routes finds operations by method and path. Of the router, only its tree is used: a handler does nothing but say which route it
+// belongs to. What the router does of itself (redirects, OPTIONS, 405 in plain text) is not wanted.
 type routes struct {
 	router  *router.Router
 	methods []string // of any operation
@@ -55,7 +55,7 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 			methods = append(methods, http.MethodHead)
 		}
 		for _, method := range methods {
-			r.router.Handle(method, o.Path, func(rc *fasthttp.RequestCtx) { rc.Conn().(*wire).exchange.route = one })
+			r.router.Handle(method, o.Path, func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundRoute, one) })
 			if !slices.Contains(r.methods, method) {
 				r.methods = append(r.methods, method)
 			}
@@ -65,34 +65,39 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 	return r, nil
 }
 
-// find returns what names the route, or nil. The path is matched as it was sent, byte for byte.
-func (r *routes) find(method, path string) fasthttp.RequestHandler {
-	named, _ := r.router.Lookup(method, path, nil)
-	return named
+// foundRoute is the user value in which a handler says which route it belongs to.
+const foundRoute = "route"
+
+// find returns the route of a request, or nil. The path is matched as it was sent, byte for byte.
+func (r *routes) find(rc *fasthttp.RequestCtx, method, path string) *route {
+	handler, _ := r.router.Lookup(method, path, nil)
+	if handler == nil {
+		return nil
+	}
+	handler(rc)
+	return rc.UserValue(foundRoute).(*route)
 }
 
 // allowed lists the methods of a path; it is empty for a path that has none.
 func (r *routes) allowed(path string) string {
 	var methods []string
 	for _, method := range r.methods {
-		if r.find(method, path) != nil {
+		if handler, _ := r.router.Lookup(method, path, nil); handler != nil {
 			methods = append(methods, method)
 		}
 	}
 	return strings.Join(methods, ", ")
 }
 
-// route finds the operation, and whether it still exists and the key may call it.
+// route finds the operation. It refuses if there is none, if it has been removed, and if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
-	path := string(x.head.path)
-	named := e.routes.find(methodName(x.head.method), path)
-	if named == nil {
+	path := string(x.request.Path)
+	if x.route = e.routes.find(x.rc, methodName(x.request.Method), path); x.route == nil {
 		if x.allow = e.routes.allowed(path); x.allow == "" {
 			return refusal{reason: noSuchRoute}
 		}
 		return refusal{reason: methodNotAllowed}
 	}
-	named(x.rc)
 	switch {
 	case x.route.sunset != 0 && x.route.sunset <= x.now:
 		return refusal{reason: operationRemoved}

@@ -3,21 +3,41 @@ package edge
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/http1"
 	"petgate/shared/socket"
 )
 
-// refusedMax is how many connections past ConnectionsMax are told that they are too many; the rest are closed.
+// How fasthttp is used. It accepts connections, runs a goroutine for each, and writes responses: it does that well. It does not
+// read what clients send, because its parser is tolerant on purpose, and requests are smuggled where two parsers differ.
+//
+//	client          clientConn                fasthttp                 Edge
+//	──────          ──────────                ────────                 ────
+//	   ── bytes ──►  1 reads the request
+//	                   with http1, strictly
+//	                 2 hands on a canned
+//	                   "GET / HTTP/1.1" ───►  3 parses those words
+//	                                            and calls ──────────►  4 serve: the stages, on the
+//	                                                                     exchange that 1 has filled
+//	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
+
+// refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
 const refusedMax = 1024
 
-// sendBufferBytes is how much of its answers the kernel holds for a client that does not read them; it would go up to some
-// megabytes.
+// sendBufferBytes is how much of its responses the kernel holds for a client that does not read them. By default, the kernel
+// would go up to some megabytes.
 const sendBufferBytes = 128 << 10
 
 func (e *Edge) newServer() *fasthttp.Server {
@@ -28,8 +48,8 @@ func (e *Edge) newServer() *fasthttp.Server {
 		// Not reached: fasthttp answers what exceeds it in plain text. The listener caps first.
 		Concurrency: e.cfg.ConnectionsMax + refusedMax + 1,
 
-		// Not its timeouts: wire has them.
-		ReadBufferSize:  256, // all it reads is what wire tells it
+		// Not its timeouts: http1.Conn has them.
+		ReadBufferSize:  256, // canned requests are all that it reads
 		WriteBufferSize: 8 << 10,
 
 		ReduceMemoryUsage:             true, // no buffers for idle connections
@@ -51,15 +71,17 @@ func (l serverLog) Printf(format string, args ...any) {
 // Serve serves ln until Shutdown, or until ln fails. It may be called for several listeners.
 func (e *Edge) Serve(ln net.Listener) error { return e.server.Serve(&listener{ln, e}) }
 
-// listener makes a wire of each connection, and refuses those that are too many: with our answer while that is affordable.
+// listener makes a clientConn of each connection, and refuses those that are too many: with a response while that is cheap.
 type listener struct {
 	net.Listener
 	edge *Edge
 }
 
+var errTooManyConns = errors.New("edge: too many connections")
+
 func (l *listener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		accepted, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
@@ -68,49 +90,152 @@ func (l *listener) Accept() (net.Conn, error) {
 		if held > int64(e.cfg.ConnectionsMax+refusedMax) {
 			e.connections.Add(-1)
 			e.metrics.shed.Inc()
-			_ = c.Close()
+			_ = accepted.Close()
 			continue
 		}
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetWriteBuffer(sendBufferBytes)
-		}
-		c = socket.New(c)
-		if e.cfg.TLS != nil {
-			// The handshake comes with the first read, or write, in the connection's own goroutine.
-			_ = c.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
-			c = tls.Server(c, e.cfg.TLS)
-		}
-		w := newWire(c, e)
+		c := e.newClientConn(accepted)
 		if held > int64(e.cfg.ConnectionsMax) {
-			w.refuse(refusal{reason: overloaded})
+			c.refuse(errTooManyConns)
 		}
-		return w, nil
+		return c, nil
 	}
 }
 
-// Drain ends each connection with its next answer. Listeners go on, so that whoever balances load can move away first.
+// clientConn is a client's connection as fasthttp sees it.
+type clientConn struct {
+	http1.Conn
+	edge  *Edge
+	peer  netip.Addr
+	isTLS bool
+
+	exchange *exchange // of the request that is being read or served; nil between requests
+	out      []byte    // what fasthttp is to read next
+}
+
+func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
+	c := &clientConn{edge: e}
+	if addr, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
+		c.peer = addr.Addr().Unmap()
+	}
+	if tcp, ok := accepted.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(sendBufferBytes)
+	}
+	var conn net.Conn = &heldConn{Timed: socket.NewTimed(accepted, e.slack), edge: e}
+	if e.cfg.TLS != nil {
+		// The handshake comes with the first read or write, in the connection's own goroutine.
+		_ = conn.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
+		conn, c.isTLS = tls.Server(conn, e.cfg.TLS), true
+	}
+	c.Init(conn, &e.http)
+	return c
+}
+
+// heldConn counts among the connections that are held until it is closed.
+type heldConn struct {
+	*socket.Timed
+	edge    *Edge
+	closing sync.Once
+}
+
+func (c *heldConn) Close() (err error) {
+	c.closing.Do(func() {
+		err = c.Timed.Close()
+		c.edge.connections.Add(-1)
+	})
+	return err
+}
+
+// Canned requests are what fasthttp reads instead of what the client sent. It needs to know whether the response may have
+// content: HEAD stays HEAD, and any other method is GET to it. It has to tell HTTP/1.0 clients that a connection stays open.
+var (
+	cannedGet       = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	cannedHead      = []byte("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+	cannedGetClose  = []byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	cannedHeadClose = []byte("HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	cannedGetOld    = []byte("GET / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n")
+	cannedHeadOld   = []byte("HEAD / HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n")
+)
+
+func canned(q *http1.Request) []byte {
+	isHead := string(q.Method) == http.MethodHead
+	switch {
+	case q.Closes && isHead:
+		return cannedHeadClose
+	case q.Closes:
+		return cannedGetClose
+	case q.Version == 0 && isHead:
+		return cannedHeadOld
+	case q.Version == 0:
+		return cannedGetOld
+	case isHead:
+		return cannedHead
+	}
+	return cannedGet
+}
+
+// Read gives fasthttp a canned request when the client's next one is there, or cannot be read. A panic ends this connection only.
+func (c *clientConn) Read(p []byte) (n int, err error) {
+	if len(c.out) == 0 {
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				c.edge.log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
+				c.Finish()
+				err = io.ErrUnexpectedEOF
+			}
+		}()
+		if err := c.readRequest(); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(p, c.out)
+	c.out = c.out[n:]
+	return n, nil
+}
+
+// readRequest blocks until a request is there. It returns io.EOF where none has begun. An exchange begins when its head is
+// there: a slow client holds what it has sent and nothing else.
+func (c *clientConn) readRequest() error {
+	err := c.Await()
+	if err == io.EOF {
+		return err
+	}
+	x := c.edge.exchanges.get(c)
+	if err == nil {
+		err = c.ReadHead(&x.request, &x.body)
+	}
+	if err == nil {
+		err = c.ReadBody(&x.request, &x.body, c.edge.cfg.BodyBytesMax)
+	}
+	if c.exchange = x; err != nil {
+		c.refuse(err)
+	} else {
+		c.out = canned(&x.request)
+	}
+	return nil
+}
+
+// refuse makes the request one that accept refuses, and the last one of the connection: what follows on it is never looked at.
+func (c *clientConn) refuse(err error) {
+	if c.exchange == nil {
+		c.exchange = c.edge.exchanges.get(c)
+	}
+	c.exchange.unreadable = err
+	c.exchange.request.Closes = true
+	c.out = canned(&c.exchange.request)
+	c.Finish()
+}
+
+// Drain ends each connection with its next response. Listeners go on, so a load balancer can move away first.
 func (e *Edge) Drain() { e.draining.Store(true) }
 
-// Shutdown closes the listeners and unused connections, waits until every request has its answer, and frees what New
+// Shutdown closes the listeners and unused connections, waits until every request has its response, and frees what New
 // started. After ctx it gives up waiting.
 func (e *Edge) Shutdown(ctx context.Context) error {
 	e.Drain()
 	err := e.server.ShutdownWithContext(ctx)
-	for _, u := range e.upstreams {
-		u.closeIdle()
-	}
+	e.upstreams.CloseIdle()
 	if e.accessLog != nil {
 		e.accessLog.close()
 	}
 	return err
-}
-
-// ejected counts upstreams that get nothing for now.
-func (e *Edge) ejected(now time.Time) (n int) {
-	for _, u := range e.upstreams {
-		if u.ejectedUntil.Load() > now.UnixMilli() {
-			n++
-		}
-	}
-	return n
 }

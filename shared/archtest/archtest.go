@@ -86,6 +86,17 @@ var Rules = []Rule{
 		violation: [2]string{module + "gateway/app", "github.com/valyala/fasthttp"},
 	},
 	{
+		Why: "gateway/http1 reads HTTP with the standard library alone",
+		Of:  []string{module + "gateway/http1"}, Forbids: []string{module + "...", "github.com/...", "golang.org/..."},
+		violation: [2]string{module + "gateway/http1", module + "gateway/edge"},
+	},
+	{
+		Why: "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
+		Of:  []string{module + "gateway/upstream"}, Forbids: []string{module + "...", "github.com/..."},
+		Allows:    []string{module + "gateway/http1", module + "shared/socket"},
+		violation: [2]string{module + "gateway/upstream", "github.com/valyala/fasthttp"},
+	},
+	{
 		Why: "petsvc knows nothing of keys and limits",
 		Of:  []string{module + "petsvc/..."}, Tests: true,
 		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas/..."},

@@ -7,6 +7,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/http1"
+	"petgate/gateway/quotas/authfailures"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
@@ -27,17 +30,13 @@ var (
 )
 
 const (
-	challenge        = `Bearer realm="petgate"`
-	challengeInvalid = challenge + `, error="invalid_token"`
-	challengeScope   = challenge + `, error="insufficient_scope"`
-	minuteSeconds    = 60
-	daySeconds       = 86400
+	minuteSeconds = 60
+	daySeconds    = 86400
 )
 
-// respond writes the response: the upstream's answer or the refusal, with the headers that every response has.
-func (e *Edge) respond(x *exchange) {
-	response := &x.rc.Response
-	h := &response.Header
+// writeResponse writes the upstream's response or the refusal, with the headers that every response has.
+func (e *Edge) writeResponse(x *exchange) {
+	h := &x.rc.Response.Header
 	wait := e.describeLimits(x, h)
 	h.AddBytesKV(nameRequestID, x.id)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
@@ -48,17 +47,25 @@ func (e *Edge) respond(x *exchange) {
 		x.route.describe(h)
 	}
 	if x.refusal.isRefused() {
-		e.refuse(x, h, wait)
+		x.writeRefusal(h, wait)
 	} else {
-		e.copyAnswer(x, h)
+		x.copyResponse(h)
 	}
-	if e.draining.Load() || x.refusal.reason.closes() {
+	if e.draining.Load() || x.refusal.reason.row().closes {
 		h.SetConnectionClose()
 	}
 }
 
-// refuse writes the refusal.
-func (e *Edge) refuse(x *exchange, h *fasthttp.ResponseHeader, wait int64) {
+// writeFailure writes a refusal with the headers that every response has, empty ones where nothing is known.
+func (e *Edge) writeFailure(x *exchange) {
+	h := &x.rc.Response.Header
+	wait := x.describeAddress(h, authfailures.State{})
+	h.AddBytesKV(nameRequestID, x.id)
+	x.writeRefusal(h, wait)
+	h.SetConnectionClose()
+}
+
+func (x *exchange) writeRefusal(h *fasthttp.ResponseHeader, wait int64) {
 	row := x.refusal.reason.row()
 	h.SetStatusCode(row.status)
 	h.SetContentType("application/json")
@@ -68,14 +75,10 @@ func (e *Edge) refuse(x *exchange, h *fasthttp.ResponseHeader, wait int64) {
 	case row.retryAfter != 0:
 		x.setInt(h, nameRetryAfter, row.retryAfter)
 	}
-	switch x.refusal.reason {
-	case missingKey:
-		h.Set("WWW-Authenticate", challenge)
-	case malformedKey, invalidKey:
-		h.Set("WWW-Authenticate", challengeInvalid)
-	case insufficientScope:
-		h.Set("WWW-Authenticate", challengeScope)
-	case methodNotAllowed:
+	if row.challenge != "" {
+		h.Set("WWW-Authenticate", row.challenge)
+	}
+	if x.allow != "" {
 		h.Set("Allow", x.allow)
 	}
 	x.limited.RetryAfter, x.limited.StrikesUntilBan = wait, x.strikesLeft
@@ -83,26 +86,67 @@ func (e *Edge) refuse(x *exchange, h *fasthttp.ResponseHeader, wait int64) {
 	x.rc.Response.SetBody(x.line)
 }
 
-// copyAnswer writes the upstream's answer.
-func (e *Edge) copyAnswer(x *exchange, h *fasthttp.ResponseHeader) {
-	a := &x.answer
-	h.SetStatusCode(a.status)
-	for _, f := range a.fields {
-		h.AddBytesKV(f.name, f.value)
+// copyResponse writes the upstream's response.
+func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
+	p := &x.response
+	h.SetStatusCode(p.Status)
+	var wait int64
+	for _, f := range p.Fields {
+		switch {
+		case http1.EqualFold(f.Name, "retry-after"):
+			wait = x.readRetryAfter(f.Value)
+		case !f.IsNamed && !isOurs(f.Name):
+			h.AddBytesKV(f.Name, f.Value)
+		}
 	}
-	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		x.setInt(h, nameRetryAfter, max(1, a.retryAfter, seconds(a.retryAt.Sub(x.now))))
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		x.setInt(h, nameRetryAfter, max(1, wait))
 	}
 	if x.rc.IsHead() {
-		if a.length >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).
-			h.SetContentLength(int(a.length))
+		if p.Length() >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).
+			h.SetContentLength(int(p.Length()))
 		}
 		return
 	}
-	a.body = x.rc.Response.SwapBody(a.body)
+	p.Body.Bytes = x.rc.Response.SwapBody(p.Body.Bytes)
 }
 
-// describe tells of an operation that is deprecated or not stable.
+// readRetryAfter reads seconds or a date (RFC 9110, section 10.2.3). It returns 0 for anything else.
+func (x *exchange) readRetryAfter(value []byte) int64 {
+	if n, ok := http1.ParseDigits(value); ok {
+		return n
+	}
+	if at, err := http.ParseTime(string(value)); err == nil {
+		return seconds(instant.Of(at).Sub(x.now))
+	}
+	return 0
+}
+
+// isOurs reports whether the gateway sets a field of responses: the upstream's own one is not copied.
+func isOurs(name []byte) bool {
+	if http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) {
+		return true
+	}
+	for _, known := range oursByLength[min(len(name), len(oursByLength)-1)] {
+		if http1.EqualFold(name, known) {
+			return true
+		}
+	}
+	return false
+}
+
+const limitPrefix = "x-ratelimit"
+
+var oursByLength = func() (table [24][]string) {
+	for _, name := range []string{
+		"ratelimit", "ratelimit-policy", "x-request-id", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server",
+	} {
+		table[len(name)] = append(table[len(name)], name)
+	}
+	return table
+}()
+
+// describe writes what is special about an operation: deprecated, going to be removed, not stable.
 func (r *route) describe(h *fasthttp.ResponseHeader) {
 	if r.deprecation != "" {
 		h.AddBytesK(nameDeprecation, r.deprecation)
@@ -118,11 +162,15 @@ func (r *route) describe(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// describeLimits writes how the tenant stands with its quotas, or, where there is no key, how the address stands with failed
-// attempts. It returns the seconds after which a refused client may come back.
+// describeLimits writes the state of the tenant's quotas, or, where there is no key, the state of the address's failed attempts.
+// It returns the seconds after which a refused client may try again.
 func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int64) {
 	if !x.hasKey {
-		return e.describeGuard(x, h)
+		state := x.guard
+		if state.Limit == 0 {
+			state = e.guard.Known(x.client)
+		}
+		return x.describeAddress(h, state)
 	}
 	v := &x.verdict
 	if v.At == 0 { // a panic came before anything was known
@@ -152,12 +200,8 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(x.bannedUntil.Sub(x.now)))
 }
 
-func (e *Edge) describeGuard(x *exchange, h *fasthttp.ResponseHeader) (wait int64) {
+func (x *exchange) describeAddress(h *fasthttp.ResponseHeader, state authfailures.State) (wait int64) {
 	const name = `"failed-attempts"`
-	state := x.guard
-	if state.Limit == 0 {
-		state = e.guard.Known(x.client)
-	}
 	resetAt := max(state.ResetAt, x.now)
 	x.setInt(h, nameLimit, int64(state.Limit))
 	x.setInt(h, nameRemaining, int64(state.Remaining))

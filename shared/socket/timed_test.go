@@ -1,4 +1,4 @@
-package pets
+package socket
 
 import (
 	"errors"
@@ -8,15 +8,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"petgate/shared/socket"
 )
 
-func TestDeadlinesOfConnections(t *testing.T) {
+func TestTimed(t *testing.T) {
+	const (
+		idleTimeout  = 30 * time.Second
+		readTimeout  = 4 * time.Second
+		writeTimeout = 5 * time.Second
+	)
+	slack := Slack(readTimeout)
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		c := &conn{Conn: socket.New(near)}
+		c := NewTimed(near, slack)
 		defer c.Close()
 		f := func(name string, timeout time.Duration, set func(time.Time) error, call func([]byte) (int, error)) {
 			t.Helper()
@@ -25,7 +29,7 @@ func TestDeadlinesOfConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := call(make([]byte, 1))
-			if late := time.Since(began) - timeout; !errors.Is(err, os.ErrDeadlineExceeded) || late < 0 || late > deadlineSlack {
+			if late := time.Since(began) - timeout; !errors.Is(err, os.ErrDeadlineExceeded) || late < 0 || late > slack {
 				t.Errorf("%s: %v, late by %v", name, err, late)
 			}
 		}

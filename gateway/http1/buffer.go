@@ -1,0 +1,80 @@
+package http1
+
+import "bytes"
+
+// buffer holds bytes of a connection. Those from start to end have been read and are not used yet.
+type buffer struct {
+	buf        []byte
+	start, end int
+}
+
+func (b *buffer) unused() []byte { return b.buf[b.start:b.end] }
+
+// room returns where the next bytes go. Unused bytes move to the front to make room. It is empty if they fill the buffer.
+func (b *buffer) room() []byte {
+	if b.start == b.end {
+		b.start, b.end = 0, 0
+	}
+	if b.end == len(b.buf) && b.start > 0 {
+		b.end = copy(b.buf, b.unused())
+		b.start = 0
+	}
+	return b.buf[b.end:]
+}
+
+// take copies unused bytes to p.
+func (b *buffer) take(p []byte) int {
+	n := copy(p, b.unused())
+	b.start += n
+	return n
+}
+
+// found is the result of a search for the end of a line or of a head.
+type found uint8
+
+const (
+	complete   found = iota
+	incomplete       // more has to be read
+	broken           // a line ends in a bare LF: RFC 9112, section 2.2, lets recipients tolerate that, so they differ
+)
+
+// line takes a line without its CRLF. The search goes on at scanned, which is 0 at first.
+func (b *buffer) line(scanned *int) ([]byte, found) {
+	unused := b.unused()
+	end := bytes.IndexByte(unused[*scanned:], '\n')
+	if end < 0 {
+		*scanned = len(unused)
+		return nil, incomplete
+	}
+	if end += *scanned; end == 0 || unused[end-1] != '\r' {
+		return nil, broken
+	}
+	b.start += end + 1
+	return unused[:end-1], complete
+}
+
+// head takes all lines up to and including the first empty one. The search goes on at scanned, which is 0 at first.
+func (b *buffer) head(scanned *int) ([]byte, found) {
+	unused := b.unused()
+	for {
+		size := bytes.IndexByte(unused[*scanned:], '\n')
+		if size < 0 {
+			return nil, incomplete
+		}
+		end := *scanned + size
+		if size == 0 || unused[end-1] != '\r' {
+			return nil, broken
+		}
+		*scanned = end + 1
+		if size == 1 {
+			b.start += *scanned
+			return unused[:*scanned], complete
+		}
+	}
+}
+
+// cutLine takes the first line off a head.
+func cutLine(head []byte) (line, rest []byte) {
+	end := bytes.IndexByte(head, '\n')
+	return head[:end-1], head[end+1:]
+}

@@ -1,0 +1,218 @@
+package http1
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Timeouts are how long a client may take.
+type Timeouts struct {
+	Read  time.Duration // for a request's head, and again for its body
+	Write time.Duration // to take a response
+	Idle  time.Duration // to begin the next request
+}
+
+// Settings are the same for all connections of a server.
+type Settings struct {
+	Limits   Limits
+	Timeouts Timeouts
+	Buffers  *Buffers
+}
+
+// Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
+// ReadBody until the body is complete, and Next when the response has been made.
+//
+// One goroutine at a time may use a Conn. Only Close may come from another one.
+type Conn struct {
+	net.Conn
+	settings *Settings
+	reader   Reader
+	state    atomic.Uint32 // a connState
+	now      time.Time     // when the clock was read last: time-outs count from it
+	head     []byte        // what Await has found, in the buffer
+	closing  sync.Once
+
+	small [smallBytes]byte
+}
+
+// smallBytes is the whole buffer of an idle connection. Most requests fit.
+const smallBytes = 512
+
+// connState is what a connection is in the middle of.
+//
+//	idle ──first byte──► arriving ──all read──► serving ──Next──► idle
+//	                        └──cannot be read, or Finish──► ending ──Close──► (closed)
+type connState uint32
+
+const (
+	idle     connState = iota // between two requests
+	arriving                  // a request has begun and is not there yet
+	serving                   // a request is there, its response is not
+	ending                    // nothing more is read; Close lingers
+)
+
+// lingering bounds what is read and thrown away before a close: a close with unread bytes is a reset, which can overtake the
+// response (RFC 9112, section 9.6).
+const (
+	lingerTime  = time.Second
+	lingerBytes = 1 << 20
+)
+
+// Init readies c, which must be zero, for the connection nc.
+func (c *Conn) Init(nc net.Conn, s *Settings) {
+	c.Conn, c.settings = nc, s
+	c.reader = Reader{buffer: buffer{buf: c.small[:]}, from: nc, small: c.small[:], pool: s.Buffers}
+	c.finishBy(time.Now(), s.Timeouts.Read)
+}
+
+func (c *Conn) is(s connState) bool { return connState(c.state.Load()) == s }
+func (c *Conn) enter(s connState)   { c.state.Store(uint32(s)) }
+
+// Await blocks until the head of a request is there. It returns io.EOF if the connection ended, or was silent for too long,
+// before a request began.
+func (c *Conn) Await() error {
+	if c.is(ending) {
+		return io.EOF
+	}
+	c.reader.shrink()
+	for scanned, hasBlank := 0, false; ; {
+		if err := c.skipBlank(&hasBlank); err != nil {
+			return err
+		}
+		switch head, found := c.reader.head(&scanned); found {
+		case complete:
+			c.head = head
+			return nil
+		case broken:
+			return errLineEnd
+		}
+		if c.reader.Buffered() > 0 && c.is(idle) {
+			c.enter(arriving)
+			c.finishBy(time.Now(), c.settings.Timeouts.Read)
+		}
+		if err := c.reader.fill(); err != nil {
+			return c.unreadable(err)
+		}
+	}
+}
+
+// unreadable says why the head of a request cannot be read.
+func (c *Conn) unreadable(err error) error {
+	switch unused := c.reader.unused(); {
+	case len(unused) == 0:
+		c.enter(idle) // an empty line may have come
+		return io.EOF
+	case err == errFieldsTooLarge && bytes.IndexByte(unused, '\n') < 0:
+		return errTargetTooLong
+	}
+	return err
+}
+
+// skipBlank lets one empty line before a request pass, which clients once sent after a body (RFC 9112, section 2.2), and refuses
+// at once what cannot become a request.
+func (c *Conn) skipBlank(hasBlank *bool) error {
+	r := &c.reader
+	if bytes.HasPrefix(r.unused(), crlf) && !*hasBlank {
+		*hasBlank = true
+		r.start += len(crlf)
+	}
+	if b := r.unused(); len(b) > 0 && !is(b[0], tokenByte) && (b[0] != '\r' || *hasBlank) {
+		return errNotRequest
+	}
+	return nil
+}
+
+// ReadHead decides on the head that Await has found, and frames the body.
+func (c *Conn) ReadHead(q *Request, b *Body) error {
+	head := c.head
+	c.head = nil
+	if err := q.Read(head, &c.settings.Limits); err != nil {
+		return err
+	}
+	if b.frame(q.isChunked, q.length); b.IsComplete() {
+		c.enter(serving)
+	} else {
+		c.enter(arriving)
+		c.finishBy(time.Now(), c.settings.Timeouts.Read)
+	}
+	return nil
+}
+
+const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
+
+// ReadBody reads the body until it is complete, or until pauseAt bytes of it are there and more follow. A client that waits for
+// 100 (Continue) is told so first.
+func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
+	if q.AwaitsContinue {
+		q.AwaitsContinue = false
+		if c.reader.Buffered() == 0 { // else the client has not waited
+			if _, err := io.WriteString(c, continueLine); err != nil {
+				return failed(err)
+			}
+		}
+	}
+	err := c.reader.readBody(b, &c.settings.Limits, pauseAt)
+	if err == nil && b.IsComplete() {
+		c.enter(serving)
+	}
+	return err
+}
+
+// Next readies c for the next request; the response to the last one was made at now.
+func (c *Conn) Next(now time.Time) {
+	if !c.is(ending) {
+		c.enter(idle)
+		c.finishBy(now, c.settings.Timeouts.Idle)
+	}
+}
+
+// Finish has the connection end with the present response: nothing more is read, and Close lingers.
+func (c *Conn) Finish() { c.enter(ending) }
+
+// finishBy has reads fail when timeout has passed since now.
+func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
+	c.now = now
+	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // on a connection that is closed, the read fails too
+}
+
+// Write writes a response, or a part of it.
+func (c *Conn) Write(p []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(c.now.Add(c.settings.Timeouts.Write)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// Close closes the connection. After Finish it lets the client read the response first. While a request is still arriving, Close
+// does nothing: only Shutdown calls it then, because fasthttp considers the connection idle, and the connection is closed after
+// the response instead.
+func (c *Conn) Close() (err error) {
+	if c.is(arriving) {
+		return nil
+	}
+	c.closing.Do(func() {
+		if c.is(ending) {
+			c.linger()
+		}
+		err = c.Conn.Close()
+	})
+	return err
+}
+
+func (c *Conn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	for rest := lingerBytes; rest > 0; {
+		n, err := c.Conn.Read(c.small[:])
+		if err != nil {
+			return
+		}
+		rest -= n
+	}
+}

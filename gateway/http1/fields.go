@@ -1,0 +1,157 @@
+package http1
+
+import "bytes"
+
+// Field is a header field. Its slices point into the head that it was read from.
+type Field struct {
+	Name, Value []byte
+
+	// IsNamed is true for a field that Connection lists: it was meant for one hop (RFC 9110, section 7.6.1).
+	IsNamed bool
+}
+
+// kind is what a field is to HTTP itself.
+type kind uint8
+
+const (
+	endToEnd      kind = iota // handed on as a Field
+	hopByHop                  // dropped
+	connection                // Connection: it names further hop-by-hop fields
+	contentLength             // the last four frame and route a message, and are read here
+	transferCoding
+	host
+	expect
+)
+
+// kinds is the one table of the fields that are not simply handed on, by the length of their names.
+var kinds = func() (table [32][]knownField) {
+	add := func(k kind, names ...string) {
+		for _, name := range names {
+			table[len(name)] = append(table[len(name)], knownField{name, k})
+		}
+	}
+	// RFC 9110, section 7.6.1, and what old programs take for hop-by-hop.
+	add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings", "proxy-authenticate",
+		"proxy-authorization", "proxy-authentication-info")
+	add(connection, "connection")
+	add(contentLength, "content-length")
+	add(transferCoding, "transfer-encoding")
+	add(host, "host")
+	add(expect, "expect")
+	return table
+}()
+
+type knownField struct {
+	name string
+	kind kind
+}
+
+func kindOf(name []byte) kind {
+	for _, known := range kinds[min(len(name), len(kinds)-1)] {
+		if EqualFold(name, known.name) {
+			return known.kind
+		}
+	}
+	return endToEnd
+}
+
+// fields are the header fields of a message, and what Connection says of them.
+type fields struct {
+	// Fields are the fields that are neither hop-by-hop nor the framing's.
+	Fields []Field
+
+	named       [][]byte // names that Connection lists
+	closes      bool     // Connection: close
+	keepsAlive  bool     // Connection: keep-alive
+	hasLength   bool
+	length      int64
+	isChunked   bool
+	count, size int
+}
+
+// namedMax bounds what Connection lists, since each name is compared with each field.
+const namedMax = 16
+
+// read reads the lines of a head behind its first one. own takes the fields that only requests or only responses have.
+func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) error {
+	for {
+		var line []byte
+		if line, rest = cutLine(rest); len(line) == 0 {
+			break
+		}
+		f.count++
+		if f.size += len(line); f.count > l.FieldsMax || f.size > l.FieldBytesMax {
+			return errFieldsTooLarge
+		}
+		name, value, ok := cutField(line)
+		if !ok {
+			return errField
+		}
+		if err := f.add(name, value, own); err != nil {
+			return err
+		}
+	}
+	for i := range f.Fields {
+		f.Fields[i].IsNamed = f.isNamed(f.Fields[i].Name)
+	}
+	return nil
+}
+
+func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
+	switch k := kindOf(name); k {
+	case endToEnd:
+		f.Fields = append(f.Fields, Field{Name: name, Value: value})
+	case hopByHop:
+	case connection:
+		return f.readConnection(value)
+	case contentLength:
+		// Not the list of equal lengths that RFC 9112, section 6.3, lets a recipient accept.
+		n, ok := ParseDigits(value)
+		if !ok || f.hasLength {
+			return errLength
+		}
+		f.hasLength, f.length = true, n
+	case transferCoding:
+		if f.isChunked || !EqualFold(value, "chunked") {
+			return errCoding
+		}
+		f.isChunked = true
+	default:
+		return own(k, value)
+	}
+	return nil
+}
+
+// readConnection reads a Connection field (RFC 9110, section 7.6.1).
+func (f *fields) readConnection(list []byte) error {
+	for len(list) > 0 {
+		var option []byte
+		switch option, list = nextElement(list); {
+		case EqualFold(option, "close"):
+			f.closes = true
+		case EqualFold(option, "keep-alive"):
+			f.keepsAlive = true
+		case len(f.named) == namedMax:
+			return errFieldsTooLarge
+		case len(option) > 0:
+			f.named = append(f.named, option)
+		}
+	}
+	return nil
+}
+
+func (f *fields) isNamed(name []byte) bool {
+	for _, n := range f.named {
+		if len(n) == len(name) && bytes.EqualFold(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// reset forgets the fields. Slices keep their room.
+func (f *fields) reset() {
+	clear(f.Fields)
+	clear(f.named)
+	*f = fields{Fields: f.Fields[:0], named: f.named[:0]}
+}

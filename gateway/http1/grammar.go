@@ -1,0 +1,132 @@
+package http1
+
+import "bytes"
+
+// Classes of bytes, one bit each. A byte above 127 is obs-text and belongs to no class but valueByte.
+const (
+	tokenByte uint8 = 1 << iota // tchar (RFC 9110, section 5.6.2)
+	valueByte                   // field-vchar, SP and HTAB (RFC 9110, section 5.5)
+	pathByte                    // pchar without "%", and "/" (RFC 3986, section 3.3)
+	queryByte                   // pathByte and "?" (RFC 3986, section 3.4)
+	hostByte                    // what names of hosts are made of
+	digitByte
+	hexByte
+)
+
+var classes = func() (table [256]uint8) {
+	add := func(class uint8, set string) {
+		for i := range len(set) {
+			table[set[i]] |= class
+		}
+	}
+	const digits, letters = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	add(tokenByte, digits+letters+"!#$%&'*+-.^_`|~")
+	for c := range 256 {
+		if c == '\t' || c >= ' ' && c != 0x7f {
+			table[c] |= valueByte
+		}
+	}
+	add(pathByte|queryByte, digits+letters+"-._~!$&'()*+,;=:@/")
+	add(queryByte, "?")
+	// Not the rest of reg-name (RFC 3986, section 3.2.2): no host that this gateway serves has such a name.
+	add(hostByte, digits+letters+"-._")
+	add(digitByte, digits)
+	add(hexByte, digits+"abcdefABCDEF")
+	return table
+}()
+
+func is(c byte, class uint8) bool { return classes[c]&class != 0 }
+
+// all reports whether every byte of b is of the class. It holds for no bytes.
+func all(b []byte, class uint8) bool {
+	for _, c := range b {
+		if classes[c]&class == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// IsValue reports whether b may stand in a header field's value.
+func IsValue(b []byte) bool { return all(b, valueByte) }
+
+// EqualFold compares ASCII letters without case. lower must be in lower case.
+func EqualFold(b []byte, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Trim cuts optional whitespace (RFC 9110, section 5.6.3) off both ends.
+func Trim(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// cutField splits a field line (RFC 9112, section 5) into its name and its trimmed value. It refuses bytes that may stand in
+// neither, blanks before the colon (section 5.1), and folded lines, which begin with a blank (section 5.2).
+func cutField(line []byte) (name, value []byte, ok bool) {
+	colon := bytes.IndexByte(line, ':')
+	if colon <= 0 || !all(line[:colon], tokenByte) || !all(line[colon+1:], valueByte) {
+		return nil, nil, false
+	}
+	return line[:colon], Trim(line[colon+1:]), true
+}
+
+// nextElement takes the first element off a comma-separated list (RFC 9110, section 5.6.1); it may be empty.
+func nextElement(list []byte) (element, rest []byte) {
+	element, rest, _ = bytes.Cut(list, []byte{','})
+	return Trim(element), rest
+}
+
+// ParseDigits reads 1*DIGIT. It takes at most 18 digits after leading zeros, so the number cannot overflow.
+func ParseDigits(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if n >= 1e17 || !is(c, digitByte) {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, len(b) > 0
+}
+
+// parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): up to 16 hexadecimal digits, then extensions,
+// which are only checked for stray bytes. It does not tolerate blanks before an extension, as the RFC would allow.
+func parseChunkSize(line []byte) (n int64, ok bool) {
+	digits, extension, _ := bytes.Cut(line, []byte{';'})
+	if len(digits) == 0 || len(digits) > 16 || !all(extension, valueByte) {
+		return 0, false
+	}
+	for _, c := range digits {
+		switch {
+		case !is(c, hexByte) || n >= 1<<58:
+			return 0, false
+		case c <= '9':
+			n = n<<4 | int64(c-'0')
+		default:
+			n = n<<4 | int64(c|0x20-'a'+10)
+		}
+	}
+	return n, true
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}

@@ -1,0 +1,277 @@
+package http1
+
+import (
+	"io"
+	"slices"
+	"sync"
+)
+
+// Limits bound a message.
+type Limits struct {
+	TargetBytesMax int // of a request
+	FieldBytesMax  int // all header fields together, and again all trailer fields
+	FieldsMax      int // their number
+	BodyBytesMax   int
+	BodyStepBytes  int // the room for a body grows at first by so much: with what has come, not with what was announced
+}
+
+// Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a time.
+type Reader struct {
+	buffer
+	from io.Reader
+
+	small []byte   // the buffer at first
+	large *[]byte  // the buffer instead, if more is needed
+	pool  *Buffers // where large comes from; nil = small is all
+}
+
+// Buffers is a pool of large buffers, for heads that do not fit the small one of a connection.
+type Buffers struct{ pool sync.Pool }
+
+// NewBuffers returns a pool of buffers that hold the head of any request within the limits.
+func NewBuffers(l *Limits) *Buffers {
+	size := l.TargetBytesMax + l.FieldBytesMax + 4*l.FieldsMax + methodBytesMax + 64
+	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
+}
+
+// NewReader returns a Reader with a buffer of that size. No line and no head may be longer.
+func NewReader(from io.Reader, size int) Reader {
+	b := make([]byte, size)
+	return Reader{buffer: buffer{buf: b}, from: from, small: b}
+}
+
+// Room is where bytes that are read elsewhere go; Received takes them up. An upstream's connection reads into it while it sends.
+func (r *Reader) Room() []byte { return r.room() }
+
+// Received takes up n bytes that were read into Room.
+func (r *Reader) Received(n int) { r.end += n }
+
+// Buffered is how many bytes have been read from the connection and not been used.
+func (r *Reader) Buffered() int { return r.end - r.start }
+
+// Discard forgets what is buffered.
+func (r *Reader) Discard() { r.start, r.end = 0, 0 }
+
+// fill reads more into the buffer. A line or head that does not fit is too large.
+func (r *Reader) fill() error {
+	if len(r.room()) == 0 && !r.enlarge() {
+		return errFieldsTooLarge
+	}
+	n, err := r.receive(r.room())
+	r.end += n
+	return err
+}
+
+// receive reads at least one byte from the connection.
+func (r *Reader) receive(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if n > 0 {
+		return n, nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return 0, failed(err)
+}
+
+func (r *Reader) enlarge() bool {
+	if r.pool == nil || r.large != nil {
+		return false
+	}
+	large := r.pool.pool.Get().(*[]byte)
+	r.end = copy(*large, r.unused())
+	r.start, r.large, r.buf = 0, large, *large
+	return true
+}
+
+// shrink goes back to the small buffer if what is left fits.
+func (r *Reader) shrink() {
+	if r.large == nil || len(r.unused()) > len(r.small) {
+		return
+	}
+	r.end = copy(r.small, r.unused())
+	r.start, r.buf = 0, r.small
+	r.pool.pool.Put(r.large)
+	r.large = nil
+}
+
+// readLine reads a line of at most bytesMax with its CRLF, which is cut off. The verdict on its length does not depend on where
+// packets end. The line is valid until the next read.
+func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
+	for scanned := 0; ; {
+		switch line, found := r.line(&scanned); {
+		case found == broken:
+			return nil, errLineEnd
+		case found == complete && len(line)+len(crlf) > bytesMax, found == incomplete && len(r.unused()) >= bytesMax:
+			return nil, tooLong
+		case found == complete:
+			return line, nil
+		}
+		if err := r.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+var crlf = []byte("\r\n")
+
+// Body is the content of a message. It is read in steps, each of which goes on where the last one paused.
+type Body struct {
+	Bytes []byte
+
+	next         bodyPart
+	left         int64 // of the content, or of the present chunk
+	trailers     int
+	trailerBytes int
+}
+
+// bodyPart is what of a body comes next.
+type bodyPart uint8
+
+const (
+	bodyEnd   bodyPart = iota
+	content            // as many bytes as Content-Length says
+	chunkLine          // the line with a chunk's size
+	chunkData
+	chunkCRLF // behind its data
+	trailer
+	restOfConnection // a response that ends with its connection
+)
+
+// IsComplete reports whether all of the body is in Bytes.
+func (b *Body) IsComplete() bool { return b.next == bodyEnd }
+
+// Reset forgets the body. The room of Bytes is kept up to bytesMax.
+func (b *Body) Reset(bytesMax int) {
+	*b = Body{Bytes: b.Bytes[:0]}
+	if cap(b.Bytes) > bytesMax {
+		b.Bytes = nil
+	}
+}
+
+// frame begins a body of a given length, or a chunked one (RFC 9112, section 6.3).
+func (b *Body) frame(isChunked bool, length int64) {
+	switch {
+	case isChunked:
+		b.next = chunkLine
+	case length > 0:
+		b.next, b.left = content, length
+	}
+}
+
+// chunkLineBytesMax bounds the line with a chunk's size, extensions included.
+const chunkLineBytesMax = 512
+
+// readBody reads until the body is complete, or until pauseAt bytes of it are there and more follow. Chunk extensions are
+// ignored, as they must be, and trailer fields dropped, as they may be (RFC 9112, sections 7.1.1 and 7.1.2).
+func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
+	for b.next != bodyEnd {
+		var err error
+		switch b.next {
+		case content, chunkData:
+			if err := r.readData(b, l, pauseAt); err != nil || b.left > 0 {
+				return err
+			}
+			if b.next == chunkData {
+				b.next = chunkCRLF
+			} else {
+				b.next = bodyEnd
+			}
+		case chunkLine:
+			err = r.readChunkLine(b, l)
+		case chunkCRLF:
+			var line []byte
+			if line, err = r.readLine(chunkLineBytesMax, errChunkEnd); len(line) > 0 {
+				err = errChunkEnd
+			}
+			b.next = chunkLine
+		case trailer:
+			err = r.readTrailer(b, l)
+		case restOfConnection:
+			err = r.readRest(b, l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readData appends what is left of the content or of the chunk to the body.
+func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
+	for b.left > 0 && len(b.Bytes) < pauseAt {
+		wanted := int(min(b.left, int64(pauseAt-len(b.Bytes))))
+		b.Bytes = slices.Grow(b.Bytes, min(wanted, max(l.BodyStepBytes, len(b.Bytes))))
+		room := b.Bytes[len(b.Bytes):cap(b.Bytes)]
+		room = room[:min(wanted, len(room))]
+		n := r.take(room)
+		if n == 0 {
+			var err error
+			if n, err = r.receive(room); err != nil {
+				return err
+			}
+		}
+		b.Bytes = b.Bytes[:len(b.Bytes)+n]
+		b.left -= int64(n)
+	}
+	return nil
+}
+
+func (r *Reader) readChunkLine(b *Body, l *Limits) error {
+	line, err := r.readLine(chunkLineBytesMax, errChunkLine)
+	if err != nil {
+		return err
+	}
+	size, ok := parseChunkSize(line)
+	switch {
+	case !ok:
+		return errChunkSize
+	case size > int64(l.BodyBytesMax-len(b.Bytes)):
+		return errBodyTooLarge
+	case size == 0:
+		b.next = trailer
+	default:
+		b.next, b.left = chunkData, size
+	}
+	return nil
+}
+
+// readTrailer reads one trailer field or the empty line behind them. None of them may frame, route or authenticate (RFC 9110,
+// section 6.5.1).
+func (r *Reader) readTrailer(b *Body, l *Limits) error {
+	line, err := r.readLine(l.FieldBytesMax+len(crlf), errFieldsTooLarge)
+	if err != nil {
+		return err
+	}
+	if len(line) == 0 {
+		b.next = bodyEnd
+		return nil
+	}
+	b.trailers++
+	if b.trailerBytes += len(line); b.trailerBytes > l.FieldBytesMax || b.trailers > l.FieldsMax {
+		return errFieldsTooLarge
+	}
+	if name, _, ok := cutField(line); !ok || kindOf(name) != endToEnd || EqualFold(name, "authorization") {
+		return errTrailer
+	}
+	return nil
+}
+
+// readRest reads to the end of the connection.
+func (r *Reader) readRest(b *Body, l *Limits) error {
+	b.Bytes = append(b.Bytes, r.unused()...)
+	r.Discard()
+	for len(b.Bytes) <= l.BodyBytesMax {
+		b.Bytes = slices.Grow(b.Bytes, 4<<10)
+		n, err := r.from.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
+		b.Bytes = b.Bytes[:len(b.Bytes)+n]
+		if err == io.EOF {
+			b.next = bodyEnd
+			return nil
+		}
+		if err != nil {
+			return failed(err)
+		}
+	}
+	return errBodyTooLarge
+}

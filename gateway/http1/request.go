@@ -1,0 +1,101 @@
+package http1
+
+import "bytes"
+
+// Request is the head of a request. Its slices point into a copy of the head that the Request owns.
+type Request struct {
+	Method  []byte
+	Target  []byte // path and query as sent, in origin form
+	Path    []byte
+	Host    []byte // empty in an HTTP/1.0 request without one
+	Version byte   // minor version: 0 or 1
+
+	AwaitsContinue bool // the client sends the body when it has been told 100 (Continue)
+	Closes         bool // the client wants the connection to end with the response
+
+	fields
+	hasHost bool
+	head    []byte
+}
+
+// Reset forgets the request. Slices keep their room.
+func (q *Request) Reset() {
+	q.fields.reset()
+	*q = Request{fields: q.fields, head: q.head[:0]}
+}
+
+// methodBytesMax is more than any registered method has.
+const methodBytesMax = 32
+
+// Read decides on a head: all lines up to and including the empty one.
+func (q *Request) Read(head []byte, l *Limits) error {
+	q.head = append(q.head[:0], head...)
+	line, rest := cutLine(q.head)
+	if err := q.readRequestLine(line, l); err != nil {
+		return err
+	}
+	if err := q.fields.read(rest, l, q.readField); err != nil {
+		return err
+	}
+	return q.check(l)
+}
+
+// readRequestLine reads method, target and version, with one space between them (RFC 9112, section 3).
+func (q *Request) readRequestLine(line []byte, l *Limits) error {
+	method, rest, ok := bytes.Cut(line, []byte{' '})
+	if !ok || len(method) == 0 || len(method) > methodBytesMax || !all(method, tokenByte) {
+		return errRequestLine
+	}
+	target, version, ok := bytes.Cut(rest, []byte{' '})
+	if !ok || len(target) == 0 {
+		return errRequestLine
+	}
+	q.Method = method
+	switch string(version) {
+	case "HTTP/1.1":
+		q.Version = 1
+	case "HTTP/1.0":
+	default:
+		return errVersion
+	}
+	if len(target) > l.TargetBytesMax {
+		return errTargetTooLong
+	}
+	return q.readTarget(target)
+}
+
+// readField takes the fields that only a request has.
+func (q *Request) readField(k kind, value []byte) error {
+	switch k {
+	case host:
+		if q.hasHost || !isHost(value) {
+			return errHost
+		}
+		q.hasHost, q.Host = true, value
+	case expect:
+		if !EqualFold(value, "100-continue") {
+			return errExpectation
+		}
+		q.AwaitsContinue = true
+	}
+	return nil
+}
+
+// check decides on what no line shows alone.
+func (q *Request) check(l *Limits) error {
+	q.Closes = q.closes || q.Version == 0 && !q.keepsAlive
+	switch {
+	case q.Version == 1 && !q.hasHost:
+		return errHost
+	case q.isChunked && q.hasLength:
+		// RFC 9112, section 6.1: a recipient that believes one and a recipient that believes the other see different requests.
+		return errLengthAndChunk
+	case q.isChunked && q.Version == 0:
+		return errOldCoding
+	case q.length > int64(l.BodyBytesMax):
+		return errBodyTooLarge
+	}
+	// RFC 9110, section 10.1.1: an HTTP/1.0 client cannot mean it. Without a body there is nothing to wait for.
+	q.AwaitsContinue = q.AwaitsContinue && q.Version == 1 && (q.isChunked || q.length > 0)
+	return nil
+}

@@ -1,0 +1,115 @@
+package http1
+
+import "bytes"
+
+// Response is an upstream's response. Its slices point into a copy of the head that the Response owns.
+type Response struct {
+	Status int
+	Body   Body
+
+	IsReusable bool // the connection is good for another exchange
+	IsLast     bool // the upstream said that it closes the connection
+
+	fields
+	isOld bool // HTTP/1.0
+	head  []byte
+}
+
+// Length is what Content-Length says, also in a response to HEAD. It is -1 if there is no Content-Length.
+func (p *Response) Length() int64 {
+	if !p.hasLength {
+		return -1
+	}
+	return p.length
+}
+
+// Reset forgets the response. Slices keep their room, the body's up to bodyBytesMax.
+func (p *Response) Reset(bodyBytesMax int) {
+	p.fields.reset()
+	p.Body.Reset(bodyBytesMax)
+	*p = Response{fields: p.fields, Body: p.Body, head: p.head[:0]}
+}
+
+const interimMax = 8 // 1xx responses before the final one
+
+// ReadResponse reads the response to one request. It is as strict as the reader of requests: where one response ends decides
+// whose response the next one is.
+func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
+	for range interimMax {
+		head, err := r.readResponseHead()
+		if err != nil {
+			return err
+		}
+		p.Reset(l.BodyBytesMax)
+		if err := p.read(head, l); err != nil {
+			return err
+		}
+		if p.Status >= 200 {
+			return r.readContent(p, l, isHead)
+		}
+		if p.Status == 101 {
+			return errSwitching
+		}
+	}
+	return errInterim
+}
+
+func (r *Reader) readResponseHead() ([]byte, error) {
+	for scanned := 0; ; {
+		switch head, found := r.head(&scanned); found {
+		case complete:
+			return head, nil
+		case broken:
+			return nil, errLineEnd
+		}
+		if err := r.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+var statusLineStart = []byte("HTTP/1.")
+
+// read reads status line and fields (RFC 9112, sections 4 and 5).
+func (p *Response) read(head []byte, l *Limits) error {
+	p.head = append(p.head[:0], head...)
+	line, rest := cutLine(p.head)
+	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, statusLineStart) || line[7] != '1' && line[7] != '0' ||
+		line[8] != ' ' || !all(line[9:12], digitByte) || len(line) > 12 && line[12] != ' ' || !all(line[12:], valueByte) {
+		return errStatusLine
+	}
+	status, _ := ParseDigits(line[9:12])
+	if status < 100 || status > 599 {
+		return errStatusLine
+	}
+	p.Status, p.isOld = int(status), line[7] == '0'
+	if err := p.fields.read(rest, l, func(kind, []byte) error { return nil }); err != nil {
+		return err
+	}
+	if p.isChunked && (p.hasLength || p.isOld) {
+		return errLengthAndChunk
+	}
+	p.IsLast = p.closes
+	p.IsReusable = !p.isOld && !p.closes
+	return nil
+}
+
+// readContent reads what the framing says (RFC 9112, section 6.3).
+func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
+	b := &p.Body
+	switch {
+	case isHead || p.Status == 204 || p.Status == 304:
+	case p.length > int64(l.BodyBytesMax):
+		return errBodyTooLarge
+	case p.isChunked || p.hasLength:
+		b.frame(p.isChunked, p.length)
+	default:
+		b.next, p.IsReusable = restOfConnection, false
+	}
+	if err := r.readBody(b, l, l.BodyBytesMax); err != nil {
+		return err
+	}
+	// Bytes past the end belong to no request that was sent.
+	p.IsReusable = p.IsReusable && r.Buffered() == 0
+	return nil
+}

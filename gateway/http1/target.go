@@ -1,0 +1,148 @@
+package http1
+
+import (
+	"bytes"
+	"net/netip"
+)
+
+// readTarget reduces the target to origin form (RFC 9112, section 3.2.1).
+func (q *Request) readTarget(target []byte) error {
+	switch {
+	case string(q.Method) == "CONNECT":
+		return errConnect
+	case target[0] == '/':
+	case len(target) == 1 && target[0] == '*' && string(q.Method) == "OPTIONS":
+		q.Target, q.Path = target, target
+		return nil
+	default:
+		// Absolute form, which a server must accept (section 3.2.2). Nothing depends on its host, but it has to be one: userinfo
+		// in its place has been taken for a client's credentials elsewhere.
+		scheme, rest, ok := bytes.Cut(target, []byte("://"))
+		if !ok || !EqualFold(scheme, "http") && !EqualFold(scheme, "https") {
+			return errTarget
+		}
+		end := bytes.IndexAny(rest, "/?")
+		if end < 0 || rest[end] != '/' {
+			return errTargetPath
+		}
+		if !isHost(rest[:end]) {
+			return errTargetHost
+		}
+		target = rest[end:]
+	}
+	path, query, _ := bytes.Cut(target, []byte{'?'})
+	if err := checkPath(path); err != nil {
+		return err
+	}
+	if !isQuery(query) {
+		return errQuery
+	}
+	q.Target, q.Path = target, path
+	return nil
+}
+
+const hostBytesMax = 255 // no domain name is longer (RFC 1035, section 2.3.4)
+
+// isHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name, an IPv4 address, or an
+// IPv6 address in brackets. Userinfo is none of them.
+func isHost(authority []byte) bool {
+	if len(authority) > hostBytesMax {
+		return false
+	}
+	host, port := authority, []byte(nil)
+	if len(host) > 0 && host[0] == '[' {
+		end := bytes.IndexByte(host, ']')
+		if end < 0 {
+			return false
+		}
+		host, port = authority[1:end], authority[end+1:]
+		if addr, err := netip.ParseAddr(string(host)); err != nil || !addr.Is6() || addr.Zone() != "" {
+			return false
+		}
+	} else {
+		if colon := bytes.IndexByte(host, ':'); colon >= 0 {
+			host, port = authority[:colon], authority[colon:]
+		}
+		if len(host) == 0 || !all(host, hostByte) {
+			return false
+		}
+	}
+	if len(port) == 0 || string(port) == ":" {
+		return true // RFC 3986, section 3.2.3: a port may be empty
+	}
+	n, ok := ParseDigits(port[1:])
+	return port[0] == ':' && ok && n <= 65535
+}
+
+// Why checkPath refuses a path.
+var (
+	errPathBytes    = malformed("the path holds a character that must be percent-encoded")
+	errPathEncoding = malformed("the path holds a percent sign that encodes nothing, or encodes a slash, a backslash or a control character")
+	errPathEmpty    = malformed("the path holds an empty segment (//)")
+	errPathDots     = malformed("the path holds a dot segment")
+)
+
+// checkPath refuses what a program behind this one could change by decoding, merging slashes or resolving dot segments: it must
+// come to the same path that was matched here.
+func checkPath(path []byte) error {
+	segment := 1 // where the present segment begins
+	for i := 0; ; i++ {
+		if i == len(path) || path[i] == '/' && i > 0 {
+			if i < len(path) && i == segment {
+				return errPathEmpty
+			}
+			if isDots(path[segment:i]) {
+				return errPathDots
+			}
+			if i == len(path) {
+				return nil
+			}
+			segment = i + 1
+			continue
+		}
+		switch c := path[i]; {
+		case c == '%':
+			if i+2 >= len(path) || !is(path[i+1], hexByte) || !is(path[i+2], hexByte) {
+				return errPathEncoding
+			}
+			if d := unhex(path[i+1])<<4 | unhex(path[i+2]); d == '/' || d == '\\' || d < ' ' || d == 0x7f {
+				return errPathEncoding
+			}
+			i += 2
+		case !is(c, pathByte):
+			return errPathBytes
+		}
+	}
+}
+
+// isDots reports whether a segment is "." or "..", however encoded. Parameters are cut off, as some servers do.
+func isDots(segment []byte) bool {
+	segment, _, _ = bytes.Cut(segment, []byte{';'})
+	dots := 0
+	for i := 0; i < len(segment); i++ {
+		switch {
+		case segment[i] == '.':
+		case segment[i] == '%' && segment[i+1] == '2' && segment[i+2]|0x20 == 'e':
+			i += 2
+		default:
+			return false
+		}
+		dots++
+	}
+	return dots == 1 || dots == 2
+}
+
+// isQuery reports whether b may stand after the question mark (RFC 3986, section 3.4).
+func isQuery(b []byte) bool {
+	for i := 0; i < len(b); i++ {
+		if b[i] == '%' {
+			if i+2 >= len(b) || !is(b[i+1], hexByte) || !is(b[i+2], hexByte) {
+				return false
+			}
+			i += 2
+		} else if !is(b[i], queryByte) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,100 @@
+package upstream
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"petgate/gateway/http1"
+	"petgate/shared/socket"
+)
+
+// conn is a connection to an instance. It belongs to one exchange at a time.
+type conn struct {
+	*socket.Conn
+	reader   http1.Reader
+	pool     *Pool
+	deadline socket.Deadline
+	isUsed   bool      // it has carried an exchange
+	hasBegun bool      // some of the present response has come
+	usedAt   time.Time // when its last exchange began
+}
+
+func newConn(dialed net.Conn, p *Pool) *conn {
+	c := &conn{Conn: socket.New(dialed), pool: p}
+	c.reader = http1.NewReader(c, p.cfg.HeaderBytesMax)
+	return c
+}
+
+// Read notes that a response has begun.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.hasBegun = c.hasBegun || n > 0
+	return n, err
+}
+
+// finishBy has the next exchange fail past the deadline.
+func (c *conn) finishBy(deadline time.Time) error {
+	if t, changed := c.deadline.Move(deadline, socket.Slack(c.pool.cfg.Timeout)); changed {
+		return c.SetDeadline(t)
+	}
+	return nil
+}
+
+// reset readies c for the next exchange; the last one began at now.
+func (c *conn) reset(now time.Time) {
+	c.reader.Discard()
+	c.hasBegun, c.isUsed, c.usedAt = false, true, now
+}
+
+// exchange sends a request and reads its response. Nothing is sent on a connection that the upstream has closed, or on which it
+// has sent something unasked: on the former a POST would be lost, on the latter the next response would be another request's.
+func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
+	if len(request.Body) > 0 {
+		err = c.sendLarge(request)
+	} else {
+		err = c.send(request.Head)
+	}
+	if err == nil {
+		err = c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
+	}
+	switch {
+	case err == nil:
+		return answered, nil
+	case errors.Is(err, socket.ErrStale) && c.isUsed:
+		return stale, err
+	case errors.Is(err, socket.ErrStale):
+		return unconnected, err
+	case isTimeout(err):
+		return late, err
+	case c.isUsed && !c.hasBegun:
+		return died, err
+	default:
+		return broken, err
+	}
+}
+
+func isTimeout(err error) bool {
+	t := net.Error(nil)
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// send writes a request and waits for its response to begin.
+func (c *conn) send(request []byte) error {
+	n, err := c.Exchange(request, c.reader.Room())
+	c.reader.Received(n)
+	c.hasBegun = n > 0
+	return err
+}
+
+// sendLarge writes a request in two parts.
+func (c *conn) sendLarge(request *Request) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if _, err := c.Write(request.Head); err != nil {
+		return err
+	}
+	_, err := c.Write(request.Body)
+	return err
+}

@@ -1,0 +1,10 @@
+// Package upstream forwards one request at a time to one of several instances of a service.
+//
+//	Pool   the instances: which one gets the next request, and how often it is tried (pool.go)
+//	host   one instance: its idle connections, its slots, its health (host.go)
+//	conn   one connection, and one exchange on it (conn.go)
+//
+// A connection is used again only after a response that was read to its end, with nothing behind it, and only if it has been
+// silent since. A request is sent twice only if it is a GET or HEAD whose connection had served before and died without a byte
+// of a response.
+package upstream

@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"petgate/gateway/http1"
+)
+
+// Passive health: an instance that failed so often in a row gets nothing for a while, if another one is there. The same holds
+// for one that closes a connection behind its response: it is about to stop, and a request sent to it then would be lost.
+const (
+	failuresToEject = 3
+	ejectedFor      = 3 * time.Second
+	dialTimeout     = time.Second
+	logEvery        = 3 * time.Second
+)
+
+// host is one instance of the service, with its connections.
+type host struct {
+	network, address string
+	bit              uint64 // in a set of hosts
+	pool             *Pool
+
+	inFlight     atomic.Int64
+	failures     atomic.Int64 // in a row
+	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
+	loggedAt     atomic.Int64 // the same
+
+	mu   sync.Mutex
+	idle []*conn // the one used last is the last
+}
+
+// outcome is how one attempt ended.
+type outcome uint8
+
+const (
+	answered    outcome = iota
+	full                // the instance has as many requests as it may be given; nothing was sent
+	unconnected         // it could not be dialed, or closed a new connection at once; nothing was sent
+	stale               // an idle connection was closed; nothing was sent
+	died                // a connection that had served before ended without a byte of a response
+	broken              // there is no usable response
+	late                // the deadline passed
+)
+
+// try makes one attempt, and keeps the instance's health and connections.
+func (h *host) try(request *Request, response *http1.Response, deadline time.Time) outcome {
+	if h.inFlight.Add(1) > int64(h.pool.cfg.ConnsMax) {
+		h.inFlight.Add(-1)
+		return full
+	}
+	defer h.inFlight.Add(-1)
+	for {
+		c, err := h.acquire(request.At, deadline)
+		if err != nil {
+			h.failed(err)
+			if !time.Now().Before(deadline) {
+				return late
+			}
+			return unconnected
+		}
+		end, err := h.exchange(c, request, response)
+		switch end {
+		case stale:
+			continue
+		case answered:
+			h.succeeded()
+			if response.IsLast {
+				h.eject()
+			}
+		case unconnected, broken, late:
+			h.failed(err)
+		}
+		return end
+	}
+}
+
+// exchange makes one exchange on c, and keeps c if it is good for another one.
+func (h *host) exchange(c *conn, request *Request, response *http1.Response) (end outcome, err error) {
+	end = broken // should a panic come
+	defer func() {
+		if end == answered && response.IsReusable {
+			h.release(c, request.At)
+		} else {
+			_ = c.Close()
+		}
+	}()
+	end, err = c.exchange(request, response)
+	return end, err
+}
+
+// acquire takes an idle connection, or dials one.
+func (h *host) acquire(now, deadline time.Time) (*conn, error) {
+	for c := h.pop(); c != nil; c = h.pop() {
+		if now.Sub(c.usedAt) <= h.pool.cfg.IdleTimeout && c.finishBy(deadline) == nil {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+	timeout := min(dialTimeout, time.Until(deadline))
+	if timeout <= 0 {
+		timeout = time.Nanosecond
+	}
+	dialed, err := net.DialTimeout(h.network, h.address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(dialed, h.pool)
+	if err := c.finishBy(deadline); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (h *host) pop() *conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := len(h.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	c := h.idle[last]
+	h.idle[last] = nil
+	h.idle = h.idle[:last]
+	return c
+}
+
+// release keeps a connection for the next exchange, and closes the one that has been unused for longest if that is too long.
+func (h *host) release(c *conn, now time.Time) {
+	c.reset(now)
+	var old *conn
+	h.mu.Lock()
+	if len(h.idle) > 0 && now.Sub(h.idle[0].usedAt) > h.pool.cfg.IdleTimeout {
+		old = h.idle[0]
+		h.idle = append(h.idle[:0], h.idle[1:]...)
+	}
+	h.idle = append(h.idle, c)
+	h.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+}
+
+// succeeded ends an ejection: where all instances are ejected, as when each is restarted in turn, the one that is back gets the
+// work again.
+func (h *host) succeeded() {
+	if h.failures.Load() != 0 {
+		h.failures.Store(0)
+	}
+	if h.ejectedUntil.Load() != 0 {
+		h.ejectedUntil.Store(0)
+	}
+}
+
+// failed counts a failure, and logs one now and then.
+func (h *host) failed(err error) {
+	if h.failures.Add(1) >= failuresToEject {
+		h.failures.Store(0)
+		h.eject()
+	}
+	now, last := time.Now().UnixMilli(), h.loggedAt.Load()
+	if now-last >= logEvery.Milliseconds() && h.loggedAt.CompareAndSwap(last, now) {
+		h.pool.cfg.Log.Warn("an upstream fails", "upstream", h.address, "error", err.Error())
+	}
+}
+
+func (h *host) eject() { h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli()) }
