@@ -28,12 +28,13 @@ test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec go test -race -timeout 5m ./...'
 
-# One package at a time: the figures are measured, and packages would disturb one another.
+# Packages that have a test of full size alone, or of two sizes. One package at a time: the figures are measured, and packages
+# would disturb one another.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
 	@$(IN) TEST_PROGRAMS=haproxy PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && \
 		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
-			$$(grep -rl --include="*_test.go" "^//go:build e2e" . | xargs -n 1 dirname | sort -u) | \
+			$$(grep -rlE --include="*_test.go" "^//go:build e2e|testkit\.(Size|FullSize)" . | xargs -n 1 dirname | sort -u) | \
 		go run ./deploy/figures'
 
 # One test, which says while it runs what it does. It fails where something grows by more than the noise.
