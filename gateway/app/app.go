@@ -62,9 +62,10 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	defer db.Close()
-	store := keystore.New(db, nil, nil, cfg.id())
+	self := cfg.gatewayID(log)
+	store := keystore.New(db, nil, nil, self)
 	keys, err := directory.Open(ctx, store, directory.Config{
-		GatewayID: cfg.id(), AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
+		GatewayID: self, AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {

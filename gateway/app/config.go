@@ -1,13 +1,11 @@
 package app
 
 import (
-	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -31,7 +29,7 @@ type Config struct {
 	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the public address, which then speaks TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 
-	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway, the same after a restart and unlike any other's. Default: host name and listen address."`
+	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway, the same after a restart and unlike any other's. Default: host name, listen address and a random suffix, which is kept beside the snapshot."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Whose keys are accepted."`
 	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restart serves while the database is down. Empty keeps none."`
 
@@ -111,15 +109,6 @@ func (c *Config) quotas() []string {
 		return []string{"memory"}
 	}
 	return places
-}
-
-// id is how this gateway is known to the database and to operators.
-func (c *Config) id() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "gateway"
-	}
-	return cmp.Or(c.ID, host+"-"+c.Listen)
 }
 
 // edge is what the settings say of the public port.
