@@ -20,9 +20,9 @@ type auditCommand struct {
 }
 
 func (auditCommand) Help() string {
-	return `Every change and who made it, the oldest first: operators through keyadmin, and gateways, which impose bans.
-The actor of an operator's change is keyadmin:NAME, from $SUDO_USER, $USER or $LOGNAME, else from the system's name for
-the user. It tells colleagues apart; it proves nothing.
+	return `Lists every change and who made it, the oldest first. Changes come from operators, through keyadmin, and from
+gateways, which impose bans. An operator is shown as keyadmin:NAME. NAME is $SUDO_USER, $USER or $LOGNAME, else the name of
+the system's user; it is not authenticated.
 
 Examples:
 
@@ -33,7 +33,7 @@ Examples:
     keyadmin audit --since 24h -o json | jq '.[] | select(.kind == "key.revoked")'`
 }
 
-// eventView is one change as JSON; its fields are a contract with other people's scripts.
+// eventView is one change as JSON; scripts rely on its fields.
 type eventView struct {
 	ID       int64           `json:"id"`
 	At       string          `json:"at"`
@@ -94,8 +94,8 @@ func viewEvent(e keystore.Event) eventView {
 	return v
 }
 
-// difference writes what changed between two records as `plan free → pro`; of a new one what it has, of one that is gone
-// what it had.
+// difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
+// deleted one its former members.
 func difference(was, is map[string]string) string {
 	names := map[string]bool{}
 	for name := range was {
@@ -120,13 +120,14 @@ func difference(was, is map[string]string) string {
 	return orDash(strings.Join(parts, ", "))
 }
 
-// unchanging are members that repeat what stands in the columns before, or that tell nothing of a change.
+// unchanging are members that repeat other columns or say nothing about a change.
 var unchanging = map[string]bool{
 	"id": true, "tenantId": true, "keyId": true, "createdAt": true, "imposedAt": true,
 	"applied": true, "registeredAt": true, "seenAt": true, "age": true, "lastUsedAt": true,
 }
 
-// fields are the members of a JSON object as text, those of objects in it as `limits.day`; what is not set is left out.
+// fields returns the members of a JSON object as text. Members of inner objects are named like `limits.day`. Unset members
+// are left out.
 func fields(record json.RawMessage) map[string]string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(record, &members) != nil {

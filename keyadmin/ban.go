@@ -10,19 +10,19 @@ import (
 )
 
 type banCommands struct {
-	List banList `cmd:"" help:"List bans that are running."`
+	List banList `cmd:"" help:"List the current bans."`
 	Add  banAdd  `cmd:"" help:"Ban a key for a while."`
 	Lift banLift `cmd:"" help:"End a ban early."`
 }
 
-// banView is a ban as JSON; its fields are a contract with other people's scripts.
+// banView is a ban as JSON; scripts rely on its fields.
 type banView struct {
 	KeyID     string `json:"keyId"`
 	TenantID  string `json:"tenantId"`
 	ImposedAt string `json:"imposedAt"`
 	Until     string `json:"until"`
 	Reason    string `json:"reason"`
-	By        string `json:"by"` // a gateway's ID, or an operator
+	By        string `json:"by"` // the ID of a gateway, or an operator
 }
 
 func viewBan(b keystore.Ban) banView {
@@ -32,7 +32,7 @@ func viewBan(b keystore.Ban) banView {
 	}
 }
 
-// bans finds the running bans.
+// bans returns the current bans.
 func (a *app) bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
 	all, err := a.store.Bans(ctx)
 	running := make(map[id.Key]keystore.Ban, len(all))
@@ -44,7 +44,7 @@ func (a *app) bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
 	return running, err
 }
 
-// ban finds the running ban of a key; the zero value is none.
+// ban returns the current ban of a key. The zero value is no ban.
 func (a *app) ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
 	bans, err := a.bans(ctx)
 	return bans[key], err
@@ -87,7 +87,8 @@ type banAdd struct {
 }
 
 func (banAdd) Help() string {
-	return `The key is answered 429 key_banned until the ban ends. Of two bans the longer one holds.
+	return `Requests with the key are refused with 429 key_banned until the ban ends. If the key is already banned, the longer ban
+holds.
 
 Examples:
 
@@ -118,7 +119,7 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 		change: change, wait: wait, laggard: "may still accept this key",
 		done: either(b.Until == until,
 			fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until.String()),
-			fmt.Sprintf("Key %s of tenant %s is banned for longer already, by %s until %s.",
+			fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
 				describe(k), t.Name, b.By, b.Until.String())),
 	})
 }

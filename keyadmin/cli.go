@@ -17,17 +17,17 @@ import (
 	"petgate/shared/service"
 )
 
-// exitCode is how keyadmin ends. The numbers are a contract with other people's scripts.
+// exitCode is keyadmin's exit status. Scripts rely on the numbers.
 type exitCode int
 
 const (
 	exitDone        exitCode = 0 // done, and confirmed by every registered gateway
-	exitFailed      exitCode = 1 // nothing was changed, or it is not known whether something was
-	exitUsage       exitCode = 2 // the command line makes no sense; nothing was tried
+	exitFailed      exitCode = 1 // nothing was changed, or the result is unknown
+	exitUsage       exitCode = 2 // the command line is invalid; nothing was tried
 	exitUnconfirmed exitCode = 3 // done, but some registered gateway has not applied it yet
 )
 
-// cli is the whole command line. The flags here go with every command.
+// cli is the whole command line. Its flags are valid for every command.
 type cli struct {
 	DatabaseURLFile string           `name:"database-url-file" placeholder:"PATH" help:"Read the database's URL from this file instead of $$DATABASE_URL ($$DATABASE_URL_FILE)."`
 	Output          string           `name:"output" short:"o" default:"table" placeholder:"FORMAT" help:"Print data as table (default) or json."`
@@ -36,21 +36,21 @@ type cli struct {
 	Migrate migrateCommand `cmd:"" help:"Create or upgrade the key tables."`
 	Tenant  tenantCommands `cmd:"" help:"Paying customers: each owns keys and has one plan."`
 	Plan    planCommands   `cmd:"" help:"Plans: how many requests a tenant may make."`
-	Key     keyCommands    `cmd:"" help:"API keys: issue, look at, rotate, revoke."`
-	Ban     banCommands    `cmd:"" help:"Temporary bans of keys that kept on after a refusal."`
-	Usage   usageCommands  `cmd:"" help:"What tenants used, and why a call would be refused."`
+	Key     keyCommands    `cmd:"" help:"API keys: issue, show, rotate, revoke."`
+	Ban     banCommands    `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`
+	Usage   usageCommands  `cmd:"" help:"What tenants have used, and whether a call would be refused."`
 	Audit   auditCommand   `cmd:"" help:"Who changed what, and when."`
-	Gateway gatewayCommand `cmd:"" help:"Gateways and how far each one has followed."`
+	Gateway gatewayCommand `cmd:"" help:"Gateways, and which changes each has applied."`
 }
 
 const description = `Keyadmin manages the tenants, plans and keys of Petgate.
 
 Data goes to standard output, everything else to standard error. Tokens are read from standard input, never from
-arguments. The database is named by $$DATABASE_URL (postgres://… or sqlite:PATH; default ` + defaultDatabaseURL + `).
+arguments. $$DATABASE_URL names the database (postgres://… or sqlite:PATH; default ` + defaultDatabaseURL + `).
 
-Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by all.`
+Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by every gateway.`
 
-// app is one run of a command: what it reads, writes and talks to.
+// app is one run of a command with its input, output and database.
 type app struct {
 	stdio
 	cli   *cli
@@ -60,7 +60,7 @@ type app struct {
 	store *keystore.Store
 }
 
-// run carries out one command line and returns how it ended.
+// run executes one command line and returns its exit status.
 func run(args, environ []string, io stdio) exitCode {
 	a := &app{stdio: io, cli: &cli{}, env: environment(environ)}
 	err := a.run(args)
@@ -99,7 +99,7 @@ func (a *app) run(args []string) error {
 	return parsed.Run(a)
 }
 
-// report says on standard error why a command ended badly, and returns its exit code.
+// report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
 	var parse *kong.ParseError
 	var usage usageError
@@ -115,7 +115,7 @@ func (a *app) report(err error) exitCode {
 		if node := parse.Context.Selected(); node != nil {
 			command = node.FullPath()
 		}
-		a.warn("keyadmin: %v\nRun \"%s --help\" for how to call it.", err, command)
+		a.warn("keyadmin: %v\nRun \"%s --help\" for usage.", err, command)
 		return exitUsage
 	case errors.As(err, &usage):
 		a.warn("%v", usage)
@@ -131,21 +131,21 @@ func (a *app) report(err error) exitCode {
 	return exitFailed
 }
 
-// secrets are texts that must not stand among the arguments, where every user of the machine reads them in ps.
+// secrets matches tokens and passwords. They must not be arguments: every user of the machine can read those with ps.
 var secrets = regexp.MustCompile(`(?i)ptg_|://[^/]*:[^/]*@`)
 
-// checkNoSecrets refuses arguments that hold a token or a password, without repeating them.
+// checkNoSecrets refuses arguments that contain a token or a password, without repeating them.
 func checkNoSecrets(args []string) error {
 	for i, arg := range args {
 		switch match := secrets.FindString(arg); {
 		case match == "":
 		case strings.HasPrefix(match, "://"):
-			return usageErrorf("argument %d holds a password, which everyone on this machine can see in ps; it is not "+
-				"repeated here.\nPut the URL into $DATABASE_URL or into a file for --database-url-file.", i+1)
+			return usageErrorf("argument %d contains a password. Every user of this machine can read it with ps; it is "+
+				"not repeated here.\nPut the URL into $DATABASE_URL or into a file for --database-url-file.", i+1)
 		default:
-			return usageErrorf("argument %d looks like a token, which everyone on this machine can see in ps; it is not "+
-				"repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
-				"If it is a real one, replace it: keyadmin key rotate KEY --grace 0", i+1)
+			return usageErrorf("argument %d looks like a token. Every user of this machine can read it with ps; it is "+
+				"not repeated here.\nTokens are read from standard input: keyadmin key whoami < FILE\n"+
+				"If it is a real token, replace its key: keyadmin key rotate KEY --grace 0", i+1)
 		}
 	}
 	return nil
@@ -162,8 +162,8 @@ func environment(environ []string) map[string]string {
 
 const defaultDatabaseURL = "sqlite:var/petgate.db"
 
-// databaseURL finds the database's URL: a file named by flag beats the environment, which beats the default. There is
-// no flag for the URL itself, since it may hold a password.
+// databaseURL returns the database's URL: from the file named by the flag, else from the environment, else the default.
+// There is no flag for the URL itself, because it may contain a password.
 func (a *app) databaseURL() (string, error) {
 	file, url := a.cli.DatabaseURLFile, a.env["DATABASE_URL"]
 	if file == "" {
@@ -186,7 +186,7 @@ func (a *app) databaseURL() (string, error) {
 	return url, nil
 }
 
-// actor is the name under which changes stand in the audit log. Cron and containers often set none of the variables.
+// actor is the name of the user in the audit log. Cron and containers often set none of the variables.
 func (a *app) actor() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
 		if user := a.env[name]; user != "" {

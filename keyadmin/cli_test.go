@@ -68,8 +68,8 @@ func TestBadUsage(t *testing.T) {
 		{"tenant create acme --minute 1,000 --day 1.5", `"1.5" is not a whole number`},
 		{"tenant create acme --minute 1,000 --day 1.5 --plan Pro -o xml", "4 problems"},
 		{"tenant create ten_1", "may not begin with ten_"},
-		{"tenant set-quota acme --clear --minute 1", "name no --minute or --day with it"},
-		{"plan create team --day 5", "name both --minute and --day"},
+		{"tenant set-quota acme --clear --minute 1", "do not combine it with --minute or --day"},
+		{"plan create team --day 5", "give both --minute and --day"},
 		{"plan create 2fast", "is not a plan name"},
 		{"key create acme --scope pets", `"pets" is not a scope`},
 		{"key create acme --allow 10.0.0.1/8", "did you mean 10.0.0.0/8?"},
@@ -175,7 +175,7 @@ func TestMissingRelativeFile(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	s := newShell(t, "sqlite:var/none.db")
-	s.want(exitFailed, "looked for at "+filepath.Join(dir, "var", "none.db"), "tenant", "list")
+	s.want(exitFailed, "looked for "+filepath.Join(dir, "var", "none.db"), "tenant", "list")
 	s.want(exitFailed, "$DATABASE_URL", "tenant", "list")
 }
 

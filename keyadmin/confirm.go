@@ -14,28 +14,28 @@ import (
 	"petgate/shared/keystore"
 )
 
-// asking is the flag of verbs that end or refuse something.
+// asking is the flag of commands that take something away.
 type asking struct {
-	Yes bool `short:"y" help:"Do not ask. Where standard input is no terminal, nothing is asked anyway."`
+	Yes bool `short:"y" help:"Do not ask for confirmation. Without a terminal, keyadmin never asks."`
 }
 
-// waiting is the flag of verbs that change what gateways must know.
+// waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait string `default:"5s" placeholder:"AGE" help:"How long to wait for all gateways to apply it: 5s (default), 0 = look once."`
+	Wait string `default:"5s" placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 5s (default), 0 = check once."`
 }
 
 func (w waiting) wait(a *app) time.Duration { return a.in.duration("wait", w.Wait, 0) }
 
-// confirmation is what is waited for.
+// confirmation describes a change to wait for.
 type confirmation struct {
 	change  keystore.Change
 	wait    time.Duration
 	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
 	done    string // what to say before waiting; may be empty
-	alone   string // what to add where no gateway is registered; may be empty
+	alone   string // what to add if no gateway is registered; may be empty
 }
 
-// either says what was done, or that there was nothing to do. Even then the change is waited for: the command may repeat one
+// either returns done if something changed, else nothing. keyadmin waits in both cases: the command may repeat an earlier one
 // that was not confirmed.
 func either(changed bool, done, nothing string) string {
 	if changed {
@@ -44,26 +44,26 @@ func either(changed bool, done, nothing string) string {
 	return nothing
 }
 
-// unconfirmedError is a change that was made but that some gateway may not have applied: exit 3.
+// unconfirmedError is a change that was made, but that a gateway may not have applied: exit 3.
 type unconfirmedError struct{ text string }
 
 func (e unconfirmedError) Error() string { return e.text }
 
-// registry tells how far each gateway has followed.
+// registry lists the gateways with the changes that they have applied.
 type registry interface {
 	Gateways(ctx context.Context) ([]keystore.Gateway, error)
 }
 
-// How often the gateways' progress is read while waiting: often at first, since one that is well needs a few ms.
+// The interval between two reads of the gateways' progress. It begins short, because a healthy gateway needs a few ms.
 const (
 	pollFirst = 2 * time.Millisecond
 	pollLast  = 50 * time.Millisecond
 )
 
-// confirm waits until every registered gateway has applied a change. The list is read anew each time: a gateway that
-// registers meanwhile counts, for it may have begun to read the database before the change.
+// confirm waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
+// registers in the meantime may have begun to read the database before the change.
 func (a *app) confirm(ctx context.Context, c confirmation) error {
-	// The change is made: an interrupt now only ends the waiting, and must still say who may not know.
+	// The change is made. An interrupt only ends the wait; the gateways that have not confirmed must still be named.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if c.done != "" {
@@ -76,7 +76,7 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 	begin := a.Clock()
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
-		// Not ctx: an interrupted look would tell nothing of the laggards. The database's own time limits end it.
+		// Not ctx: after an interrupt, the laggards must still be read. The database's own timeouts end the read.
 		gateways, err := r.Gateways(context.WithoutCancel(ctx))
 		now := a.Clock()
 		p := measure(gateways, c.change, func(g keystore.Gateway) bool { return watch.Fenced(g, now) })
@@ -92,13 +92,13 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 			continue
 		}
 		if err != nil {
-			return unconfirmedError{"done, but not confirmed, since the gateways' progress cannot be read: " + err.Error()}
+			return unconfirmedError{"done, but not confirmed: the gateways' progress cannot be read: " + err.Error()}
 		}
 		return unconfirmedError{p.unconfirmed(waited, c.laggard)}
 	}
 }
 
-// progress is how far the gateways are with one change.
+// progress says which gateways have applied one change.
 type progress struct {
 	all, applied     int
 	fenced, laggards []keystore.Gateway
@@ -121,7 +121,7 @@ func measure(gateways []keystore.Gateway, change keystore.Change, isFenced func(
 
 func (p progress) confirmed(waited time.Duration) string {
 	if p.all == 0 {
-		return "no gateway is registered, so none has to confirm"
+		return "no gateway is registered, so no confirmation is needed"
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
 	for _, g := range p.fenced {
@@ -168,7 +168,7 @@ func (p progress) advice() string {
 	return "Gateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
 }
 
-// gatewayName is a gateway's ID and host, as an operator looks for it.
+// gatewayName is a gateway's ID and host.
 func gatewayName(g keystore.Gateway) string {
 	host, _, err := net.SplitHostPort(g.AdminAddress)
 	if err != nil {
@@ -182,5 +182,5 @@ func gatewayName(g keystore.Gateway) string {
 
 func age(g keystore.Gateway) string { return span(time.Duration(max(g.Age, 0)) * time.Millisecond) }
 
-// errDeclined is the answer no.
-var errDeclined = errors.New("nothing was changed, as you did not say yes")
+// errDeclined is returned when the operator does not confirm.
+var errDeclined = errors.New("not confirmed; nothing was changed")

@@ -51,7 +51,7 @@ func TestConfirm(t *testing.T) {
 		code  exitCode
 		want  string
 	}{
-		{"no gateway", looks{list{}}, 0, exitDone, "no gateway is registered, so none has to confirm"},
+		{"no gateway", looks{list{}}, 0, exitDone, "no gateway is registered, so no confirmation is needed"},
 		{
 			"all at once",
 			looks{list{at("gw-1", 7, 1), at("gw-2", 9, 1), at("gw-3", 7, 1)}},
@@ -125,7 +125,7 @@ func TestConfirm(t *testing.T) {
 			"the database is gone",
 			looks{list{at("gw-1", 6, 1)}, nil},
 			time.Second, exitUnconfirmed,
-			"done, but not confirmed, since the gateways' progress cannot be read: list gateways: database unavailable",
+			"done, but not confirmed: the gateways' progress cannot be read: list gateways: database unavailable",
 		},
 		{
 			"one without an address",

@@ -21,23 +21,23 @@ import (
 type usageExplain struct{}
 
 func (usageExplain) Help() string {
-	return `Finds the token's key in the database and asks a registered gateway for the tenant's figures. It consumes nothing.
-A token that would be refused for another reason (unknown, revoked, expired, banned, …) is explained as well.
+	return `Says whether a request with the token would be admitted, and if not, why and until when. It reads the key from the
+database and the tenant's usage from a registered gateway. It does not count as a request.
 
-The exit status is 0 whatever the answer is, and 1 when no gateway answers.
+The exit status is 0 whether the request would pass or not, and 1 if no gateway responds.
 
 Examples:
 
     keyadmin usage explain < ci.token`
 }
 
-// explanation is the answer of usage explain; its fields are a contract with other people's scripts.
+// explanation is the output of usage explain; scripts rely on its fields.
 type explanation struct {
 	Passes      bool        `json:"passes"`
 	Status      int         `json:"status,omitempty"` // of the refusal
 	Code        string      `json:"code,omitempty"`   // of the refusal
 	Reason      string      `json:"reason,omitempty"`
-	Until       string      `json:"until,omitempty"` // from then on a call would pass, if none comes meanwhile
+	Until       string      `json:"until,omitempty"` // from this time on a request would pass, if none is sent before
 	KeyID       string      `json:"keyId,omitempty"`
 	TenantID    string      `json:"tenantId,omitempty"`
 	Tenant      string      `json:"tenant,omitempty"`
@@ -45,8 +45,8 @@ type explanation struct {
 	Environment string      `json:"environment,omitempty"`
 	Scopes      []string    `json:"scopes,omitempty"`
 	Allow       []string    `json:"allow,omitempty"`
-	Gateway     string      `json:"gateway,omitempty"` // whose figures these are
-	Mode        string      `json:"mode,omitempty"`    // shared, memory or outage: where that gateway counts
+	Gateway     string      `json:"gateway,omitempty"` // that reported the usage
+	Mode        string      `json:"mode,omitempty"`    // where that gateway counts: shared, memory or outage
 	Minute      *policyView `json:"minute,omitempty"`
 	Day         *policyView `json:"day,omitempty"`
 }
@@ -58,10 +58,10 @@ type policyView struct {
 	ResetAt   string `json:"resetAt,omitempty"`
 }
 
-// figures are what a gateway's admin port answers to GET /quota/TENANT. Times are in ms; a retryAt of 0 is at once.
+// figures is a gateway's response to GET /quota/TENANT on its admin port. Times are in ms; a retryAt of 0 means at once.
 type figures struct {
 	gateway     string
-	Environment string       `json:"environment"` // whose keys the gateway accepts
+	Environment string       `json:"environment"` // of the keys that the gateway accepts
 	Mode        string       `json:"mode"`
 	Minute      policyAnswer `json:"minute"`
 	Day         policyAnswer `json:"day"`
@@ -94,8 +94,7 @@ func (usageExplain) Run(ctx context.Context, a *app) error {
 	return a.print(e, e.sheet())
 }
 
-// explain answers as a gateway of the key's environment would: first the token, then the rule of package access, then what
-// the tenant has used.
+// explain decides as a gateway of the key's environment would: by the token, then by package access, then by the quota.
 func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 	var e explanation
 	if _, err := apikey.Parse(token); err != nil {
@@ -143,7 +142,7 @@ func (e explanation) refuse(c code.Code, reason string) explanation {
 	return e
 }
 
-// refusedBecause says why, where the records of key and tenant are enough to know it.
+// refusedBecause describes a reason that the records of key and tenant give.
 func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 	switch why {
 	case access.Revoked:
@@ -157,7 +156,7 @@ func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 	case access.QuotaNotSet:
 		return "neither plan " + t.Plan + " nor the tenant sets both limits"
 	}
-	panic("bug: no words for the reason " + why.String())
+	panic("bug: no text for the reason " + why.String())
 }
 
 // byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
@@ -174,11 +173,11 @@ func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, f figures)
 	return e
 }
 
-// byFigures says what the quota does with one more call. If both policies refuse it, the one that frees later counts.
+// byFigures decides by the quota. If both policies refuse the request, the one that is free later counts.
 func (e explanation) byFigures(f figures) explanation {
 	if f.Environment != e.Environment {
 		return e.refuse(code.InvalidKey,
-			fmt.Sprintf("this is a %s key, and every gateway that answers accepts %s keys only", e.Environment, f.Environment))
+			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
 	}
 	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
 	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
@@ -198,7 +197,7 @@ func exhausted(p policyAnswer, of string) string {
 	return fmt.Sprintf("%s of %s requests %s are used", count(p.Used), count(p.Limit), of)
 }
 
-// roundedUp writes at rounded up to the second: before at, a call is too early.
+// roundedUp formats at, rounded up to the second: a request before at is too early.
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
 func (e explanation) sheet() table {
@@ -231,9 +230,9 @@ func (e explanation) sheet() table {
 		}
 	}
 	if e.Mode == "shared" {
-		t.rows = append(t.rows, []string{"Counted", "by all gateways together, as " + e.Gateway + " sees it"})
+		t.rows = append(t.rows, []string{"Counted", "by all gateways together; reported by " + e.Gateway})
 	} else if e.Mode != "" {
-		t.rows = append(t.rows, []string{"Counted", "by gateway " + e.Gateway + " alone (" + e.Mode + ")"})
+		t.rows = append(t.rows, []string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
 	}
 	return t
 }
@@ -243,17 +242,17 @@ const (
 	figuresBytesMax = 1 << 16
 )
 
-// figures asks the registered gateways, one after the other, for a tenant's use: the first that accepts keys of the
-// environment, else any.
+// figures asks the registered gateways, one after the other, for a tenant's usage. It returns that of the first gateway that
+// accepts keys of the environment, else of any.
 func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (figures, error) {
 	gateways, err := a.store.Gateways(ctx)
 	if err != nil {
 		return figures{}, err
 	}
 	if len(gateways) == 0 {
-		return figures{}, errors.New("no gateway is registered, and only a gateway knows what is used of a quota")
+		return figures{}, errors.New("no gateway is registered, and only gateways know how much of a quota is used")
 	}
-	problem := errors.New("no gateway answered, and only a gateway knows what is used of a quota")
+	problem := errors.New("no gateway responded, and only gateways know how much of a quota is used")
 	var other figures
 	for _, g := range gateways {
 		switch f, err := askGateway(ctx, g, t); {
@@ -279,7 +278,7 @@ func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, 
 	if err != nil {
 		return figures{}, err
 	}
-	// Not http.DefaultClient: admin ports are private, no proxy from the environment can reach them.
+	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {

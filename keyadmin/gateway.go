@@ -12,7 +12,7 @@ type gatewayCommand struct {
 	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that will not come back."`
 }
 
-// gatewayView is a gateway as JSON; its fields are a contract with other people's scripts.
+// gatewayView is a gateway as JSON; scripts rely on its fields.
 type gatewayView struct {
 	ID           string `json:"id"`
 	AdminAddress string `json:"adminAddress"`
@@ -33,10 +33,10 @@ func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
 	}
 }
 
-// staleAfter is when a gateway's silence says that something is wrong with it: it reports every second.
+// staleAfter is when a gateway counts as silent. Gateways report every second.
 const staleAfter = 3000 // ms
 
-// gatewayState says in one word how a gateway does.
+// gatewayState is the state of a gateway in one word.
 func gatewayState(g keystore.Gateway, last keystore.Change) string {
 	switch {
 	case g.Replaced:
@@ -76,7 +76,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	// The events first: a gateway read later can only be further.
+	// The last event is read first, so that no gateway can be ahead of it.
 	last, err := a.store.LastEvent(ctx)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *gatewayForget) Run(ctx context.Context, a *app) error {
 }
 
 func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
-	if err := a.ask(yes, "Forget gateway %s, last seen %s ago? If it still runs it may accept revoked keys.",
+	if err := a.ask(yes, "Forget gateway %s, last seen %s ago? If it still runs, it may accept revoked keys.",
 		gatewayName(g), age(g)); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// usageError is a command line that makes no sense: exit 2, nothing was tried.
+// usageError is an invalid command line: exit 2, nothing was tried.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
@@ -24,8 +24,7 @@ func usageErrorf(format string, args ...any) error {
 	return usageError{"keyadmin: " + fmt.Sprintf(format, args...)}
 }
 
-// input turns the texts of flags and arguments into values and gathers what is wrong with them, so that all of it is
-// named at once.
+// input parses flags and arguments and collects their problems, so that all are reported at once.
 type input struct{ problems []string }
 
 func (in *input) problem(format string, args ...any) {
@@ -59,11 +58,11 @@ func (in *input) key(text string) id.Key {
 
 const nameRunesMax = 100
 
-// name reads what an operator calls a tenant or a key.
+// name reads the name of a tenant or a key, or another short text.
 func (in *input) name(what, text string) string {
 	switch {
 	case strings.TrimSpace(text) != text || text == "":
-		in.problem("%s %q: it must not be empty, nor begin or end with a space", what, text)
+		in.problem("%s %q: it must not be empty and must not begin or end with a space", what, text)
 	case utf8.RuneCountInString(text) > nameRunesMax:
 		in.problem("%s: it has more than %d characters", what, nameRunesMax)
 	case printable(text) != text:
@@ -72,10 +71,10 @@ func (in *input) name(what, text string) string {
 	return text
 }
 
-// tenantName reads a new tenant's name. One with the look of an ID would make TENANT ambiguous.
+// tenantName reads a new tenant's name. A name that looks like an ID would make arguments ambiguous.
 func (in *input) tenantName(text string) string {
 	if strings.HasPrefix(text, id.TenantPrefix) {
-		in.problem("tenant name %q: a name may not begin with %s, as IDs do", text, id.TenantPrefix)
+		in.problem("tenant name %q: a name may not begin with %s, the prefix of IDs", text, id.TenantPrefix)
 		return text
 	}
 	return in.name("tenant name", text)
@@ -88,7 +87,7 @@ func (in *input) planName(text string) string {
 	return text
 }
 
-// limits reads --minute and --day; an empty text leaves its limit unset.
+// limits reads --minute and --day. An empty text leaves a limit unset.
 func (in *input) limits(minute, day string) plan.Limits {
 	return plan.Limits{
 		Minute: in.limit("minute", minute, func(n int64) plan.Limits { return plan.Limits{Minute: n} }),
@@ -103,7 +102,7 @@ func (in *input) limit(policy, text string, only func(int64) plan.Limits) int64 
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || err == nil && n == 0:
-		// Zero is "not set" to the plan rules; typed by an operator it can only mean a limit, which it cannot be.
+		// For package plan, zero means not set. An operator who types 0 means a limit, and 0 is not a valid limit.
 		in.problem("--%s: %s is out of range: use 1 to %d", policy, text, plan.LimitMax)
 	case err != nil:
 		in.problem("--%s: %q is not a whole number: use 1 to %d, digits only", policy, text, plan.LimitMax)
@@ -130,7 +129,7 @@ func (in *input) scopes(names []string) apikey.Scopes {
 	return set
 }
 
-// prefixes reads CIDR blocks; a bare address is the block of that address alone.
+// prefixes reads CIDR blocks. An address without a length is the block of that address only.
 func (in *input) prefixes(texts []string) []netip.Prefix {
 	var blocks []netip.Prefix
 	for _, text := range texts {
@@ -142,7 +141,7 @@ func (in *input) prefixes(texts []string) []netip.Prefix {
 		case err != nil:
 			in.problem("--allow: %q is not a CIDR block: write 203.0.113.0/24, 2001:db8::/32 or one address", text)
 		case block.Masked() != block:
-			in.problem("--allow: %s has bits set past its length: did you mean %s?", text, block.Masked())
+			in.problem("--allow: %s has bits set after its prefix length: did you mean %s?", text, block.Masked())
 		default:
 			blocks = append(blocks, block)
 		}
@@ -153,17 +152,17 @@ func (in *input) prefixes(texts []string) []netip.Prefix {
 const (
 	day = 24 * time.Hour
 
-	// durationMax keeps every instant that is computed from a duration inside what a time can hold.
+	// durationMax keeps instants that are computed from a duration within the range of time.Time.
 	durationMax = 36500 * day
 )
 
 var days = regexp.MustCompile(`^([0-9]{1,6})d(.*)$`)
 
-// parseDuration reads what time.ParseDuration reads, and days before it: 90d, 1d12h.
+// parseDuration is time.ParseDuration with days: 90d, 1d12h.
 func parseDuration(text string) (time.Duration, error) {
 	rest, whole := text, time.Duration(0)
 	if match := days.FindStringSubmatch(text); match != nil {
-		n, _ := strconv.Atoi(match[1]) // six digits at most: it cannot fail
+		n, _ := strconv.Atoi(match[1]) // at most six digits, so it cannot fail
 		if whole, rest = time.Duration(min(n, 100_000))*day, match[2]; rest == "" {
 			rest = "0"
 		}
@@ -178,7 +177,7 @@ func parseDuration(text string) (time.Duration, error) {
 	return whole + part, nil
 }
 
-// duration reads a flag's duration of at least least.
+// duration reads a flag's duration and checks that it is at least least.
 func (in *input) duration(flag, text string, least time.Duration) time.Duration {
 	d, err := parseDuration(text)
 	switch {

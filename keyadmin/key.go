@@ -17,23 +17,23 @@ import (
 type keyCommands struct {
 	Create keyCreate `cmd:"" help:"Issue a key; its token is shown once."`
 	List   keyList   `cmd:"" help:"List keys."`
-	Show   keyShow   `cmd:"" help:"Show one key: status, scopes, when last used."`
-	Revoke keyRevoke `cmd:"" help:"End a key at once and for good."`
-	Rotate keyRotate `cmd:"" help:"Replace a key, leaving the old one a while to go."`
+	Show   keyShow   `cmd:"" help:"Show one key: status, scopes, last use."`
+	Revoke keyRevoke `cmd:"" help:"End a key at once and permanently."`
+	Rotate keyRotate `cmd:"" help:"Replace a key; the old one works until its grace period ends."`
 	Whoami keyWhoami `cmd:"" help:"Show the key of a token read from standard input."`
 }
 
-// keyView is a key as JSON; its fields are a contract with other people's scripts.
+// keyView is a key as JSON; scripts rely on its fields.
 type keyView struct {
 	ID          string   `json:"id"`
-	Token       string   `json:"token,omitempty"` // only when it was just minted
+	Token       string   `json:"token,omitempty"` // only of a new key
 	TenantID    string   `json:"tenantId"`
 	Tenant      string   `json:"tenant"`
 	Name        string   `json:"name"`
 	Hint        string   `json:"hint"` // the token's last characters
 	Environment string   `json:"environment"`
 	Scopes      []string `json:"scopes"`
-	Allow       []string `json:"allow"` // CIDR blocks; empty = from anywhere
+	Allow       []string `json:"allow"` // CIDR blocks; empty: from anywhere
 	Status      string   `json:"status"`
 	CreatedAt   string   `json:"createdAt"`
 	ExpiresAt   string   `json:"expiresAt,omitempty"`
@@ -44,7 +44,7 @@ type keyView struct {
 	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
 }
 
-// viewKey shows a key that is banned until the given time; 0: it is not banned.
+// viewKey returns the view of a key that is banned until the given time; 0: it is not banned.
 func viewKey(k keystore.Key, t owner, bannedUntil, now instant.Millis) keyView {
 	allow := make([]string, 0, len(k.Allow))
 	for _, block := range k.Allow {
@@ -62,8 +62,8 @@ func viewKey(k keystore.Key, t owner, bannedUntil, now instant.Millis) keyView {
 	return v
 }
 
-// decide says whether the key may call now at a gateway of its environment, and if not, why. keyadmin does not know the
-// client's address, so the allow-list is left out.
+// decide returns whether the key may call a gateway of its environment now, and if not, why. It ignores the allow-list,
+// because keyadmin does not know the client's address.
 func decide(k keystore.Key, t owner, bannedUntil, now instant.Millis) access.Reason {
 	key := k.Access(bannedUntil)
 	key.Allow = nil
@@ -71,7 +71,7 @@ func decide(k keystore.Key, t owner, bannedUntil, now instant.Millis) access.Rea
 		access.Call{Environment: k.Environment, Now: now})
 }
 
-// keyStatus says in a few words what happens to a call with the key.
+// keyStatus is a short text for what happens to a request with the key.
 func keyStatus(k keystore.Key, t owner, bannedUntil, now instant.Millis) string {
 	switch decide(k, t, bannedUntil, now) {
 	case access.Revoked:
@@ -125,30 +125,30 @@ func anywhere(allow []string) string {
 	return strings.Join(allow, " ")
 }
 
-// describe is a key as sentences name it.
+// describe names a key in a sentence.
 func describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
 
 type keyCreate struct {
 	Tenant  string   `arg:"" help:"ID or name."`
 	Name    string   `placeholder:"NAME" help:"What the key is for (default: default)."`
-	Expires string   `placeholder:"AGE" help:"End the key by itself after so long: 90d, 24h."`
-	Scope   []string `placeholder:"SCOPE" help:"What it may do: pets:read, pets:write (default: both). Repeatable."`
-	Allow   []string `placeholder:"CIDR" help:"Where calls may come from (default: anywhere). Repeatable."`
+	Expires string   `placeholder:"AGE" help:"The key expires after this time: 90d, 24h (default: never)."`
+	Scope   []string `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write (default: both). Repeatable."`
+	Allow   []string `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
 	Test    bool     `help:"A key for gateways of the test environment."`
 	waiting
 }
 
 func (keyCreate) Help() string {
-	return `The token is shown once: only its hash is stored. It stands alone on standard output, so that scripts can take it.
+	return `The token is shown once; only its hash is stored. Standard output has the token and nothing else, for scripts.
 
-Limits belong to the tenant: a second key buys no second allowance.
+Limits belong to the tenant: all its keys share them.
 
 Examples:
 
     # A token into a file that only you can read
     (umask 077; keyadmin key create acme --name ci > ci.token)
 
-    # Reading only, from one network, for 90 days
+    # Read-only, from one network, for 90 days
     keyadmin key create acme --scope pets:read --allow 203.0.113.0/24 --expires 90d
 
     # For staging, as JSON
@@ -188,17 +188,16 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if tenant.Limits.IsSet() {
-		a.note("Limits belong to the tenant: all its keys share %s requests a minute and %s a day; a second key buys no "+
-			"second allowance.", count(tenant.Limits.Minute), count(tenant.Limits.Day))
+		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.", count(tenant.Limits.Minute), count(tenant.Limits.Day))
 	}
 	a.noteQuota(tenant)
 	if t.Suspended {
-		a.warn("Tenant %s is suspended: its keys are refused until: keyadmin tenant resume %s", t.Name, t.ID)
+		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, t.ID)
 	}
 	return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept this key yet"})
 }
 
-// printToken shows a new key's token: alone on standard output, with a warning beside it for a person.
+// printToken prints a new key's token. On a terminal it adds a warning on standard error.
 func (a *app) printToken(v keyView) error {
 	if !a.OutTerminal || a.asJSON() {
 		return a.printSecret(v, v.Token)
@@ -208,12 +207,12 @@ func (a *app) printToken(v keyView) error {
 		return err
 	}
 	a.note("")
-	a.warn("This token is shown once and stored nowhere: copy it now.")
+	a.warn("This token is not stored and will not be shown again: copy it now.")
 	return nil
 }
 
 type keyList struct {
-	Tenant string `arg:"" optional:"" help:"ID or name; all tenants if left out."`
+	Tenant string `arg:"" optional:"" help:"ID or name (default: all tenants)."`
 }
 
 func (keyList) Help() string {
@@ -313,15 +312,15 @@ type keyRevoke struct {
 }
 
 func (keyRevoke) Help() string {
-	return `No request that starts after this command returned 0 is let through with the key. It cannot be undone; to replace a
-key that is in use, rotate it.
+	return `After this command has returned 0, no new request with the key is admitted. It cannot be undone. To replace a key that
+is in use, rotate it.
 
 Examples:
 
     # A leaked key
     keyadmin key revoke key_0123456789abcdef
 
-    # In a script; exit status 3 says that some gateway has not confirmed
+    # In a script; exit status 3: a gateway has not confirmed
     keyadmin key revoke key_0123456789abcdef --yes --wait 10s`
 }
 
@@ -346,21 +345,21 @@ func (c *keyRevoke) Run(ctx context.Context, a *app) error {
 	return a.confirm(ctx, confirmation{
 		change: change, wait: wait, laggard: "may still accept this key",
 		done: either(k.RevokedAt == 0, "Revoked key "+describe(k)+" of tenant "+t.Name+".",
-			"Key "+describe(k)+" of tenant "+t.Name+" was revoked already."),
+			"Key "+describe(k)+" of tenant "+t.Name+" was already revoked."),
 	})
 }
 
 type keyRotate struct {
 	Key   string `arg:"" help:"The ID of the key to replace, key_…"`
-	Grace string `default:"24h" placeholder:"AGE" help:"How long the old key goes on: 24h (default), 7d, 0 = not at all."`
+	Grace string `default:"24h" placeholder:"AGE" help:"How long the old key still works: 24h (default), 7d, 0 = not at all."`
 	asking
 	waiting
 }
 
 func (keyRotate) Help() string {
-	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's one quota with it.
-Until the grace is over both work, and answers to the old one carry X-Key-Expires. Repeated within the grace this
-command changes nothing and says what it did before.
+	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's quota. Both keys work
+until the grace period ends; responses to the old key have the header X-Key-Expires. Repeated within the grace period, this
+command changes nothing and shows the earlier rotation.
 
 Examples:
 
@@ -368,12 +367,12 @@ Examples:
     keyadmin key rotate key_0123456789abcdef --grace 24h > new.token`
 }
 
-// rotationView is what key rotate did, as JSON.
+// rotationView is the result of key rotate as JSON.
 type rotationView struct {
 	keyView
 	Replaces       string `json:"replaces"`
 	OldGraceEndsAt string `json:"oldGraceEndsAt"`
-	Repeated       bool   `json:"repeated"` // nothing was done: the rotation of before holds, its token is not known
+	Repeated       bool   `json:"repeated"` // nothing was done: an earlier rotation holds, and its token is not known
 }
 
 func (c *keyRotate) Run(ctx context.Context, a *app) error {
@@ -384,7 +383,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	graceEndsAt := a.now().Add(grace)
-	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token ends at %s.",
+	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token works until %s.",
 		describe(k), t.Name, graceEndsAt.String()); err != nil {
 		return err
 	}
@@ -392,7 +391,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	// Nothing that can fail may come between the new token and its printing.
+	// Nothing that can fail may stand between creating the new token and printing it.
 	view := rotationView{
 		keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
 		Repeated: token == "",
@@ -403,7 +402,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 			return err
 		}
 		view.OldGraceEndsAt = k.GraceEndsAt.String()
-		a.warn("Key %s was rotated already: %s replaces it, and it ends at %s.\n"+
+		a.warn("Key %s was already rotated: %s replaces it, and it works until %s.\n"+
 			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(k), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)
 		if a.asJSON() {
@@ -413,7 +412,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 		}
 		return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept the new key yet"})
 	}
-	a.note("Rotated key %s of tenant %s: %s replaces it, and it ends at %s.", describe(k), t.Name, describe(fresh),
+	a.note("Rotated key %s of tenant %s: %s replaces it, and it works until %s.", describe(k), t.Name, describe(fresh),
 		view.OldGraceEndsAt)
 	if a.asJSON() {
 		err = a.print(view, table{})
@@ -424,7 +423,7 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may not accept the new key yet, and the old one for too long",
+		change: change, wait: wait, laggard: "may not accept the new key yet, and may accept the old one for too long",
 	})
 }
 
@@ -436,7 +435,7 @@ func (keyWhoami) Help() string {
     # Which key is this?
     keyadmin key whoami < ci.token
 
-    # At a terminal: asks, and does not show what is typed
+    # At a terminal: prompts, without showing the input
     keyadmin key whoami`
 }
 
@@ -453,7 +452,7 @@ func (keyWhoami) Run(ctx context.Context, a *app) error {
 	}
 	k, err := a.store.KeyByToken(ctx, string(token))
 	if errors.Is(err, keystore.ErrNotFound) {
-		return errors.New("no key has this token: it was never issued here")
+		return errors.New("no key has this token")
 	}
 	if err != nil {
 		return err

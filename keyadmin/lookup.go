@@ -15,7 +15,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// open opens the database, once the command line has proved sound: bad usage is told before anything is tried.
+// open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
 func (a *app) open(ctx context.Context) error {
 	if err := a.in.err(); err != nil {
 		return err
@@ -31,8 +31,7 @@ func (a *app) open(ctx context.Context) error {
 	return a.store.CheckSchema(ctx)
 }
 
-// explainOpen tells a URL that cannot be used, which is bad usage, from a database that cannot be opened, and where a file
-// was looked for.
+// explainOpen turns an invalid URL into a usage error, and adds the full path to the error of a missing file.
 func explainOpen(url string, err error) error {
 	if errors.Is(err, database.ErrURL) {
 		return usageErrorf("%v", err)
@@ -40,15 +39,15 @@ func explainOpen(url string, err error) error {
 	_, path, _ := strings.Cut(url, ":")
 	absolute, absErr := filepath.Abs(path)
 	if errors.Is(err, database.ErrNoFile) && absErr == nil && !filepath.IsAbs(path) {
-		return fmt.Errorf("%w\nIt was looked for at %s, as paths are relative to the current directory; "+
-			"$DATABASE_URL names another database", err, absolute)
+		return fmt.Errorf("%w\nThe path is relative to the current directory, so keyadmin looked for %s. "+
+			"Set $DATABASE_URL to use another database", err, absolute)
 	}
 	return err
 }
 
 func (a *app) now() instant.Millis { return instant.Of(a.Clock()) }
 
-// tenant finds a tenant by its ID or name. No name looks like an ID, so there is never a doubt which of them was meant.
+// tenant finds a tenant by its ID or name. No name looks like an ID, so the argument is never ambiguous.
 func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, error) {
 	t, err := a.store.Tenant(ctx, idOrName)
 	if !errors.Is(err, keystore.ErrNotFound) {
@@ -68,7 +67,7 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (keyadmin tenant list shows all)", idOrName, didYouMean(idOrName, known))
 }
 
-// owner is a tenant with its effective limits: what is needed beside a key to say whether it may call.
+// owner is a tenant with its effective limits. With a key, it decides whether the key may call.
 type owner struct {
 	keystore.Tenant
 	limits plan.Limits
@@ -125,7 +124,7 @@ func (a *app) openKey(ctx context.Context, text string) (owner, keystore.Key, er
 	return t, k, err
 }
 
-// explainPlan adds to err, where it says that the plan does not exist, the names that do.
+// explainPlan adds similar names to err if it says that the plan does not exist.
 func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, keystore.ErrNotFound) {
 		return err
@@ -135,7 +134,7 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 		return errors.Join(err, listErr)
 	}
 	if _, ok := limits[name]; ok {
-		return err // it is something else that was not found
+		return err // something else was not found
 	}
 	var known []string
 	for plan := range limits {
@@ -147,7 +146,7 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 // suggestionsMax keeps a suggestion short.
 const suggestionsMax = 3
 
-// didYouMean suggests those known names that are most like name, or nothing.
+// didYouMean suggests the known names most similar to name, or nothing.
 func didYouMean(name string, known []string) string {
 	type candidate struct {
 		name     string
@@ -155,7 +154,7 @@ func didYouMean(name string, known []string) string {
 	}
 	limit := 2
 	if len(name) < 4 {
-		limit = 1 // of a short name, two differences leave nothing
+		limit = 1 // two differences are too many for a short name
 	}
 	var near []candidate
 	for _, k := range known {
@@ -180,7 +179,7 @@ func didYouMean(name string, known []string) string {
 	return ": did you mean " + strings.Join(names, " or ") + "?"
 }
 
-// distance is Levenshtein's: how many characters must be put in, left out or exchanged to turn a into b.
+// distance is the Levenshtein distance: how many characters must be inserted, deleted or replaced to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

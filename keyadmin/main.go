@@ -1,5 +1,5 @@
-// Keyadmin is the operator's command line: tenants, plans, keys, bans and what gateways know of them. Every change is
-// written to the database and then waited for until each registered gateway has applied it.
+// Keyadmin is the operators' command line for tenants, plans, keys, bans and gateways. It writes every change to the database
+// and then waits until each registered gateway has applied it.
 package main
 
 import "os"

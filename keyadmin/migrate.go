@@ -11,8 +11,8 @@ import (
 type migrateCommand struct{}
 
 func (migrateCommand) Help() string {
-	return `The only command that creates a SQLite file. Run it once before the first start and after each upgrade; it may
-be repeated and run beside live gateways.
+	return `Run it once before the first start and after each upgrade. It may be repeated, and gateways may be running. It is the
+only command that creates a SQLite file.
 
 Examples:
 
@@ -44,7 +44,7 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if have > want {
-		return fmt.Errorf("the database has schema %d, newer than the %d this keyadmin knows: use a newer keyadmin", have, want)
+		return fmt.Errorf("the database has schema %d, but this keyadmin knows schemas up to %d: use a newer keyadmin", have, want)
 	}
 	if err := a.db.Migrate(ctx, keystore.Migrations); err != nil {
 		return err

@@ -19,21 +19,21 @@ import (
 	"golang.org/x/term"
 )
 
-// stdio is everything a command touches besides the database, so that a test can be its terminal and its clock.
+// stdio is everything that a command uses besides the database. Tests replace it.
 type stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	// Whether each of them is a terminal. Nothing is asked, and nothing coloured, elsewhere.
+	// Whether each of them is a terminal. Questions and colours are for terminals only.
 	InTerminal, OutTerminal, ErrTerminal bool
 
 	Secret func() ([]byte, error)                     // one line from the terminal, not echoed
 	Clock  func() time.Time                           // now
-	Sleep  func(context.Context, time.Duration) error // until then, or the context's error
+	Sleep  func(context.Context, time.Duration) error // returns nil after the duration, or the context's error
 	Random io.Reader                                  // for tokens and IDs
 }
 
-// system is the process's own.
+// system returns the stdio of the process.
 func system() stdio {
 	terminal := func(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 	return stdio{
@@ -54,7 +54,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// readSecret reads a line without echoing it. An interrupt must not leave the terminal silent for the shell.
+// readSecret reads a line without echoing it. An interrupt restores the echo before it ends the process.
 func readSecret() ([]byte, error) {
 	stdin := int(os.Stdin.Fd())
 	state, err := term.GetState(stdin)
@@ -75,12 +75,12 @@ func readSecret() ([]byte, error) {
 	return line, err
 }
 
-// note writes to standard error what a person wants to know and a script does not.
+// note writes a message for people to standard error.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.Err, format+"\n", args...)
 }
 
-// warn is a note that should catch the eye.
+// warn writes a highlighted note.
 func (a *app) warn(format string, args ...any) {
 	a.note("%s", a.style(a.ErrTerminal, yellow, fmt.Sprintf(format, args...)))
 }
@@ -90,7 +90,7 @@ const (
 	yellow = "33"
 )
 
-// style colours text where that is wanted: on a terminal that can, unless NO_COLOR is set (no-color.org).
+// style colours text on a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
 func (a *app) style(terminal bool, code, text string) string {
 	if !terminal || a.env["NO_COLOR"] != "" || a.env["TERM"] == "dumb" {
 		return text
@@ -100,7 +100,7 @@ func (a *app) style(terminal bool, code, text string) string {
 
 func (a *app) asJSON() bool { return a.cli.Output == "json" }
 
-// print writes data to standard output: as JSON, or as the table that goes with it.
+// print writes data to standard output as JSON or as the table t.
 func (a *app) print(data any, t table) error {
 	var out bytes.Buffer
 	if a.asJSON() {
@@ -119,7 +119,7 @@ func (a *app) print(data any, t table) error {
 	return nil
 }
 
-// printSecret writes a new token, which nobody will ever see again: alone on its line, for TOKEN=$(keyadmin key create …).
+// printSecret writes a new token, which is never shown again. It is alone on its line, for TOKEN=$(keyadmin key create …).
 func (a *app) printSecret(data any, token string) error {
 	if a.asJSON() {
 		return a.print(data, table{})
@@ -130,13 +130,13 @@ func (a *app) printSecret(data any, token string) error {
 	return nil
 }
 
-// table is rows under a head; without one, each row is a name and its value.
+// table has rows under a head. Without a head, each row is a name and its value.
 type table struct {
 	head []string
 	rows [][]string
 }
 
-// gap is what stands between two columns.
+// gap separates two columns.
 const gap = "  "
 
 func (t table) write(w *bytes.Buffer, style func(string) string) {
@@ -168,7 +168,7 @@ func (t table) write(w *bytes.Buffer, style func(string) string) {
 	}
 }
 
-// printable takes from text what could move a terminal's cursor or colour its neighbours.
+// printable replaces characters that could move a terminal's cursor or change its colours.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
@@ -178,7 +178,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// ask makes sure that a person at a terminal means it. Scripts are not asked: no terminal, no question, as --yes.
+// ask asks a person at a terminal to confirm. Without a terminal, or with --yes, it does not ask.
 func (a *app) ask(yes bool, format string, args ...any) error {
 	if yes || !a.InTerminal || !a.ErrTerminal {
 		return nil
@@ -197,10 +197,10 @@ func (a *app) ask(yes bool, format string, args ...any) error {
 	return errDeclined
 }
 
-// tokenBytesMax is how much of standard input is read in search of a token: far more than any token has.
+// tokenBytesMax is how much of standard input is read to find a token. A token is much shorter.
 const tokenBytesMax = 4096
 
-// token reads a token: the first line of standard input that is not blank, without the space around it.
+// token reads a token: the first line of standard input that is not blank, without surrounding space.
 func (a *app) token() ([]byte, error) {
 	if err := a.in.err(); err != nil {
 		return nil, err
@@ -223,10 +223,10 @@ func (a *app) token() ([]byte, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the token: %w", err)
 	}
-	return nil, usageErrorf("no token on standard input: keyadmin … < FILE")
+	return nil, usageErrorf("standard input has no token: use keyadmin … < FILE")
 }
 
-// span writes a duration as a person would say it.
+// span formats a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -241,7 +241,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/day)
 }
 
-// count writes a whole number with commas between its thousands.
+// count formats a whole number with thousands separators.
 func count(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

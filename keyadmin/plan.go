@@ -13,10 +13,10 @@ type planCommands struct {
 	Update planUpdate `cmd:"" help:"Change a plan's limits, for all its tenants."`
 }
 
-// planView is a plan as JSON; its fields are a contract with other people's scripts.
+// planView is a plan as JSON; scripts rely on its fields.
 type planView struct {
 	Name      string      `json:"name"`
-	Limits    plan.Limits `json:"limits"` // 0 = none: tenants need limits of their own
+	Limits    plan.Limits `json:"limits"` // 0: not set; its tenants need limits of their own
 	CreatedAt string      `json:"createdAt"`
 }
 
@@ -27,7 +27,7 @@ func viewPlan(p keystore.Plan) planView {
 type planList struct{}
 
 func (planList) Help() string {
-	return `A plan without limits of its own serves tenants that have theirs (tenant set-quota).
+	return `A plan without limits is for tenants with limits of their own (tenant set-quota).
 
 Examples:
 
@@ -60,7 +60,7 @@ type planCreate struct {
 }
 
 func (planCreate) Help() string {
-	return `Without limits of its own a plan serves tenants that have theirs, as enterprise does.
+	return `A plan without limits, such as enterprise, is for tenants with limits of their own.
 
 Examples:
 
@@ -71,7 +71,7 @@ Examples:
 func (c *planCreate) Run(ctx context.Context, a *app) error {
 	p := keystore.Plan{Name: a.in.planName(c.Name), Limits: a.in.limits(c.Minute, c.Day)}
 	if (c.Minute == "") != (c.Day == "") {
-		a.in.problem("name both --minute and --day, or neither for a plan whose tenants have limits of their own")
+		a.in.problem("give both --minute and --day, or neither for a plan whose tenants have limits of their own")
 	}
 	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
@@ -95,18 +95,18 @@ type planUpdate struct {
 }
 
 func (planUpdate) Help() string {
-	return `A limit that is not named stays as it is. The new limits hold from the next request of each of the plan's tenants on.
+	return `A limit that is not given stays as it is. The new limits hold from the next request on.
 
 Examples:
 
-    # More for everyone on free
+    # A higher daily limit for all tenants on free
     keyadmin plan update free --day 2000`
 }
 
 func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	name, limits := a.in.planName(c.Name), a.in.limits(c.Minute, c.Day)
 	if c.Minute == "" && c.Day == "" {
-		a.in.problem("name --minute, --day or both")
+		a.in.problem("give --minute, --day or both")
 	}
 	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
@@ -122,11 +122,11 @@ func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	}
 	return a.planChanged(ctx, p, confirmation{
 		change: change, wait: wait, laggard: "may still apply the old limits",
-		done: either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" had these limits already."),
+		done: either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" already had these limits."),
 	})
 }
 
-// planChanged says what became of a plan, and waits until every gateway knows.
+// planChanged prints the changed plan and waits until every gateway has applied the change.
 func (a *app) planChanged(ctx context.Context, p keystore.Plan, c confirmation) error {
 	if a.asJSON() {
 		if err := a.print(viewPlan(p), table{}); err != nil {

@@ -11,19 +11,19 @@ type tenantCommands struct {
 	Create   tenantCreate   `cmd:"" help:"Create a tenant."`
 	List     tenantList     `cmd:"" help:"List all tenants."`
 	Show     tenantShow     `cmd:"" help:"Show one tenant."`
-	Suspend  tenantSuspend  `cmd:"" help:"Refuse all calls of a tenant until it is resumed."`
+	Suspend  tenantSuspend  `cmd:"" help:"Refuse all requests of a tenant until it is resumed."`
 	Resume   tenantResume   `cmd:"" help:"End a suspension."`
 	SetPlan  tenantSetPlan  `cmd:"" help:"Put a tenant on another plan."`
-	SetQuota tenantSetQuota `cmd:"" help:"Give a tenant limits of its own, or take them back."`
+	SetQuota tenantSetQuota `cmd:"" help:"Set limits for one tenant, or remove them."`
 }
 
-// tenantView is a tenant as JSON; its fields are a contract with other people's scripts.
+// tenantView is a tenant as JSON; scripts rely on its fields.
 type tenantView struct {
 	ID        string      `json:"id"`
 	Name      string      `json:"name"`
 	Plan      string      `json:"plan"`
-	Limits    plan.Limits `json:"limits"`   // in force; 0 = not set, so every call is refused
-	Override  plan.Limits `json:"override"` // the tenant's own; 0 = its plan's
+	Limits    plan.Limits `json:"limits"`   // in force; 0: not set, so every request is refused
+	Override  plan.Limits `json:"override"` // the tenant's own; 0: the plan's limit applies
 	Suspended bool        `json:"suspended"`
 	CreatedAt string      `json:"createdAt"`
 }
@@ -79,7 +79,7 @@ func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
 	return limits, nil
 }
 
-// tenantChanged says what became of a tenant, and waits until every gateway knows.
+// tenantChanged prints the changed tenant and waits until every gateway has applied the change.
 func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmation) error {
 	plans, err := a.planLimits(ctx)
 	if err != nil {
@@ -98,13 +98,13 @@ func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmati
 
 func (a *app) noteQuota(v tenantView) {
 	if !v.Limits.IsSet() && !v.Suspended {
-		a.warn("Tenant %s has no quota, so its calls are answered 403 quota_not_set: plan %s has no limits of its own.\n"+
-			"Give it some: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, v.ID)
+		a.warn("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.\n"+
+			"Set its limits: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, v.ID)
 	}
 }
 
 type tenantCreate struct {
-	Name   string `arg:"" help:"What to call the tenant; unique."`
+	Name   string `arg:"" help:"The tenant's name; must be unique."`
 	Plan   string `default:"free" placeholder:"PLAN" help:"Its plan (default: free)."`
 	Minute string `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
 	Day    string `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
@@ -149,11 +149,11 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 type tenantList struct{}
 
 func (tenantList) Help() string {
-	return `Limits marked (own) are the tenant's, others its plan's.
+	return `Limits marked (own) are set for the tenant; the others come from its plan.
 
 Examples:
 
-    # Everyone
+    # All tenants
     keyadmin tenant list
 
     # The IDs of suspended tenants
@@ -205,8 +205,8 @@ func (c *tenantShow) Run(ctx context.Context, a *app) error {
 		{"ID", v.ID},
 		{"Name", v.Name},
 		{"Plan", v.Plan},
-		{"Requests a minute", limitText(v.Limits.Minute, v.Override.Minute)},
-		{"Requests a day", limitText(v.Limits.Day, v.Override.Day)},
+		{"Requests per minute", limitText(v.Limits.Minute, v.Override.Minute)},
+		{"Requests per day", limitText(v.Limits.Day, v.Override.Day)},
 		{"Status", v.status()},
 		{"Created", v.CreatedAt},
 	}})
@@ -219,14 +219,14 @@ type tenantSuspend struct {
 }
 
 func (tenantSuspend) Help() string {
-	return `All keys of the tenant are answered 403 tenant_suspended until it is resumed.
+	return `Requests with the tenant's keys are refused with 403 tenant_suspended until it is resumed.
 
 Examples:
 
     # Stop a tenant that does not pay
     keyadmin tenant suspend acme
 
-    # In a script, giving far gateways 20 seconds
+    # In a script, waiting up to 20 seconds for the gateways
     keyadmin tenant suspend acme --yes --wait 20s`
 }
 
@@ -236,7 +236,7 @@ func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Suspend tenant %s? All its keys are refused from now on.", t.Name); err != nil {
+	if err := a.ask(c.Yes, "Suspend tenant %s? All its keys will be refused.", t.Name); err != nil {
 		return err
 	}
 	suspended, change, err := a.store.Suspend(ctx, t.ID)
@@ -245,7 +245,7 @@ func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
 	}
 	return a.tenantChanged(ctx, suspended, confirmation{
 		change: change, wait: wait, laggard: "may still serve this tenant",
-		done: either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was suspended already."),
+		done: either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."),
 	})
 }
 
@@ -283,8 +283,7 @@ type tenantSetPlan struct {
 }
 
 func (tenantSetPlan) Help() string {
-	return `The new limits hold from the next request on; what was used so far stays used. Limits that the tenant has of
-its own stay, too.
+	return `The new limits hold from the next request on. Usage is kept, and so are limits set for this tenant only.
 
 Examples:
 
@@ -306,7 +305,7 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	return a.tenantChanged(ctx, moved, confirmation{
 		change: change, wait: wait, laggard: "may still apply the old plan",
 		done: either(t.Plan != to,
-			"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was on plan "+to+" already."),
+			"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was already on plan "+to+"."),
 	})
 }
 
@@ -314,19 +313,19 @@ type tenantSetQuota struct {
 	Tenant string `arg:"" help:"ID or name."`
 	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
 	Day    string `placeholder:"N" help:"Requests in a UTC day."`
-	Clear  bool   `help:"Take both back: the plan's limits hold again."`
+	Clear  bool   `help:"Remove both: the plan's limits apply again."`
 	waiting
 }
 
 func (tenantSetQuota) Help() string {
-	return `A limit that is not named stays as it is. What was used so far stays used.
+	return `A limit that is not given stays as it is. Usage is kept.
 
 Examples:
 
     # Quotas agreed individually
     keyadmin tenant set-quota globex --minute 5000 --day 2000000
 
-    # Back to those of its plan
+    # Back to the limits of its plan
     keyadmin tenant set-quota globex --clear`
 }
 
@@ -334,9 +333,9 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 	limits := a.in.limits(c.Minute, c.Day)
 	switch named := c.Minute != "" || c.Day != ""; {
 	case c.Clear && named:
-		a.in.problem("--clear takes both limits back: name no --minute or --day with it")
+		a.in.problem("--clear removes both limits: do not combine it with --minute or --day")
 	case !c.Clear && !named:
-		a.in.problem("name --minute, --day or both, or --clear to take them back")
+		a.in.problem("give --minute, --day or both, or --clear to remove them")
 	}
 	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
@@ -356,6 +355,6 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 	return a.tenantChanged(ctx, changed, confirmation{
 		change: change, wait: wait, laggard: "may still apply the old limits",
 		done: either(changed.Override != t.Override,
-			"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" had these limits already."),
+			"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" already had these limits."),
 	})
 }

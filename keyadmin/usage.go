@@ -12,14 +12,14 @@ import (
 )
 
 type usageCommands struct {
-	Show    usageShow    `cmd:"" help:"Requests of a tenant by day or hour, key and outcome."`
-	Reset   usageReset   `cmd:"" help:"Give a tenant its whole quota back, now."`
-	Explain usageExplain `cmd:"" help:"Would the next call with a token pass, else why not and until when?"`
+	Show    usageShow    `cmd:"" help:"Show the requests of a tenant by day or hour, key and outcome."`
+	Reset   usageReset   `cmd:"" help:"Set a tenant's usage back to zero."`
+	Explain usageExplain `cmd:"" help:"Would the next request with a token pass? If not, why, and until when?"`
 }
 
-// usageView is one sum of requests as JSON; its fields are a contract with other people's scripts.
+// usageView is a number of requests as JSON; scripts rely on its fields.
 type usageView struct {
-	From     string `json:"from"` // the begin of the hour or UTC day
+	From     string `json:"from"` // the start of the hour or UTC day
 	KeyID    string `json:"keyId"`
 	Key      string `json:"key"` // its name
 	Outcome  string `json:"outcome"`
@@ -29,12 +29,12 @@ type usageView struct {
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name."`
 	Since  string `default:"7d" placeholder:"AGE" help:"How far back: 7d (default), 24h."`
-	By     string `default:"day" placeholder:"UNIT" help:"Add up by day (default) or hour, both in UTC."`
+	By     string `default:"day" placeholder:"UNIT" help:"Group by day (default) or hour, both in UTC."`
 }
 
 func (usageShow) Help() string {
-	return `These are statistics, a few seconds late, and kept for 400 days. What decides over the next call is shown by usage
-explain.
+	return `Shows statistics. They are a few seconds late and are kept for 400 days. To see whether the next request would be
+admitted, use usage explain.
 
 Examples:
 
@@ -79,7 +79,7 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// sumUsage adds rows of hours up to units, ordered by time, key and outcome.
+// sumUsage groups rows of hours by unit, ordered by time, key and outcome.
 func sumUsage(rows []keystore.UsageRow, names map[id.Key]string, unit time.Duration) ([]usageView, int64) {
 	type slot struct {
 		from    instant.Millis
@@ -112,9 +112,8 @@ type usageReset struct {
 }
 
 func (usageReset) Help() string {
-	return `Both windows, the minute's and the day's, begin anew. Statistics stay as they are, and so do bans. The gateways carry it
-out: while Redis does not answer them they go on trying, and nothing is confirmed; with no gateway running, Redis keeps
-what it has counted.
+	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept. The gateways do the reset: while Redis
+does not answer them they repeat it, and the command is not confirmed. If no gateway is running, nothing is reset.
 
 Examples:
 
@@ -128,7 +127,7 @@ func (c *usageReset) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Reset what tenant %s has used of its quota?", t.Name); err != nil {
+	if err := a.ask(c.Yes, "Set the usage of tenant %s back to zero?", t.Name); err != nil {
 		return err
 	}
 	change, err := a.store.RequestQuotaReset(ctx, t.ID)
@@ -137,7 +136,7 @@ func (c *usageReset) Run(ctx context.Context, a *app) error {
 	}
 	return a.tenantChanged(ctx, t, confirmation{
 		change: change, wait: wait, laggard: "may still count what was used before",
-		done:  "Reset the use of tenant " + t.Name + ".",
-		alone: "What Redis has counted, if there is one, stays: only a gateway can reset it. Repeat this while one is running.",
+		done:  "Reset the usage of tenant " + t.Name + ".",
+		alone: "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
 	})
 }
