@@ -96,7 +96,7 @@ func TestChangesASecond(t *testing.T) {
 	direct := openStore(t, server.URL)
 	tenant, _, _ := fixture(t, direct)
 	proxy := testkit.NewProxy(t, server.Addr)
-	far := openFollower(t, strings.Replace(server.URL, server.Addr, proxy.Addr, 1), "far")
+	far := openStore(t, strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
 	for _, c := range []struct {
 		distance string
 		store    *keystore.Store

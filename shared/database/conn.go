@@ -65,20 +65,25 @@ type statement struct {
 // prepared once on each connection. It is for queries that run thousands of times a second: sql.Rows locks and converts
 // for each row and column, which costs as much as decoding them.
 //
-// A query whose connection broke before the first row is sent again on another one.
+// A query whose connection broke before the first row is sent again on another one; Once sends it once.
 func (d *DB) Each(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
 	for attempt := 0; ; attempt++ {
-		pooled, err := d.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		err = pooled.Raw(func(c any) error { return c.(*conn).each(ctx, f, query, args) })
-		pooled.Close()
+		err := d.Once(ctx, f, query, args...)
 		// Every connection of the pool may have broken, and each failure removes one.
 		if !errors.Is(err, driver.ErrBadConn) || attempt > d.Stats().MaxOpenConnections {
 			return err
 		}
 	}
+}
+
+// Once is Each for statements that change something: a statement whose connection broke may have been executed.
+func (d *DB) Once(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
+	pooled, err := d.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer pooled.Close()
+	return pooled.Raw(func(c any) error { return c.(*conn).each(ctx, f, query, args) })
 }
 
 func (c *conn) each(ctx context.Context, f func([]driver.Value) error, query string, args []driver.Value) error {

@@ -59,6 +59,11 @@ func IsUnique(err error) bool {
 	return code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
+// IsForeignKey reports whether err says that a row names another one that does not exist.
+func IsForeignKey(err error) bool {
+	return pq.As(err, pqerror.ForeignKeyViolation) != nil || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
+}
+
 // IsReadOnly reports whether err says that the database takes no writes now: a PostgreSQL standby, a write-protected
 // file.
 func IsReadOnly(err error) bool {

@@ -3,9 +3,11 @@ package database
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"path"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -13,7 +15,7 @@ import (
 
 // Migrations are one owner's tables, as goose files.
 type Migrations struct {
-	FS    fs.FS  // holds migrations/postgres and migrations/sqlite, or just migrations where one text serves both
+	FS    fs.FS  // holds migrations, and in its folders postgres and sqlite those for one database only
 	Table string // goose's version table of this owner: two owners in one database need two
 }
 
@@ -52,11 +54,7 @@ func (d *DB) up(ctx context.Context, m Migrations, pool *sql.DB, options ...goos
 }
 
 func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOption) (*goose.Provider, error) {
-	dir := "migrations/" + d.dialect.String()
-	if _, err := fs.Stat(m.FS, dir); err != nil {
-		dir = "migrations"
-	}
-	files, err := fs.Sub(m.FS, dir)
+	files, err := fs.Sub(m.FS, "migrations")
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +62,34 @@ func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOptio
 	if d.dialect == SQLite {
 		dialect = goose.DialectSQLite3
 	}
-	return goose.NewProvider(dialect, pool, files, append(options,
+	return goose.NewProvider(dialect, pool, migrationFiles{files, d.dialect.String()}, append(options,
 		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))...)
+}
+
+// migrationFiles shows the files for both databases and those for one as if they were in one folder.
+type migrationFiles struct {
+	fs.FS
+	own string // the folder of those for this database; it may not exist
+}
+
+func (m migrationFiles) ReadDir(name string) ([]fs.DirEntry, error) {
+	files, err := fs.ReadDir(m.FS, name)
+	if err != nil {
+		return nil, err
+	}
+	own, err := fs.ReadDir(m.FS, m.own)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return append(files, own...), err
+}
+
+func (m migrationFiles) Open(name string) (fs.File, error) {
+	f, err := m.FS.Open(path.Join(m.own, name))
+	if name == "." || errors.Is(err, fs.ErrNotExist) {
+		return m.FS.Open(name)
+	}
+	return f, err
 }
 
 // Whether a table exists. $1: its name.

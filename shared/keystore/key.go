@@ -61,41 +61,48 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if err := checkName("key", spec.Name); err != nil {
 		return Key{}, "", 0, fail(op, err)
 	}
-	c, err = s.write(ctx, op, func(t *tx) error {
-		if spec.ExpiresAt != 0 && spec.ExpiresAt <= t.at {
-			return invalid("a key cannot expire in the past, at %s", spec.ExpiresAt)
-		}
-		if _, err := findTenant(t.ctx, t, tenantByID, spec.Tenant.String()); err != nil {
-			return err
-		}
-		k, token, err = t.mint(spec)
-		return err
-	})
+	now := s.now()
+	if spec.ExpiresAt != 0 && spec.ExpiresAt <= now {
+		return Key{}, "", 0, fail(op, invalid("a key cannot expire in the past, at %s", spec.ExpiresAt))
+	}
+	k, token, row, err := s.newKey(spec, now)
+	if err == nil {
+		c, _, err = s.change(ctx, now, event{kind: KeyCreated, about: subject{tenant: k.Tenant, key: k.ID}, after: k}, insertKey, row...)
+	}
 	if err != nil {
-		return Key{}, "", 0, err // not the token: nothing was stored that it could open
+		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // not the token: it opens nothing
 	}
 	return k, token, c, nil
 }
 
-// mint stores a new key and its event.
-func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
+// newKey draws a key and its token, and returns the parameters of insertKey too.
+func (s *Store) newKey(spec KeySpec, now instant.Millis) (k Key, token string, row []any, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
-		CreatedAt: t.at, ExpiresAt: spec.ExpiresAt,
+		CreatedAt: now, ExpiresAt: spec.ExpiresAt,
 	}
 	for _, prefix := range spec.Allow {
 		k.Allow = append(k.Allow, prefix.Masked())
 	}
-	if k.ID, err = id.NewKey(t.store.random); err != nil {
-		return k, "", err
+	if k.ID, err = id.NewKey(s.random); err != nil {
+		return k, "", nil, err
 	}
-	if token, err = apikey.Mint(spec.Environment, t.store.random); err != nil {
-		return k, "", err
+	if token, err = apikey.Mint(spec.Environment, s.random); err != nil {
+		return k, "", nil, err
 	}
 	k.Hint = apikey.Hint(token)
 	hash := apikey.Sum([]byte(token))
-	err = t.exec(insertKey, k.ID, k.Tenant, hash[:], k.Name, k.Hint, k.Environment, k.Scopes,
-		k.Allow, k.CreatedAt, k.ExpiresAt)
+	return k, token, []any{
+		k.ID, k.Tenant, hash[:], k.Name, k.Hint, k.Environment, k.Scopes, k.Allow, k.CreatedAt, k.ExpiresAt,
+	}, nil
+}
+
+// mint stores a new key and its event.
+func (t *tx) mint(spec KeySpec) (Key, string, error) {
+	k, token, row, err := t.store.newKey(spec, t.at)
+	if err == nil {
+		err = t.exec(insertKey, row...)
+	}
 	if err != nil {
 		return k, "", err
 	}
@@ -104,13 +111,18 @@ func (t *tx) mint(spec KeySpec) (k Key, token string, err error) {
 
 // RevokeKey ends a key. Revoking it again changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err error) {
-	c, err = s.write(ctx, "revoke key", func(t *tx) error {
-		before, err := findKey(t.ctx, t, key)
-		if k = before; err != nil || k.RevokedAt != 0 {
-			return err
+	err = s.retry("revoke key", func() (changed bool, err error) {
+		before, err := findKey(ctx, s.db, key)
+		if k = before; err != nil {
+			return false, err
 		}
-		k.RevokedAt = t.at
-		return t.changeKey(KeyRevoked, before, k)
+		if k.RevokedAt != 0 {
+			return s.unchanged(ctx, &c)
+		}
+		k.RevokedAt = s.now()
+		e := event{KeyRevoked, subject{tenant: k.Tenant, key: k.ID}, before, k}
+		c, changed, err = s.change(ctx, k.RevokedAt, e, revokeKey, k.ID, k.RevokedAt, before.RevokedAt, before.GraceEndsAt, before.ReplacedBy)
+		return changed, err
 	})
 	return k, c, err
 }

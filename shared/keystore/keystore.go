@@ -68,11 +68,13 @@ func expansion(dialect database.Dialect) *strings.Replacer {
 	if dialect == database.SQLite {
 		return strings.NewReplacer(
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
-			"{rows}", `json_each($1)`)
+			"{rows}", `json_each($1)`,
+			"{locked}", `true`)
 	}
 	return strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
-		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`)
+		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
+		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock))
 }
 
 // CheckSchema returns an error that wraps ErrSchema if the tables are not those that this program needs.
@@ -117,7 +119,7 @@ func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change
 		_, err = t.ExecContext(ctx, lockPostgres, writeLock, channel)
 	}
 	if err == nil {
-		t.at = s.now() // under the lock, so that events are dated in their order
+		t.at = s.now()
 		err = f(t)
 	}
 	if err != nil {
@@ -147,15 +149,11 @@ type subject struct {
 
 // record adds the event. A nil before or after is none.
 func (t *tx) record(kind string, about subject, before, after any) error {
-	was, err := detail(before)
+	values, err := t.store.values(event{kind, about, before, after}, t.at)
 	if err != nil {
 		return err
 	}
-	is, err := detail(after)
-	if err != nil {
-		return err
-	}
-	return t.GetContext(t.ctx, &t.change, insertEvent, rand.Text(), t.at, t.store.actor, kind, about.tenant, about.key, about.plan, was, is)
+	return t.GetContext(t.ctx, &t.change, insertEvent, values...)
 }
 
 func detail(value any) (string, error) {

@@ -1,7 +1,7 @@
 package keystore
 
 // The statements. One text serves both databases; where these differ, {now} is the database's clock in ms and {rows} turns the
-// parameter $1, a JSON array, into rows of one column named value.
+// parameter $1, a JSON array, into rows of one column named value. {locked} takes the writers' lock before a row is locked.
 
 // Writers queue up here before they draw an event's ID. The notification goes out when the transaction commits, if it does.
 // $1: the lock, $2: the channel.
@@ -41,8 +41,9 @@ const (
 	insertTenant = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
-	// Only what can change; the name cannot.
-	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5 WHERE id = $1`
+	// Only what can change; the name cannot. Only if it is as it was read: $6 to $9.
+	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5
+		WHERE id = $1 AND plan = $6 AND minute_limit = $7 AND day_limit = $8 AND suspended = $9 AND {locked}`
 )
 
 const (
@@ -65,6 +66,10 @@ const (
 
 	// Only what can change.
 	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
+
+	// $1: ID, $2: now. Only if it is as it was read: $3 to $5.
+	revokeKey = `UPDATE tenant_keys SET revoked_at = $2
+		WHERE id = $1 AND revoked_at = $3 AND grace_ends_at = $4 AND replaced_by = $5 AND {locked}`
 )
 
 const (

@@ -78,16 +78,15 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 
 // SetPlan moves a tenant to another plan; its overrides and its use stay.
 func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, plan string) (Tenant, Change, error) {
-	return s.changeTenant(ctx, "set plan", tenant, TenantPlanSet, func(t *tx, row *Tenant) error {
-		_, err := findPlan(t.ctx, t, plan)
+	return s.changeTenant(ctx, "set plan", tenant, TenantPlanSet, func(row *Tenant) error {
 		row.Plan = plan
-		return err
+		return nil
 	})
 }
 
 // SetQuota gives a tenant limits of its own; one of 0 stays as it is.
 func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits) (Tenant, Change, error) {
-	return s.changeTenant(ctx, "set quota", tenant, TenantQuotaSet, func(_ *tx, row *Tenant) error {
+	return s.changeTenant(ctx, "set quota", tenant, TenantQuotaSet, func(row *Tenant) error {
 		row.Override = plan.Effective(row.Override, override)
 		return checkLimits(override)
 	})
@@ -95,7 +94,7 @@ func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Li
 
 // ClearQuota takes a tenant's own limits away: its plan's hold again.
 func (s *Store) ClearQuota(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.changeTenant(ctx, "clear quota", tenant, TenantQuotaSet, func(_ *tx, row *Tenant) error {
+	return s.changeTenant(ctx, "clear quota", tenant, TenantQuotaSet, func(row *Tenant) error {
 		row.Override = plan.Limits{}
 		return nil
 	})
@@ -103,7 +102,7 @@ func (s *Store) ClearQuota(ctx context.Context, tenant id.Tenant) (Tenant, Chang
 
 // Suspend makes gateways refuse all of a tenant's keys until Resume.
 func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.changeTenant(ctx, "suspend tenant", tenant, TenantSuspended, func(_ *tx, row *Tenant) error {
+	return s.changeTenant(ctx, "suspend tenant", tenant, TenantSuspended, func(row *Tenant) error {
 		row.Suspended = true
 		return nil
 	})
@@ -111,28 +110,30 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 
 // Resume ends a suspension.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	return s.changeTenant(ctx, "resume tenant", tenant, TenantResumed, func(_ *tx, row *Tenant) error {
+	return s.changeTenant(ctx, "resume tenant", tenant, TenantResumed, func(row *Tenant) error {
 		row.Suspended = false
 		return nil
 	})
 }
 
-func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, kind string, edit func(*tx, *Tenant) error,
+func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, kind string, edit func(*Tenant) error,
 ) (after Tenant, c Change, err error) {
-	c, err = s.write(ctx, op, func(t *tx) error {
-		before, err := findTenant(t.ctx, t, tenantByID, tenant.String())
+	err = s.retry(op, func() (changed bool, err error) {
+		before, err := findTenant(ctx, s.db, tenantByID, tenant.String())
 		if err != nil {
-			return err
+			return false, err
 		}
 		after = before
-		if err := edit(t, &after); err != nil || after == before {
-			return err
+		if err := edit(&after); err != nil {
+			return false, err
 		}
-		err = t.exec(updateTenant, tenant, after.Plan, after.Override.Minute, after.Override.Day, after.Suspended)
-		if err != nil {
-			return err
+		if after == before {
+			return s.unchanged(ctx, &c)
 		}
-		return t.record(kind, subject{tenant: tenant}, before, after)
+		c, changed, err = s.change(ctx, s.now(), event{kind, subject{tenant: tenant}, before, after}, updateTenant,
+			tenant, after.Plan, after.Override.Minute, after.Override.Day, after.Suspended,
+			before.Plan, before.Override.Minute, before.Override.Day, before.Suspended)
+		return changed, missing(err, fmt.Sprintf("there is no plan %q", after.Plan))
 	})
 	return after, c, err
 }

@@ -1,0 +1,117 @@
+package keystore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+)
+
+// Most changes concern one row. They need no transaction of several round trips: the row is read without a lock, and one
+// statement changes it if it still is as it was read, and adds the event. The writers' lock is held while that statement
+// runs, and for no round trip. Changes of several rows, which are rare, use write.
+
+// changeAttempts bounds how often a row is read again because another writer was faster.
+const changeAttempts = 20
+
+// event is what record and change add to the log.
+type event struct {
+	kind          string
+	about         subject
+	before, after any // nil is none
+}
+
+// values returns the parameters of insertEvent and, after the lock and the channel, of appendEvent.
+func (s *Store) values(e event, at instant.Millis) ([]any, error) {
+	was, err := detail(e.before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := detail(e.after)
+	if err != nil {
+		return nil, err
+	}
+	return []any{rand.Text(), at, s.actor, e.kind, e.about.tenant, e.about.key, e.about.plan, was, is}, nil
+}
+
+// retry repeats f, which reads a row and changes it, until it reports that the row was as it had read it.
+func (s *Store) retry(op string, f func() (changed bool, err error)) error {
+	for range changeAttempts {
+		if changed, err := f(); err != nil || changed {
+			return fail(op, err)
+		}
+	}
+	return fail(op, conflict("others keep changing the same record; try again"))
+}
+
+// change runs a statement that inserts or updates one row, or none if the row is not as expected; then it changes nothing.
+func (s *Store) change(ctx context.Context, at instant.Millis, e event, query string, args ...any) (c Change, changed bool, err error) {
+	added, err := s.values(e, at)
+	if err != nil {
+		return 0, false, err
+	}
+	query = s.expand.Replace(query)
+	if s.db.Dialect() == database.SQLite {
+		return s.changeSQLite(ctx, query, args, added)
+	}
+	added = append([]any{writeLock, channel}, added...)
+	parameters := make([]driver.Value, 0, len(args)+len(added))
+	for _, arg := range append(args, added...) {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return 0, false, err
+		}
+		parameters = append(parameters, value)
+	}
+	numbers := make([]string, len(added))
+	for i := range added {
+		numbers[i] = fmt.Sprintf("$%d", len(args)+i+1)
+	}
+	err = s.db.Once(ctx, func(row []driver.Value) error {
+		id, isID := row[0].(int64)
+		if !isID {
+			return fmt.Errorf("an event's ID is %T", row[0])
+		}
+		c, changed = Change(id), true
+		return nil
+	}, "WITH changed AS ("+query+" RETURNING 1) SELECT append_event("+strings.Join(numbers, ", ")+") FROM changed", parameters...)
+	return c, changed, err
+}
+
+func (s *Store) changeSQLite(ctx context.Context, query string, args, added []any) (c Change, changed bool, err error) {
+	t, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	result, err := t.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, false, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return 0, false, err
+	}
+	if err := t.GetContext(ctx, &c, insertEvent, added...); err != nil {
+		return 0, false, err
+	}
+	err = t.Commit()
+	return c, err == nil, err
+}
+
+// unchanged ends a change that has nothing to do: the last event there is holds what was asked for.
+func (s *Store) unchanged(ctx context.Context, c *Change) (done bool, err error) {
+	*c, _, err = s.lastEvent(ctx, s.db)
+	return true, err
+}
+
+// missing returns ErrNotFound for a row that names one that does not exist, and other errors as they are.
+func missing(err error, text string) error {
+	if database.IsForeignKey(err) {
+		return fmt.Errorf("%w: %s", ErrNotFound, text)
+	}
+	return err
+}
