@@ -293,7 +293,7 @@ func (t *trip) command(ctx context.Context, r *script, verb string, from, to int
 	}
 	args = append(args, &r.shape, &t.demands[from], &t.debts[from])
 	if r.now != nil {
-		args = append(args, r.now())
+		args = append(args, int64(r.now()))
 	}
 	return redis.NewZeroCopyStringCmd(ctx, t.reply[from*replyBytes:to*replyBytes], args...)
 }

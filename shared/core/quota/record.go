@@ -73,7 +73,22 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 	for slot := range rec.ring {
 		rec.ring[slot] = binary.LittleEndian.Uint32(ring[slot*countBytes:])
 	}
+	if sum := r.sumOf(&rec); sum != rec.sum {
+		return Record{}, fmt.Errorf("a quota record whose sum is %d and whose counts add up to %d", rec.sum, sum)
+	}
 	return rec, nil
+}
+
+// sumOf adds up the counts of the window. Releasing slices takes exactly these from the sum, so a record with another sum
+// would never become empty.
+func (r Rule) sumOf(rec *Record) (sum int64) {
+	if rec.sum == 0 {
+		return 0 // the counts are stale
+	}
+	for slice := rec.oldest; slice <= rec.newest; slice++ {
+		sum += int64(r.countOf(rec, slice))
+	}
+	return sum
 }
 
 func decodeSummary(src []byte) (s summary, err error) {

@@ -42,6 +42,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"oldest slice after the newest", "disorder", func(b []byte) []byte { b[summary+21]++; return b }},
 		{"oldest slice long before the newest", "disorder", func(b []byte) []byte { b[summary+21]--; return b }},
 		{"use outside the window", "disorder", func(b []byte) []byte { b[summary+6]++; return b }},
+		{"the newest slice's count lost", "add up to 1", func(b []byte) []byte { clear(b[summary+28 : summary+32]); return b }},
+		{"a larger sum", "sum is 3", func(b []byte) []byte { b[summary+36]++; return b }},
+		{"a count lost", "add up to 1", func(b []byte) []byte { clear(b[:summary]); return b }},
 		{"oldest slice before time", "disorder", func(b []byte) []byte {
 			for _, at := range []int{4, 12, 20} {
 				binary.LittleEndian.PutUint64(b[summary+at:], ^uint64(0))
