@@ -234,7 +234,7 @@ func TestBreaker(t *testing.T) {
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			calls.Add(1)
 			if hole.Load() {
-				<-ctx.Done()
+				time.Sleep(50 * time.Millisecond)
 				return errTimeout
 			}
 			return records.Decide(ctx, demands, results)
@@ -273,24 +273,30 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// The budget runs from when a request joined the queue, not from when its batch was sent.
-func TestBudgetCountsTheQueue(t *testing.T) {
+// However long the queue is, Redis is given the whole budget: requests that waited longer are decided by Redis, later.
+func TestALongQueueIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
-		var left []time.Duration
 		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			deadline, _ := ctx.Deadline()
-			left = append(left, time.Until(deadline))
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(40 * time.Millisecond)
 			return records.Decide(ctx, demands, results)
 		})
+		const tenants = 8192
+		began := time.Now()
 		var all sync.WaitGroup
-		all.Go(func() { mustTake(t, l, asking(1, 60)) })
-		time.Sleep(5 * time.Millisecond)
-		all.Go(func() { mustTake(t, l, asking(1, 60)) })
+		for i := range tenants {
+			all.Go(func() {
+				if v := mustTake(t, l, asking(i, 60)); v.Minute.Used != 1 {
+					t.Errorf("tenant %d: %+v", i, v)
+				}
+			})
+		}
 		all.Wait()
-		if want := []time.Duration{50 * time.Millisecond, 35 * time.Millisecond}; !slices.Equal(left, want) {
-			t.Errorf("budgets left: %v, want %v", left, want)
+		if l.Mode() != modeShared || len(l.share.debt) != 0 {
+			t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.debt))
+		}
+		if took := time.Since(began); took < 32*40*time.Millisecond {
+			t.Errorf("%d tenants were decided in %v: that is no long queue", tenants, took)
 		}
 	})
 }

@@ -26,7 +26,7 @@ type fakeStore struct {
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-func (f *fakeStore) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
+func (f *fakeStore) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
 	return f.onDecide(ctx, demands, results)
 }
 

@@ -45,6 +45,7 @@ type batcher struct {
 	leading bool
 
 	// What follows belongs to the leader.
+	number  int64 // of the last batch
 	batch   []*waiter
 	later   []*waiter // did not fit into the batch; go before the queue
 	demands []store.Demand
@@ -56,7 +57,6 @@ type batcher struct {
 // waiter is one request's place in a batcher.
 type waiter struct {
 	request store.Request
-	joined  time.Time
 	place   int // of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
@@ -75,7 +75,7 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 		return quota.Verdict{}, Undecided
 	}
 	w := b.waiters.Get().(*waiter)
-	w.request, w.joined, w.outcome = q, time.Now(), pending
+	w.request, w.outcome = q, pending
 	b.mu.Lock()
 	b.queue = append(b.queue, w)
 	lead := !b.leading
@@ -129,24 +129,17 @@ func (b *batcher) lead(own *waiter) {
 	}
 }
 
-// gather makes demands of the batch. It drops from it the requests that a remembered refusal answers, those whose budget is
-// over, and those that have to wait for the next batch: for lack of room, or because their tenant is asked for under other
-// limits.
+// gather makes demands of the batch. It drops from it the requests that a remembered refusal answers, and those that have to
+// wait for the next batch: for lack of room, or because their tenant is asked for under other limits.
 func (b *batcher) gather(own *waiter) {
 	r := b.redis
-	now, nowMs := time.Now(), r.now()
+	now := r.now()
 	b.demands, b.taken = b.demands[:0], b.taken[:0]
 	clear(b.places)
 	kept := b.batch[:0]
 	for _, w := range b.batch {
-		if v, ok := r.ledger.Refusal(w.request, nowMs); ok {
+		if v, ok := r.ledger.Refusal(w.request, now); ok {
 			w.verdict, w.outcome = v, Remembered
-			b.release(w, own)
-			continue
-		}
-		if now.Sub(w.joined) >= r.cfg.Budget {
-			r.cfg.Metrics.timeouts.Inc()
-			w.outcome = Undecided
 			b.release(w, own)
 			continue
 		}
@@ -169,17 +162,16 @@ func (b *batcher) gather(own *waiter) {
 	b.batch = kept
 }
 
-// trip asks Redis, within the budget of the request that has waited longest.
+// trip asks Redis. However long its requests have waited, Redis is given the whole budget: a long queue is not an outage.
 func (b *batcher) trip() error {
 	if len(b.demands) == 0 {
 		return nil
 	}
 	r, m := b.redis, b.redis.cfg.Metrics
 	b.results = append(b.results[:0], make([]store.Result, len(b.demands))...)
-	ctx, cancel := context.WithDeadline(r.closing, b.batch[0].joined.Add(r.cfg.Budget))
-	defer cancel()
+	b.number++
 	began, beganAt := time.Now(), r.now()
-	err := b.ask(func() error { return r.store.Decide(ctx, b.demands, b.results) })
+	err := b.ask(func() error { return r.store.DecideBatch(r.closing, b.number, b.demands, b.results) })
 	endedAt := r.now()
 	m.tripSeconds.Observe(time.Since(began).Seconds())
 	m.batchRequests.Observe(float64(len(b.batch)))
@@ -276,10 +268,8 @@ func (b *batcher) probe() {
 		case <-tick.C:
 		}
 		err := guarded(func() error {
-			ctx, cancel := context.WithTimeout(r.closing, r.cfg.Budget)
-			defer cancel()
 			results := make([]store.Result, 1)
-			if err := r.store.Decide(ctx, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
+			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
 				return err // the probe's own record does not matter
 			}
 			return results[0].Err

@@ -73,7 +73,7 @@ func TestConnectByTLS(t *testing.T) {
 	}
 	defer client.Close()
 	o := client.(*redis.Client).Options()
-	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.ReadTimeout != time.Second {
+	if o.TLSConfig == nil || o.DB != 2 || o.MaxRetries > 0 || o.Dialer == nil {
 		t.Errorf("options %+v", o)
 	}
 }

@@ -2,11 +2,11 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +19,12 @@ import (
 // failed dials up to it, and beyond it only dials once a second, which would make a recovery wait.
 const connectionsMax = 1 << 14
 
-// connect makes a client that fails within the budget and never repeats a decision: what timed out may have charged.
-// (Of a cluster it follows redirections, as what was redirected was not executed.)
+// redirectsMax is how often a call follows a cluster's redirections. A call that was redirected was not executed, so it is
+// not charged twice. go-redis would also repeat a call whose connection broke, but not these: their type forbids it
+// (ZeroCopyStringCmd.NoRetry), because a call without an answer may have charged. Decide repeats it under its number.
+const redirectsMax = 3
+
+// connect makes a client that never repeats a call by itself. Its connections measure the budget.
 func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	var addrs []string
 	var first *redis.Options
@@ -36,51 +40,58 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 		}
 		addrs = append(addrs, options.Addr)
 	}
+	dialer := &dialer{budget: budget, tls: first.TLSConfig}
 	if len(addrs) > 1 {
 		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addrs, Dialer: dialerOf(first, budget), Username: first.Username, Password: first.Password, TLSConfig: first.TLSConfig,
-			Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-			DialTimeout: budget, ReadTimeout: budget, WriteTimeout: budget, PoolTimeout: budget,
-			PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
+			Addrs: addrs, Dialer: dialer.dial, Username: first.Username, Password: first.Password, TLSConfig: first.TLSConfig,
+			Protocol: 2, DisableIdentity: true, MaxRetries: -1, MaxRedirects: redirectsMax, DialerRetries: 1,
+			DialTimeout: dialTimeout, PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
 		}), nil
 	}
 	first.Protocol, first.DisableIdentity, first.MaxRetries, first.DialerRetries = 2, true, -1, 1
-	first.ContextTimeoutEnabled, first.Dialer = true, dialerOf(first, budget)
-	first.DialTimeout, first.ReadTimeout, first.WriteTimeout, first.PoolTimeout = budget, budget, budget, budget
+	first.Dialer, first.DialTimeout = dialer.dial, dialTimeout
 	first.PoolSize, first.MaintNotificationsConfig = connectionsMax, noNotifications()
 	return redis.NewClient(first), nil
 }
 
-// dialer is how go-redis is told to make its connections.
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+const (
+	// dialTimeout is far above any budget: the dialer itself ends a dial.
+	dialTimeout = time.Minute
+	// dialsMax bounds how often a dial is repeated because this process was off its processors during it.
+	dialsMax = 5
+)
 
-// dialerOf is nil for TLS, where go-redis's own dialer does.
-func dialerOf(o *redis.Options, timeout time.Duration) dialer {
-	if o.TLSConfig != nil {
-		return nil
-	}
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{Timeout: timeout}).DialContext(ctx, network, addr)
-		if err != nil {
+// dialer makes go-redis's connections.
+type dialer struct {
+	budget time.Duration
+	tls    *tls.Config
+}
+
+// dial connects within the budget. If the process was off its processors meanwhile, it tries again: the time-out says nothing
+// of Redis then.
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for n := 1; ; n++ {
+		began := time.Now()
+		c, err := (&net.Dialer{Timeout: d.budget}).DialContext(ctx, network, addr)
+		if err == nil {
+			return d.prepare(ctx, &patientConn{Conn: socket.New(c), budget: d.budget})
+		}
+		if !isTimeout(err) || time.Since(began) < d.budget+step || n == dialsMax {
 			return nil, err
 		}
-		return pooledConn{socket.New(c)}, nil
 	}
 }
 
-// pooledConn is a connection in go-redis's pool. Each time that it is taken out, go-redis asks for the socket beneath
-// (syscall.Conn) and peeks at it, to see whether Redis has closed it meanwhile. That would be the only announced call of a
-// batch: so Check looks instead when the socket is asked for, and go-redis's own look finds nothing.
-type pooledConn struct{ *socket.Conn }
-
-func (c pooledConn) SyscallConn() (syscall.RawConn, error) { return checked{}, c.Check() }
-
-// checked is a socket on which there is nothing to read. It is good for nothing else.
-type checked struct{}
-
-func (checked) Read(func(uintptr) bool) error  { return nil }
-func (checked) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
-func (checked) Control(func(uintptr)) error    { return errors.ErrUnsupported }
+func (d *dialer) prepare(ctx context.Context, c *patientConn) (net.Conn, error) {
+	if d.tls == nil {
+		return c, nil
+	}
+	secure := tls.Client(c, d.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(&net.OpError{Op: "dial", Net: "tcp", Addr: c.RemoteAddr(), Err: err}, c.Close())
+	}
+	return secure, nil
+}
 
 // Each step of a handshake costs a round trip of the first request's budget.
 func noNotifications() *maintnotifications.Config {

@@ -293,7 +293,7 @@ func TestMutants(t *testing.T) {
 		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= today)", "", nil},
 		{"only counts grow, whatever is owed", "#stored == SUMMARY_BYTES and debts == ''", "#stored == SUMMARY_BYTES", nil},
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
-		{"no slice for retry at the limit", "sum < minute_limit then return", "sum <= minute_limit then return", nil},
+		{"no slice for retry at the limit", "sum < minute_limit and not before then", "sum <= minute_limit and not before then", nil},
 		{"a record that never expires", "if day ~= stored_day then", "if false then", nil},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"petgate/gateway/quotas/store"
@@ -22,6 +23,8 @@ import (
 
 // tape stands between gateways and Redis and writes down every quota decision.
 type tape struct {
+	lose atomic.Int64 // so many answers to script calls do not arrive: their connections are closed instead
+
 	addr   string
 	target string
 	shape  string // of the rule that all decisions must follow
@@ -91,6 +94,9 @@ func (p *tape) serve(rule quota.Rule, client, server net.Conn) {
 		if err != nil {
 			return
 		}
+		if isScript(command) && p.lose.Add(-1) >= 0 {
+			return
+		}
 		if _, err := client.Write(reply); err != nil {
 			return // whoever asked does not wait any more: what was decided stays so
 		}
@@ -108,7 +114,7 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if verb := strings.ToLower(command[0]); (verb == evalSHA || verb == eval) && len(reply) == 1 && replies.raw[0] == '$' {
+	if isScript(command) && len(reply) == 1 && replies.raw[0] == '$' {
 		if err := p.note(rule, command, reply[0]); err != nil {
 			p.problems = append(p.problems, err)
 		}
@@ -116,13 +122,21 @@ func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Co
 	return replies.raw, nil
 }
 
+func isScript(command []string) bool {
+	verb := strings.ToLower(command[0])
+	return verb == evalSHA || verb == eval
+}
+
 // note takes a script call and its reply apart, by the layout that take.lua documents.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
-	if err != nil || len(command) != 3+n+3 {
+	if err != nil || len(command) != 3+n+4 {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
 	keys, shape, text, debts := command[3:3+n], command[3+n], command[4+n], command[5+n]
+	if command[6+n] != "" { // the last key remembers the batch's number
+		n--
+	}
 	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
 		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}

@@ -4,8 +4,12 @@
 // arrive make up the next one. The requests of one tenant in a batch become one demand, whose grants go to them first
 // come, first served. One script call decides the whole batch; on Redis Cluster it is one call a tenant, in one pipeline.
 //
-// A server that does not answer within the budget is down: its requests are let go, for the caller to decide without
-// Redis, and so are all that come until a probe of the server has succeeded.
+// A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. Its requests are let go, for
+// the caller to decide without Redis, and so are all that come until a probe of the server has succeeded. A gateway that is
+// late is not an outage: neither a long queue here nor the time that this process was off its processors counts.
+//
+// A batch whose connection breaks is sent again. It carries a number, which the script remembers for each gateway: what was
+// decided under it is not decided again.
 //
 // All methods are safe for concurrent use.
 package redis
@@ -32,10 +36,19 @@ type Config struct {
 	Prefix  string // begins every name in Redis
 	Rule    quota.Rule
 	Clock   func() time.Time
-	Budget  time.Duration // for a trip
+	Budget  time.Duration // how long Redis may be silent, while this process runs, before it is down
 	Metrics *Metrics
 	// Changed is called when a server goes down, with the cause, and when it is back.
 	Changed func(down bool, cause error)
+}
+
+// Store decides batches.
+type Store interface {
+	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches grow. A number that was decided before
+	// is answered as it was then, and charged once. 0 is no number.
+	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
+	// Forget drops the tenant's record: its quota starts anew.
+	Forget(ctx context.Context, tenant id.Tenant) error
 }
 
 // Ledger is what this gateway knows of its tenants beside what Redis counts.
@@ -65,7 +78,7 @@ const (
 type Redis struct {
 	cfg     Config
 	ledger  Ledger
-	store   store.Store
+	store   Store
 	client  redis.UniversalClient // nil over another store
 	servers servers
 	downs   atomic.Int32
@@ -86,16 +99,12 @@ func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
 	r.client = client
 	r.servers.cluster, _ = client.(*redis.ClusterClient)
 	// It also opens the connection, so that the first request does not pay for it.
-	_ = r.servers.first.ask(func() error {
-		ctx, cancel := context.WithTimeout(ctx, 4*cfg.Budget)
-		defer cancel()
-		return script.preload(ctx)
-	})
+	_ = r.servers.first.ask(func() error { return script.preload(ctx) })
 	return r, nil
 }
 
 // New is Open over any store, which may fail.
-func New(cfg Config, s store.Store, ledger Ledger) *Redis {
+func New(cfg Config, s Store, ledger Ledger) *Redis {
 	r := &Redis{cfg: cfg, store: s, ledger: ledger}
 	r.closing, r.close = context.WithCancel(context.Background())
 	r.servers.first = newBatcher(r, id.Tenant{})
@@ -110,7 +119,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	results := make([]store.Result, 1)
 	d.Want, d.Spent = 0, quota.Spent{}
 	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
-		return r.store.Decide(ctx, []store.Demand{d}, results)
+		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
 	})
 	if err == nil {
 		err = results[0].Err
@@ -136,9 +145,7 @@ func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) 
 // ask makes one call outside the batches. It does not end with its asker: that would look like a Redis that does not
 // answer.
 func (r *Redis) ask(ctx context.Context, b *batcher, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Budget)
-	defer cancel()
-	return b.ask(func() error { return call(ctx) })
+	return b.ask(func() error { return call(context.WithoutCancel(ctx)) })
 }
 
 // IsDown reports whether some server is down.

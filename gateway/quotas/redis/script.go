@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/binary"
@@ -52,7 +53,7 @@ const (
 )
 
 // script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster it
-// is one call a tenant, in one pipeline. The client must not repeat calls on its own: what timed out may have charged.
+// is one call a tenant, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
 type script struct {
 	client  redis.UniversalClient
 	cluster bool
@@ -61,6 +62,7 @@ type script struct {
 	shape   string // the rule as the script takes it
 	body    string
 	sha     string
+	gateway string                // random: names this process to the script
 	now     func() instant.Millis // nil but in tests: the script asks Redis for the time
 	trips   sync.Pool             // of *trip
 }
@@ -74,7 +76,7 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, bod
 	}
 	return &script{
 		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
-		body: body, sha: hex.EncodeToString(sha[:]),
+		body: body, sha: hex.EncodeToString(sha[:]), gateway: rand.Text(),
 	}
 }
 
@@ -109,9 +111,26 @@ func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
 	return append(t.AppendTo(dst), '}')
 }
 
-// Decide decides all demands in one trip. On a cluster, a result's error may also be that the tenant's own node could
-// not be reached: then it does not wrap store.ErrRecord, and other tenants' results stand.
+// appendBatchKey appends the name under which the script remembers the number of this gateway's last batch: one of a single
+// Redis, one a tenant of a cluster.
+func (r *script) appendBatchKey(dst []byte, t id.Tenant) []byte {
+	if r.cluster {
+		return append(append(r.appendKey(dst, t), ':'), r.gateway...)
+	}
+	return append(append(append(dst, r.prefix...), "batch:"...), r.gateway...)
+}
+
+// Decide implements store.Store, without a number.
 func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
+	return r.DecideBatch(ctx, 0, demands, results)
+}
+
+// attemptsMax is how often a call is sent whose connection breaks.
+const attemptsMax = 3
+
+// DecideBatch implements Store. On a cluster, a result's error may also be that the tenant's own node could not be reached:
+// then it does not wrap store.ErrRecord, and other tenants' results stand.
+func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
 	}
@@ -120,7 +139,7 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 		t = new(trip)
 	}
 	defer r.trips.Put(t)
-	t.pack(r, demands)
+	t.pack(r, number, demands)
 	if r.cluster {
 		return r.decideEach(ctx, t, demands, results)
 	}
@@ -132,14 +151,19 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 }
 
 // decideAll makes one call for all n demands.
-func (r *script) decideAll(ctx context.Context, t *trip, n int) ([]byte, error) {
-	cmd := t.command(ctx, r, evalSHA, 0, n)
-	err := r.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = t.command(ctx, r, eval, 0, n)
+func (r *script) decideAll(ctx context.Context, t *trip, n int) (reply []byte, err error) {
+	for attempt := 1; attempt <= attemptsMax; attempt++ {
+		cmd := t.command(ctx, r, evalSHA, 0, n)
 		err = r.client.Process(ctx, cmd)
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			cmd = t.command(ctx, r, eval, 0, n)
+			err = r.client.Process(ctx, cmd)
+		}
+		if reply = cmd.Bytes(); !isBroken(ctx, err) {
+			break
+		}
 	}
-	return cmd.Bytes(), err
+	return reply, err
 }
 
 // decideEach makes one call for each demand, since a call on a cluster may only touch one slot.
@@ -151,13 +175,21 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
 	}
 	_, _ = pipe.Exec(ctx) // its error is one of the commands'
-	for i, cmd := range t.cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			t.cmds[i] = t.command(ctx, r, eval, i, i+1)
+	for attempt := 2; attempt <= attemptsMax; attempt++ {
+		for i, cmd := range t.cmds {
+			switch {
+			case redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT"):
+				t.cmds[i] = t.command(ctx, r, eval, i, i+1)
+			case isBroken(ctx, cmd.Err()):
+				t.cmds[i] = t.command(ctx, r, evalSHA, i, i+1)
+			default:
+				continue
+			}
 			_ = pipe.Process(ctx, t.cmds[i])
 		}
-	}
-	if pipe.Len() > 0 {
+		if pipe.Len() == 0 {
+			break
+		}
 		_, _ = pipe.Exec(ctx)
 	}
 	failed := 0
@@ -175,6 +207,12 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		return results[0].Err
 	}
 	return nil
+}
+
+// isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. Silence is
+// something else: to ask again would cost as much again.
+func isBroken(ctx context.Context, err error) bool {
+	return err != nil && outcomeOf(err) == Unsure && !isTimeout(err) && ctx.Err() == nil
 }
 
 // read takes the script's reply apart.
@@ -227,6 +265,8 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 type trip struct {
 	text    []byte   // all keys, then all demands, then all debts
 	keys    []string // by demand
+	batches []string // by call: under which name the script remembers the batch's number; empty if it has none
+	number  string   // as the script takes it
 	demands []string // by call, as the script takes them
 	debts   []string // by call, as the script takes them
 	reply   []byte
@@ -234,7 +274,7 @@ type trip struct {
 }
 
 // pack makes the script's keys and arguments of demands.
-func (t *trip) pack(r *script, demands []store.Demand) {
+func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.text = t.text[:0]
 	for i := range demands {
 		t.text = r.appendKey(t.text, demands[i].Tenant)
@@ -257,10 +297,22 @@ func (t *trip) pack(r *script, demands []store.Demand) {
 	if r.cluster {
 		calls = len(demands)
 	}
+	numbersEnd := len(t.text)
+	if number != 0 {
+		for i := range calls {
+			t.text = r.appendBatchKey(t.text, demands[i].Tenant)
+		}
+	}
+	batchBytes := len(t.text) - numbersEnd
+	if number != 0 {
+		t.text = appendNumbers(t.text, number)
+	}
 	text := string(t.text) // the only allocation for all of them
 	t.keys, text = cut(t.keys[:0], text, len(demands), keyBytes)
 	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
-	t.debts, _ = cut(t.debts[:0], text, calls, len(text)/calls)
+	debtsEnd := numbersEnd - len(demands)*(keyBytes+demandBytes)
+	t.debts, text = cut(t.debts[:0], text, calls, debtsEnd/calls)
+	t.batches, t.number = cut(t.batches[:0], text, calls, batchBytes/calls)
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
@@ -286,12 +338,19 @@ func (t *trip) command(ctx context.Context, r *script, verb string, from, to int
 	if verb == eval {
 		text = &r.body
 	}
-	args := make([]any, 0, 7+to-from)
-	args = append(args, verb, text, to-from)
+	keys := to - from
+	if t.number != "" {
+		keys++
+	}
+	args := make([]any, 0, 9+keys)
+	args = append(args, verb, text, keys)
 	for i := from; i < to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	args = append(args, &r.shape, &t.demands[from], &t.debts[from])
+	if t.number != "" {
+		args = append(args, &t.batches[from])
+	}
+	args = append(args, &r.shape, &t.demands[from], &t.debts[from], &t.number)
 	if r.now != nil {
 		args = append(args, int64(r.now()))
 	}

@@ -252,10 +252,18 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	decide("SCRIPT FLUSH on every node", 3, -1)
+	one, err := client.MasterForKey(background, s.keyOf(demands[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.ScriptFlush(background).Err(); err != nil {
+		t.Fatal(err)
+	}
+	decide("SCRIPT FLUSH on one node", 4, -1)
 	if err := client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	decide("spoiling a record", 4, 3)
+	decide("spoiling a record", 5, 3)
 }
 
 func clusterDemands() ([]store.Demand, []store.Result) {

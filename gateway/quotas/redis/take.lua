@@ -1,12 +1,16 @@
 -- Decides any number of tenants' demands in one call: the twin of quota.Rule.Take, on the same bytes, held to it by a
 -- differential test. Redis runs a script to its end before anything else, so each decision is atomic.
 --
--- KEYS     one quota record for each demand; on a cluster all of one tenant.
+-- KEYS     one quota record for each demand; on a cluster all of one tenant. If the batch has a number, the last key is
+--          where that gateway's last batch is remembered.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are taken apart fastest: minute limit, day limit, want, known
 --          day, its use. The caller has brought limits and want into [0, LimitMax], all use into uint32's range.
 -- ARGV[3]  what outages owe, in KEYS' order, as doubles: spent in the window, spent day, its use; empty if nobody owes.
--- ARGV[4]  now in Unix ms, for tests only. Everyone else gets this server's clock: the one clock of all gateways.
+-- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway grow. A batch whose number was decided before
+--          is not decided again: its demands are told what they were granted then. A negative number only asks: if it was
+--          not decided, it never will be, and the call fails with NOTDECIDED. A number below the last fails with SUPERSEDED.
+-- ARGV[5]  now in Unix ms, for tests only. All others get this server's clock: the one clock of all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
 --          is the demand's index, from 0, as uint32, and a byte:
@@ -33,10 +37,11 @@ local VOID = rep('\0', SUMMARY_BYTES)
 local COUNT_MAX = 4294967295
 local NEAR = 16 -- counts that are read first in search of the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is dated anew
+local NUMBER_KEPT_MS = '60000' -- how long a batch is remembered: longer than a gateway waits to ask again
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
 local ring_bytes = slices * 4
-local keys, demands, debts, now = KEYS, ARGV[2], ARGV[3], tonumber(ARGV[4])
+local keys, demands, debts, number, now = KEYS, ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
@@ -76,6 +81,34 @@ local function used_from(ring, slice, newest)
     slice = slice - slot + slices
   end
   return slice < newest and slice or newest
+end
+
+-- Remember the batch before it is decided. The value is its number; behind it stand the demands that were not granted in
+-- full, each as its index and what it was granted.
+local tenants = #keys
+local batch, before -- where it is remembered; what it was granted before, by index
+local partial = '' -- this batch's demands that were not granted in full
+if number ~= '' then
+  batch, tenants = keys[tenants], tenants - 1
+  local this = unpack('<d', number)
+  local asks = this < 0
+  if asks then
+    this = -this
+    number = pack('<d', this)
+  end
+  local last = call('SET', batch, number, 'PX', NUMBER_KEPT_MS, 'GET')
+  local decided = last and unpack('<d', last) or 0
+  if decided >= this then
+    call('SET', batch, last, 'PX', NUMBER_KEPT_MS)
+    if decided > this then return redis.error_reply('SUPERSEDED a later batch was decided') end
+    before, debts = {}, ''
+    for byte = 9, #last, 8 do
+      local index, granted = unpack('<I4I4', last, byte)
+      before[index] = granted
+    end
+  elseif asks then
+    return redis.error_reply('NOTDECIDED the batch was not decided')
+  end
 end
 
 -- Decides the demand with this index, on the record with the summary that was read, or on what was read instead of one.
@@ -144,6 +177,8 @@ local function decide(index, key, stored)
   end
 
   -- Both or neither.
+  local asked = want
+  if before then want = 0 end
   local granted = want
   if granted > minute_limit - sum - spent then granted = minute_limit - sum - spent end
   if granted > day_limit - day_used then granted = day_limit - day_used end
@@ -177,7 +212,12 @@ local function decide(index, key, stored)
     end
   end
 
-  if granted == want and sum < minute_limit then return summary, pack(REMARK, index, GRANTED) end
+  if before then
+    granted = before[index] or asked
+  elseif granted < want and batch then
+    partial = partial .. pack('<I4I4', index, granted)
+  end
+  if granted == want and sum < minute_limit and not before then return summary, pack(REMARK, index, GRANTED) end
 
   -- Only use above the limit takes a search: at the limit, the oldest slice's release will do.
   local retry = oldest
@@ -194,11 +234,11 @@ local function decide(index, key, stored)
 end
 
 local slots, remarks = {}, {}
-for i = 1, #keys do
+for i = 1, tenants do
   local key, slot = keys[i], nil
   -- A byte more than the summary has is asked for, so that its length proves the record's.
   local stored = redis.pcall('GETRANGE', key, SUMMARY_START, PAST_END)
-  if #stored == SUMMARY_BYTES and debts == '' then
+  if #stored == SUMMARY_BYTES and debts == '' and not before then
     local version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
     local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, (i - 1) * DEMAND_BYTES + 1)
     -- Mostly the current slice has use already, and all is granted: then only the counts grow. decide() would come to the
@@ -213,4 +253,5 @@ for i = 1, #keys do
   if not slot then slot, remarks[#remarks + 1] = decide(i - 1, key, stored) end
   slots[i] = slot
 end
+if partial ~= '' then call('SETRANGE', batch, '8', partial) end
 return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)

@@ -1,0 +1,217 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/quota"
+	"petgate/shared/socket"
+	"petgate/shared/testkit"
+)
+
+// late is a connection of a process that is off its processors in each wait: its deadline has long passed when it goes on.
+type late struct {
+	net.Conn
+	pauses []time.Duration
+}
+
+func (c *late) Read(p []byte) (int, error) {
+	if len(c.pauses) == 0 {
+		return c.Conn.Read(p)
+	}
+	time.Sleep(c.pauses[0])
+	c.pauses = c.pauses[1:]
+	return 0, os.ErrDeadlineExceeded
+}
+
+// Time in which this process did not run is no silence of Redis.
+func TestALateProcessReadsWhatHasArrived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		pauses := []time.Duration{2 * time.Second, 200 * time.Millisecond, 60 * time.Millisecond}
+		c := &patientConn{Conn: socket.New(&late{here, pauses}), budget: 50 * time.Millisecond}
+		go func() { _, _ = there.Write([]byte("answer")) }()
+		answer := make([]byte, 10)
+		if n, err := c.Read(answer); err != nil || string(answer[:n]) != "answer" {
+			t.Errorf("read %q, %v", answer[:n], err)
+		}
+	})
+}
+
+// A Redis that is silent costs the budget, whatever deadlines go-redis sets, and the next call has a budget of its own.
+func TestSilenceCostsTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		c := &patientConn{Conn: socket.New(here), budget: 50 * time.Millisecond}
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		for call := range 2 {
+			go func() { _, _ = there.Read(make([]byte, 10)) }()
+			if _, err := c.Write([]byte("call")); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("call %d: read: %v", call, err)
+			}
+			if took := time.Since(began); took != 50*time.Millisecond {
+				t.Errorf("call %d: gave up after %v", call, took)
+			}
+		}
+	})
+}
+
+// go-redis asks for the socket each time that it takes a connection out of its pool, and takes another one if that fails. It
+// must go on to do so in this way: only Read, never Control.
+func TestTheClientLooksForStaleConnections(t *testing.T) {
+	server := testkit.StartRedis(t)
+	looked, made := 0, 0
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, MaintNotificationsConfig: noNotifications(),
+		Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+			c, err := net.Dial(network, addr)
+			made++
+			return &watched{&patientConn{Conn: socket.New(c), budget: time.Second}, &looked}, err
+		},
+	})
+	defer client.Close()
+	for n := range 10 {
+		if err := client.Ping(background).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if looked < n {
+			t.Fatalf("%d looks at %d uses of a pooled connection", looked, n)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d connections were made", made)
+	}
+	if err := client.ClientKillByFilter(background, "SKIPME", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, time.Second, "Redis has closed the connection", func() bool {
+		return !strings.Contains(dialServer(t, server).ClientList(background).Val(), "cmd=client|kill")
+	})
+	if err := client.Ping(background).Err(); err != nil || made != 2 {
+		t.Errorf("after Redis closed the connection: %v, %d connections were made, want 2", err, made)
+	}
+}
+
+// watched counts the looks at its socket.
+type watched struct {
+	*patientConn
+	looked *int
+}
+
+func (c *watched) SyscallConn() (syscall.RawConn, error) {
+	*c.looked++
+	return c.patientConn.SyscallConn()
+}
+
+// A call whose answer is lost is charged once, on a single Redis and on a cluster: it is sent again under its number.
+func TestLostReplies(t *testing.T) {
+	f := func(name string, start func(t *testing.T) (urls string, proxies []*tape)) {
+		t.Run(name, func(t *testing.T) {
+			urls, proxies := start(t)
+			r := open(t, Config{URL: urls})
+			lost := 0
+			for n := range int64(60) {
+				q := storetest.Request(storetest.Tenant(int(n%4)), 10, 100)
+				for _, p := range proxies {
+					p.lose.Store(1)
+				}
+				v, outcome := r.Take(q)
+				if granted := n/4 < 10; outcome != Decided || v.Granted == 1 != granted || v.Day.Used != min(n/4+1, 10) {
+					t.Fatalf("request %d: outcome %d, %+v", n, outcome, v)
+				}
+				for _, p := range proxies {
+					lost += int(1 - max(0, p.lose.Load()))
+				}
+			}
+			if lost < 60 || r.IsDown() {
+				t.Errorf("%d answers lost, down: %t", lost, r.IsDown())
+			}
+		})
+	}
+	f("single", func(t *testing.T) (string, []*tape) {
+		p := newTape(t, testkit.StartRedis(t).Addr, quota.Product)
+		return "redis://" + p.addr, []*tape{p}
+	})
+	f("cluster", func(t *testing.T) (string, []*tape) {
+		var urls []string
+		var proxies []*tape
+		for _, url := range testkit.RedisCluster(t, 3) {
+			addr := strings.TrimPrefix(url, "redis://")
+			p := newTape(t, addr, quota.Product)
+			_, port, _ := strings.Cut(p.addr, ":")
+			node := redis.NewClient(&redis.Options{Addr: addr})
+			defer node.Close()
+			if err := node.ConfigSet(background, "cluster-announce-port", port).Err(); err != nil {
+				t.Fatal(err)
+			}
+			proxies, urls = append(proxies, p), append(urls, "redis://"+p.addr)
+		}
+		for _, p := range proxies {
+			node := redis.NewClient(&redis.Options{Addr: p.target})
+			defer node.Close()
+			testkit.Eventually(t, 20*time.Second, "the nodes tell the proxies' ports", func() bool {
+				for _, slots := range node.ClusterSlots(background).Val() {
+					if !slices.ContainsFunc(proxies, func(p *tape) bool { return p.addr == slots.Nodes[0].Addr }) {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		return strings.Join(urls, ","), proxies
+	})
+}
+
+// What the script remembers of a batch.
+func TestNumberedBatch(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := newScript(client, prefix, quota.Product, takeScript)
+	demands := []store.Demand{
+		{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 3},
+		{Request: storetest.Request(storetest.Tenant(2), 2, 100), Want: 3, Spent: quota.Spent{Minute: 1}},
+	}
+	f := func(number int64, problem string, granted, used [2]int64) {
+		t.Helper()
+		results := make([]store.Result, 2)
+		err := s.DecideBatch(background, number, demands, results)
+		if problem != "" || err != nil {
+			if err == nil || problem == "" || !strings.Contains(err.Error(), problem) {
+				t.Errorf("batch %d: %v, want an error with %q", number, err, problem)
+			}
+			return
+		}
+		for i, r := range results {
+			if r.Err != nil || r.Verdict.Granted != granted[i] || r.Verdict.Minute.Used != used[i] {
+				t.Errorf("batch %d, demand %d: %+v, want %d granted, %d used", number, i, r, granted[i], used[i])
+			}
+		}
+	}
+	f(1, "", [2]int64{3, 1}, [2]int64{3, 2})
+	f(1, "", [2]int64{3, 1}, [2]int64{3, 2})  // again
+	f(-1, "", [2]int64{3, 1}, [2]int64{3, 2}) // was it decided?
+	f(0, "", [2]int64{3, 0}, [2]int64{6, 3})  // without a number
+	f(-2, "NOTDECIDED", [2]int64{}, [2]int64{})
+	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // it never will be: what it is told now, nobody waits for
+	f(1, "SUPERSEDED", [2]int64{}, [2]int64{})
+	f(3, "", [2]int64{3, 0}, [2]int64{9, 4})
+}
