@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,7 +184,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 // With --wait, a one-shot service that nobody waits for would count as a failure when it ends.
 func TestOneShotsAreWaitedFor(t *testing.T) {
 	services := load(t).Services
-	for _, name := range []string{"secrets", "migrate"} {
+	for _, name := range []string{"secrets", "migrate", "roles"} {
 		waited := false
 		for _, s := range services {
 			waited = waited || len(s.Profiles) == 0 && s.DependsOn[name].Condition == "service_completed_successfully"
@@ -204,7 +206,9 @@ func TestDataIsKept(t *testing.T) {
 	for name, s := range c.Services {
 		for _, mount := range s.Volumes {
 			volume, _, _ := strings.Cut(mount, ":")
-			if _, ok := c.Volumes[volume]; !ok {
+			if file, ok := strings.CutPrefix(volume, "./"); ok {
+				read(t, "../../"+file)
+			} else if _, ok := c.Volumes[volume]; !ok {
 				t.Errorf("%s mounts %s, which is no declared volume", name, volume)
 			}
 		}
@@ -228,14 +232,18 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 			given[reader] = append(given[reader], fields[1:len(fields)-1]...)
 		}
 	}
-	if len(given) != 5 {
+	if len(given) != 6 {
 		t.Errorf("%d readers are given secrets: %v", len(given), given)
 	}
-	inText := regexp.MustCompile(`/run/petgate/(\w+)`)
+	inText := regexp.MustCompile(`/run/petgate/([\w${}]+)`)
+	owners := []string{"migrate", "roles"} // the superuser's: they run once, and listen to nothing
 	for name, s := range services {
 		reader := name
 		if s.Build != nil {
 			reader = s.Build.Target
+		}
+		if slices.Contains(owners, name) {
+			reader = "owner"
 		}
 		var reads, mounts []string
 		texts := append(slices.Concat(s.Command, s.Entrypoint), slices.Collect(maps.Values(s.Environment))...)
@@ -244,8 +252,14 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 		}
 		for _, text := range texts {
 			for _, match := range inText.FindAllStringSubmatch(text, -1) {
-				if !slices.Contains(reads, match[1]) {
-					reads = append(reads, match[1])
+				files := []string{match[1]}
+				if rest, ok := strings.CutPrefix(match[1], "$${role}"); ok {
+					files = []string{"gateway" + rest, "petsvc" + rest, "keyadmin" + rest}
+				}
+				for _, file := range files {
+					if !slices.Contains(reads, file) {
+						reads = append(reads, file)
+					}
 				}
 			}
 		}
@@ -259,8 +273,38 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 		}
 		slices.Sort(reads)
 		slices.Sort(given[reader])
+		if name == "migrate" { // reads one file of those that roles reads
+			reads = given[reader]
+		}
 		if len(mounts) != 1 || mounts[0] != reader+"-secrets:/run/petgate:ro" || !slices.Equal(reads, given[reader]) {
 			t.Errorf("%s mounts %v, reads %v and is given %v", name, mounts, reads, given[reader])
 		}
+	}
+}
+
+// The script that draws the secrets gives each reader its files, and the same ones when it runs again.
+func TestSecretsAreDrawnOnce(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entrypoint := load(t).Services["secrets"].Entrypoint
+	script := strings.NewReplacer("$$", "$", " /secrets", " "+dir+"/secrets", " /readers", " "+dir+"/readers").Replace(entrypoint[2])
+	draw := func() string {
+		t.Helper()
+		if out, err := exec.Command(entrypoint[0], entrypoint[1], script).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return read(t, dir+"/readers/gateway/gateway_database_url")
+	}
+	url := draw()
+	password := strings.TrimSpace(read(t, dir+"/readers/owner/gateway_password"))
+	if want := "postgres://gateway:" + password + "@postgres:5432/petgate?sslmode=disable\n"; len(password) != 48 || url != want {
+		t.Errorf("the gateway's URL is %q, want %q", url, want)
+	}
+	if again := draw(); again != url {
+		t.Errorf("drawn again: %q, %q before", again, url)
 	}
 }

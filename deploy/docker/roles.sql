@@ -1,0 +1,48 @@
+-- Database roles with the rights that each program needs, and no others. A superuser runs this after `keyadmin migrate`, after
+-- every upgrade; to run it again changes nothing. psql variables: gateway_password, petsvc_password, keyadmin_password.
+--
+--   gateway   reads tenants, plans and keys, and cannot create or change them. It writes bans with their events, its own
+--             registration, statistics, and the quotas of a gateway without Redis.
+--   petsvc    owns the schema petsvc with its tables, and sees nothing else.
+--   keyadmin  changes tenants, plans, keys and bans. The schema is changed by the superuser, who runs `keyadmin migrate`.
+
+DO $$
+DECLARE
+	program text;
+BEGIN
+	FOREACH program IN ARRAY ARRAY['gateway', 'petsvc', 'keyadmin'] LOOP
+		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = program) THEN
+			EXECUTE format('CREATE ROLE %I LOGIN', program);
+		END IF;
+	END LOOP;
+END $$;
+
+ALTER ROLE gateway PASSWORD :'gateway_password';
+ALTER ROLE petsvc PASSWORD :'petsvc_password';
+ALTER ROLE keyadmin PASSWORD :'keyadmin_password';
+
+-- Until PostgreSQL 15 everybody may create tables in the schema public.
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+GRANT USAGE ON SCHEMA public TO gateway, keyadmin;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA public TO gateway, keyadmin;
+GRANT INSERT ON events TO gateway, keyadmin;
+GRANT INSERT, UPDATE ON bans TO gateway, keyadmin;
+GRANT INSERT, UPDATE, DELETE ON gateways, gateway_registry, usage_hours, quota_records TO gateway, keyadmin;
+GRANT UPDATE (last_used_at) ON tenant_keys TO gateway;
+GRANT INSERT, UPDATE ON plans, tenants, tenant_keys TO keyadmin;
+
+-- The pet service migrates its own tables. Those that an earlier version made in the schema public move with their rows.
+CREATE SCHEMA IF NOT EXISTS petsvc AUTHORIZATION petsvc;
+ALTER ROLE petsvc SET search_path = petsvc;
+DO $$
+DECLARE
+	name text;
+BEGIN
+	FOREACH name IN ARRAY ARRAY['pets', 'pets_schema'] LOOP
+		IF to_regclass('public.' || name) IS NOT NULL THEN
+			EXECUTE format('ALTER TABLE public.%I SET SCHEMA petsvc', name);
+			EXECUTE format('ALTER TABLE petsvc.%I OWNER TO petsvc', name);
+		END IF;
+	END LOOP;
+END $$;

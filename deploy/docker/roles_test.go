@@ -1,0 +1,104 @@
+package docker_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// Each program does its work with the rights of its role, and a role gives no more than that.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	f := fleet.Start(t, fleet.Spec{Database: testkit.StartPostgres(t).URL})
+	before := f.AddPets() // as before there were roles: its tables are the superuser's
+	if reply := before.Client().Must(t, fleet.PostPet("", "from before")); reply.Status != 201 {
+		t.Fatal(reply)
+	}
+	before.Stop()
+	as := func(role string) string {
+		u, err := url.Parse(f.Database)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword(role, role+" secret")
+		return u.String()
+	}
+	roles := map[string]string{"gateway": as("gateway"), "petsvc": as("petsvc"), "keyadmin": as("keyadmin")}
+	script := read(t, "roles.sql")
+	for role := range roles {
+		script = strings.ReplaceAll(script, ":'"+role+"_password'", "'"+role+" secret'")
+	}
+	for range 2 {
+		if err := execute(t, f.Database, script); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	f.Database = roles["keyadmin"]
+	pets := f.AddPets("DATABASE_URL=" + roles["petsvc"])
+	gateway := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_BAN_AFTER=1",
+		"GATEWAY_DRAIN_DELAY=0s")
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	c := gateway.Client()
+	defer c.Close()
+	if reply := c.Must(t, fleet.PostPet(key.Token, "with roles")); reply.Status != 201 {
+		t.Errorf("a pet is not created: %v", reply)
+	}
+	if reply := c.Must(t, fleet.Request("GET /v1/pets", key.Token, "")); !strings.Contains(reply.Body, "from before") {
+		t.Errorf("the pets from before are not found: %v", reply)
+	}
+	f.MustKeyadmin("plan", "create", "team", "--minute", "10", "--day", "100")
+	f.MustKeyadmin("tenant", "set-plan", "acme", "team")
+	f.MustKeyadmin("key", "rotate", key.ID, "--grace", "1h", "--yes")
+	f.MustKeyadmin("usage", "reset", "acme", "--yes")
+	f.MustKeyadmin("gateway", "list")
+	deaf := f.NewTenant("deaf", "--minute", "1")
+	testkit.Eventually(t, fleet.ReplyWithin, "the gateway bans a key", func() bool { return gateway.Ask(deaf.Token).Code() == "key_banned" })
+	testkit.Eventually(t, fleet.ReplyWithin, "the ban is in the database", func() bool {
+		return strings.Contains(f.MustKeyadmin("ban", "list"), deaf.ID)
+	})
+	testkit.Eventually(t, fleet.ReplyWithin, "usage is in the database", func() bool {
+		return strings.Contains(f.MustKeyadmin("usage", "show", "deaf"), "key_banned")
+	})
+	f.MustKeyadmin("ban", "lift", deaf.ID)
+	for _, p := range []*fleet.Program{gateway, pets} {
+		if code := p.Stop(); code != 0 || strings.Contains(p.Stderr.String(), "permission denied") {
+			t.Errorf("exit code %d\n%s", code, p.Stderr)
+		}
+	}
+
+	for role, statements := range map[string][]string{
+		"gateway": {
+			`INSERT INTO tenant_keys SELECT * FROM tenant_keys`, `INSERT INTO tenants SELECT * FROM tenants`, `UPDATE tenants SET plan = 'pro'`,
+			`UPDATE tenant_keys SET revoked_at = 0`, `UPDATE plans SET minute_limit = 1`, `DELETE FROM events`, `UPDATE events SET actor = ''`,
+			`SELECT * FROM petsvc.pets`, `CREATE TABLE public.mine (n int)`, `CREATE ROLE other`,
+		},
+		"petsvc":   {`SELECT * FROM public.tenant_keys`, `SELECT * FROM public.events`, `CREATE TABLE public.mine (n int)`, `CREATE ROLE other`},
+		"keyadmin": {`DELETE FROM events`, `UPDATE events SET actor = ''`, `DROP TABLE tenants`, `SELECT * FROM petsvc.pets`, `CREATE ROLE other`},
+	} {
+		for _, statement := range statements {
+			if err := execute(t, roles[role], statement); err == nil || !isDenied(err) {
+				t.Errorf("%s: %s: %v, want it refused", role, statement, err)
+			}
+		}
+	}
+}
+
+func isDenied(err error) bool {
+	return strings.Contains(err.Error(), "permission denied") || strings.Contains(err.Error(), "must be owner")
+}
+
+func execute(t *testing.T, url, statement string) error {
+	t.Helper()
+	db, err := database.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	_, err = db.Exec(statement)
+	return err
+}
