@@ -178,8 +178,8 @@ func (c *claims) single(s seen, dst *[]byte, value []byte) {
 }
 
 // clientAddress is the peer's address, or, if the peer is a trusted proxy, the last one in X-Forwarded-For that is not: what
-// stands before it was written by the client. An element that is not an address ends the search, as nothing before it can be
-// believed either.
+// stands before it was written by the client. After an element that cannot be read the client is unknown, and never the proxy: the
+// zero Addr is in no allow-list.
 func (e *Edge) clientAddress(peer netip.Addr, forwardedFor []byte) netip.Addr {
 	addr := peer
 	list := forwardedFor
@@ -190,14 +190,27 @@ func (e *Edge) clientAddress(peer netip.Addr, forwardedFor []byte) netip.Addr {
 		} else {
 			list = nil
 		}
-		// The conversion does not allocate: ParseAddr keeps the string for a zone only, and an error is rare.
-		next, err := netip.ParseAddr(string(http1.Trim(last)))
-		if err != nil || next.Zone() != "" {
-			return addr
-		}
-		addr = next.Unmap()
+		addr = parseForwarded(http1.Trim(last))
 	}
 	return addr
+}
+
+// parseForwarded reads an element of X-Forwarded-For: an address, or an address and a port, as some load balancers write it. It
+// returns the zero Addr for anything else.
+func parseForwarded(element []byte) netip.Addr {
+	// The conversion does not allocate: ParseAddr keeps the string for a zone only, and an error is rare.
+	addr, err := netip.ParseAddr(string(element))
+	if err != nil {
+		withPort, err := netip.ParseAddrPort(string(element))
+		if err != nil {
+			return netip.Addr{}
+		}
+		addr = withPort.Addr()
+	}
+	if addr.Zone() != "" {
+		return netip.Addr{}
+	}
+	return addr.Unmap()
 }
 
 func (e *Edge) isTrusted(addr netip.Addr) bool {

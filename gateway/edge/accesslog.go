@@ -8,14 +8,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"petgate/shared/api"
 )
 
 // accessLog writes a line for each exchange, in the shape of slog's JSON. Exchanges append to a buffer, and one goroutine
 // writes what has gathered: a system call a line would be a tenth of a request's cost.
 type accessLog struct {
-	to  io.Writer
-	log *slog.Logger
+	to      io.Writer
+	log     *slog.Logger
+	dropped prometheus.Counter
 
 	mu       sync.Mutex
 	gathered []byte
@@ -26,8 +29,8 @@ type accessLog struct {
 // accessBytesMax bounds what waits for a slow writer; lines that exceed it are dropped.
 const accessBytesMax = 8 << 20
 
-func newAccessLog(to io.Writer, log *slog.Logger) *accessLog {
-	l := &accessLog{to: to, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
+	l := &accessLog{to: to, log: log, dropped: dropped, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go l.run(l.wake)
 	return l
 }
@@ -39,7 +42,8 @@ func (l *accessLog) run(wake <-chan struct{}) {
 		l.mu.Lock()
 		writing, l.gathered = l.gathered, writing[:0]
 		l.mu.Unlock()
-		if _, err := l.to.Write(writing); err != nil {
+		if n, err := l.to.Write(writing); err != nil {
+			l.dropped.Add(float64(bytes.Count(writing[n:], []byte{'\n'})))
 			l.log.Error("write access log", "error", err)
 		}
 		if cap(writing) > 1<<20 {
@@ -64,6 +68,7 @@ func (l *accessLog) write(x *exchange, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wake == nil || len(l.gathered) > accessBytesMax {
+		l.dropped.Inc()
 		return
 	}
 	l.gathered = append(l.gathered, x.line...)

@@ -116,7 +116,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	}
 	e.metrics = newMetrics(deps.Metrics, e)
 	if deps.AccessLog != nil {
-		e.accessLog = newAccessLog(deps.AccessLog, deps.Log)
+		e.accessLog = newAccessLog(deps.AccessLog, deps.Log, e.metrics.droppedLines)
 	}
 	e.server = e.newServer()
 	return e, nil

@@ -64,6 +64,16 @@ var faults = []fault{
 
 	{name: "garbage", says: "\x00\x01\x02\xff evil\r\n\r\n", status: 502, code: "upstream_unreachable"},
 	{name: "greets as SSH", says: "SSH-2.0-OpenSSH_9.9\r\n", status: 502, code: "upstream_unreachable"},
+	{name: "greets as SSH and waits", says: "SSH-2.0-OpenSSH_9.9\r\n", hangs: true, status: 502, code: "upstream_unreachable"},
+	{name: "speaks HTTP/2", says: "\x00\x00\x06\x04\x00\x00\x00\x00\x00", hangs: true, status: 502, code: "upstream_unreachable"},
+	{
+		name: "204 with a length", says: "HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", hangs: true, status: 502,
+		code: "upstream_unreachable",
+	},
+	{
+		name: "204 with chunks", says: "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nevil\r\n0\r\n\r\n",
+		status: 502, code: "upstream_unreachable",
+	},
 	{name: "alerts as TLS", says: "\x15\x03\x01\x00\x02\x02\x46", status: 502, code: "upstream_unreachable"},
 	{name: "content without a head", says: "<html>evil</html>", status: 502, code: "upstream_unreachable"},
 	{

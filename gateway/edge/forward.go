@@ -91,7 +91,7 @@ func (e *Edge) protocol(x *exchange) string {
 }
 
 // appendTrace continues the client's trace or begins one that is not sampled (W3C Trace Context, section 3.2): the trace ID
-// stays, the parent is this gateway, and of the flags only the known ones go on.
+// stays, and the parent is this gateway. It is never sampled: a client does not decide what is recorded behind the gateway.
 func appendTrace(dst, parent []byte) (_ []byte, continued bool) {
 	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
 	// Not upper case: the recommendation makes it invalid. A later version may have more parts, behind a hyphen.
@@ -105,16 +105,7 @@ func appendTrace(dst, parent []byte) (_ []byte, continued bool) {
 		return append(appendRandom(append(appendRandom(dst, 2), '-'), 1), "-00"...), false
 	}
 	dst = append(append(dst, parent[trace:span-1]...), '-')
-	dst = append(appendRandom(dst, 1), "-0"...)
-	return append(dst, '0'+lowestBit(parent[end-1])), true
-}
-
-// lowestBit is that of a hexadecimal digit.
-func lowestBit(digit byte) byte {
-	if digit >= 'a' {
-		digit -= 'a' - 10
-	}
-	return digit & 1
+	return append(appendRandom(dst, 1), "-00"...), true
 }
 
 func isLowerHex(b []byte) bool {

@@ -16,10 +16,10 @@ func TestAppendTrace(t *testing.T) {
 			t.Errorf("%q: %s %t, want continued: %t", parent, text, got, continued)
 		}
 	}
-	f("00-"+trace+"-"+span+"-01", true, "01")
+	f("00-"+trace+"-"+span+"-01", true, "00")
 	f("00-"+trace+"-"+span+"-00", true, "00")
-	f("00-"+trace+"-"+span+"-ff", true, "01")
-	f("cc-"+trace+"-"+span+"-01-more", true, "01")
+	f("00-"+trace+"-"+span+"-ff", true, "00")
+	f("cc-"+trace+"-"+span+"-01-more", true, "00")
 	f("", false, "00")
 	f("ff-"+trace+"-"+span+"-01", false, "00")
 	f("00-"+trace+"-"+span+"-01-more", false, "00")

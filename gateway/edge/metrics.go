@@ -14,6 +14,9 @@ type metrics struct {
 	seconds   prometheus.Histogram
 	bans      prometheus.Counter
 	shed      prometheus.Counter
+
+	acceptFailures prometheus.Counter
+	droppedLines   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
@@ -35,6 +38,14 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		bans: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
+		}),
+		acceptFailures: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_accept_failures_total",
+			Help: "Failures to accept a connection, as when the process is out of file descriptors.",
+		}),
+		droppedLines: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_access_log_dropped_total",
+			Help: "Lines of the access log that were dropped, because their reader is too slow or gone.",
 		}),
 		shed: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_connections_shed_total",

@@ -69,7 +69,10 @@ func (l serverLog) Printf(format string, args ...any) {
 }
 
 // Serve serves ln until Shutdown, or until ln fails. It may be called for several listeners.
-func (e *Edge) Serve(ln net.Listener) error { return e.server.Serve(&listener{ln, e}) }
+func (e *Edge) Serve(ln net.Listener) error {
+	retrying := &socket.Listener{Listener: ln, Log: e.log, Failed: e.metrics.acceptFailures.Inc}
+	return e.server.Serve(&listener{retrying, e})
+}
 
 // listener makes a clientConn of each connection, and refuses those that are too many: with a response while that is cheap.
 type listener struct {

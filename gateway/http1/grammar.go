@@ -105,10 +105,16 @@ func ParseDigits(b []byte) (n int64, ok bool) {
 }
 
 // parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): up to 16 hexadecimal digits, then extensions,
-// which are only checked for stray bytes. It does not tolerate blanks before an extension, as the RFC would allow.
+// which are checked and ignored. It does not tolerate blanks around an extension, as the RFC would allow.
 func parseChunkSize(line []byte) (n int64, ok bool) {
-	digits, extension, _ := bytes.Cut(line, []byte{';'})
-	if len(digits) == 0 || len(digits) > 16 || !all(extension, valueByte) {
+	digits := line
+	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
+		digits = line[:semicolon]
+		if !areExtensions(line[semicolon:]) {
+			return 0, false
+		}
+	}
+	if len(digits) == 0 || len(digits) > 16 {
 		return 0, false
 	}
 	for _, c := range digits {
@@ -122,6 +128,62 @@ func parseChunkSize(line []byte) (n int64, ok bool) {
 		}
 	}
 	return n, true
+}
+
+// areExtensions reports whether b is one or more chunk extensions (RFC 9112, section 7.1.1): a semicolon, a name, and perhaps an
+// equals sign and a value, which is a token or a quoted string.
+func areExtensions(b []byte) bool {
+	for len(b) > 0 {
+		if b[0] != ';' {
+			return false
+		}
+		b = b[1:]
+		name := tokenLen(b)
+		if name == 0 {
+			return false
+		}
+		if b = b[name:]; len(b) == 0 || b[0] != '=' {
+			continue
+		}
+		b = b[1:]
+		value := tokenLen(b)
+		if value == 0 {
+			value = quotedLen(b)
+		}
+		if value == 0 {
+			return false
+		}
+		b = b[value:]
+	}
+	return true
+}
+
+// tokenLen is how many bytes at the start of b are a token.
+func tokenLen(b []byte) (n int) {
+	for n < len(b) && is(b[n], tokenByte) {
+		n++
+	}
+	return n
+}
+
+// quotedLen is how many bytes at the start of b are a quoted string (RFC 9110, section 5.6.4); 0 = there is none.
+func quotedLen(b []byte) int {
+	if len(b) == 0 || b[0] != '"' {
+		return 0
+	}
+	for n := 1; n < len(b); n++ {
+		switch {
+		case b[n] == '"':
+			return n + 1
+		case b[n] == '\\':
+			if n++; n == len(b) || !is(b[n], valueByte) {
+				return 0
+			}
+		case !is(b[n], valueByte):
+			return 0
+		}
+	}
+	return 0
 }
 
 func unhex(c byte) byte {

@@ -88,6 +88,17 @@ func TestParseChunkSize(t *testing.T) {
 	f("", 0, false)
 	f("5 ", 0, false)
 	f("5;\x00", 0, false)
+	f("5;a", 5, true)
+	f("5;a=b;c", 5, true)
+	f(`5;a="b;\"c\\";d`, 5, true)
+	f("5;", 0, false)
+	f("5;bad[=x", 0, false)
+	f("5;a=", 0, false)
+	f("5;a;", 0, false)
+	f(`5;a="b`, 0, false)
+	f(`5;a="b\`, 0, false)
+	f(`5;a="b"c`, 0, false)
+	f("5;a = b", 0, false)
 }
 
 // A head is found wherever its bytes are split, and a bare LF is never a line end.

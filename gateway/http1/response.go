@@ -54,8 +54,13 @@ func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	return errInterim
 }
 
+// readResponseHead reads up to the empty line. It refuses at once what cannot become a status line.
 func (r *Reader) readResponseHead() ([]byte, error) {
 	for scanned := 0; ; {
+		start := r.unused()
+		if start = start[:min(len(start), len(statusLineStart))]; !bytes.HasPrefix(statusLineStart, start) {
+			return nil, errStatusLine
+		}
 		switch head, found := r.head(&scanned); found {
 		case complete:
 			return head, nil
@@ -86,8 +91,12 @@ func (p *Response) read(head []byte, l *Limits) error {
 	if err := p.fields.read(rest, l, func(kind, []byte) error { return nil }); err != nil {
 		return err
 	}
-	if p.isChunked && (p.hasLength || p.isOld) {
+	switch {
+	case p.isChunked && (p.hasLength || p.isOld):
 		return errLengthAndChunk
+	case p.Status == 204 && (p.isChunked || p.length > 0):
+		// RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid both. What follows would be taken for the next response.
+		return errNoBody
 	}
 	p.IsLast = p.closes
 	p.IsReusable = !p.isOld && !p.closes

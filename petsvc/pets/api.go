@@ -27,6 +27,7 @@ import (
 
 	"petgate/shared/api"
 	"petgate/shared/database"
+	"petgate/shared/socket"
 )
 
 // SecretHeader carries the secret that the gateway and the service share.
@@ -102,7 +103,7 @@ func (s *Service) Ready() error { return s.store.ready() }
 func (s *Service) Serve(ln net.Listener) error {
 	select {
 	case <-s.store.looked:
-		return s.server.Serve(listener{ln})
+		return s.server.Serve(listener{&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc}})
 	case <-s.store.done:
 		return ln.Close()
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // listener accepts connections whose calls and deadlines cost little.
-type listener struct{ net.Listener }
+type listener struct{ *socket.Listener }
 
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()

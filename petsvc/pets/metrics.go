@@ -12,6 +12,8 @@ type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 	databaseUp prometheus.Gauge
+
+	acceptFailures prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -24,6 +26,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "petsvc_request_seconds", Help: "Time from a request's last byte to its response's first, by operation.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"operation"}),
+		acceptFailures: with.NewCounter(prometheus.CounterOpts{
+			Name: "petsvc_accept_failures_total", Help: "Failures to accept a connection, as when the process is out of file descriptors.",
+		}),
 		databaseUp: with.NewGauge(prometheus.GaugeOpts{
 			Name: "petsvc_database_up", Help: "1 while the database is available and requests may use it.",
 		}),

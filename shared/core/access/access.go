@@ -85,9 +85,14 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	return Allowed
 }
 
-// Contains reports whether a prefix contains addr. An empty list contains every address.
+// Contains reports whether a prefix contains addr, which must not be an IPv4 address mapped into IPv6. A prefix of mapped
+// addresses means the IPv4 addresses. An empty list contains every address.
 func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	const mappedBits = 96 // of ::ffff:0:0/96
 	for _, p := range prefixes {
+		if p.Addr().Is4In6() && p.Bits() >= mappedBits {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mappedBits)
+		}
 		if p.Contains(addr) {
 			return true
 		}

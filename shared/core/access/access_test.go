@@ -105,3 +105,21 @@ func TestContains(t *testing.T) {
 		}
 	}
 }
+
+// A prefix of IPv4 addresses mapped into IPv6 means the IPv4 addresses.
+func TestContainsMapped(t *testing.T) {
+	f := func(prefix, addr string, want bool) {
+		t.Helper()
+		if got := access.Contains([]netip.Prefix{netip.MustParsePrefix(prefix)}, netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s in %s: %t, want %t", addr, prefix, got, want)
+		}
+	}
+	f("127.0.0.0/8", "127.0.0.1", true)
+	f("::ffff:127.0.0.0/104", "127.0.0.1", true)
+	f("::ffff:127.0.0.0/104", "128.0.0.1", false)
+	f("::ffff:0:0/96", "192.0.2.1", true)
+	f("::/0", "192.0.2.1", false)
+	if access.Contains([]netip.Prefix{netip.MustParsePrefix("::/0")}, netip.Addr{}) {
+		t.Error("an unknown address is in a prefix")
+	}
+}

@@ -1,0 +1,42 @@
+package socket
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Listener goes on when Accept fails, as it does when the process is out of file descriptors. It waits longer after each further
+// failure, and ends only when the listener is closed.
+type Listener struct {
+	net.Listener
+	Log    *slog.Logger
+	Failed func() // is called after each failure: for a metric
+}
+
+// How long a Listener waits after a failure, and how often it logs one.
+const (
+	acceptWaitMin  = 5 * time.Millisecond
+	acceptWaitMax  = time.Second
+	acceptLogEvery = time.Second
+)
+
+// Accept returns the next connection.
+func (l *Listener) Accept() (net.Conn, error) {
+	var loggedAt time.Time
+	for wait := acceptWaitMin; ; wait = min(2*wait, acceptWaitMax) {
+		c, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+			return c, err
+		}
+		l.Failed()
+		if now := time.Now(); now.Sub(loggedAt) >= acceptLogEvery {
+			loggedAt = now
+			l.Log.Error("cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
+				"address", l.Addr().String(), "error", err)
+		}
+		time.Sleep(wait)
+	}
+}
