@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -20,6 +21,15 @@ import (
 	"petgate/shared/testkit"
 )
 
+// program is which of ours a service runs, by its image; empty for another one.
+func program(image string) string {
+	name, ours := strings.CutPrefix(image, "petgate-")
+	if !ours {
+		return ""
+	}
+	return name
+}
+
 // compose is the part of docker-compose.yml that the tests look at.
 type compose struct {
 	Services map[string]struct {
@@ -31,6 +41,7 @@ type compose struct {
 		Entrypoint  []string
 		Volumes     []string
 		Healthcheck *struct{ Test []string }
+		PullPolicy  string                                `yaml:"pull_policy"`
 		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 		Profiles    []string
 	}
@@ -90,13 +101,13 @@ func TestEveryEnvironmentNameIsDeclared(t *testing.T) {
 	}
 	checked := 0
 	for name, s := range load(t).Services {
-		if s.Build == nil {
+		if program(s.Image) == "" {
 			continue
 		}
 		for variable := range s.Environment {
 			checked++
-			if !slices.Contains(known[s.Build.Target], variable) {
-				t.Errorf("%s sets %s, which %s does not declare", name, variable, s.Build.Target)
+			if !slices.Contains(known[program(s.Image)], variable) {
+				t.Errorf("%s sets %s, which %s does not declare", name, variable, program(s.Image))
 			}
 		}
 	}
@@ -142,8 +153,8 @@ func TestOnlyGatewaysPublishPorts(t *testing.T) {
 		}
 		published++
 		_, listens, _ := strings.Cut(s.Environment["GATEWAY_LISTEN"], ":")
-		if s.Build == nil || s.Build.Target != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) ||
-			!strings.HasPrefix(s.Ports[0], "${PUBLISH:-127.0.0.1}:") {
+		if program(s.Image) != "gateway" || len(s.Ports) != 1 || !strings.HasSuffix(s.Ports[0], ":"+listens) ||
+			!strings.HasPrefix(s.Ports[0], "${PUBLISH:-127.0.0.1}:${PORT_") {
 			t.Errorf("%s publishes %v, want its port on the loopback address", name, s.Ports)
 		}
 	}
@@ -167,13 +178,34 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		t.Errorf("the image is built by\n%s\nand make build does\n%s", image, local)
 	}
 	dockerfile := read(t, "Dockerfile")
+	built := make(map[string]int)
 	for name, s := range load(t).Services {
 		if s.Build == nil {
+			if program(s.Image) != "" && s.PullPolicy != "never" {
+				t.Errorf("%s may pull %s from a registry", name, s.Image)
+			}
 			continue
 		}
-		if s.Build.Dockerfile != "deploy/docker/Dockerfile" || s.Build.Context != "." ||
+		built[s.Image]++
+		if program(s.Image) != s.Build.Target || s.Build.Dockerfile != "deploy/docker/Dockerfile" || s.Build.Context != "." ||
 			!strings.Contains(dockerfile, " AS "+s.Build.Target+"\n") {
 			t.Errorf("%s is built from %+v, which does not exist", name, *s.Build)
+		}
+	}
+	for _, image := range []string{"petgate-gateway", "petgate-petsvc", "petgate-keyadmin"} {
+		if built[image] != 1 { // twice, and the next up finds one of them changed
+			t.Errorf("%s is built by %d services", image, built[image])
+		}
+	}
+	out, err := exec.Command("go", "list", "-deps", "petgate/gateway", "petgate/petsvc", "petgate/keyadmin").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if path, ours := strings.CutPrefix(strings.TrimSpace(line), "petgate/"); ours {
+			if dir, _, _ := strings.Cut(path, "/"); !strings.Contains(dockerfile, "\nCOPY "+dir+" "+dir+"\n") {
+				t.Errorf("the image is built without %s", dir)
+			}
 		}
 	}
 	if !strings.Contains(dockerfile, "\nUSER petgate\n") {
@@ -238,10 +270,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	inText := regexp.MustCompile(`/run/petgate/([\w${}]+)`)
 	owners := []string{"migrate", "roles"} // the superuser's: they run once, and listen to nothing
 	for name, s := range services {
-		reader := name
-		if s.Build != nil {
-			reader = s.Build.Target
-		}
+		reader := cmp.Or(program(s.Image), name)
 		if slices.Contains(owners, name) {
 			reader = "owner"
 		}
