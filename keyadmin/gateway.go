@@ -9,6 +9,8 @@ import (
 
 type gatewayCommand struct {
 	List   gatewayList   `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
+	Lost   gatewayLost   `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
+	Drop   gatewayDrop   `cmd:"" help:"End a refusal that the database has lost."`
 	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that will not come back."`
 }
 
@@ -93,6 +95,13 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		t.rows = append(t.rows, []string{
 			v.ID, orDash(v.AdminAddress), v.State, count(v.Lag), age(g) + " ago",
 		})
+	}
+	lost, err := a.store.LostRefusals(ctx)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		a.warn("The database has lost %d refusals, which gateways keep in force: keyadmin gateway lost", len(lost))
 	}
 	return a.print(views, t)
 }

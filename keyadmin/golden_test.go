@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -223,6 +224,23 @@ func TestGateway(t *testing.T) {
 		s.ok("gateway", "list", "-o", "json")
 		s.keyadmin("gateway", "forget", "gw-3")
 		s.keyadmin("gateway", "forget", "elsewhere")
+		s.ok("gateway", "lost")
+		key := keyID(s, "acme")
+		acme, err1 := store.Tenant(s.t.Context(), "acme")
+		k, err2 := id.ParseKey(key)
+		_, err3 := store.ReportLost(s.t.Context(), []keystore.LostRefusal{
+			{Kind: keystore.LostRevocation, Tenant: acme.ID, Key: k, At: instant.Of(s.now)},
+			{Kind: keystore.LostSuspension, Tenant: acme.ID},
+		})
+		if err := errors.Join(err1, err2, err3); err != nil {
+			s.t.Fatal(err)
+		}
+		s.ok("gateway", "list")
+		s.ok("gateway", "lost")
+		s.ok("gateway", "lost", "-o", "json")
+		s.keyadmin("gateway", "drop", key, "--wait", "0")
+		s.keyadmin("gateway", "drop", key, "--wait", "0")
+		s.keyadmin("gateway", "drop", "elsewhere")
 		s.ok("gateway", "forget", "gw-2")
 		s.ok("gateway", "forget", "gw-1", "--yes", "-o", "json")
 		s.ok("gateway", "list")

@@ -24,6 +24,10 @@ func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.pending[k] = keystore.Ban{
 		Key: k, Until: until, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
 	}
+	d.wakeBanWriter()
+}
+
+func (d *Directory) wakeBanWriter() {
 	select {
 	case d.banned <- struct{}{}:
 	default:

@@ -376,13 +376,10 @@ func TestRewoundEventsAreLoadedAfresh(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the copy is loaded", func() bool {
-			_, found := d.Lookup(lostHash)
-			e, _ := d.Lookup(hash)
-			return !found && e.RevokedAt == 0
-		})
-		confirm(t, store, 4, nil)
-		wantSame(t, d.Directory, store)
+		eventually(t, "the copy is loaded", func() bool { _, found := d.Lookup(lostHash); return !found })
+		if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
+			t.Errorf("the key whose revocation the database has lost: %t %+v", ok, e)
+		}
 	})
 }
 

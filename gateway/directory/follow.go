@@ -23,6 +23,7 @@ const (
 type follower struct {
 	registered bool
 	loaded     bool // from the database, not from a snapshot
+	rewound    bool // the database is an older copy than what is in memory
 	last       keystore.Change
 	uuid       string
 	resets     []id.Tenant     // quotas that are still to be reset…
@@ -104,7 +105,7 @@ func (d *Directory) sync(ctx context.Context) error {
 		begun = d.cfg.Clock()
 		events, err := d.tail(ctx)
 		if err != nil {
-			f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
+			f.noteRewind(err)
 			return err
 		}
 		if events < tailEvents {
@@ -117,7 +118,7 @@ func (d *Directory) sync(ctx context.Context) error {
 	}
 	if err := d.heartbeat(ctx, confirmed, uuid); err != nil {
 		f.registered = !errors.Is(err, keystore.ErrNotFound) && f.registered
-		f.loaded = !errors.Is(err, keystore.ErrRewound) && f.loaded
+		f.noteRewind(err)
 		return err
 	}
 	f.told, f.toldAt = confirmed, begun
@@ -125,12 +126,25 @@ func (d *Directory) sync(ctx context.Context) error {
 	return nil
 }
 
+func (f *follower) noteRewind(err error) {
+	if errors.Is(err, keystore.ErrRewound) {
+		f.loaded, f.rewound = false, true
+	}
+}
+
 // load replaces the whole state.
 func (d *Directory) load(ctx context.Context) error {
+	defer d.keepFresh(ctx)()
 	next := newState(&d.versions)
+	if err := d.readLost(ctx, next); err != nil {
+		return err
+	}
 	last, uuid, err := d.store.Load(ctx, next.rows(next.setBan))
 	if err == nil {
 		err = next.err
+	}
+	if err == nil && d.follower.rewound {
+		err = d.keepLost(ctx, d.state.Load(), next)
 	}
 	if err != nil {
 		return err
@@ -142,13 +156,44 @@ func (d *Directory) load(ctx context.Context) error {
 	d.state.Store(next)
 	d.mu.Unlock()
 	f := &d.follower
-	f.loaded, f.last, f.uuid, f.resets, f.toldAt = true, last, uuid, nil, time.Time{}
+	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.toldAt = true, false, last, uuid, nil, time.Time{}
 	f.safe, f.safeUUID = 0, ""
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
 	d.snapshot.invalidate()
 	d.loaded(next)
 	return nil
+}
+
+// keepFresh reports this process while a load takes its time: it goes on serving what it has in memory, confirms nothing, and
+// changes wait for it. What was not fresh stays so. stop ends it.
+func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
+	maxAge := time.Duration(d.maxAge.Load()) * time.Millisecond
+	if maxAge == 0 || !d.follower.registered || !d.Fresh(instant.Of(d.cfg.Clock())) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(min(pollEvery, maxAge/4))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			begun := d.cfg.Clock()
+			if _, err := d.store.Heartbeat(context.WithoutCancel(ctx), *d.self.Load(), 0, ""); err == nil {
+				d.seen.Store(&begun)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // tail applies the next events and returns how many there were.
@@ -160,6 +205,11 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	events, err := d.store.Tail(ctx, f.last, f.uuid, tailEvents, c.rows())
 	if err != nil || len(events) == 0 {
 		return 0, err
+	}
+	if s.lost.touched(events) {
+		if err := d.readLost(ctx, s); err != nil {
+			return 0, err
+		}
 	}
 	d.mu.Lock()
 	c.apply(s, d.setBan)

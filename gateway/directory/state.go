@@ -27,6 +27,8 @@ type state struct {
 	allows list[[]netip.Prefix]
 	plans  map[string]plan.Limits // the writer's
 
+	lost lost // stays in force whatever the rows say
+
 	versions *uint64 // the last one given out; it outlives a reload
 	err      error   // the first row that made no sense
 }
@@ -124,18 +126,19 @@ func (s *state) setPlan(p keystore.Plan) {
 }
 
 func (s *state) setTenant(row *keystore.TenantRow) {
+	suspended := row.Suspended || s.lost.suspended[row.ID]
 	if _, known := s.plans[row.Plan]; !known {
 		s.refuse("tenant %s has an unknown plan %q", row.ID, row.Plan)
 		return
 	}
 	if ref, known := s.findTenant(&row.ID); known {
 		t := s.tenants.at(ref)
-		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, row.Suspended))
+		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, suspended))
 		return
 	}
 	ref, t := s.tenants.add()
 	t.id = row.ID
-	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, row.Suspended))
+	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, suspended))
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
@@ -153,10 +156,11 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 }
 
 func (s *state) setKey(row *keystore.KeyRow) {
+	revokedAt, graceEndsAt := either(row.RevokedAt, s.lost.revoked[row.ID]), either(row.GraceEndsAt, s.lost.rotated[row.ID])
 	if ref, known := s.findKey(&row.ID); known {
 		k := s.keys.at(ref) // the rest of it never changes
-		k.revokedAt.Store(int64(row.RevokedAt))
-		k.graceEndsAt.Store(int64(row.GraceEndsAt))
+		k.revokedAt.Store(revokedAt)
+		k.graceEndsAt.Store(graceEndsAt)
 		return
 	}
 	owner, known := s.findTenant(&row.Tenant)
@@ -167,8 +171,8 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	ref, k := s.keys.add()
 	k.hash, k.id, k.tenant = row.Hash, row.ID, owner
 	k.environment, k.scopes, k.expiresAt = uint8(row.Environment), row.Scopes, row.ExpiresAt
-	k.revokedAt.Store(int64(row.RevokedAt))
-	k.graceEndsAt.Store(int64(row.GraceEndsAt))
+	k.revokedAt.Store(revokedAt)
+	k.graceEndsAt.Store(graceEndsAt)
 	if len(row.Allow) > 0 {
 		at, allow := s.allows.add()
 		*allow = row.Allow

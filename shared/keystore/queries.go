@@ -212,3 +212,22 @@ const (
 	// $1: tenant.
 	deleteQuota = `DELETE FROM quota_records WHERE tenant_id = $1`
 )
+
+const (
+	// Those that are not in force by the database's own rows.
+	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
+		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
+		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0
+			WHEN l.kind = 'rotated' THEN k.revoked_at = 0 AND k.grace_ends_at = 0 ELSE NOT t.suspended END
+		ORDER BY l.tenant_id, l.key_id, l.kind`
+
+	insertLost = `INSERT INTO lost_refusals (tenant_id, key_id, kind, at, reported_by, reported_at) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (tenant_id, key_id, kind) DO NOTHING`
+
+	// $1: tenant, $2: key, '' for its suspension.
+	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
+
+	// $1: tenant.
+	deleteRepeated = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = ''
+		AND EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND suspended)`
+)

@@ -110,6 +110,10 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 
 // Resume ends a suspension.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
+	// A suspension that the database had lost, and that was repeated since, has ended too.
+	if _, err := s.db.ExecContext(ctx, deleteRepeated, tenant); err != nil {
+		return Tenant{}, 0, fail("resume tenant", err)
+	}
 	return s.changeTenant(ctx, "resume tenant", tenant, TenantResumed, func(row *Tenant) error {
 		row.Suspended = false
 		return nil

@@ -169,6 +169,8 @@ const (
 	BanLifted       = "ban.lifted"
 	QuotaReset      = "quota.reset"
 	GatewayForgot   = "gateway.forgotten"
+	RefusalLost     = "refusal.lost"
+	RefusalDropped  = "refusal.dropped"
 )
 
 // UsageRow is the number of requests of one key with one outcome in one hour.

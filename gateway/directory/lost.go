@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"context"
+	"slices"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+// lost is what the database has lost and what stays in force: see keystore.LostRefusal.
+type lost struct {
+	revoked   map[id.Key]instant.Millis
+	rotated   map[id.Key]instant.Millis // ends of grace
+	suspended map[id.Tenant]bool
+}
+
+func newLost(refusals []keystore.LostRefusal) lost {
+	l := lost{revoked: map[id.Key]instant.Millis{}, rotated: map[id.Key]instant.Millis{}, suspended: map[id.Tenant]bool{}}
+	for _, r := range refusals {
+		switch r.Kind {
+		case keystore.LostRevocation:
+			l.revoked[r.Key] = r.At
+		case keystore.LostRotation:
+			l.rotated[r.Key] = r.At
+		case keystore.LostSuspension:
+			l.suspended[r.Tenant] = true
+		}
+	}
+	return l
+}
+
+// touched reports whether events may have changed the list of what was lost.
+func (l *lost) touched(events []keystore.EventRow) bool {
+	return len(l.revoked)+len(l.rotated)+len(l.suspended) > 0 ||
+		slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.RefusalLost })
+}
+
+func either(stored, lost instant.Millis) int64 {
+	if stored != 0 {
+		return int64(stored)
+	}
+	return int64(lost)
+}
+
+// compare returns what the state before refuses and next, read from an older copy of the database, does not. Bans that are lost
+// are to be imposed again; a key that next does not know is refused anyway.
+func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans map[id.Key]instant.Millis) {
+	bans = map[id.Key]instant.Millis{}
+	for ref := range uint32(s.tenants.len) {
+		t := s.tenants.at(ref)
+		if at, known := next.findTenant(&t.id); known && t.terms.Load().suspended && !next.tenants.at(at).terms.Load().suspended {
+			refusals = append(refusals, keystore.LostRefusal{Kind: keystore.LostSuspension, Tenant: t.id})
+		}
+	}
+	for ref := range uint32(s.keys.len) {
+		k := s.keys.at(ref)
+		at, known := next.findKey(&k.id)
+		if !known {
+			continue
+		}
+		now, after, owner := int64(now), next.keys.at(at), s.tenants.at(k.tenant).id
+		add := func(kind string, at int64) {
+			refusals = append(refusals, keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
+		}
+		if revoked := k.revokedAt.Load(); revoked != 0 && after.revokedAt.Load() == 0 {
+			add(keystore.LostRevocation, revoked)
+		}
+		if ends := k.graceEndsAt.Load(); ends != 0 && after.graceEndsAt.Load() == 0 {
+			add(keystore.LostRotation, ends)
+		}
+		if until := k.bannedUntil.Load(); until > now && after.bannedUntil.Load() < until {
+			bans[k.id] = instant.Millis(until)
+		}
+	}
+	return refusals, bans
+}
+
+// force puts refusals in force, whatever the rows say.
+func (s *state) force(refusals []keystore.LostRefusal) {
+	for _, r := range refusals {
+		switch r.Kind {
+		case keystore.LostRevocation:
+			s.lost.revoked[r.Key] = r.At
+		case keystore.LostRotation:
+			s.lost.rotated[r.Key] = r.At
+		case keystore.LostSuspension:
+			s.lost.suspended[r.Tenant] = true
+			if ref, known := s.findTenant(&r.Tenant); known {
+				t := s.tenants.at(ref)
+				now := t.terms.Load()
+				t.terms.Store(s.newTerms(now, now.plan, now.override, true))
+			}
+			continue
+		}
+		if ref, known := s.findKey(&r.Key); known {
+			k := s.keys.at(ref)
+			k.revokedAt.CompareAndSwap(0, int64(s.lost.revoked[r.Key]))
+			k.graceEndsAt.CompareAndSwap(0, int64(s.lost.rotated[r.Key]))
+		}
+	}
+}
+
+// keepLost puts in force what the state before refused and next, read from an older copy of the database, would let through.
+// Refusals are listed in the database, where an operator decides. Bans, which end by themselves, are imposed again.
+func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
+	now := instant.Of(d.cfg.Clock())
+	refusals, bans := before.compare(next, now)
+	for _, r := range refusals {
+		d.cfg.Log.Error("directory: the database has lost a refusal; it stays in force until an operator repeats or drops it",
+			"kind", r.Kind, "tenant", r.Tenant, "key", r.Key)
+	}
+	if len(refusals) > 0 {
+		if _, err := d.store.ReportLost(ctx, refusals); err != nil {
+			return err
+		}
+	}
+	next.force(refusals)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, until := range bans {
+		d.cfg.Log.Error("directory: the database has lost a ban; it is imposed again", "key", k, "until", until)
+		d.pending[k] = keystore.Ban{
+			Key: k, Until: until, Reason: "imposed again: the database had lost it", By: d.cfg.GatewayID, ImposedAt: now,
+		}
+	}
+	if len(bans) > 0 {
+		d.wakeBanWriter()
+	}
+	return nil
+}
+
+// readLost reads what the database has lost. next is empty, or the tail that follows sets the rows that the answer is about.
+func (d *Directory) readLost(ctx context.Context, next *state) error {
+	refusals, err := d.store.LostRefusals(ctx)
+	if err == nil {
+		next.lost = newLost(refusals)
+	}
+	return err
+}

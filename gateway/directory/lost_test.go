@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// rewind takes the database back to before the events after last, as a fail-over does that loses the latest commits.
+func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...string) {
+	t.Helper()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback() // after Commit it does nothing
+	for _, statement := range statements {
+		if _, err := tx.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tx.Exec("DELETE FROM events WHERE id > $1", int64(last)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was refused when the database went back stays refused, also at a gateway that starts later, until an operator decides.
+func TestRefusalsSurviveARewind(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		d := start(t, store, Config{})
+		tenant, revoked, revokedHash := fixture(t, store)
+		rotated, rotatedHash := addKey(t, store, tenant.ID)
+		banned, bannedHash := addKey(t, store, tenant.ID)
+		other, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, suspendedHash := addKey(t, store, other.ID)
+		last, err := store.LastEvent(t.Context())
+		confirm(t, store, last, err)
+		ends, until := instant.Of(time.Now().Add(time.Minute)), instant.Of(time.Now().Add(time.Hour))
+		_, _, _, err1 := store.RotateKey(t.Context(), rotated.ID, ends)
+		_, _, err2 := store.AddBan(t.Context(), keystore.Ban{Key: banned.ID, Until: until})
+		_, _, err3 := store.Suspend(t.Context(), other.ID)
+		_, c, err4 := store.RevokeKey(t.Context(), revoked.ID)
+		for _, err := range []error{err1, err2, err3, err4} {
+			confirm(t, store, c, err)
+		}
+
+		rewind(t, db, last, "DELETE FROM bans", "UPDATE tenants SET suspended = false",
+			"DELETE FROM tenant_keys WHERE id IN (SELECT replaced_by FROM tenant_keys)",
+			"UPDATE tenant_keys SET revoked_at = 0, grace_ends_at = 0, replaced_by = ''")
+		refusedBy := func(d *running) bool {
+			a, _ := d.Lookup(revokedHash)
+			b, _ := d.Lookup(rotatedHash)
+			c, _ := d.Lookup(bannedHash)
+			s, _ := d.Lookup(suspendedHash)
+			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && s.Suspended
+		}
+		for lost := 0; lost < 3; {
+			if !refusedBy(d) {
+				t.Fatal("what the database has lost is let through")
+			}
+			refusals, err := store.LostRefusals(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost = len(refusals)
+		}
+		eventually(t, "the ban is in the database again", func() bool { bans, err := store.Bans(t.Context()); return err == nil && len(bans) == 1 })
+		last, err = store.LastEvent(t.Context())
+		confirm(t, store, last, err)
+		if log := d.log.String(); strings.Count(log, "level=ERROR") != 4 || !strings.Contains(log, revoked.ID.String()) ||
+			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) || !strings.Contains(log, other.ID.String()) {
+			t.Errorf("logged:\n%s", log)
+		}
+		late := start(t, store, Config{GatewayID: "gw-2"})
+		if !refusedBy(late) {
+			t.Error("a gateway that starts later lets it through")
+		}
+
+		c, err = store.DropLost(t.Context(), tenant.ID, revoked.ID)
+		confirm(t, store, c, err)
+		_, _, err = store.Suspend(t.Context(), other.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, c, err = store.Resume(t.Context(), other.ID)
+		confirm(t, store, c, err)
+		for _, d := range []*running{d, late} {
+			if e, _ := d.Lookup(revokedHash); e.RevokedAt != 0 {
+				t.Error("a revocation that was dropped is in force")
+			}
+			if e, _ := d.Lookup(suspendedHash); e.Suspended {
+				t.Error("a suspension that was repeated and ended is in force")
+			}
+			if e, _ := d.Lookup(rotatedHash); e.GraceEndsAt != ends {
+				t.Error("the rotation is forgotten")
+			}
+		}
+	})
+}
+
+// A load that takes longer than the maximum age is no outage.
+func TestFreshDuringALongLoad(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: 400 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	stop := d.keepFresh(t.Context())
+	for time.Since(begun) < 2*time.Second {
+		if !d.Fresh(instant.Of(time.Now())) {
+			t.Fatalf("not fresh after %v", time.Since(begun))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if applied(t, store, 1) {
+		t.Error("a process that loads confirms")
+	}
+	stop()
+	eventually(t, "it is stale when it no longer reports", func() bool { return !d.Fresh(instant.Of(time.Now())) })
+	stop = d.keepFresh(t.Context())
+	defer stop()
+	if d.Fresh(instant.Of(time.Now().Add(300 * time.Millisecond))) {
+		t.Error("what was stale is fresh before it is loaded")
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+// lostView is a lost refusal as JSON; its fields are a contract with other people's scripts.
+type lostView struct {
+	Kind       string `json:"kind"`
+	Tenant     string `json:"tenantId"`
+	Key        string `json:"keyId,omitempty"`
+	At         string `json:"at,omitempty"`
+	ReportedBy string `json:"reportedBy"`
+	ReportedAt string `json:"reportedAt"`
+}
+
+func viewLost(l keystore.LostRefusal) lostView {
+	v := lostView{Kind: l.Kind, Tenant: l.Tenant.String(), ReportedBy: l.ReportedBy, ReportedAt: l.ReportedAt.String()}
+	if !l.Key.IsZero() {
+		v.Key, v.At = l.Key.String(), l.At.String()
+	}
+	return v
+}
+
+type gatewayLost struct{}
+
+func (gatewayLost) Help() string {
+	return `After a fail-over or a restore the database may lack a revocation, a rotation or a suspension that gateways had applied.
+They keep it in force. To make it permanent, repeat the command: key revoke, key rotate, tenant suspend. To end it: gateway drop.
+
+Examples:
+
+    keyadmin gateway lost`
+}
+
+func (gatewayLost) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	refusals, err := a.store.LostRefusals(ctx)
+	if err != nil {
+		return err
+	}
+	views := make([]lostView, 0, len(refusals))
+	t := table{head: []string{"KIND", "TENANT", "KEY", "AT", "REPORTED BY", "REPORTED AT"}}
+	for _, l := range refusals {
+		v := viewLost(l)
+		views = append(views, v)
+		t.rows = append(t.rows, []string{v.Kind, v.Tenant, orDash(v.Key), orDash(v.At), v.ReportedBy, v.ReportedAt})
+	}
+	return a.print(views, t)
+}
+
+type gatewayDrop struct {
+	ID string `arg:"" help:"The key's or the tenant's ID, as gateway lost shows it."`
+	asking
+	waiting
+}
+
+func (gatewayDrop) Help() string {
+	return `The key, or the tenant's keys, are accepted again at every gateway.
+
+Examples:
+
+    keyadmin gateway drop key_0123456789abcdef`
+}
+
+func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
+	wait := c.wait(a)
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	var tenant id.Tenant
+	var key id.Key
+	var err error
+	if strings.HasPrefix(c.ID, id.Key{}.String()[:4]) {
+		var k keystore.Key
+		if key, err = id.ParseKey(c.ID); err == nil {
+			k, err = a.store.Key(ctx, key)
+			tenant = k.Tenant
+		}
+	} else {
+		tenant, err = id.ParseTenant(c.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.ask(c.Yes, "Accept %s again, which the database has lost the refusal of?", c.ID); err != nil {
+		return err
+	}
+	change, err := a.store.DropLost(ctx, tenant, key)
+	if errors.Is(err, keystore.ErrNotFound) {
+		return fmt.Errorf("no refusal of %s was lost (keyadmin gateway lost shows all)", c.ID)
+	}
+	if err != nil {
+		return err
+	}
+	return a.confirm(ctx, confirmation{
+		change: change, wait: wait, laggard: "may still refuse it", done: "Dropped what was lost of " + c.ID + ".",
+	})
+}

@@ -1,0 +1,73 @@
+package keystore
+
+import (
+	"context"
+	"fmt"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// The kinds of lost refusals.
+const (
+	LostRevocation = "revoked"
+	LostRotation   = "rotated"
+	LostSuspension = "suspended"
+)
+
+// LostRefusal is a refusal that was in force at a gateway and that the database has lost: it was replaced by an older copy, by a
+// fail-over or a restore. Gateways keep it in force until an operator repeats the change or drops it.
+type LostRefusal struct {
+	Kind       string         `db:"kind" json:"kind"`
+	Tenant     id.Tenant      `db:"tenant_id" json:"tenantId"`
+	Key        id.Key         `db:"key_id" json:"keyId,omitzero"` // none: the tenant was suspended
+	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation, or of the end of a rotated key's grace
+	ReportedBy string         `db:"reported_by" json:"reportedBy"`
+	ReportedAt instant.Millis `db:"reported_at" json:"reportedAt"`
+}
+
+// LostRefusals lists the lost refusals that nobody has repeated or dropped.
+func (s *Store) LostRefusals(ctx context.Context) ([]LostRefusal, error) {
+	lost := []LostRefusal{}
+	err := s.db.SelectContext(ctx, &lost, lostRefusals)
+	return lost, fail("list lost refusals", err)
+}
+
+// ReportLost adds lost refusals to the list. One that is on it already changes nothing.
+func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
+	return s.write(ctx, "report lost refusals", func(t *tx) error {
+		for _, l := range lost {
+			added, err := t.ExecContext(t.ctx, insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
+			if err != nil {
+				return err
+			}
+			if n, err := added.RowsAffected(); err != nil || n == 0 {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			if err := t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DropLost drops what was lost of a key, or with no key the tenant's suspension: it is in force no longer.
+func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
+	return s.write(ctx, "drop lost refusal", func(t *tx) error {
+		dropped, err := t.ExecContext(t.ctx, deleteLost, tenant, key)
+		if err != nil {
+			return err
+		}
+		if n, err := dropped.RowsAffected(); err != nil || n == 0 {
+			if err == nil {
+				err = fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
+			}
+			return err
+		}
+		return t.record(RefusalDropped, subject{tenant: tenant, key: key}, nil, nil)
+	})
+}
