@@ -101,7 +101,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if len(lost) > 0 {
-		a.warn("The database has lost %d refusals, which gateways keep in force: keyadmin gateway lost", len(lost))
+		a.warn("Refusals that the database has lost and gateways keep in force: %d. See keyadmin gateway lost.", len(lost))
 	}
 	return a.print(views, t)
 }
