@@ -10,14 +10,14 @@ import (
 
 // config are the settings of one pet service.
 type config struct {
-	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"Where the pets are: postgres://… or sqlite:PATH, whose file must exist."`
+	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of pets: postgres://…, or sqlite:PATH with an existing file."`
 
-	Listen      string         `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Where the gateway sends requests: host:port or unix:/path."`
+	Listen      string         `env:"PETSVC_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDRESS" help:"Address for the gateway's requests: host:port or unix:/path."`
 	AdminListen string         `env:"PETSVC_ADMIN_LISTEN" default:"127.0.0.1:9091" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof. Do not publish it."`
-	Secret      service.Secret `env:"PETSVC_SECRET" help:"Requests must carry it in the header X-Gateway-Secret, as gateways with the same GATEWAY_UPSTREAM_SECRET send it. Without one, whoever reaches the address is served."`
+	Secret      service.Secret `env:"PETSVC_SECRET" help:"Secret that requests must have in the header X-Gateway-Secret. Gateways with the same GATEWAY_UPSTREAM_SECRET send it. Empty: all clients that reach the address are served."`
 
-	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Connections to the database that requests share; one more looks after it."`
-	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for at most a second; what exceeds it is answered 503."`
+	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
+	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
 
 	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
 

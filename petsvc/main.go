@@ -1,5 +1,5 @@
-// Petsvc is the pet service: it lists, adds and gets pets. It trusts its network, or the gateway's secret; clients
-// reach it only through the gateway.
+// Petsvc is the pet service: it lists, adds and gets pets. Clients reach it only through the gateway: protect it by the
+// network or by the gateway's secret.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 		func(ctx context.Context, log *slog.Logger) error { return run(ctx, c, log) })
 }
 
-// run serves until ctx ends. A database that is away is no reason to stop: petsvc is not ready until it comes.
+// run serves until ctx ends. While the database is unavailable, petsvc is not ready, but keeps running.
 func run(ctx context.Context, c config, log *slog.Logger) error {
 	listener, err := service.Listen(c.Listen, "PETSVC_LISTEN or --listen")
 	if err != nil {

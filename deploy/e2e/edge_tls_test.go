@@ -106,7 +106,7 @@ func TestTLS(t *testing.T) {
 
 	writeFile(t, certPath, "no certificate")
 	testkit.Eventually(t, fleet.ReplyWithin, "a word of the bad certificate", func() bool {
-		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one still is")
+		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one stays in use")
 	})
 	if n := serial(); n != 2 {
 		t.Errorf("certificate %d is served after a bad renewal", n)

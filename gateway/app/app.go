@@ -1,8 +1,8 @@
-// Package app puts one gateway together: the directory of keys, the quotas, the edge and the admin port.
+// Package app assembles a gateway from its settings: the directory of keys, the quotas, the edge and the admin port.
 //
-// A gateway starts whatever is down. Without its database it serves from its snapshot, without Redis from its own counts;
-// what it cannot do without, /readyz names until it is there. Only what no waiting cures ends it: a busy port, a bad
-// setting, a SQLite file that does not exist.
+// A gateway starts even if the database or Redis is unavailable. Without the database it serves from its snapshot; without
+// Redis it admits its share of the limits. If it cannot serve, /readyz says why. It exits only for problems that waiting does
+// not solve: a port in use, an invalid setting, a missing SQLite file.
 package app
 
 import (
@@ -27,10 +27,10 @@ import (
 	"petgate/shared/service"
 )
 
-// settleWithin bounds what comes after the last answer: usage, quotas, signing off.
+// settleWithin bounds the work after the last response: writing usage and quotas, and signing off.
 const settleWithin = 5 * time.Second
 
-// healthWithin bounds what /readyz asks of Redis.
+// healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
 // Ports are the listeners of a gateway.
@@ -49,8 +49,8 @@ func Listen(cfg Config) (Ports, error) {
 	return Ports{Public: public, Admin: admin}, nil
 }
 
-// Run runs a gateway on its ports, which it closes, until ctx ends, and then drains it. Each request is a line of accessLog,
-// unless the settings say no.
+// Run runs a gateway on its ports until ctx ends, then drains it and closes the ports. It writes a line to accessLog for each
+// request, unless the settings turn that off.
 func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
 	admin := service.NewAdmin(log, cfg.Settings, cfg.AdminListen)
@@ -134,7 +134,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}.Run(ctx)
 }
 
-// reachable is where operators elsewhere find a listener: one on all addresses is found by the host's name.
+// reachable is the address at which other hosts reach a listener. For a listener on all addresses it is the host's name.
 func reachable(address net.Addr) string {
 	tcp, isTCP := address.(*net.TCPAddr)
 	host, err := os.Hostname()
@@ -160,13 +160,13 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	return found
 }
 
-// apart says what is wrong with several gateways that keep quotas in process.
+// apart describes the problem of several gateways that keep quotas in process.
 func apart(gateways int) string {
 	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
 		"set REDIS_URL to one Redis for all", gateways)
 }
 
-// background runs f, and calls ended when it returns. stop ends f, waits for it and returns its error.
+// background runs f and calls ended when f returns. stop ends f, waits for it and returns its error.
 func background(f func(context.Context) error, ended func()) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -180,7 +180,7 @@ func background(f func(context.Context) error, ended func()) (stop func() error)
 	}
 }
 
-// saver lets quotas without Redis survive a restart in the database.
+// saver keeps quotas in the database, so that quotas without Redis survive a restart.
 type saver struct{ store *keystore.Store }
 
 func (s saver) SaveQuotas(ctx context.Context, now instant.Millis, records []quotas.Saved) error {

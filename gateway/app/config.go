@@ -20,34 +20,34 @@ import (
 
 // Config are the settings of one gateway.
 type Config struct {
-	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"Where tenants, plans, keys and bans are: postgres://… or sqlite:PATH."`
-	RedisURL    service.Secret `env:"REDIS_URL" help:"Where gateways share quotas: redis://…, several separated by commas are one Redis Cluster. Empty keeps quotas in this process, which is exact for one gateway only."`
-	RedisPrefix string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Begins every name in Redis; the same for all gateways that share quotas."`
+	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
+	RedisURL    service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or nodes of one Redis Cluster separated by commas. Empty: quotas are kept in this process, which is correct for one gateway only."`
+	RedisPrefix string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
 
 	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
 	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT. Do not publish it."`
-	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the public address, which then speaks TLS. A changed file is read again."`
+	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain. With it, the public address uses TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 
-	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway, the same after a restart and unlike any other's. Default: host name, listen address and a random suffix, which is kept beside the snapshot."`
-	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Whose keys are accepted."`
-	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restart serves while the database is down. Empty keeps none."`
+	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix, which is kept next to the snapshot."`
+	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
+	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable. Empty: no file."`
 
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
-	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Sent to upstreams, which can refuse whoever does not know it."`
-	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"For a whole exchange with an upstream."`
+	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
+	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
-	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is believed. Every client within can claim any address."`
+	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"1048576" placeholder:"N" help:"Longest request body."`
-	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"For a request's head, and again for its body: ends clients that send slowly on purpose."`
-	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at a time; what exceeds it is answered 503."`
-	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Connections held; each needs a file descriptor."`
+	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
+	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
+	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor."`
 
-	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Answer 503 when the database was last read longer ago. 0 serves from memory through any outage, in which a revocation does not arrive."`
+	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum, so revocations do not reach this gateway during an outage of the database."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
-	AuthFailures    int           `name:"auth-failures-per-minute" env:"GATEWAY_AUTH_FAILURES_PER_MINUTE" default:"120" placeholder:"N" help:"Unknown keys that an address may try; 0 is unlimited."`
-	BanAfter        int           `env:"GATEWAY_BAN_AFTER" default:"30" placeholder:"N" help:"Strikes within a minute that ban a key; 0 bans none."`
-	BanFor          time.Duration `env:"GATEWAY_BAN_FOR" default:"1m" help:"Length of a first ban; each further one within a day is twice as long."`
+	AuthFailures    int           `name:"auth-failures-per-minute" env:"GATEWAY_AUTH_FAILURES_PER_MINUTE" default:"120" placeholder:"N" help:"How many unknown keys a client address may try per minute. 0: unlimited."`
+	BanAfter        int           `env:"GATEWAY_BAN_AFTER" default:"30" placeholder:"N" help:"Strikes within a minute after which a key is banned. 0: no bans."`
+	BanFor          time.Duration `env:"GATEWAY_BAN_FOR" default:"1m" help:"Length of a first ban. Each further ban within a day is twice as long."`
 	BanMax          time.Duration `env:"GATEWAY_BAN_MAX" default:"1h" help:"Longest ban."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
@@ -75,7 +75,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	for n, part := range strings.Split(string(c.RedisURL), ",") {
 		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)
 	}
-	_, err = c.edge(time.Now, slog.New(slog.DiscardHandler)) // its only error is a certificate that cannot be used
+	_, err = c.edge(time.Now, slog.New(slog.DiscardHandler)) // it fails only if the certificate cannot be used
 	bad.Require(err == nil, "tls-cert", "it cannot be used with --tls-key: %v", err)
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	for _, url := range c.Upstreams {
@@ -97,7 +97,7 @@ func isRedis(text string) bool {
 	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Host != ""
 }
 
-// quotas says where quotas are kept, without the credentials of the URLs.
+// quotas returns where quotas are kept, without the credentials of the URLs.
 func (c *Config) quotas() []string {
 	var places []string
 	for part := range strings.SplitSeq(string(c.RedisURL), ",") {
@@ -111,7 +111,7 @@ func (c *Config) quotas() []string {
 	return places
 }
 
-// edge is what the settings say of the public port.
+// edge returns the settings of the public port.
 func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, error) {
 	rule := ban.Product
 	rule.After, rule.For, rule.Max = c.BanAfter, c.BanFor, c.BanMax

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// idSuffixLen is enough that two hosts of one name do not draw the same suffix.
+// idSuffixLen is long enough that two hosts with the same name do not draw the same suffix.
 const idSuffixLen = 8
 
-// gatewayID is the name of this gateway in the database, for operators and in its snapshot. Unless it is set, it is the host's
-// name, the listen address, and a random suffix that is kept in a file beside the snapshot. So it is the same after a
-// restart, and another host of the same name has another one.
+// gatewayID returns the gateway's name. If the setting is empty, the name is the host's name, the listen address, and a random
+// suffix that is kept in a file next to the snapshot. So it is the same after a restart, and different on another host of
+// the same name.
 func (c *Config) gatewayID(log *slog.Logger) string {
 	if c.ID != "" {
 		return c.ID
@@ -27,18 +27,18 @@ func (c *Config) gatewayID(log *slog.Logger) string {
 	}
 	name := host + "-" + c.Listen
 	if c.Snapshot == "" {
-		return name // There is no directory to keep anything in.
+		return name // there is no directory for the file
 	}
 	suffix, err := keptSuffix(c.Snapshot + ".id")
 	if err != nil {
-		log.Warn("this gateway's name cannot be kept, and another host of the same name would take its place: set GATEWAY_ID",
+		log.Warn("the suffix of this gateway's ID cannot be kept, so another host of the same name would replace this gateway: set GATEWAY_ID",
 			"gateway", name, "error", err.Error())
 		return name
 	}
 	return name + "-" + suffix
 }
 
-// keptSuffix returns what the file holds, and writes it first where there is none.
+// keptSuffix returns the suffix in the file. If there is no file, it writes one first.
 func keptSuffix(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func keptSuffix(path string) (string, error) {
 	return suffix, nil
 }
 
-// newSuffix writes the whole file before it gets its name. If another gateway was first, its suffix holds.
+// newSuffix writes the whole file before it gives it its name. If another gateway was first, that one's suffix is used.
 func newSuffix(path string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err

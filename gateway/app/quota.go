@@ -12,7 +12,7 @@ import (
 	"petgate/shared/service"
 )
 
-// tenants and peeker are what the quota report asks.
+// tenants and peeker are the sources of the quota report.
 type (
 	tenants interface {
 		TenantLimits(t id.Tenant) (plan string, limits plan.Limits, version uint64, ok bool)
@@ -29,14 +29,14 @@ type usage struct {
 	Used      int64          `json:"used"`
 	Remaining int64          `json:"remaining"`
 	ResetAt   instant.Millis `json:"resetAt"`
-	RetryAt   instant.Millis `json:"retryAt"` // when one more is admitted; 0 = at once
+	RetryAt   instant.Millis `json:"retryAt"` // when the next request is admitted; 0: at once
 }
 
 func report(u quota.Usage) usage {
 	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
-// serveQuota answers GET /quota/{tenant}: how a tenant stands. It takes nothing.
+// serveQuota serves GET /quota/{tenant}: the usage of a tenant. It takes nothing from the quota.
 func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
 	type failure struct {
 		Error string `json:"error"`
@@ -49,7 +49,7 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 		}
 		name, limits, version, ok := tenants.TenantLimits(tenant)
 		if !ok {
-			service.WriteJSON(w, http.StatusNotFound, failure{"this gateway knows no tenant " + tenant.String()})
+			service.WriteJSON(w, http.StatusNotFound, failure{"this gateway does not know the tenant " + tenant.String()})
 			return
 		}
 		verdict, err := peeker.Peek(r.Context(), quotas.Request{Tenant: tenant, Version: version, Limits: limits})
@@ -58,7 +58,7 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 			return
 		}
 		service.WriteJSON(w, http.StatusOK, struct {
-			Environment string      `json:"environment"` // whose keys are accepted here
+			Environment string      `json:"environment"` // of the keys that are accepted
 			Tenant      id.Tenant   `json:"tenant"`
 			Plan        string      `json:"plan"`
 			Limits      plan.Limits `json:"limits"`

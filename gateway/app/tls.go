@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// lookEvery is how often, at most, a handshake makes the certificate's files be looked at.
+// lookEvery is the shortest interval between two checks of the certificate's files.
 const lookEvery = time.Second
 
-// certificate serves what two PEM files hold, and what they hold later: a renewal needs no restart. While the files do
-// not fit together, as between the two writes of a renewal, the certificate before them is served.
+// certificate serves a certificate from two PEM files and reads them again when they change. While certificate and key do not
+// match, as between the two writes of a renewal, it serves the previous certificate.
 type certificate struct {
 	certPath, keyPath string
 	clock             func() time.Time
@@ -21,7 +21,7 @@ type certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	stamp   [2]time.Time // when the files were last changed, of what was last tried
+	stamp   [2]time.Time // modification times of the files when they were last read
 	looked  time.Time
 }
 
@@ -69,7 +69,7 @@ func (c *certificate) reload() {
 	c.stamp = stamp
 	pair, err := tls.LoadX509KeyPair(c.certPath, c.keyPath)
 	if err != nil {
-		c.log.Error("the new certificate cannot be used; the old one still is", "error", err.Error())
+		c.log.Error("the new certificate cannot be used; the old one stays in use", "error", err.Error())
 		return
 	}
 	c.current = &pair

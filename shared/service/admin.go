@@ -20,31 +20,31 @@ import (
 
 // Problem is something that /readyz reports.
 type Problem struct {
-	Name    string `json:"name"`    // one word: what has it, such as "database"
-	Detail  string `json:"detail"`  // what is wrong and what cures it
-	Serving bool   `json:"serving"` // it is reported, but the program can serve all the same
+	Name    string `json:"name"`    // the affected part in one word, such as "database"
+	Detail  string `json:"detail"`  // what is wrong and how to mend it
+	Serving bool   `json:"serving"` // the program can serve in spite of it
 }
 
-// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and what a program adds. It must not be published: it
-// asks for no password, and profiles show memory.
+// Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be
+// published: it has no password, and profiles show memory.
 //
-// It answers only to host names that it knows. Otherwise a web page could make a browser on this machine or network call it
-// under a name of the page's own, whose address was changed to this one, and read the response.
+// It serves only host names that it knows. This prevents DNS rebinding: a web page could point a name of its own to this
+// address and have a browser on this network read the response.
 type Admin struct {
-	// Metrics is the program's registry; it has the Go runtime's and the process's figures already.
+	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
 
 	log      *slog.Logger
 	mux      *http.ServeMux
 	server   *http.Server
-	hosts    map[string]bool // names without a port, in small letters
+	hosts    map[string]bool // names without a port, in lower case
 	address  string          // once started
 	ready    atomic.Pointer[func() []Problem]
 	draining atomic.Bool
 }
 
-// NewAdmin returns an admin port that is alive but not ready: SetReady says when it is. listen is its address as it was set:
-// a host name in it is known.
+// NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; a host
+// name in it is known.
 func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), hosts: map[string]bool{"localhost": true}}
 	for _, host := range append(settings.AdminHosts, listen) {
@@ -83,15 +83,15 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 // Handle adds a handler; the pattern is one of http.ServeMux.
 func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
-// SetReady sets what /readyz asks. The function is called for every request, at any time, and must not wait for long.
+// SetReady sets the function that /readyz calls for every request. It must not block for long.
 func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
 
-// ServeHTTP answers a request of the admin port.
+// ServeHTTP serves a request of the admin port.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !a.isKnown(r.Host, local) {
 		WriteJSON(w, http.StatusMisdirectedRequest, map[string]string{
-			"error": "this admin port is not known as " + r.Host + ": use its address, or list the name in the setting --admin-hosts",
+			"error": "unknown host name " + r.Host + " for this admin port: use its address, or add the name to the setting --admin-hosts",
 		})
 		return
 	}
@@ -116,7 +116,7 @@ func (a *Admin) isKnown(field string, local net.Addr) bool {
 	return ok && tcp.AddrPort().Addr().Unmap() == addr.Unmap()
 }
 
-// hostOf is a Host field's name or address without the port, the brackets of IPv6 and the dot at the end.
+// hostOf returns the name or address of a Host field without port, IPv6 brackets and trailing dot.
 func hostOf(field string) string {
 	host, _, err := net.SplitHostPort(field)
 	if err != nil {
@@ -152,17 +152,18 @@ func (a *Admin) drain() { a.draining.Store(true) }
 func (a *Admin) Start(ln net.Listener) {
 	a.address = ln.Addr().String()
 	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) {
-		a.log.Warn("the admin port listens on a public address, and it asks for no password: bind it to a private one",
+		a.log.Warn("the admin port listens on a public address and has no password: use a private address",
 			"address", a.address)
 	}
 	go func() {
 		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			a.log.Error("the admin port ended", "error", err.Error())
+			a.log.Error("the admin port stopped unexpectedly", "error", err.Error())
 		}
 	}()
 }
 
-// isPublic reports whether other networks may reach a listener at addr. Behind the unspecified address stand all of the host's.
+// isPublic reports whether other networks may reach a listener at addr. The unspecified address stands for all addresses of the
+// host.
 func isPublic(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	return addr.IsUnspecified() || !addr.IsLoopback() && !addr.IsPrivate() && !addr.IsLinkLocalUnicast()
@@ -171,9 +172,9 @@ func isPublic(addr netip.Addr) bool {
 // Close ends the admin port and its connections.
 func (a *Admin) Close() { _ = a.server.Close() }
 
-// WriteJSON answers with a value that encoding/json can write.
+// WriteJSON responds with a value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(value) // its error is the client's leaving
+	_ = json.NewEncoder(w).Encode(value) // fails only if the client is gone
 }

@@ -17,14 +17,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ExitUsage is the exit code for bad settings and for a command line that makes no sense.
+// ExitUsage is the exit code for invalid settings and command lines.
 const ExitUsage = 2
 
-// CommandLine is what a program was called with. Parse fills a struct with kong's tags from it.
+// CommandLine is the command line of a program. Parse fills a struct with kong's tags from it.
 //
-// kong alone stops at the first bad value. Parse goes on with the default in its place, so that one run names every bad value
-// of the command line and the environment. Only after an argument that has no place, such as an unknown flag, the rest of the
-// arguments cannot be read; the environment still is.
+// kong stops at the first bad value. Parse continues with the default, so one run names every bad value of the command line and
+// the environment. After an argument that kong cannot place, such as an unknown flag, only the environment is read.
 type CommandLine struct {
 	Program string
 	About   string
@@ -32,15 +31,15 @@ type CommandLine struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
-	// Env looks up secrets. Nil: the process's environment.
+	// Env looks up secrets. Nil is the process's environment.
 	Env func(name string) (string, bool)
 }
 
-// UsageError is a command line, or settings, that make no sense. Nothing was tried.
+// UsageError reports an invalid command line or invalid settings. Nothing was tried.
 type UsageError struct {
 	Program  string
 	Problems []string
-	Command  string // its --help explains the arguments; empty: the arguments are not the problem
+	Command  string // the command whose --help explains the arguments; empty if the arguments are valid
 }
 
 func (e *UsageError) Error() string {
@@ -54,8 +53,8 @@ func (e *UsageError) Error() string {
 	return text
 }
 
-// Parse fills target. It returns the command to run, or nil when help or the version was asked for and printed. The error is
-// a *UsageError.
+// Parse fills target. It returns the command to run, or nil if it has printed the help or the version. The error is a
+// *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	p := newParser(target, c)
 	usage := &UsageError{Program: c.Program}
@@ -134,7 +133,7 @@ func (p *parser) collect(node *kong.Node) {
 	}
 }
 
-// nameOf is what a flag and its variable are called in messages.
+// nameOf names a flag and its variable in messages.
 func nameOf(flag *kong.Flag) string {
 	switch {
 	case isSecret(flag):
@@ -147,7 +146,7 @@ func nameOf(flag *kong.Flag) string {
 
 func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == secretType }
 
-// helpOf is a setting's text in the help. It adds the default where the help shows a placeholder instead.
+// helpOf returns a setting's help text. It adds the default if kong would show a placeholder instead.
 func helpOf(v *kong.Value) string {
 	text := v.Help
 	if v.Default != "" && (v.Tag.PlaceHolder != "" || v.Target.Type() == secretType || v.Target.Kind() == reflect.Bool) {
@@ -194,7 +193,7 @@ func (p *parser) readSecrets() {
 	}
 }
 
-// check asks the settings, and the command that was chosen, what is wrong with their values.
+// check checks the values of the settings and of the selected command.
 func (p *parser) check(target any, command *kong.Context) []string {
 	flags := append(slices.Clone(p.secrets), command.Flags()...)
 	targets := []any{target}
@@ -224,7 +223,7 @@ func (p *parser) check(target any, command *kong.Context) []string {
 	return problems
 }
 
-// collector notes a value that does not decode and goes on with the default.
+// collector records a value that does not decode and continues with the default.
 type collector struct {
 	parser *parser
 	name   string
@@ -261,8 +260,8 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	return c.inner.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
 }
 
-// cureOf says what a value of the type looks like, instead of an error that would name Go's packages. Types of this project
-// unmarshal themselves, and their errors name the value and the cure.
+// cureOf describes valid values of a type. The errors of the standard library would name Go packages. Types of this project
+// unmarshal themselves; their errors name the value and the cure.
 func cureOf(target reflect.Value) string {
 	switch target.Interface().(type) {
 	case slog.Level:

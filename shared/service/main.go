@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Main is the main function of a program that serves: it loads the settings, makes the log, and runs the program until a
-// signal ends it. prefix begins the names of the program's own variables. Main does not return.
+// Main is the main function of a program that serves. It loads the settings, makes the log, and runs the program until a
+// signal ends it. prefix is the prefix of the program's own variables. Main does not return.
 func Main(name, prefix, about string, settings Program, run func(ctx context.Context, log *slog.Logger) error) {
 	if code, done := Load(settings, name, about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)

@@ -1,11 +1,10 @@
-// Package service is what all programs that serve have in common: settings, the log, the admin port, listening, and a
-// life that begins with a signal handler and ends with a drain.
+// Package service has what all programs that serve need: settings, log, admin port, listeners, signals and the drain.
 //
-// The drain loses no request behind a load balancer. After SIGTERM or SIGINT
+// Behind a load balancer, the drain loses no request. After SIGTERM or SIGINT:
 //
-//  1. /readyz fails at once, and everything else goes on for the drain delay, in which the load balancer finds out;
-//  2. answers ask their clients to close for one second more, so that kept-alive connections end between two requests;
-//  3. the listener closes, idle connections end, and requests in flight have the drain limit to complete.
+//  1. /readyz fails at once. The program keeps serving for the drain delay, so that the load balancer notices.
+//  2. For one more second, responses have Connection: close, so that kept connections end between two requests.
+//  3. The listener and idle connections are closed. Requests in flight have until the drain limit to complete.
 //
 // A second signal ends the process at once. Exit codes: 0 after a drain, 1 when the program could not start, serve or
 // drain, 2 for bad settings.
@@ -26,13 +25,13 @@ import (
 	"time"
 )
 
-// windDown is how long answers carry `Connection: close` before idle connections are closed.
+// windDown is how long responses have Connection: close before idle connections are closed.
 const windDown = time.Second
 
-// version is stamped by the linker: -X petgate/shared/service.version=…
+// version is set by the linker: -X petgate/shared/service.version=…
 var version string
 
-// Version returns the stamped version, else the revision that the go command saw, else "unknown".
+// Version returns the version set by the linker, else the revision that the go command recorded, else "unknown".
 func Version() string {
 	if version != "" {
 		return version
@@ -47,12 +46,12 @@ func Version() string {
 	return "unknown"
 }
 
-// NewLog returns the program's log: one JSON object a line.
+// NewLog returns the program's log: one JSON object per line.
 func NewLog(w io.Writer, level slog.Level, program string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})).With("program", program)
 }
 
-// Run runs a program until it returns and gives its exit code. SIGTERM and SIGINT end ctx; a second one ends the process.
+// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal ends the process.
 // SIGPIPE is ignored: when the reader of standard output or standard error goes away, writes fail and the program goes on.
 func Run(log *slog.Logger, program func(ctx context.Context) error) int {
 	signal.Ignore(syscall.SIGPIPE)
@@ -66,10 +65,10 @@ func Run(log *slog.Logger, program func(ctx context.Context) error) int {
 	return 0
 }
 
-// Public is a server of the program's own requests, as opposed to those of the admin port.
+// Public is the server of the program's main port.
 type Public interface {
 	Serve(net.Listener) error           // until Shutdown
-	Drain()                             // answers carry `Connection: close` from now on
+	Drain()                             // responses have Connection: close from now on
 	Shutdown(ctx context.Context) error // ends idle connections, waits for requests in flight until ctx ends
 }
 
@@ -80,10 +79,10 @@ type Serving struct {
 	Admin    *Admin // started by the program, so that it is alive before it can serve
 	Settings Settings
 	Log      *slog.Logger
-	Facts    []any // what the log says when it begins to serve, beside the addresses: slog's keys and values
+	Facts    []any // keys and values for the log line at the start, in addition to the addresses
 }
 
-// Run serves until ctx ends, then drains; an error means that it could not serve, or that requests had to be cut off.
+// Run serves until ctx ends and then drains. It fails if it cannot serve or if requests had to be cut off.
 func (s Serving) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Public.Serve(s.Listener) }()
@@ -138,8 +137,7 @@ func (s Serving) shutdown() error {
 // socketPathMax is the longest path that fits into a sockaddr_un on every system: macOS has 104 bytes, one of them a NUL.
 const socketPathMax = 103
 
-// Listen opens host:port or unix:/path. setting is the name of the setting that chose the address, for the message when
-// it is taken.
+// Listen opens host:port or unix:/path. setting is the name of the address's setting, for error messages.
 func Listen(address, setting string) (net.Listener, error) {
 	if path, ok := cutUnix(address); ok {
 		return listenUnix(path, setting)
@@ -164,16 +162,15 @@ func cutUnix(address string) (path string, ok bool) {
 	return "", false
 }
 
-// listenUnix replaces a socket that nobody answers on, which a killed process leaves behind. Any other file stays: it
-// refuses connections just so.
+// listenUnix replaces the socket of a killed process, which refuses connections. It replaces no other file.
 func listenUnix(path, setting string) (net.Listener, error) {
 	if len(path) > socketPathMax {
-		return nil, fmt.Errorf("the socket path %s has %d bytes and systems allow %d: choose a shorter one with %s",
+		return nil, fmt.Errorf("the socket path %s has %d bytes, more than the %d that systems allow: choose a shorter one with %s",
 			path, len(path), socketPathMax, setting)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("the socket %s is in use: stop what listens there or choose another with %s", path, setting)
+		return nil, fmt.Errorf("the socket %s is in use: stop the program that uses it, or choose another path with %s", path, setting)
 	} else if info, _ := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && info != nil && info.Mode().Type() == fs.ModeSocket {
 		_ = os.Remove(path)
 	}

@@ -17,11 +17,11 @@ import (
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
 	LogLevel   slog.Level       `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	DrainDelay time.Duration    `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long new connections are still accepted while /readyz fails. Choose more than the load balancer's health interval."`
-	DrainLimit time.Duration    `env:"DRAIN_LIMIT" default:"30s" help:"After that delay, how long requests in flight may take before they are cut off."`
-	AdminHosts []string         `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Further host names under which the admin port is called, separated by commas. Loopback names, the address that it listens on and this host's name are always known."`
+	DrainDelay time.Duration    `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. It must be longer than the load balancer takes to notice."`
+	DrainLimit time.Duration    `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
+	AdminHosts []string         `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, separated by commas. Loopback names, its address and this host's name are always accepted."`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
-	Check      bool             `help:"Check the settings, then exit: 0 when they are good, 2 when they are not."`
+	Check      bool             `help:"Check the settings and exit: 0 if they are valid, 2 if not."`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -35,8 +35,8 @@ func (s *Settings) BadSettings() BadSettings {
 
 func (s *Settings) common() *Settings { return s }
 
-// Secret is a setting that no flag can set, because flags are seen in `ps`. It comes from its environment variable, or from
-// the file that the variable of the same name with _FILE appended names. It prints as dots.
+// Secret is a setting without a flag, because ps shows flags. It comes from its environment variable NAME, or from the file
+// that NAME_FILE names. It prints as dots.
 type Secret string
 
 // String hides the secret.
@@ -52,24 +52,23 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 var secretType = reflect.TypeFor[Secret]()
 
-// BadSetting is a value that could be read but is not allowed.
+// BadSetting is a value that can be parsed but is not allowed.
 type BadSetting struct {
-	Flag string // its name without dashes, also for a secret
-	Rule string // what the value must be; the message names the setting and its value before it
+	Flag string // the name without dashes, also for a secret
+	Rule string // what is allowed; the message begins with the setting and its value
 }
 
-// BadSettings are all that a check found.
+// BadSettings are all problems that a check found.
 type BadSettings []BadSetting
 
-// Require notes the setting as bad unless ok.
+// Require records the setting as bad unless ok.
 func (b *BadSettings) Require(ok bool, flag, rule string, args ...any) {
 	if !ok {
 		*b = append(*b, BadSetting{Flag: flag, Rule: fmt.Sprintf(rule, args...)})
 	}
 }
 
-// Checker can check its values together, after each was read by itself. A program's settings and the commands of a command
-// line may be Checkers.
+// Checker checks its values after they have been parsed. Settings and commands may be Checkers.
 type Checker interface{ BadSettings() BadSettings }
 
 // Program is the settings of a program that serves: a pointer to a struct with kong's tags that embeds Settings.
@@ -78,9 +77,8 @@ type Program interface {
 	common() *Settings
 }
 
-// Load fills settings from flags, environment and defaults, in this order of precedence. done is true when the program must
-// end with the exit code: it was asked for help, its version or a check, or a setting is bad. Then every problem stands on
-// stderr.
+// Load fills settings from flags, environment and defaults, in this order of precedence. If done, the program must end with the
+// exit code: help, version or a check was requested, or a setting is bad and stderr names every problem.
 func Load(settings Program, name, about string, args []string, stdout, stderr io.Writer) (code int, done bool) {
 	command, err := CommandLine{Program: name, About: about, Args: args, Stdout: stdout, Stderr: stderr}.Parse(settings)
 	switch {
@@ -96,9 +94,9 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 	return 0, false
 }
 
-// unknown returns the variables of environ that begin with a program's prefix and are none of its settings. They are
-// probably misspelt. They are not an error: Kubernetes gives a container variables for every service, and those of a service
-// called gateway begin with GATEWAY_.
+// unknown returns the variables of environ that begin with a program's prefix and are not its settings. They are probably
+// misspelt. They are not an error: Kubernetes sets variables for every service, and those of a service named gateway begin
+// with GATEWAY_.
 func unknown(settings Program, prefix string, environ []string) []string {
 	p := newParser(settings, CommandLine{})
 	known := make(map[string]bool)
@@ -119,7 +117,7 @@ func unknown(settings Program, prefix string, environ []string) []string {
 	return names
 }
 
-// lookupFile reads NAME, or the file that NAME_FILE names. An unreadable file is a problem.
+// lookupFile reads NAME or the file that NAME_FILE names.
 func lookupSecret(name string, lookup func(string) (string, bool)) (value string, given bool, problem string) {
 	value, given = lookup(name)
 	file, _ := lookup(name + "_FILE")
