@@ -20,6 +20,9 @@ func (e *Edge) meter(x *exchange) refusal {
 		x.isTaken = true
 		return refusal{}
 	}
+	if verdict.Degraded { // not the client's fault: no strike
+		return refusal{reason: limitsDegraded}
+	}
 	return e.exceeded(x)
 }
 

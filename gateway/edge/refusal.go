@@ -29,6 +29,7 @@ const (
 	directoryUnavailable
 	minuteQuotaExceeded
 	dayQuotaExceeded
+	limitsDegraded
 	limitsUnavailable
 	noSuchRoute
 	methodNotAllowed
@@ -165,9 +166,14 @@ var table = [reasons]row{
 		stage: "meter", status: code.DayQuotaExceeded.Status, code: code.DayQuotaExceeded.Name,
 		message: "the requests of this day are used up: wait for Retry-After",
 	},
+	limitsDegraded: {
+		stage: "meter", status: 429, code: "limits_degraded",
+		message: "the shared count of requests is out of reach, and this gateway's share of your limit is used up: " +
+			"wait for Retry-After",
+	},
 	limitsUnavailable: {
 		stage: "meter", status: 503, code: "limits_unavailable", retryAfter: 1,
-		message: "limits cannot be checked at present, and nothing was charged: try again",
+		message: "limits cannot be checked at present: try again",
 	},
 
 	noSuchRoute: {

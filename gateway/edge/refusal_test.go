@@ -12,6 +12,8 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -87,6 +89,15 @@ func TestEveryRefusal(t *testing.T) {
 		q.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
 			v.Day.RetryAt = v.Day.ResetAt
+			return v, nil
+		}
+		s.Quotas = q
+	})
+	f("limits_degraded", 429, false, rawGet(), func(s *setup) {
+		q := s.Quotas.(fakeQuotas)
+		q.take = func(a quotas.Request) (quota.Verdict, error) {
+			v := verdict(a.Limits, 1000)
+			v.Degraded, v.Minute.RetryAt = true, v.At+1000
 			return v, nil
 		}
 		s.Quotas = q
@@ -178,4 +189,28 @@ func TestInvalidKeySaysWhy(t *testing.T) {
 	f(revokedToken, "revoked")
 	f(expiredToken, "expired")
 	f(testToken, "is a test key")
+}
+
+// A refusal of an outage is not the client's fault: it is told to come back after a second, and is never banned for it.
+func TestARefusalOfAnOutageIsNoStrike(t *testing.T) {
+	r := newRig(t, func(s *setup) {
+		s.BanRule = ban.Product
+		q := s.Quotas.(fakeQuotas)
+		q.take = func(a quotas.Request) (quota.Verdict, error) {
+			v := verdict(a.Limits, 1000)
+			v.Degraded, v.Minute.RetryAt = true, v.At+1000
+			return v, nil
+		}
+		s.Quotas = q
+		d := s.Directory.(fakeDirectory)
+		d.ban = func(id.Key, int64, string) { t.Error("banned") }
+		s.Directory = d
+	})
+	c := r.dial(t)
+	for range 3 * ban.Product.After {
+		got := c.ask(t, rawGet())
+		if codeOf(got) != "limits_degraded" || got.field("retry-after") != "1" {
+			t.Fatalf("got %d %s, Retry-After %s", got.Status, got.Body, got.field("retry-after"))
+		}
+	}
 }

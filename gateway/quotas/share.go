@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
@@ -59,6 +60,9 @@ func (d *debt) lapse(here quota.Verdict) {
 	}
 }
 
+// retryAfter is what a refused request is told. The shared count may be back at any time.
+const retryAfter = time.Second
+
 func newLocalShare(memory *store.Memory) *localShare {
 	return &localShare{memory: memory, debt: make(map[id.Tenant]debt)}
 }
@@ -98,6 +102,11 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 		*spent = plus(*spent, quota.Spent{Minute: 1, Day: quota.DayUse{Day: v.DayUse.Day, Used: 1}})
 	}
 	o.set(a.Tenant, debt)
+	v.Degraded = true
+	if v.Granted < want || v.RetryAt() != 0 {
+		// The share says nothing of when the shared count admits more.
+		v.Minute.RetryAt, v.Day.RetryAt = v.At.Add(retryAfter), 0
+	}
 	show(&v.Minute, a.Limits.Minute)
 	show(&v.Day, a.Limits.Day)
 	return v

@@ -78,6 +78,7 @@ type Verdict struct {
 	Granted     int64
 	Minute, Day Usage
 	DayUse      DayUse // as Day, to be given with the next demand
+	Degraded    bool   // one gateway decided alone, without the count that all share; no rule sets it
 }
 
 // Violated names the policy that admits no more; where both do, the one that frees later; None where neither does.
