@@ -62,6 +62,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	defer db.Close()
+	if db.Dialect() == database.Postgres {
+		db.SetMaxOpenConns(cfg.DatabaseConnections)
+	}
 	self := cfg.gatewayID(log)
 	store := keystore.New(db, nil, nil, self)
 	keys, err := directory.Open(ctx, store, directory.Config{

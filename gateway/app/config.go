@@ -20,9 +20,10 @@ import (
 
 // Config are the settings of one gateway.
 type Config struct {
-	DatabaseURL service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
-	RedisURL    service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or nodes of one Redis Cluster separated by commas. Empty: quotas are kept in this process, which is correct for one gateway only."`
-	RedisPrefix string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
+	DatabaseURL         service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
+	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or nodes of one Redis Cluster separated by commas. Empty: quotas are kept in this process, which is correct for one gateway only."`
+	RedisPrefix         string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
+	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes. No request uses them."`
 
 	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
 	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT. Do not publish it."`
@@ -72,6 +73,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
 	err := database.CheckURL(string(c.DatabaseURL))
 	bad.Require(err == nil, "database-url", "%v", err)
+	bad.Require(c.DatabaseConnections >= 1 && c.DatabaseConnections <= 100, "database-connections", "use 1 to 100")
 	for n, part := range strings.Split(string(c.RedisURL), ",") {
 		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)
 	}

@@ -2,7 +2,7 @@ package keystore
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -115,9 +115,13 @@ type Beat struct {
 // ErrDisplaced: another process registered later. ErrRewound: the database is a copy from before c.
 func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
-	row := s.db.QueryRowContext(ctx, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid)
-	err = row.Scan(&b.Registry, &b.Now)
-	if !errors.Is(err, sql.ErrNoRows) {
+	known := false
+	err = s.db.Each(ctx, func(row []driver.Value) error {
+		answer := columns{row: row}
+		known, b.Registry, b.Now = true, answer.integer(), answer.instant()
+		return answer.err
+	}, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid)
+	if err != nil || known {
 		return b, fail(op, err)
 	}
 	if err := s.checkRegistration(ctx, s.db, r); err != nil {
