@@ -35,7 +35,7 @@ const SecretHeader = "X-Gateway-Secret"
 
 const requestIDHeader = "X-Request-Id"
 
-// Limits of the server. They are wider than the gateway's, so a request that the gateway forwards is never refused here.
+// Limits of the server. They are wider than the gateway's: only petMax is narrower, and it is checked when the body is read.
 const (
 	bodyBytesMax   = 4 << 20
 	headerBytesMax = 64 << 10
@@ -204,11 +204,15 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 			Message: fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax),
 		}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		e = api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", bodyBytesMax)}
+		e = tooLarge(bodyBytesMax)
 	case errors.As(err, &network) && network.Timeout():
 		e = api.Error{Code: "request_timeout", Status: 408, Message: "the request did not arrive in time"}
 	}
 	s.finish(rc, "none", refuse(rc, e), time.Now())
+}
+
+func tooLarge(max int) api.Error {
+	return api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", max)}
 }
 
 func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
@@ -234,7 +238,11 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 			Message: "send the pet as application/json, without a Content-Encoding",
 		})
 	}
-	p, f := decode(rc.Request.Body())
+	body := rc.Request.Body()
+	if len(body) > petMax {
+		return refuse(rc, tooLarge(petMax))
+	}
+	p, f := decode(body)
 	if f != nil {
 		e := api.Error{Code: "invalid_request", Status: 400, Message: f.message()}
 		if f.kind != "" {

@@ -2,6 +2,7 @@ package pets
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,19 @@ func BenchmarkList(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+func TestBodyOfAPetIsBounded(t *testing.T) {
+	s := startSeeded(t, testkit.SQLite(t))
+	for spaces, want := range map[int]int{petMax - 29: 201, petMax - 28: 413} {
+		var rc fasthttp.RequestCtx
+		rc.Request.Header.SetMethod("POST")
+		rc.Request.SetRequestURI("/v1/pets")
+		rc.Request.SetBodyString(`{"name":"Rex","categoryId":1}` + strings.Repeat(" ", spaces))
+		s.handle(&rc)
+		if got := rc.Response.StatusCode(); got != want {
+			t.Errorf("a body of %d bytes: %d, want %d", len(rc.Request.Body()), got, want)
+		}
 	}
 }

@@ -46,8 +46,11 @@ func (p Pet) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// nameMax is the longest name, in characters.
-const nameMax = 200
+const (
+	nameMax    = 200      // characters
+	petMax     = 64 << 10 // bytes of a body; a name of escapes alone takes 2,400
+	membersMax = 64       // of a body; those that a pet does not have are ignored
+)
 
 // fault says why a body or a parameter is invalid.
 type fault struct {
@@ -99,7 +102,9 @@ func decode(body []byte) (NewPet, *fault) {
 		case !isUnicode(value):
 			return p, &fault{"member", name, "must be valid UTF-8 without unpaired surrogates"}
 		}
-		seen[name] = true
+		if seen[name] = true; len(seen) > membersMax {
+			return p, &fault{text: fmt.Sprintf("must have at most %d members", membersMax)}
+		}
 		if f := p.set(name, value); f != nil {
 			return p, f
 		}
@@ -146,13 +151,16 @@ func (p *NewPet) set(name string, value []byte) *fault {
 	return nil
 }
 
+// byteOrderMark is white space in the patterns of JSON Schema, though not in Unicode.
+const byteOrderMark = '\uFEFF'
+
 func isName(name string) bool {
 	visible, count := false, 0
 	for _, r := range name {
 		if unicode.IsControl(r) {
 			return false
 		}
-		visible = visible || !unicode.IsSpace(r)
+		visible = visible || !unicode.IsSpace(r) && r != byteOrderMark
 		count++
 	}
 	return visible && count <= nameMax

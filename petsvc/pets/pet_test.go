@@ -2,6 +2,7 @@ package pets
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -27,6 +28,9 @@ func TestDecode(t *testing.T) {
 		{"a name as sent", `{"name":"  Ünïcödé\u2028😀\ud83d\ude00\ufffd ","categoryId":1}`, NewPet{"  Ünïcödé\u2028😀😀\ufffd ", 1, Available}, ""},
 		{"200 characters", `{"name":"` + strings.Repeat("😀", 200) + `","categoryId":1}`, NewPet{strings.Repeat("😀", 200), 1, Available}, ""},
 
+		{"64 members", `{"name":"Rex","categoryId":1` + members(62) + `}`, rex, ""},
+		{"65 members", `{"name":"Rex","categoryId":1` + members(63) + `}`, rex, "-"},
+		{"a name of a byte order mark", `{"name":"\ufeff","categoryId":1}`, rex, "name"},
 		{"nothing", ``, rex, "-"},
 		{"no object", `[{"name":"Rex","categoryId":1}]`, rex, "-"},
 		{"null", `null`, rex, "-"},
@@ -143,4 +147,13 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%q is answered %s, which reads as %+v, %v", body, answer, back, f)
 		}
 	})
+}
+
+// members returns n unknown members, each after a comma.
+func members(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, `,"x%d":0`, i)
+	}
+	return text.String()
 }
