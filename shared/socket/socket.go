@@ -1,12 +1,15 @@
-// Package socket makes the system calls of busy connections where they cost least.
+// Package socket makes the system calls of busy connections cheaper, in three ways:
 //
-// A socket of Go's never blocks in the kernel: where there is nothing to read, or no room to write, the call returns and
-// the goroutine waits for the poller. Still, the net package announces every call to the scheduler as one that may last.
-// That keeps the scheduler's monitor awake, every 20 µs, and on a machine with more work than cores the monitor finds calls
-// that do last, because their thread had to wait for its turn, and gives their work to further threads, which wait as well.
-// A Conn makes the same calls unannounced. They return as soon as the kernel has copied the bytes.
+//   - Quiet calls. A socket of package net never blocks in the kernel: a call that cannot go on returns, and the goroutine
+//     waits for the poller. Package net still announces every call to the scheduler as one that may block. This keeps the
+//     scheduler's monitor awake, every 20 µs. On a machine with more work than cores, a thread may lose its core inside a
+//     call; then the monitor starts another thread, which waits as well. A Conn makes the same calls unannounced. Each of
+//     them copies at most 64 KiB.
+//   - Exchange writes a request and waits for the response in one pass of the poller.
+//   - Deadline coalesces deadlines.
 //
-// It is made for connections that each request uses several times. Any other is as well off with package net.
+// The environment variable PETGATE_SOCKETS turns them off, all or one by one. It is meant for connections that each request
+// uses several times. For all others, use package net.
 package socket
 
 import (
@@ -17,33 +20,34 @@ import (
 	"syscall"
 )
 
-// ErrStale says that a connection on which nothing is expected was closed by its peer, or that there is something to be
-// read.
-var ErrStale = errors.New("socket: the connection was closed, or its peer spoke unasked")
+// ErrStale says that an idle connection was closed by its peer, or that the peer has sent something on it.
+var ErrStale = errors.New("socket: the idle connection was closed, or its peer sent something on it")
 
-// Conn is a connection of the net package's with calls of its own. It fails with errors of the same kinds, and heeds the same
-// deadlines. Unlike with other connections, only one goroutine may read, check or exchange at a time, and only one may write
-// or exchange; any may close it and set deadlines.
+// callBytesMax bounds one quiet call: while the kernel copies, the goroutine cannot be preempted.
+const callBytesMax = 64 << 10
+
+// Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Unlike with
+// other connections, only one goroutine at a time may read, check or exchange, and only one may write or exchange. Any
+// goroutine may close it and set deadlines.
 type Conn struct {
 	net.Conn
 	raw     syscall.RawConn
 	reading transfer
 	writing transfer
-	isStale bool // what peek found
+	isStale bool // the result of the last peek
 
-	// What the poller calls, made once: closures of each call would be an allocation a call.
+	// The callbacks of raw. They are made once, because a closure for each call would be an allocation a call.
 	read, write, exchange, peek func(fd uintptr) (done bool)
 }
 
-// transfer is a call that is under way.
+// transfer is a read or a write in progress.
 type transfer struct {
 	bytes []byte
 	n     int
 	errno syscall.Errno
 }
 
-// New returns c with calls of its own. A connection that is no socket of the kernel's, as net.Pipe's, keeps the calls that
-// it has.
+// New returns c with calls of its own. A connection without a socket, such as net.Pipe's, keeps its calls.
 func New(c net.Conn) *Conn {
 	s := &Conn{Conn: c}
 	if socket, ok := c.(syscall.Conn); ok {
@@ -53,9 +57,9 @@ func New(c net.Conn) *Conn {
 	return s
 }
 
-// Read reads what is there, and waits for it if there is nothing.
+// Read reads what has arrived, and waits if nothing has.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.raw == nil || len(p) == 0 {
+	if c.raw == nil || len(p) == 0 || !saves.quiet {
 		return c.Conn.Read(p)
 	}
 	c.reading = transfer{bytes: p}
@@ -64,7 +68,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write writes all of p.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.raw == nil || len(p) == 0 {
+	if c.raw == nil || len(p) == 0 || !saves.quiet {
 		return c.Conn.Write(p)
 	}
 	c.writing = transfer{bytes: p}
@@ -77,11 +81,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-// Exchange writes all of out, waits for the answer and reads what is there of it. It spares the read that finds nothing
-// yet, with which Read begins. If the peer has closed the connection or spoken before, it writes nothing and returns
-// ErrStale.
+// Exchange writes all of out, waits for the response and reads what has arrived of it. It skips the first read of Read, which
+// would find nothing. If the connection is stale, it writes nothing and returns ErrStale.
 func (c *Conn) Exchange(out, in []byte) (n int, err error) {
-	if c.raw == nil || len(out) == 0 || len(in) == 0 {
+	if c.raw == nil || len(out) == 0 || len(in) == 0 || !saves.exchange {
+		if err := c.Check(); err != nil {
+			return 0, err
+		}
 		if _, err := c.Write(out); err != nil {
 			return 0, err
 		}
@@ -107,8 +113,7 @@ func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	return n, nil
 }
 
-// Check returns ErrStale unless the connection is open and nothing is to be read, as far as this host knows. It does not
-// wait.
+// Check returns ErrStale unless the connection is open and nothing is to be read. It does not wait.
 func (c *Conn) Check() error {
 	if c.raw == nil {
 		return nil
@@ -122,7 +127,7 @@ func (c *Conn) Check() error {
 	return nil
 }
 
-// CloseWrite ends what is sent, where the connection can do that alone.
+// CloseWrite closes the sending side of a connection that has one.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -130,7 +135,7 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// readWith waits until try is done with reading.
+// readWith calls try whenever there may be something to read, until it is done.
 func (c *Conn) readWith(try func(uintptr) bool) (int, error) {
 	err := c.raw.Read(try)
 	t := c.reading
@@ -146,7 +151,7 @@ func (c *Conn) readWith(try func(uintptr) bool) (int, error) {
 	return t.n, nil
 }
 
-// wrap makes of the kernel's error what the net package makes of it.
+// wrap makes a kernel's error into the error that package net returns for it.
 func (c *Conn) wrap(call string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -159,14 +164,24 @@ func (c *Conn) wrap(call string, errno syscall.Errno) error {
 
 func (c *Conn) tryRead(fd uintptr) bool {
 	t := &c.reading
-	t.n, t.errno = read(fd, t.bytes)
+	if saves.quiet {
+		t.n, t.errno = quietRead(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
+	} else {
+		t.n, t.errno = read(fd, t.bytes)
+	}
 	return t.errno != syscall.EAGAIN
 }
 
 func (c *Conn) tryWrite(fd uintptr) bool {
 	t := &c.writing
 	for len(t.bytes) > 0 {
-		n, errno := write(fd, t.bytes)
+		var n int
+		var errno syscall.Errno
+		if saves.quiet {
+			n, errno = quietWrite(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
+		} else {
+			n, errno = write(fd, t.bytes)
+		}
 		if errno == syscall.EAGAIN {
 			return false
 		}
@@ -180,8 +195,9 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// tryExchange writes at first. The poller has forgotten by then what it knew, and reports all that comes from then on: so
-// there is no need to look for an answer before it does.
+// tryExchange writes first. RawConn.Read has just reset what the poller knows of this descriptor, so the poller reports any
+// response that arrives after the write, and there is no need to read before it does. That RawConn.Read resets the poller
+// before the callback is not documented. It is so in Go 1.26, and TestExchangeFindsEveryAnswer fails if it changes.
 func (c *Conn) tryExchange(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return c.tryRead(fd)
@@ -197,6 +213,10 @@ func (c *Conn) tryExchange(fd uintptr) bool {
 }
 
 func (c *Conn) tryPeek(fd uintptr) bool {
-	c.isStale = peek(fd) != syscall.EAGAIN
+	if saves.quiet {
+		c.isStale = quietPeek(fd) != syscall.EAGAIN
+	} else {
+		c.isStale = peek(fd) != syscall.EAGAIN
+	}
 	return true
 }

@@ -282,25 +282,3 @@ func awaitStale(t *testing.T, c *socket.Conn) {
 	}
 	t.Fatal("Check noticed nothing")
 }
-
-func TestCallsAllocateNothing(t *testing.T) {
-	near, far := pair(t, "tcp")
-	go func() { _, _ = io.Copy(far, far) }()
-	out, in := []byte("question"), make([]byte, 64)
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := near.Exchange(out, in); err != nil {
-			t.Fatal(err)
-		}
-		if err := near.Check(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := near.Write(out); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := near.Read(in); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

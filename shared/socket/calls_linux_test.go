@@ -1,0 +1,88 @@
+//go:build linux && (amd64 || arm64) && !race
+
+package socket_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestCallsAllocateNothing(t *testing.T) {
+	near, far := pair(t, "tcp")
+	go func() { _, _ = io.Copy(far, far) }()
+	out, in := []byte("question"), make([]byte, 64)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := near.Exchange(out, in); err != nil {
+			t.Fatal(err)
+		}
+		if err := near.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Write(out); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Read(in); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Somebody may make a descriptor blocking, as os.File does in some cases. A quiet call must not block all the same: the
+// process would stop at the next garbage collection.
+func TestABlockingDescriptorBlocksNothing(t *testing.T) {
+	near, _ := pair(t, "tcp")
+	raw, err := near.Conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setErr error
+	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
+		t.Fatal(err, setErr)
+	}
+	for name, call := range map[string]func() error{
+		"read":     func() error { _, err := near.Read(make([]byte, 1)); return err },
+		"exchange": func() error { _, err := near.Exchange([]byte{1}, make([]byte, 1)); return err },
+		"write":    func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
+	} {
+		if err := near.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- call() }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the thread blocks", name)
+		}
+	}
+}
+
+// One call copies no more than the bound, so the goroutine can be preempted after it.
+func TestACallIsBounded(t *testing.T) {
+	near, far := pair(t, "unix")
+	sent := make(chan error, 1)
+	go func() {
+		_, err := far.Write(make([]byte, 128<<10))
+		sent <- err
+	}()
+	in := make([]byte, 1<<20)
+	for total := 0; total < 128<<10; {
+		n, err := near.Read(in)
+		if err != nil || n > 64<<10 {
+			t.Fatalf("%d bytes in one call, %v", n, err)
+		}
+		total += n
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,37 @@
+package socket
+
+import (
+	"os"
+	"strings"
+)
+
+// Variable is the environment variable that chooses the savings of this package: those that it lists, separated by commas.
+// Without it, all are on. "none" turns all off, and connections behave as those of package net.
+const Variable = "PETGATE_SOCKETS"
+
+// savings are what this package saves, each apart.
+type savings struct {
+	quiet     bool // calls are not announced to the scheduler
+	exchange  bool // Exchange skips the read that would find nothing
+	deadlines bool // Deadline coalesces
+}
+
+var saves = parseSavings(os.LookupEnv(Variable))
+
+func parseSavings(list string, given bool) savings {
+	if !given {
+		return savings{quiet: canCallQuietly, exchange: true, deadlines: true}
+	}
+	var s savings
+	for name := range strings.SplitSeq(list, ",") {
+		switch strings.TrimSpace(name) {
+		case "quiet":
+			s.quiet = canCallQuietly
+		case "exchange":
+			s.exchange = true
+		case "deadlines":
+			s.deadlines = true
+		}
+	}
+	return s
+}
