@@ -40,6 +40,10 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		defer d.mu.Unlock()
 		return float64(len(d.pending))
 	})
+	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{
+		Name: "gateway_usage_dropped_requests_total",
+		Help: "Requests missing from the usage statistics, because the database took none for so long that too many rows waited.",
+	})
 	return &metrics{
 		loads: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_directory_loads_total", Help: "Full loads from the database.",

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
@@ -14,6 +16,9 @@ const (
 	flushEvery   = 3 * time.Second
 	usageRowsMax = 5000 // of one batch, so that no transaction is long
 	usageShards  = 32
+
+	// Rows that wait for the database, about 40 MB. An outage with more of them loses the rest.
+	usageBacklogMax = 200_000
 )
 
 // usage adds up requests. A request costs a short lock on one of many shards; the clock is read only when they are collected, so
@@ -25,6 +30,7 @@ type usage struct {
 	backlog map[usageRow]usageSum
 	batch   int64               // the last batch's number
 	sent    []keystore.UsageRow // that batch, until the database has it for sure
+	dropped prometheus.Counter
 }
 
 type usageShard struct {
@@ -76,6 +82,10 @@ func (u *usage) collect(now instant.Millis) {
 		shard.mu.Unlock()
 		for k, n := range counts {
 			row := usageRow{k, now.Truncate(time.Hour)}
+			if _, known := u.backlog[row]; !known && len(u.backlog) >= usageBacklogMax {
+				u.dropped.Add(float64(n))
+				continue
+			}
 			u.backlog[row] = usageSum{u.backlog[row].requests + n, now}
 		}
 	}

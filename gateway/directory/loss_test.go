@@ -1,0 +1,133 @@
+package directory
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// The sign-off is carried out and its answer is lost. The gateway no longer counts, so its snapshot must not come back.
+func TestLostSignOffRevivesNoKey(t *testing.T) {
+	t.Parallel()
+	server := testkit.StartPostgres(t)
+	proxy := testkit.NewProxy(t, server.Addr)
+	db := openDB(t, server.URL)
+	store := keystore.New(db, nil, nil, "test")
+	through, err := database.Open(strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { through.Close() })
+	proxied := keystore.New(through, nil, nil, "gw-1")
+	_, key, hash := fixture(t, store)
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{Snapshot: path})
+	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	for _, statement := range []string{
+		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$",
+		"CREATE CONSTRAINT TRIGGER late AFTER DELETE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.stop() }()
+	eventually(t, "the sign-off commits", func() bool {
+		var n int
+		err := db.Get(&n, "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+		return err == nil && n == 1
+	})
+	proxy.Kill()
+	<-stopped
+	eventually(t, "it is committed", func() bool {
+		gateways, err := store.Gateways(t.Context())
+		return err == nil && len(gateways) == 0
+	})
+	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil { // confirmed: no gateway is registered
+		t.Fatal(err)
+	}
+	again := start(t, proxied, Config{Snapshot: path})
+	if e, ok := again.Lookup(hash); ok && e.RevokedAt == 0 && again.Fresh(instant.Of(time.Now())) {
+		t.Error("a key whose revocation was confirmed is accepted")
+	}
+	proxy.Restore(t)
+	eventually(t, "it loads", func() bool { e, ok := again.Lookup(hash); return ok && e.RevokedAt != 0 })
+}
+
+// An old snapshot that cannot be removed would let a revoked key through after a restart. So nothing is confirmed while it is there.
+func TestSnapshotThatCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		_, key, hash := fixture(t, store)
+		path := snapshotPath(t)
+		d := start(t, store, Config{Snapshot: path})
+		eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+		// A directory that is not empty cannot be removed or replaced, not even by root.
+		obstacle := filepath.Join(path, "file")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(obstacle, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d.snapshot.invalidate()
+		_, c, err := store.RevokeKey(t.Context(), key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it is logged", func() bool { return strings.Contains(d.log.String(), "no change is confirmed until") })
+		eventually(t, "the revocation is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
+		if applied(t, store, c) {
+			t.Error("the revocation is confirmed")
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		confirm(t, store, c, nil)
+
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(obstacle, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d.stop()
+		if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 {
+			t.Errorf("signed off with a snapshot that is still there: %+v, %v", gateways, err)
+		}
+	})
+}
+
+func TestUsageBacklogIsBounded(t *testing.T) {
+	t.Parallel()
+	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 1000
+	for i := range uint64(usageBacklogMax + more) {
+		var key id.Key
+		binary.BigEndian.PutUint64(key[:], i)
+		d.Count(id.Tenant{1}, key, "ok")
+	}
+	d.usage.collect(0)
+	if n := len(d.usage.backlog); n != usageBacklogMax {
+		t.Errorf("%d rows wait, want %d", n, usageBacklogMax)
+	}
+	if n := testutil.ToFloat64(d.usage.dropped); n != more {
+		t.Errorf("%v requests dropped, want %d", n, more)
+	}
+}
