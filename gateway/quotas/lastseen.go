@@ -144,6 +144,14 @@ func (f *snapshot) verdict(now instant.Millis) quota.Verdict {
 	}
 }
 
+// minuteUse is the use that may still be in the window at now.
+func (f *snapshot) minuteUse(now instant.Millis) int64 {
+	if f.at+now-f.sentAt >= f.minute.ResetAt {
+		return 0
+	}
+	return f.minute.Used
+}
+
 // refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
 // clock that stepped back ends it.
 func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {

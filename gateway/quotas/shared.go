@@ -110,7 +110,7 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
 	last := s.seen.get(d.Tenant)
-	d.Known, d.Spent = last.dayUse(), s.share.collect(d.Tenant)
+	d.Known, d.KnownMinute, d.Spent = last.dayUse(), last.minuteUse(s.now()), s.share.collect(d.Tenant)
 }
 
 // Settle implements redis.Ledger.

@@ -160,7 +160,10 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			if random.IntN(8) == 0 {
 				held[n] = limits[random.IntN(len(limits))]
 			}
-			d := store.Demand{Request: store.Request{Tenant: storetest.Tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n]}
+			d := store.Demand{
+				Request: store.Request{Tenant: storetest.Tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n],
+				KnownMinute: random.Int64N(2) * random.Int64N(200),
+			}
 			today := int64(p.now) / day
 			switch random.IntN(30) {
 			case 0:
@@ -176,6 +179,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			case 3:
 				if random.IntN(10) == 0 {
 					d.Known = quota.DayUse{Day: max(pick(huge), today), Used: pick(huge)}
+					d.KnownMinute = pick(huge)
 				}
 			}
 			demands[j] = d
@@ -275,6 +279,8 @@ func TestMutants(t *testing.T) {
 		{"not neither: a refusal is charged to the day", "day_used + granted", "day_used + want", nil},
 		{"one more than the day's limit", "granted = day_limit - day_used", "granted = day_limit - day_used + 1", nil},
 		{"no maximum with known use", "if known_day == day and known_used > day_used", "if false", nil},
+		{"the lost minute is not charged", "if spent > known_minute then spent = known_minute end", "spent = 0", nil},
+		{"more of the lost minute than is known", "if spent > known_minute then spent = known_minute end", "", nil},
 		{"known use of another day", "if known_day == day and", "if", nil},
 		{"merged use forgotten", "if spent_day == day then", "if false then", nil},
 		{"merged use wraps around", "if day_used > COUNT_MAX then day_used = COUNT_MAX end", "", nil},

@@ -25,7 +25,7 @@ var takeScript string
 
 // The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
 const (
-	demandBytes = 5 * 8
+	demandBytes = 6 * 8
 	debtBytes   = 3 * 8
 
 	replyHeadBytes = 8
@@ -284,7 +284,7 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	for i := range demands {
 		d := &demands[i]
 		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
-			d.Known.Day, int64(quota.Count(d.Known.Used)))
+			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)))
 		owing = owing || d.Spent != (quota.Spent{})
 	}
 	if owing {

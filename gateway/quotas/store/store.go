@@ -26,12 +26,14 @@ type Demand struct {
 	Request
 	Want  int64        // how many requests wait; 0 only asks how the tenant stands
 	Known quota.DayUse // the day's use that this gateway last saw; the rule takes the larger
-	Spent quota.Spent  // admitted while the store could not be asked: charged first and unconditionally
+	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
+	KnownMinute int64
+	Spent       quota.Spent // admitted while the store could not be asked: charged first and unconditionally
 }
 
 // Quota is d as the rule takes it.
 func (d *Demand) Quota() quota.Demand {
-	return quota.Demand{Limits: d.Limits, Want: d.Want, Known: d.Known, Spent: d.Spent}
+	return quota.Demand{Limits: d.Limits, Want: d.Want, Known: d.Known, KnownMinute: d.KnownMinute, Spent: d.Spent}
 }
 
 // Result is the answer to one demand. Err concerns that tenant alone and makes Verdict void. It wraps ErrRecord if the

@@ -69,7 +69,10 @@ type Demand struct {
 	Limits plan.Limits
 	Want   int64  // requests that ask to be admitted; 0 peeks
 	Known  DayUse // the day's use that the asker last saw: the larger of this and the record's counts
-	Spent  Spent  // charged first, whatever the limits
+	// KnownMinute is the window's use that the asker last saw and that is not released yet. It only matters if the record
+	// has lost use of the day: as much of the loss as this is charged to the current slice.
+	KnownMinute int64
+	Spent       Spent // charged first, whatever the limits
 }
 
 // Verdict is the answer to one demand.

@@ -19,11 +19,13 @@ const CountMax = math.MaxUint32
 //
 // A clock that steps back reopens nothing: what is counted stays counted, and a day that has begun goes on. A record
 // more than Ahead in the future is dated anew: all its use counts as if it had been admitted now, in this slice and on
-// this day. That may hold a tenant back for one window more, but never lets it pass a limit.
+// this day. That may hold a tenant back for one window more, but never lets it pass a limit. The same holds for use that rec
+// has lost and the asker knows.
 func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
 	r.advance(rec, now)
-	if d.Known.Day == r.day(rec.at) {
-		rec.dayUsed = max(rec.dayUsed, Count(d.Known.Used))
+	if lost := int64(Count(d.Known.Used)) - int64(rec.dayUsed); d.Known.Day == r.day(rec.at) && lost > 0 {
+		rec.dayUsed = Count(d.Known.Used)
+		r.charge(rec, Count(min(lost, d.KnownMinute)))
 	}
 	if d.Spent.Day.Day == r.day(rec.at) {
 		rec.dayUsed = Count(int64(rec.dayUsed) + int64(Count(d.Spent.Day.Used)))

@@ -201,3 +201,29 @@ func TestTakeAllocatesNothing(t *testing.T) {
 		t.Errorf("Take allocates %v times", n)
 	}
 }
+
+// A record that has lost use learns it from the asker: the day's, and as much of the loss as the asker still knows to be in
+// the window.
+func TestLostUse(t *testing.T) {
+	const now = 1_700_000_000_000
+	day := int64(now / quota.Product.Day.Milliseconds())
+	limits := plan.Limits{Minute: 60, Day: 1000}
+	for _, c := range []struct{ known, knownMinute, granted, minute, day int64 }{
+		{100, 40, 20, 60, 120},
+		{10, 40, 50, 60, 60}, // only 10 are lost
+		{100, 0, 60, 60, 160},
+		{100, -5, 60, 60, 160},
+		{990, 100, 0, 100, 990},
+	} {
+		var rec quota.Record
+		d := quota.Demand{Limits: limits, Want: 60, Known: quota.DayUse{Day: day, Used: c.known}, KnownMinute: c.knownMinute}
+		v := quota.Product.Take(&rec, now, d)
+		if got := [...]int64{v.Granted, v.Minute.Used, v.Day.Used}; got != [...]int64{c.granted, c.minute, c.day} {
+			t.Errorf("%+v: granted, used in the minute and in the day: %d", c, got)
+		}
+		d.Want, d.Known, d.KnownMinute = 0, v.DayUse, v.Minute.Used
+		if again := quota.Product.Take(&rec, now, d); again.Minute.Used != v.Minute.Used || again.Day.Used != v.Day.Used {
+			t.Errorf("%+v: nothing more is lost, and %+v is charged", c, again)
+		}
+	}
+}
