@@ -83,7 +83,7 @@ func askAt(t *testing.T, instant time.Time, o operation) answer {
 	}
 	e, err := edge.New(edge.Config{
 		Environment: apikey.Live, Upstreams: []string{faultyUpstream(t)}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
-		BodyBytesMax: 64 << 10, ConcurrencyMax: 16, ConnectionsMax: 16,
+		BodyBytesMax: 64 << 10, BodiesBytesMax: 1 << 20, TenantConnsMax: 16, ConcurrencyMax: 16, ConnectionsMax: 16,
 	}, edge.Deps{
 		Directory: everyone{}, Quotas: everyone{}, Guard: noAttempts{}, Usage: everyone{}, Operations: described,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Clock: func() time.Time { return instant },

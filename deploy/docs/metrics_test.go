@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	}
 	cfg := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
-		BodyBytesMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
+		BodyBytesMax: 1, BodiesBytesMax: 1, TenantConnsMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,
 	}
 	if _, err := edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}); err != nil {
 		t.Fatal(err)

@@ -38,8 +38,11 @@ type Config struct {
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
+	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"Requests of one tenant that an upstream is given at the same time, out of 512. Further requests get 503."`
+
 	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is trusted. Every client in these ranges can claim any address."`
-	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"1048576" placeholder:"N" help:"Longest request body."`
+	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
+	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
 	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
 	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor."`
@@ -69,6 +72,8 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
+	bad.Require(c.BodiesBytesMax >= c.BodyBytesMax, "bodies-bytes-max", "it must not be less than --body-bytes-max")
+	bad.Require(c.TenantConnsMax > 0, "upstream-conns-per-tenant", "it must be positive")
 	bad.Require(c.ConcurrencyMax > 0, "concurrency-max", "it must be positive")
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
 	err := database.CheckURL(string(c.DatabaseURL))
@@ -126,6 +131,8 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 		BanRule:         rule,
 		ReadTimeout:     c.ReadTimeout,
 		BodyBytesMax:    c.BodyBytesMax,
+		BodiesBytesMax:  c.BodiesBytesMax,
+		TenantConnsMax:  c.TenantConnsMax,
 		ConcurrencyMax:  c.ConcurrencyMax,
 		ConnectionsMax:  c.ConnectionsMax,
 	}

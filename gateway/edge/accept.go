@@ -21,12 +21,7 @@ func (e *Edge) accept(x *exchange) refusal {
 	if r.isRefused() {
 		return r
 	}
-	if e.inFlight.Add(1) > int64(e.cfg.ConcurrencyMax) {
-		e.inFlight.Add(-1)
-		return refusal{reason: overloaded}
-	}
-	x.hasSlot = true
-	return refusal{}
+	return e.enter(x)
 }
 
 // unreadable is the refusal of a request that could not be read.
@@ -45,7 +40,7 @@ func unreadable(err error) refusal {
 	case http1.Malformed, http1.Ended:
 		return refusal{reason: badRequest, message: err.(*http1.Error).Reason}
 	}
-	return refusal{reason: overloaded} // there are too many connections
+	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }
 
 // claims are the fields by which a client, or a proxy before the gateway, says who it is. They are never forwarded as they came.

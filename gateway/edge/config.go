@@ -64,6 +64,12 @@ type Config struct {
 	// BodyBytesMax bounds the body of a request.
 	BodyBytesMax int
 
+	// BodiesBytesMax bounds the memory of all bodies of requests together; what exceeds it is refused.
+	BodiesBytesMax int
+
+	// TenantConnsMax is how many requests of one tenant an upstream may be given at a time.
+	TenantConnsMax int
+
 	// ConcurrencyMax is how many requests are served at a time; what exceeds it is refused.
 	ConcurrencyMax int
 
@@ -115,6 +121,8 @@ func (c *Config) check() error {
 	require("UpstreamTimeout", c.UpstreamTimeout > 0)
 	require("ReadTimeout", c.ReadTimeout > 0)
 	require("BodyBytesMax", c.BodyBytesMax > 0)
+	require("BodiesBytesMax", c.BodiesBytesMax > 0)
+	require("TenantConnsMax", c.TenantConnsMax > 0)
 	require("ConcurrencyMax", c.ConcurrencyMax > 0)
 	require("ConnectionsMax", c.ConnectionsMax > 0)
 	return errors.Join(append(wrong, CheckSecret(c.UpstreamSecret))...)
@@ -133,7 +141,7 @@ func (c *Config) http() http1.Settings {
 	s := http1.Settings{
 		Limits: http1.Limits{
 			TargetBytesMax: c.TargetBytesMax, FieldBytesMax: c.HeaderBytesMax, FieldsMax: c.FieldsMax,
-			BodyBytesMax: c.BodyBytesMax, BodyStepBytes: bodyStepBytes,
+			BodyBytesMax: c.BodyBytesMax, BodyStepBytes: bodyStepBytes, Bodies: http1.NewBudget(c.BodiesBytesMax),
 		},
 		Timeouts: http1.Timeouts{Read: c.ReadTimeout, Write: c.WriteTimeout, Idle: c.IdleTimeout},
 	}

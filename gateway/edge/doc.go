@@ -1,6 +1,6 @@
 // Package edge is the public port: the life of a request, in one straight line.
 //
-//	accept → identify → authenticate → meter → route → forward → finish
+//	accept → identify → authenticate → receive → meter → route → forward → finish
 //
 // decide in edge.go holds the line, and every stage has the file of its name. A stage leaves something true for the next one,
 // or refuses. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide refuses too, with a row that

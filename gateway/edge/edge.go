@@ -84,6 +84,7 @@ type Edge struct {
 	upstreams   *upstream.Pool
 	secretField string // as it stands in an upstream's request
 	strikes     *strikes
+	strangers   strangers
 	metrics     *metrics
 	accessLog   *accessLog
 	exchanges   exchangePool
@@ -100,7 +101,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
 	routes, routesErr := newRoutes(deps.Operations)
 	upstreams, upstreamsErr := upstream.New(upstream.Config{
-		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax,
+		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: cfg.UpstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
 	})
 	if err := errors.Join(cfg.check(), upstreamsErr, routesErr); err != nil {
@@ -143,6 +144,9 @@ func (e *Edge) decide(x *exchange) refusal {
 		return r
 	}
 	if r := e.authenticate(x); r.isRefused() {
+		return r
+	}
+	if r := e.receive(x); r.isRefused() {
 		return r
 	}
 	if r := e.meter(x); r.isRefused() {

@@ -18,13 +18,12 @@ func (e *Edge) finish(x *exchange) {
 		e.logPanic(x, panicked)
 		x.refusal = refusal{reason: internal}
 	}
-	if x.hasSlot {
-		e.inFlight.Add(-1)
-	}
+	e.leave(x)
 	e.respond(x)
 	took := time.Since(x.startedAt)
 	e.account(x, took)
 	x.conn.exchange = nil
+	x.conn.metKey(x.hasKey)
 	if x.rc.Response.ConnectionClose() || x.request.Closes {
 		x.conn.Finish()
 	} else {

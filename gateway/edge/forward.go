@@ -14,7 +14,7 @@ import (
 func (e *Edge) forward(x *exchange) refusal {
 	x.sent = e.appendRequest(x.sent[:0], x)
 	x.sending = upstream.Request{
-		Head: x.sent, IsHead: x.rc.IsHead(), MayRepeat: x.route.Method == http.MethodGet, At: x.startedAt,
+		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.rc.IsHead(), MayRepeat: x.route.Method == http.MethodGet, At: x.startedAt,
 	}
 	if len(x.body.Bytes) > inlineBytesMax {
 		x.sending.Body = x.body.Bytes

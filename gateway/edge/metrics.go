@@ -17,6 +17,7 @@ type metrics struct {
 
 	acceptFailures prometheus.Counter
 	droppedLines   prometheus.Counter
+	evicted        prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
@@ -43,6 +44,10 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Name: "gateway_accept_failures_total",
 			Help: "Failures to accept a connection, as when the process is out of file descriptors.",
 		}),
+		evicted: make.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_connections_evicted_total",
+			Help: "Connections without a valid key that were closed to make room for others.",
+		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_access_log_dropped_total",
 			Help: "Lines of the access log that were dropped, because their reader is too slow or gone.",
@@ -67,6 +72,9 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}
 	gauge("gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
 	gauge("gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
+	gauge("gateway_body_bytes", "Memory taken for the bodies of requests.", func() float64 {
+		return float64(e.http.Limits.Bodies.Used())
+	})
 	gauge("gateway_upstreams_ejected", "Upstreams that get no requests for a while, because they failed.", func() float64 {
 		return float64(e.upstreams.Ejected(time.Now()))
 	})

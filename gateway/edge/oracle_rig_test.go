@@ -126,7 +126,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
 			ReadTimeout: 500 * time.Millisecond, UpstreamTimeout: 2 * time.Second,
-			ConcurrencyMax: 4096, ConnectionsMax: 32768,
+			BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
 		},
 		Deps: edge.Deps{
 			Directory: fakeDirectory{

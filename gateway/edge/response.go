@@ -51,7 +51,7 @@ func (e *Edge) writeResponse(x *exchange) {
 	} else {
 		x.copyResponse(h)
 	}
-	if e.draining.Load() || x.refusal.reason.row().closes {
+	if e.draining.Load() || x.refusal.reason.row().closes || !x.body.IsComplete() {
 		h.SetConnectionClose()
 	}
 }

@@ -33,6 +33,9 @@ import (
 //	                                                                     exchange that 1 has filled
 //	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
 
+// crowdedTenths of ConnectionsMax are held when each new connection costs a stranger its own.
+const crowdedTenths = 9
+
 // refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
 const refusedMax = 1024
 
@@ -90,6 +93,13 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		e := l.edge
 		held := e.connections.Add(1)
+		if held > int64(e.cfg.ConnectionsMax)*crowdedTenths/10 {
+			if c := e.strangers.oldest(); c != nil {
+				_ = c.held.Close()
+				e.metrics.evicted.Inc()
+				held--
+			}
+		}
 		if held > int64(e.cfg.ConnectionsMax+refusedMax) {
 			e.connections.Add(-1)
 			e.metrics.shed.Inc()
@@ -108,8 +118,12 @@ func (l *listener) Accept() (net.Conn, error) {
 type clientConn struct {
 	http1.Conn
 	edge  *Edge
+	held  *heldConn
 	peer  netip.Addr
 	isTLS bool
+
+	stranger      // guarded by edge.strangers
+	isKnown  bool // a valid key has been seen
 
 	exchange *exchange // of the request that is being read or served; nil between requests
 	out      []byte    // what fasthttp is to read next
@@ -123,7 +137,9 @@ func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
 	if tcp, ok := accepted.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(sendBufferBytes)
 	}
-	var conn net.Conn = &heldConn{Timed: socket.NewTimed(accepted, e.slack), edge: e}
+	c.held = &heldConn{Timed: socket.NewTimed(accepted, e.slack), client: c}
+	e.strangers.touch(c)
+	conn := net.Conn(c.held)
 	if e.cfg.TLS != nil {
 		// The handshake comes with the first read or write, in the connection's own goroutine.
 		_ = conn.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
@@ -136,16 +152,29 @@ func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
 // heldConn counts among the connections that are held until it is closed.
 type heldConn struct {
 	*socket.Timed
-	edge    *Edge
+	client  *clientConn
 	closing sync.Once
 }
 
 func (c *heldConn) Close() (err error) {
 	c.closing.Do(func() {
 		err = c.Timed.Close()
-		c.edge.connections.Add(-1)
+		c.client.edge.strangers.remove(c.client)
+		c.client.edge.connections.Add(-1)
 	})
 	return err
+}
+
+// metKey keeps the place of c among the strangers, after a request that had a valid key or had none.
+func (c *clientConn) metKey(isValid bool) {
+	switch {
+	case c.isKnown:
+	case isValid:
+		c.isKnown = true
+		c.edge.strangers.remove(c)
+	default:
+		c.edge.strangers.touch(c)
+	}
 }
 
 // Canned requests are what fasthttp reads instead of what the client sent. It needs to know whether the response may have
@@ -195,8 +224,9 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// readRequest blocks until a request is there. It returns io.EOF where none has begun. An exchange begins when its head is
-// there: a slow client holds what it has sent and nothing else.
+// readRequest blocks until a request is there: its head, and a small body. The stage receive reads the rest of a large one. It
+// returns io.EOF where no request has begun. An exchange begins when its head is there: a slow client holds what it has sent and
+// nothing else.
 func (c *clientConn) readRequest() error {
 	err := c.Await()
 	if err == io.EOF {
@@ -206,8 +236,8 @@ func (c *clientConn) readRequest() error {
 	if err == nil {
 		err = c.ReadHead(&x.request, &x.body)
 	}
-	if err == nil {
-		err = c.ReadBody(&x.request, &x.body, c.edge.cfg.BodyBytesMax)
+	if err == nil && !x.request.AwaitsContinue && !c.edge.http.Limits.Bodies.IsTight() {
+		err = c.ReadBody(&x.request, &x.body, earlyBytesMax)
 	}
 	if c.exchange = x; err != nil {
 		c.refuse(err)

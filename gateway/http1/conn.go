@@ -72,6 +72,9 @@ func (c *Conn) Init(nc net.Conn, s *Settings) {
 func (c *Conn) is(s connState) bool { return connState(c.state.Load()) == s }
 func (c *Conn) enter(s connState)   { c.state.Store(uint32(s)) }
 
+// IsIdle reports whether c is between two requests.
+func (c *Conn) IsIdle() bool { return c.is(idle) }
+
 // Await blocks until the head of a request is there. It returns io.EOF if the connection ended, or was silent for too long,
 // before a request began.
 func (c *Conn) Await() error {

@@ -10,13 +10,14 @@ type Kind uint8
 
 // The kinds of an Error.
 const (
-	Malformed        Kind = iota + 1 // it breaks the grammar
-	TargetTooLong                    // of a request
-	FieldsTooLarge                   // header or trailer fields, by number or by size
-	BodyTooLarge                     //
-	UnmetExpectation                 // Expect asks for something else than 100-continue
-	TimedOut                         // it did not arrive in time
-	Ended                            // the connection ended or failed within it
+	Malformed      Kind = iota + 1 // it breaks the grammar
+	TargetTooLong                  // of a request
+	FieldsTooLarge                 // header or trailer fields, by number or by size
+	BodyTooLarge
+	Busy             // there is no memory for the body now
+	UnmetExpectation // Expect asks for something else than 100-continue
+	TimedOut         // it did not arrive in time
+	Ended            // the connection ended or failed within it
 )
 
 // Error is why a message cannot be read. Where one is read from after an Error is not known: the connection has to end.
@@ -73,6 +74,7 @@ var (
 	errTargetTooLong  = &Error{Kind: TargetTooLong, Reason: "the request target is too long"}
 	errFieldsTooLarge = &Error{Kind: FieldsTooLarge, Reason: "the header fields are too many or too large"}
 	errBodyTooLarge   = &Error{Kind: BodyTooLarge, Reason: "the body is too large"}
+	errBusy           = &Error{Kind: Busy, Reason: "there is no memory for the body now"}
 	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only expectation that can be met is 100-continue"}
 )
 

@@ -12,7 +12,8 @@ type Limits struct {
 	FieldBytesMax  int // all header fields together, and again all trailer fields
 	FieldsMax      int // their number
 	BodyBytesMax   int
-	BodyStepBytes  int // the room for a body grows at first by so much: with what has come, not with what was announced
+	Bodies         *Budget // for the bodies of all connections; nil = not bounded
+	BodyStepBytes  int     // the room for a body grows at first by so much: with what has come, not with what was announced
 }
 
 // Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a time.
@@ -119,6 +120,9 @@ var crlf = []byte("\r\n")
 type Body struct {
 	Bytes []byte
 
+	budget *Budget // where held was taken
+	held   int
+
 	next         bodyPart
 	left         int64 // of the content, or of the present chunk
 	trailers     int
@@ -143,6 +147,9 @@ func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
 // Reset forgets the body. The room of Bytes is kept up to bytesMax.
 func (b *Body) Reset(bytesMax int) {
+	if b.budget != nil {
+		b.budget.used.Add(-int64(b.held))
+	}
 	*b = Body{Bytes: b.Bytes[:0]}
 	if cap(b.Bytes) > bytesMax {
 		b.Bytes = nil
@@ -201,7 +208,11 @@ func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 	for b.left > 0 && len(b.Bytes) < pauseAt {
 		wanted := int(min(b.left, int64(pauseAt-len(b.Bytes))))
-		b.Bytes = slices.Grow(b.Bytes, min(wanted, max(l.BodyStepBytes, len(b.Bytes))))
+		step := min(wanted, max(l.BodyStepBytes, len(b.Bytes)))
+		if !b.hold(len(b.Bytes)+step, l.Bodies) {
+			return errBusy
+		}
+		b.Bytes = slices.Grow(b.Bytes, step)
 		room := b.Bytes[len(b.Bytes):cap(b.Bytes)]
 		room = room[:min(wanted, len(room))]
 		n := r.take(room)
@@ -215,6 +226,18 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 		b.left -= int64(n)
 	}
 	return nil
+}
+
+// hold takes memory for n bytes from the budget. Reset gives it back.
+func (b *Body) hold(n int, budget *Budget) bool {
+	if budget == nil || n <= b.held {
+		return true
+	}
+	if !budget.take(n - b.held) {
+		return false
+	}
+	b.budget, b.held = budget, n
+	return true
 }
 
 func (r *Reader) readChunkLine(b *Body, l *Limits) error {

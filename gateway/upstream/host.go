@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"petgate/gateway/http1"
+	"petgate/shared/core/id"
 )
 
 // Passive health: an instance that failed so often in a row gets nothing for a while, if another one is there. The same holds
@@ -29,8 +30,9 @@ type host struct {
 	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
 	loggedAt     atomic.Int64 // the same
 
-	mu   sync.Mutex
-	idle []*conn // the one used last is the last
+	mu     sync.Mutex
+	idle   []*conn           // the one used last is the last
+	shares map[id.Tenant]int // requests under way; only of tenants that have any
 }
 
 // outcome is how one attempt ended.
@@ -48,11 +50,10 @@ const (
 
 // try makes one attempt, and keeps the instance's health and connections.
 func (h *host) try(request *Request, response *http1.Response, deadline time.Time) outcome {
-	if h.inFlight.Add(1) > int64(h.pool.cfg.ConnsMax) {
-		h.inFlight.Add(-1)
+	if !h.enter(request.Tenant) {
 		return full
 	}
-	defer h.inFlight.Add(-1)
+	defer h.leave(request.Tenant)
 	for {
 		c, err := h.acquire(request.At, deadline)
 		if err != nil {
@@ -75,6 +76,27 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 			h.failed(err)
 		}
 		return end
+	}
+}
+
+// enter takes a slot, unless all are taken or the tenant has its share: one tenant cannot keep the others out.
+func (h *host) enter(t id.Tenant) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.inFlight.Load() >= int64(h.pool.cfg.ConnsMax) || h.shares[t] >= h.pool.cfg.TenantConnsMax {
+		return false
+	}
+	h.inFlight.Add(1)
+	h.shares[t]++
+	return true
+}
+
+func (h *host) leave(t id.Tenant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inFlight.Add(-1)
+	if h.shares[t]--; h.shares[t] == 0 {
+		delete(h.shares, t)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"petgate/gateway/http1"
+	"petgate/shared/core/id"
 )
 
 // Config says what is behind a Pool. All of it is required.
@@ -20,6 +21,7 @@ type Config struct {
 	Timeout        time.Duration // for an exchange, a second attempt and dialing included
 	IdleTimeout    time.Duration // how long an unused connection is kept
 	ConnsMax       int           // how many requests an instance is given at a time
+	TenantConnsMax int           // how many of them may be one tenant's
 	HeaderBytesMax int           // of a response
 	BodyBytesMax   int           // of a response
 	Log            *slog.Logger
@@ -34,6 +36,7 @@ var (
 
 // Request is what is sent. The request is Head and then Body.
 type Request struct {
+	Tenant     id.Tenant
 	Head, Body []byte
 	IsHead     bool // a response to it has no content
 	MayRepeat  bool // it may be sent twice
@@ -63,7 +66,7 @@ func New(cfg Config) (*Pool, error) {
 	for i, text := range cfg.URLs {
 		network, address, err := parseURL(text)
 		wrong = append(wrong, err)
-		p.hosts = append(p.hosts, &host{network: network, address: address, bit: 1 << i, pool: p})
+		p.hosts = append(p.hosts, &host{network: network, address: address, bit: 1 << i, pool: p, shares: make(map[id.Tenant]int)})
 	}
 	return p, errors.Join(wrong...)
 }
