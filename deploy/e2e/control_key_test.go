@@ -93,7 +93,7 @@ func TestRotation(t *testing.T) {
 		}
 		return last.Status == 401
 	})
-	if late := time.Since(ends); late > 20*time.Second || !strings.Contains(last.Body, "has been replaced by another one") {
+	if late := time.Since(ends); late > 20*time.Second || !strings.Contains(last.Body, "was rotated and has ended") {
 		t.Errorf("refused %v after the grace's end: %s", late, last.Body)
 	}
 	two.Want(t, short.Token, 200, "")

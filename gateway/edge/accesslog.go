@@ -13,8 +13,8 @@ import (
 	"petgate/shared/api"
 )
 
-// accessLog writes a line for each exchange, in the shape of slog's JSON. Exchanges append to a buffer, and one goroutine
-// writes what has gathered: a system call a line would be a tenth of a request's cost.
+// accessLog writes a line for each exchange in slog's JSON format. Exchanges append to a buffer, which one goroutine writes: a
+// system call for each line would be a tenth of a request's cost.
 type accessLog struct {
 	to      io.Writer
 	log     *slog.Logger
@@ -26,7 +26,7 @@ type accessLog struct {
 	done     chan struct{}
 }
 
-// accessBytesMax bounds what waits for a slow writer; lines that exceed it are dropped.
+// accessBytesMax bounds the buffer while the reader is slow. Further lines are dropped.
 const accessBytesMax = 8 << 20
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
@@ -52,7 +52,7 @@ func (l *accessLog) run(wake <-chan struct{}) {
 	}
 }
 
-// close writes what has gathered.
+// close writes the rest of the buffer.
 func (l *accessLog) close() {
 	l.mu.Lock()
 	if l.wake != nil {
@@ -74,15 +74,15 @@ func (l *accessLog) write(x *exchange, took time.Duration) {
 	l.gathered = append(l.gathered, x.line...)
 	select {
 	case l.wake <- struct{}{}:
-	default: // awake already
+	default: // already awake
 	}
 }
 
-// loggedPathBytesMax cuts off what a line shows of a path.
+// loggedPathBytesMax is how much of a path is logged.
 const loggedPathBytesMax = 256
 
-// appendAccess appends the line. Everything that a client chose is written as a JSON string. A query is not shown, nor a method
-// or path that seems to hold a token: clients put secrets into both.
+// appendAccess appends the line. Everything that comes from a client is written as a JSON string. Clients put secrets into the
+// wrong places: the query is not logged, nor a method or path that seems to contain a token.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")

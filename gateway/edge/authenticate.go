@@ -5,21 +5,21 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// refusals are what the client is told for each reason of package access.
+// refusals has the refusal for each reason of package access.
 var refusals = [...]refusal{
 	access.Allowed:           {},
-	access.OtherEnvironment:  {reason: invalidKey, message: "the API key is of another environment"},
-	access.Revoked:           {reason: invalidKey, message: "the API key has been revoked"},
+	access.OtherEnvironment:  {reason: invalidKey, message: "the API key belongs to another environment"},
+	access.Revoked:           {reason: invalidKey, message: "the API key was revoked"},
 	access.Expired:           {reason: invalidKey, message: "the API key has expired"},
-	access.Replaced:          {reason: invalidKey, message: "the API key has been replaced by another one"},
+	access.Replaced:          {reason: invalidKey, message: "the API key was rotated and has ended: use its successor"},
 	access.Banned:            {reason: keyBanned},
 	access.AddressNotAllowed: {reason: addressNotAllowed},
 	access.TenantSuspended:   {reason: tenantSuspended},
 	access.QuotaNotSet:       {reason: quotaNotSet},
 }
 
-// authenticate finds the token's key and tenant, and asks package access whether the key may call now. Everything that it
-// needs is in memory, except for an unknown token: that one is counted by the guard, which may ask Redis.
+// authenticate finds the token's key and tenant, and asks package access whether the key may call now. Everything is in memory,
+// with one exception: unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	if x.env != e.cfg.Environment {
 		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
@@ -48,7 +48,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	return refusals[why]
 }
 
-// failed counts a token that nobody knows against its address: tokens are tried by guessing, and nothing else is.
+// failed counts an unknown token for its client's address, because unknown tokens may be guesses.
 func (e *Edge) failed(x *exchange) refusal {
 	state, allowed := e.guard.Fail(x.client)
 	x.guard = state

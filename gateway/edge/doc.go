@@ -2,12 +2,11 @@
 //
 //	accept → identify → authenticate → receive → meter → route → forward → finish
 //
-// decide in edge.go holds the line, and every stage has the file of its name. A stage leaves something true for the next one,
-// or refuses. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide refuses too, with a row that
-// says whose fault it is. finish always runs, also after a panic. It writes the headers that every response has, the metrics and
-// the line of the access log.
+// decide in edge.go calls the stages in this order, and every stage has the file of its name. A stage passes the request on or
+// refuses it. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide refuses too, with a row for
+// that. finish always runs, also after a panic. It writes the headers that every response has, the metrics and the access log.
 //
-// What a stage refuses before a request has been taken from its quota is charged nothing. What is refused later costs one.
+// A request that is refused by a stage before meter, or by meter, is not charged. A request that passes meter is charged once.
 //
 // # fasthttp
 //
@@ -21,7 +20,7 @@
 //
 // # Time and memory
 //
-// All that a client is told follows the injected clock. Deadlines of I/O follow the machine's clock, and are kept to within a
-// sixteenth (socket.Timed). An exchange is pooled and begins when the head of its request is there. It keeps nothing of fasthttp's
-// RequestCtx, which is never used as a context: it ends only with the server.
+// Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock and may be up to a sixteenth
+// late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. It keeps nothing of
+// fasthttp's RequestCtx, which is never used as a context: it ends only with the server.
 package edge

@@ -29,8 +29,8 @@ type exchange struct {
 type state struct {
 	rc        *fasthttp.RequestCtx // valid until finish returns
 	conn      *clientConn
-	startedAt time.Time      // by the machine's clock: for durations and deadlines
-	now       instant.Millis // by the injected clock: for everything that a client is told
+	startedAt time.Time      // by the machine's clock, for durations and deadlines
+	now       instant.Millis // by the injected clock, for everything in responses
 
 	unreadable error // why the request could not be read
 
@@ -44,14 +44,14 @@ type state struct {
 
 	hasKey  bool // entry is valid
 	entry   directory.Entry
-	guard   authfailures.State // valid where there is no key
-	verdict quota.Verdict      // valid where there is one: what meter decided, or the last known figures
+	guard   authfailures.State // valid without a key
+	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known usage
 	isTaken bool               // one request was charged
 
 	strikesLeft int            // until a ban
-	bannedUntil instant.Millis // 0 = not banned
+	bannedUntil instant.Millis // 0: not banned
 	route       *route
-	allow       string // methods of the path, where it does not allow this one
+	allow       string // methods of the path, for a 405
 
 	refusal refusal
 	limited api.Limited
@@ -62,10 +62,10 @@ type state struct {
 type buffers struct {
 	request  http1.Request
 	body     http1.Body
-	sent     []byte // the request as the upstream gets it
+	sent     []byte // the request to the upstream
 	response http1.Response
 	text     []byte // for header values
-	line     []byte // for the Error body, then for the access log
+	line     []byte // for the error body, then for the access log
 }
 
 // exchangePool keeps exchanges between requests.
@@ -95,7 +95,7 @@ func (p *exchangePool) put(x *exchange) {
 	p.Put(x)
 }
 
-// tokenMark is how tokens begin: what holds it is not logged.
+// tokenMark is the beginning of tokens. Text that contains it is not logged.
 var tokenMark = []byte("ptg_")
 
 // appendRandom appends words of 16 random hexadecimal digits.

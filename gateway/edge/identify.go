@@ -7,8 +7,8 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and made-up tokens end here:
-// they cost no look-up and are counted nowhere.
+// identify finds the token and checks its form and checksum (RFC 6750, section 2.1). Mistyped and invented tokens are refused
+// here, without a lookup, and are not counted as failed attempts.
 func (e *Edge) identify(x *exchange) refusal {
 	scheme, token, _ := bytes.Cut(x.authorization, []byte{' '})
 	if !http1.EqualFold(scheme, "bearer") || len(token) == 0 {

@@ -7,8 +7,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free;
-// what it takes is not given back, whatever the answer.
+// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free.
+// A request that was taken is not given back, whatever the response is.
 func (e *Edge) meter(x *exchange) refusal {
 	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
 	verdict, err := e.quotas.Take(ask)
@@ -26,7 +26,7 @@ func (e *Edge) meter(x *exchange) refusal {
 	return e.exceeded(x)
 }
 
-// exceeded refuses, and tells the ban rule of it.
+// exceeded refuses the request and passes the refusal to the ban rule.
 func (e *Edge) exceeded(x *exchange) refusal {
 	r := refusal{reason: minuteQuotaExceeded}
 	if x.verdict.Violated() == quota.Day {
@@ -42,15 +42,15 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()
 		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
-		text = append(text, ". The API key kept calling against its refusals, and is banned until then"...)
+		text = append(text, ". The API key sent too many requests without waiting. It is banned until then"...)
 	} else {
-		text = append(text, ". The API key is banned for a while after "...)
+		text = append(text, ". The API key is banned after at most "...)
 		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
-		text = append(text, " more calls before that, at most"...)
+		text = append(text, " more requests before that"...)
 	}
 	x.text = text
 	r.message = string(text)
 	return r
 }
 
-const banReason = "kept calling against its refusals"
+const banReason = "sent requests without waiting for Retry-After"

@@ -5,7 +5,7 @@ import (
 	"petgate/shared/api/code"
 )
 
-// reason is why a request is refused; the zero reason is none.
+// reason is why a request is refused. The zero reason means that it is not.
 type reason uint8
 
 // The reasons, in the order of the stages that refuse with them.
@@ -39,28 +39,27 @@ const (
 	upstreamOverloaded
 	upstreamTimeout
 	internal
-	reasons // how many there are
+	reasons // the number of reasons
 )
 
-// refusal is a request's verdict: the zero value lets it pass. A stage refuses by returning one; whoever could not decide
-// at all refuses too, with a reason whose status says that it is our fault.
+// refusal is the verdict of a stage. The zero value lets the request pass. A stage that cannot decide refuses too, with a
+// reason whose status (5xx) says that the fault is ours.
 type refusal struct {
 	reason  reason
-	message string // for the client, instead of the table's
+	message string // for the client; empty: the table's
 }
 
 func (r refusal) isRefused() bool { return r.reason != none }
 
-// row is what a reason is to the outside. Its code is also the label of metrics and the outcome in the access log: one
-// word from the answer to the dashboard.
+// row describes a reason to clients and operators. The code is also the label in metrics and the outcome in the access log.
 type row struct {
 	stage      string
 	status     int
 	code       string
 	message    string
-	retryAfter int64  // seconds, where nothing better is known; 0 = none
-	challenge  string // WWW-Authenticate (RFC 6750, section 3); "" = none
-	closes     bool   // the connection ends: what follows cannot be told from the rest of what was refused
+	retryAfter int64  // seconds, if nothing better is known; 0: none
+	challenge  string // WWW-Authenticate (RFC 6750, section 3); empty: none
+	closes     bool   // the connection ends: where the next request begins is unknown
 	charged    bool   // one request was taken from the tenant's quota
 }
 
@@ -73,11 +72,11 @@ const (
 
 func (r reason) row() *row { return &table[r] }
 
-// outcome is one word for how an exchange ended: a refusal's code, or "ok" for one whose answer is the upstream's.
+// outcome says in one word how an exchange ended: the code of a refusal, or "ok" if the response is the upstream's.
 func (r reason) outcome() string { return table[r].code }
 
-// table says what a reason looks like from outside. Codes that keyadmin explains too come from package code. A test prints
-// docs/refusals.md from it.
+// table has the row of each reason. Codes that keyadmin uses too come from package code. A test writes docs/refusals.md from
+// the table.
 var table = [reasons]row{
 	none: {code: "ok"},
 
@@ -93,27 +92,27 @@ var table = [reasons]row{
 	},
 	bodyTooLarge: {
 		stage: "accept", status: 413, code: "body_too_large",
-		message: "the body is larger than this service takes",
+		message: "the body is too large",
 		closes:  true,
 	},
 	uriTooLong: {
 		stage: "accept", status: 414, code: "uri_too_long",
-		message: "the request target is longer than this service takes",
+		message: "the request target is too long",
 		closes:  true,
 	},
 	expectationFailed: {
 		stage: "accept", status: 417, code: "expectation_failed",
-		message: "the only expectation that can be met is 100-continue",
+		message: "the only supported expectation is 100-continue",
 		closes:  true,
 	},
 	headersTooLarge: {
 		stage: "accept", status: 431, code: "headers_too_large",
-		message: "the header fields are more or larger than this service takes",
+		message: "there are too many header fields, or they are too large",
 		closes:  true,
 	},
 	overloaded: {
 		stage: "accept", status: 503, code: "overloaded", retryAfter: 1,
-		message: "the gateway serves as many requests as it can: try again",
+		message: "the gateway is overloaded: try again",
 		closes:  true,
 	},
 
@@ -147,33 +146,32 @@ var table = [reasons]row{
 	},
 	quotaNotSet: {
 		stage: "authenticate", status: code.QuotaNotSet.Status, code: code.QuotaNotSet.Name,
-		message: "no limits have been agreed for your account yet: ask your contact to set them",
+		message: "no limits are set for your account: ask your contact to set them",
 	},
 	keyBanned: {
 		stage: "authenticate", status: code.KeyBanned.Status, code: code.KeyBanned.Name,
-		message: "the API key is banned for a while, as it kept calling against its refusals: wait for Retry-After",
+		message: "the API key is banned: wait for Retry-After",
 	},
 	directoryUnavailable: {
 		stage: "authenticate", status: 503, code: "directory_unavailable", retryAfter: 5,
-		message: "API keys cannot be checked at present: try again",
+		message: "API keys cannot be checked at the moment: try again",
 	},
 
 	minuteQuotaExceeded: {
 		stage: "meter", status: code.MinuteQuotaExceeded.Status, code: code.MinuteQuotaExceeded.Name,
-		message: "the requests of this minute are used up: wait for Retry-After",
+		message: "the quota of this minute is used up: wait for Retry-After",
 	},
 	dayQuotaExceeded: {
 		stage: "meter", status: code.DayQuotaExceeded.Status, code: code.DayQuotaExceeded.Name,
-		message: "the requests of this day are used up: wait for Retry-After",
+		message: "the quota of this day is used up: wait for Retry-After",
 	},
 	limitsDegraded: {
 		stage: "meter", status: 429, code: "limits_degraded",
-		message: "the shared count of requests is out of reach, and this gateway's share of your limit is used up: " +
-			"wait for Retry-After",
+		message: "the shared quota is unavailable, and this gateway's share of your limit is used up: wait for Retry-After",
 	},
 	limitsUnavailable: {
 		stage: "meter", status: 503, code: "limits_unavailable", retryAfter: 1,
-		message: "limits cannot be checked at present: try again",
+		message: "quotas cannot be checked at the moment: try again",
 	},
 
 	noSuchRoute: {
@@ -183,45 +181,45 @@ var table = [reasons]row{
 	},
 	methodNotAllowed: {
 		stage: "route", status: 405, code: "method_not_allowed",
-		message: "the path does not allow this method: see Allow",
+		message: "the path does not have this method: see Allow",
 		charged: true,
 	},
 	insufficientScope: {
 		stage: "route", status: 403, code: "insufficient_scope",
-		message:   "the API key's scopes do not include this operation",
+		message:   "the API key does not have the scope of this operation",
 		challenge: challengeScope,
 		charged:   true,
 	},
 	operationRemoved: {
 		stage: "route", status: 410, code: "operation_removed",
-		message: "the operation has been removed: see Link for its successor",
+		message: "the operation was removed: see Link for its successor",
 		charged: true,
 	},
 
 	upstreamUnreachable: {
 		stage: "forward", status: 502, code: "upstream_unreachable",
-		message: "the service behind the gateway gave no usable answer",
+		message: "the service behind the gateway cannot be reached, or its response is invalid",
 		charged: true,
 	},
 	upstreamOverloaded: {
 		stage: "forward", status: 503, code: "upstream_overloaded", retryAfter: 1,
-		message: "the service behind the gateway is busy, and the request was not sent to it: try again",
+		message: "the service behind the gateway is busy and did not get the request: try again",
 		charged: true,
 	},
 	upstreamTimeout: {
 		stage: "forward", status: 504, code: "upstream_timeout",
-		message: "the service behind the gateway did not answer in time",
+		message: "the service behind the gateway did not respond in time",
 		charged: true,
 	},
 
 	internal: {
 		stage: "finish", status: 500, code: "internal",
-		message: "the gateway failed: tell us the X-Request-Id",
+		message: "internal error of the gateway: report the X-Request-Id",
 		closes:  true,
 	},
 }
 
-// body appends the refusal's Error body.
+// body appends the body of the refusal's response.
 func (r refusal) body(dst []byte, details *api.Limited) []byte {
 	row := r.reason.row()
 	e := api.Error{Code: row.code, Message: row.message, Status: row.status}

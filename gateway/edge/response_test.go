@@ -73,7 +73,7 @@ X-Stability: beta
 	f(rawKey("Authorization: Bearer "+usedUpToken, id), `
 HTTP/1.1 429 Too Many Requests
 Content-Type: application/json
-Content-Length: 231
+Content-Length: 227
 X-RateLimit-Limit: 1
 X-RateLimit-Remaining: 0
 X-RateLimit-Reset: 1780315261
@@ -82,7 +82,7 @@ RateLimit: "minute";r=0;t=61, "day";r=999;t=43200
 X-Request-Id: golden-answer
 Retry-After: 61
 
-{"code":"minute_quota_exceeded","message":"the requests of this minute are used up: wait for Retry-After",`+
+{"code":"minute_quota_exceeded","message":"the quota of this minute is used up: wait for Retry-After",`+
 		`"status":429,"details":{"policy":"minute","plan":"free","limit":1,"used":1,"resetAt":"2026-06-01T12:01:01Z","retryAfter":61}}`, nil)
 	f(rawKey(id), `
 HTTP/1.1 401 Unauthorized

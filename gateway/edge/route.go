@@ -15,10 +15,10 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// route is an operation as the path of a request finds it.
+// route is an operation with the values that its responses need.
 type route struct {
 	api.Operation
-	sunset instant.Millis // 0 = never
+	sunset instant.Millis // 0: never
 
 	// Values of response headers. Empty ones are not sent.
 	deprecation, sunsetDate, link string
@@ -26,8 +26,8 @@ type route struct {
 	needsScope string // the message for a key without the scope
 }
 
-// routes finds operations by method and path. Of the router, only its tree is used: a handler does nothing but say which route it
-// belongs to. What the router does of itself (redirects, OPTIONS, 405 in plain text) is not wanted.
+// routes finds operations by method and path. Only the router's tree is used: a handler only says which route it belongs to. The
+// router's own responses (redirects, OPTIONS, 405 in plain text) are off.
 type routes struct {
 	router  *router.Router
 	methods []string // of any operation
@@ -36,7 +36,7 @@ type routes struct {
 func newRoutes(operations []api.Operation) (*routes, error) {
 	r := &routes{router: router.New()}
 	if len(operations) == 0 {
-		return nil, errors.New("there are no operations to route to")
+		return nil, errors.New("no operations are given")
 	}
 	for _, o := range operations {
 		one := &route{Operation: o, needsScope: "the API key needs the scope " + o.Scope.String() + " for this operation"}
@@ -65,10 +65,10 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 	return r, nil
 }
 
-// foundRoute is the user value in which a handler says which route it belongs to.
+// foundRoute is the user value in which a handler stores its route.
 const foundRoute = "route"
 
-// find returns the route of a request, or nil. The path is matched as it was sent, byte for byte.
+// find returns the route of a request, or nil. The path is matched byte for byte as it was sent.
 func (r *routes) find(rc *fasthttp.RequestCtx, method, path string) *route {
 	handler, _ := r.router.Lookup(method, path, nil)
 	if handler == nil {
@@ -78,7 +78,7 @@ func (r *routes) find(rc *fasthttp.RequestCtx, method, path string) *route {
 	return rc.UserValue(foundRoute).(*route)
 }
 
-// allowed lists the methods of a path; it is empty for a path that has none.
+// allowed lists the methods of a path. It is empty for an unknown path.
 func (r *routes) allowed(path string) string {
 	var methods []string
 	for _, method := range r.methods {
@@ -89,7 +89,7 @@ func (r *routes) allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
-// route finds the operation. It refuses if there is none, if it has been removed, and if the key may not call it.
+// route finds the operation. It refuses if there is none, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
 	path := string(x.request.Path)
 	if x.route = e.routes.find(x.rc, methodName(x.request.Method), path); x.route == nil {
@@ -107,7 +107,7 @@ func (e *Edge) route(x *exchange) refusal {
 	return refusal{}
 }
 
-// methodName is the method as a string that exists already. It is empty for a method that no operation can have.
+// methodName returns the method as a constant string, without an allocation. It is empty for methods that no operation has.
 func methodName(method []byte) string {
 	switch string(method) {
 	case http.MethodGet:

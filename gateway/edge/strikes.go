@@ -8,7 +8,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// strikes is what this gateway remembers of the keys that it refused: one small record a key, bounded in number.
+// strikes has a small record for each key that this gateway refused. Their number is bounded.
 type strikes struct {
 	rule   ban.Rule
 	shards [strikeShards]strikeShard
@@ -16,8 +16,8 @@ type strikes struct {
 
 const (
 	strikeShards = 64
-	// strikeRecordsMax bounds a shard. Only keys over their quota have a record, so that more than this many of them (262,144
-	// in all) at a time is not expected; were it so, the records of some would begin anew.
+	// strikeRecordsMax bounds a shard; all shards together have at most 262,144 records. Only keys over their quota have one.
+	// If there are more such keys, some records are dropped and begin again.
 	strikeRecordsMax = 4096
 )
 
@@ -28,7 +28,7 @@ type strikeShard struct {
 
 type strikeRecord struct {
 	ban.Record
-	bannedUntil instant.Millis // the end of the last ban that Record knows of
+	bannedUntil instant.Millis // the end of the last ban in Record
 }
 
 func newStrikes(rule ban.Rule) *strikes {
@@ -39,10 +39,10 @@ func newStrikes(rule ban.Rule) *strikes {
 	return s
 }
 
-// A key's ID is random: any of its bytes spreads keys evenly.
+// A key's ID is random, so any of its bytes spreads keys evenly.
 func (s *strikes) shard(k id.Key) *strikeShard { return &s.shards[k[len(k)-1]%strikeShards] }
 
-// refused notes a refusal of k by a quota.
+// refused records a refusal of k by a quota.
 func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
 	shard := s.shard(k)
 	shard.Lock()
@@ -55,8 +55,8 @@ func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
 	return out
 }
 
-// banned notes that k is banned, by whomever: the next ban is to be longer, also after another gateway's or a restart. The
-// length of this one is the shortest of the schedule that fits.
+// banned records a ban of k by any gateway, so that the next ban is longer. It takes this ban's length to be the shortest one of
+// the schedule that fits.
 func (s *strikes) banned(k id.Key, now, until instant.Millis) {
 	if s.rule.After <= 0 {
 		return
@@ -76,7 +76,7 @@ func (s *strikes) banned(k id.Key, now, until instant.Millis) {
 	s.rule.Banned(&rec.Record, until.Add(-length), until)
 }
 
-// record returns k's record, a new one if there is none.
+// record returns the record of k and creates it if there is none.
 func (s *strikeShard) record(rule ban.Rule, k id.Key, now instant.Millis) *strikeRecord {
 	rec := s.records[k]
 	if rec == nil {
@@ -89,7 +89,7 @@ func (s *strikeShard) record(rule ban.Rule, k id.Key, now instant.Millis) *strik
 	return rec
 }
 
-// served notes that an admitted request of k is answered.
+// served records that an admitted request of k got its response.
 func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard := s.shard(k)
 	shard.Lock()
@@ -99,7 +99,7 @@ func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard.Unlock()
 }
 
-// sweep makes room: it forgets what changes nothing, or, if there is nothing such, any record.
+// sweep makes room: it drops records that have no effect any longer or, if there are none, any record.
 func (s *strikeShard) sweep(rule ban.Rule, now instant.Millis) {
 	for k, rec := range s.records {
 		if rule.Idle(&rec.Record, now) {
