@@ -13,8 +13,8 @@ import (
 // Ban keeps a key out until an instant (ms): at once here, everywhere when its row is written, which happens in the background
 // and is tried until it succeeds. A key that is banned for longer stays so.
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.bansMu.Lock()
+	defer d.bansMu.Unlock()
 	s := d.state.Load()
 	ref, known := s.findKey(&k)
 	if !known || s.keys.at(ref).bannedUntil.Load() >= int64(until) {
@@ -65,17 +65,17 @@ func (d *Directory) drainBans(ctx context.Context) bool {
 		if err != nil && !errors.Is(err, keystore.ErrNotFound) && !errors.Is(err, keystore.ErrInvalid) {
 			return false
 		}
-		d.mu.Lock()
+		d.bansMu.Lock()
 		if d.pending[ban.Key] == ban {
 			delete(d.pending, ban.Key)
 		}
-		d.mu.Unlock()
+		d.bansMu.Unlock()
 	}
 }
 
 func (d *Directory) nextBan() (keystore.Ban, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.bansMu.Lock()
+	defer d.bansMu.Unlock()
 	for _, ban := range d.pending {
 		return ban, true
 	}

@@ -83,8 +83,9 @@ type Directory struct {
 	skew     atomic.Int64              // time.Duration: this clock less the database's
 	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
 
-	mu       sync.Mutex // guards changes of the state, and the fields below
+	mu       sync.Mutex // guards changes of the state but for bans; never taken by a request
 	versions uint64
+	bansMu   sync.Mutex              // guards changes of bans, and pending; taken for a moment only, since requests wait for it
 	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
 	onReset  atomic.Pointer[func(id.Tenant) error]
@@ -199,7 +200,8 @@ func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limi
 		return "", plan.Limits{}, 0, false
 	}
 	now := s.tenants.at(ref).terms.Load()
-	return now.plan, now.limits, now.version, true
+	limits, version = now.limits()
+	return now.plan.name, limits, version, true
 }
 
 // Fresh reports whether the directory may be relied on at now: something was loaded, and within MaxAge the database was heard of.

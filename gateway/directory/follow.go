@@ -150,10 +150,12 @@ func (d *Directory) load(ctx context.Context) error {
 		return err
 	}
 	d.mu.Lock()
+	d.bansMu.Lock()
 	for k, ban := range d.pending {
 		next.setBan(k, ban.Until)
 	}
 	d.state.Store(next)
+	d.bansMu.Unlock()
 	d.mu.Unlock()
 	f := &d.follower
 	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.toldAt = true, false, last, uuid, nil, time.Time{}
@@ -269,9 +271,10 @@ func (d *Directory) reset() (keystore.Change, string) {
 	return f.last, f.uuid
 }
 
-// setBan applies what the database says of a ban; one imposed here that it does not know yet still holds. The caller holds
-// d.mu.
+// setBan applies what the database says of a ban; one imposed here that it does not know yet still holds.
 func (d *Directory) setBan(k id.Key, until instant.Millis) {
+	d.bansMu.Lock()
+	defer d.bansMu.Unlock()
 	d.state.Load().setBan(k, max(until, d.pending[k].Until))
 }
 

@@ -90,7 +90,7 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 			if ref, known := s.findTenant(&r.Tenant); known {
 				t := s.tenants.at(ref)
 				now := t.terms.Load()
-				t.terms.Store(s.newTerms(now, now.plan, now.override, true))
+				t.terms.Store(s.newTerms(now, now.plan.name, now.override, true))
 			}
 			continue
 		}
@@ -117,8 +117,8 @@ func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 		}
 	}
 	next.force(refusals)
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.bansMu.Lock()
+	defer d.bansMu.Unlock()
 	for k, until := range bans {
 		d.cfg.Log.Error("directory: the database has lost a ban; it is imposed again", "key", k, "until", until)
 		d.pending[k] = keystore.Ban{

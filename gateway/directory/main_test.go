@@ -179,8 +179,8 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	limits := map[string]plan.Limits{}
 	for _, p := range plans {
 		limits[p.Name] = p.Limits
-		if s.plans[p.Name] != p.Limits {
-			note("plan %s: directory %+v, database %+v", p.Name, s.plans[p.Name], p.Limits)
+		if known := s.plans[p.Name]; known == nil || known.now.Load().Limits != p.Limits {
+			note("plan %s: directory and database differ, the database has %+v", p.Name, p.Limits)
 		}
 	}
 	bans := map[id.Key]instant.Millis{}

@@ -36,8 +36,8 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	const skew = "This host's clock less the database's at the last heartbeat, as far as the round trip lets it be known."
 	gauge("gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
 	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+		d.bansMu.Lock()
+		defer d.bansMu.Unlock()
 		return float64(len(d.pending))
 	})
 	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -202,7 +201,10 @@ func (d *Directory) takeSnapshot() error {
 	s := &d.snapshot
 	d.mu.Lock() // so that all of this is of one instant; what is applied later follows as a change
 	image := d.state.Load()
-	keys, tenants, plans := image.keys.len, image.tenants.len, maps.Clone(image.plans)
+	keys, tenants, plans := image.keys.len, image.tenants.len, map[string]plan.Limits{}
+	for name, record := range image.plans {
+		plans[name] = record.now.Load().Limits
+	}
 	s.mu.Lock()
 	s.taking, s.meanwhile = true, nil
 	generation := s.generation
@@ -271,7 +273,7 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 	for ref := range uint32(tenants) {
 		t := s.tenants.at(ref)
 		now := t.terms.Load()
-		b = appendTenant(b, &keystore.TenantRow{ID: t.id, Plan: now.plan, Override: now.override, Suspended: now.suspended})
+		b = appendTenant(b, &keystore.TenantRow{ID: t.id, Plan: now.plan.name, Override: now.override, Suspended: now.suspended})
 		if err := flush(frameBytes); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type state struct {
 	byTenant index
 
 	allows list[[]netip.Prefix]
-	plans  map[string]plan.Limits // the writer's
+	plans  map[string]*planRecord // the writer's
 
 	lost lost // stays in force whatever the rows say
 
@@ -54,15 +54,34 @@ type tenant struct {
 }
 
 type terms struct {
-	plan      string
+	plan      *planRecord
 	override  plan.Limits
-	limits    plan.Limits // effective
 	version   uint64
 	suspended bool
 }
 
+// planRecord is a plan that tenants share, so that a change of the plan is one store, however many tenants have it.
+type planRecord struct {
+	name string
+	now  atomic.Pointer[planLimits]
+}
+
+type planLimits struct {
+	plan.Limits
+	version uint64
+}
+
+// limits returns the effective limits, and a version that changes with them.
+func (t *terms) limits() (plan.Limits, uint64) {
+	own := t.plan.now.Load()
+	if t.override.Minute != 0 && t.override.Day != 0 {
+		return t.override, t.version
+	}
+	return plan.Effective(own.Limits, t.override), max(t.version, own.version)
+}
+
 func newState(versions *uint64) *state {
-	s := &state{plans: map[string]plan.Limits{}, versions: versions}
+	s := &state{plans: map[string]*planRecord{}, versions: versions}
 	s.expect(0, 0)
 	return s
 }
@@ -95,9 +114,10 @@ func (s *state) entry(ref uint32) Entry {
 	k := s.keys.at(ref)
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
+	limits, version := now.limits()
 	e := Entry{
 		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment), Scopes: k.scopes,
-		Plan: now.plan, Limits: now.limits, Version: now.version, Suspended: now.suspended, ExpiresAt: k.expiresAt,
+		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: k.expiresAt,
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
 	}
 	if k.allow != 0 {
@@ -112,17 +132,19 @@ func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
 }
 
 func (s *state) setPlan(p keystore.Plan) {
-	was, known := s.plans[p.Name]
-	s.plans[p.Name] = p.Limits
-	if !known || was == p.Limits {
+	record, known := s.plans[p.Name]
+	if !known {
+		record = &planRecord{name: p.Name}
+		s.plans[p.Name] = record
+	} else if record.now.Load().Limits == p.Limits {
 		return
 	}
-	for ref := range uint32(s.tenants.len) {
-		t := s.tenants.at(ref)
-		if now := t.terms.Load(); now.plan == p.Name {
-			t.terms.Store(s.newTerms(now, now.plan, now.override, now.suspended))
-		}
-	}
+	record.now.Store(&planLimits{p.Limits, s.nextVersion()})
+}
+
+func (s *state) nextVersion() uint64 {
+	*s.versions++
+	return *s.versions
 }
 
 func (s *state) setTenant(row *keystore.TenantRow) {
@@ -144,14 +166,15 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 
 // newTerms returns what follows was, with a new version unless the limits are the same.
 func (s *state) newTerms(was *terms, planName string, override plan.Limits, suspended bool) *terms {
-	next := &terms{plan: planName, override: override, suspended: suspended}
-	next.limits = plan.Effective(s.plans[planName], override)
-	if was != nil && was.limits == next.limits {
-		next.version = was.version
-	} else {
-		*s.versions++
-		next.version = *s.versions
+	next := &terms{plan: s.plans[planName], override: override, suspended: suspended}
+	if was != nil {
+		before, version := was.limits()
+		if now, _ := next.limits(); now == before {
+			next.version = version
+			return next
+		}
 	}
+	next.version = s.nextVersion()
 	return next
 }
 

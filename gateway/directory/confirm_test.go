@@ -1,0 +1,121 @@
+package directory
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// What is confirmed is in force at that instant, while others write.
+func TestWhatIsConfirmedIsInForce(t *testing.T) {
+	t.Parallel()
+	const writers, changes = 4, 25
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		d := start(t, store, Config{})
+		var working sync.WaitGroup
+		for i := range writers {
+			working.Go(func() {
+				tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: fmt.Sprint("tenant-", i), Plan: "free"})
+				for range changes {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					key, hash := addKey(t, store, tenant.ID)
+					var c keystore.Change
+					if _, c, err = store.RevokeKey(t.Context(), key.ID); err != nil {
+						continue
+					}
+					for deadline := time.Now().Add(10 * time.Second); !applied(t, store, c); {
+						if time.Now().After(deadline) {
+							t.Error("not confirmed within 10s")
+							return
+						}
+					}
+					if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
+						t.Errorf("confirmed and not in force: %t %+v", ok, e)
+					}
+				}
+			})
+		}
+		working.Wait()
+	})
+}
+
+// A ban that was lifted stays lifted at a gateway that starts from its snapshot.
+func TestLiftedBanIsInTheSnapshot(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	_, key, hash := fixture(t, store)
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{Snapshot: path})
+	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	_, c, err := store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))})
+	confirm(t, store, c, err)
+	c, err = store.LiftBan(t.Context(), key.ID)
+	confirm(t, store, c, err)
+	proxy.Kill()
+	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	d.stop()
+	again := start(t, proxied, Config{Snapshot: path})
+	if e, ok := again.Lookup(hash); !ok || e.BannedUntil != 0 {
+		t.Errorf("from the snapshot: %t %+v", ok, e)
+	}
+}
+
+// A ban is imposed by a request. It does not wait for the follower, which may be applying many changes.
+func TestBanWaitsForNoChange(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	_, key, hash := fixture(t, store)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Ban(key.ID, 1<<60, "30 strikes")
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a ban waits for the follower")
+	}
+	if e, _ := d.Lookup(hash); e.BannedUntil != 1<<60 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A change of a plan is one store, whatever number of tenants have it.
+func TestPlanChangeTouchesNoTenant(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	tenant, _, _ := fixture(t, store)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := d.state.Load()
+	ref, _ := s.findTenant(&tenant.ID)
+	before := s.tenants.at(ref).terms.Load()
+	_, _, version, _ := d.TenantLimits(tenant.ID)
+	s.setPlan(keystore.Plan{Name: "free", Limits: plan.Limits{Minute: 7, Day: 8}})
+	if s.tenants.at(ref).terms.Load() != before {
+		t.Error("the tenant was written")
+	}
+	if _, limits, now, _ := d.TenantLimits(tenant.ID); limits != (plan.Limits{Minute: 7, Day: 8}) || now == version {
+		t.Errorf("limits %+v, version %d after %d", limits, now, version)
+	}
+}
