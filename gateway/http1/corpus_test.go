@@ -1,0 +1,271 @@
+package http1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testLimits are smaller than any product's: what exceeds them stays small.
+var testLimits = Limits{TargetBytesMax: 200, FieldBytesMax: 400, FieldsMax: 8, BodyBytesMax: 1000, BodyStepBytes: 16}
+
+// stream is a connection whose peer has sent everything, in the given pieces, and then closed its half.
+type stream struct {
+	net.Conn
+	pieces [][]byte
+	sent   bytes.Buffer
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if len(s.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.pieces[0])
+	if s.pieces[0] = s.pieces[0][n:]; len(s.pieces[0]) == 0 {
+		s.pieces = s.pieces[1:]
+	}
+	return n, nil
+}
+
+func (s *stream) Write(p []byte) (int, error)      { return s.sent.Write(p) }
+func (s *stream) Close() error                     { return nil }
+func (s *stream) SetReadDeadline(time.Time) error  { return nil }
+func (s *stream) SetWriteDeadline(time.Time) error { return nil }
+
+// readRequests says how the bytes are read: method, target and length of the body of each request, then how it ended.
+func readRequests(pieces [][]byte, pauseAt int) string {
+	settings := &Settings{Limits: testLimits}
+	settings.Buffers = NewBuffers(&settings.Limits)
+	c := &Conn{}
+	c.Init(&stream{pieces: pieces}, settings)
+	var text strings.Builder
+	for {
+		var q Request
+		var b Body
+		err := c.Await()
+		if err == nil {
+			err = c.ReadHead(&q, &b)
+		}
+		for err == nil && !b.IsComplete() {
+			err = c.ReadBody(&q, &b, len(b.Bytes)+pauseAt)
+		}
+		switch {
+		case err == io.EOF:
+			return text.String() + "end"
+		case err != nil:
+			return text.String() + kindNames[KindOf(err)]
+		}
+		fmt.Fprintf(&text, "%s %s %d", q.Method, q.Target, len(b.Bytes))
+		for _, f := range q.Fields {
+			if !f.IsNamed {
+				fmt.Fprintf(&text, " %s=%s", f.Name, f.Value)
+			}
+		}
+		text.WriteString("; ")
+		if q.Closes {
+			return text.String() + "closes"
+		}
+		c.Next(time.Now())
+	}
+}
+
+var kindNames = map[Kind]string{
+	Malformed: "malformed", TargetTooLong: "target too long", FieldsTooLarge: "fields too large", BodyTooLarge: "body too large",
+	Busy: "busy", UnmetExpectation: "unmet expectation", TimedOut: "timed out", Ended: "ended",
+}
+
+// requests are streams of a client, and how they are read.
+var requests = []struct{ name, bytes, read string }{
+	{"nothing", "", "end"},
+	{"one", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
+	{"two", "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a 0; GET /b 0; end"},
+	{"an empty line first", "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / 0; end"},
+	{"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "malformed"},
+	{"a length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / 5; end"},
+	{"chunks", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX: y\r\n\r\n", "POST / 5; end"},
+	{"a field", "GET / HTTP/1.1\r\nHost: a\r\nX:  y z \r\n\r\n", "GET / 0 X=y z; end"},
+	{"a named field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: x\r\n\r\n", "GET / 0; end"},
+	{"a hop-by-hop field", "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: y\r\n\r\n", "GET / 0; end"},
+	{"close", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET", "GET / 0; closes"},
+	{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", "GET / 0; closes"},
+	{"HTTP/1.0 that stays", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / 0; end"},
+	{"absolute form", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /b 0; end"},
+	{"no host", "GET / HTTP/1.1\r\n\r\n", "malformed"},
+	{"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "malformed"},
+	{"bare LF", "GET / HTTP/1.1\nHost: a\r\n\r\n", "malformed"},
+	{"folded field", "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n", "malformed"},
+	{"blank before the colon", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", "malformed"},
+	{"NUL", "GET / HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n", "malformed"},
+	{"no HTTP", "\x16\x03\x01\x02\x00", "malformed"},
+	{"CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", "malformed"},
+	{"length and chunks", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
+	{"two lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "malformed"},
+	{"a list of lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello", "malformed"},
+	{"another coding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "malformed"},
+	{"chunks in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "malformed"},
+	{"a chunk longer than its size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhel\r\n0\r\n\r\n", "malformed"},
+	{"an empty chunk extension", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;\r\nhello\r\n0\r\n\r\n", "malformed"},
+	{
+		"a chunk line of 512 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 508) +
+			"\r\nhello\r\n0\r\n\r\n", "POST / 5; end",
+	},
+	{
+		"a chunk line of 513 bytes", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + strings.Repeat("a", 509) +
+			"\r\nhello\r\n0\r\n\r\n", "malformed",
+	},
+	{"a length in a trailer", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n", "malformed"},
+	{"another expectation", "POST / HTTP/1.1\r\nHost: a\r\nExpect: much\r\n\r\n", "unmet expectation"},
+	{"a long target", "GET /" + strings.Repeat("a", 200) + " HTTP/1.1\r\nHost: a\r\n\r\n", "target too long"},
+	{"a target without end", "GET /" + strings.Repeat("a", 4000), "target too long"},
+	{"a long field", "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 400) + "\r\n\r\n", "fields too large"},
+	{"many fields", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 9) + "\r\n", "fields too large"},
+	{"a long body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n", "body too large"},
+	{"a long chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n", "body too large"},
+	{"the end in a head", "GET / HTTP/1.1\r\nHost", "ended"},
+	{"the end in a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel", "ended"},
+	{
+		"as many names in Connection as may be", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax) + "\r\n\r\n",
+		"GET / 0; end",
+	},
+	{
+		"too many names in Connection", "GET / HTTP/1.1\r\nHost: a\r\nConnection: " + strings.Repeat("x,", namedMax+1) + "\r\n\r\n",
+		"fields too large",
+	},
+}
+
+// Requests are read in one way, however their bytes are split and however the body is read.
+func TestRequests(t *testing.T) {
+	for _, c := range requests {
+		for _, size := range []int{len(c.bytes) + 1, 1, 2, 7, 100, 511, 512, 513} {
+			for _, pauseAt := range []int{1, 3, 1000} {
+				if got := readRequests(pieces(c.bytes, size), pauseAt); got != c.read {
+					t.Errorf("%s, in pieces of %d, pausing at %d: read as %q, want %q", c.name, size, pauseAt, got, c.read)
+				}
+			}
+		}
+	}
+	fmt.Printf("figure: count http1: %d streams of requests and %d responses\n", len(requests), len(responses))
+}
+
+func pieces(text string, size int) (all [][]byte) {
+	for text != "" {
+		n := min(size, len(text))
+		all = append(all, []byte(text[:n]))
+		text = text[n:]
+	}
+	return all
+}
+
+// readResponse says how the bytes are read.
+func readResponse(pieces [][]byte) string {
+	r := NewReader(&stream{pieces: pieces}, testLimits.FieldBytesMax)
+	var p Response
+	if err := r.ReadResponse(&p, &testLimits, false); err != nil {
+		return kindNames[KindOf(err)]
+	}
+	return fmt.Sprintf("%d %q reusable: %t", p.Status, p.Body.Bytes, p.IsReusable)
+}
+
+// responses are what an upstream sends, and how it is read.
+var responses = []struct{ name, bytes, read string }{
+	{"a length", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", `200 "[]" reusable: true`},
+	{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n", `200 "[]" reusable: true`},
+	{"until the end", "HTTP/1.1 200 OK\r\n\r\n[]", `200 "[]" reusable: false`},
+	{"close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]", `200 "[]" reusable: false`},
+	{"early hints", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", `204 "" reusable: true`},
+	{"204 with a length of 0", "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", `204 "" reusable: true`},
+	{"204 with a length", "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n[]", "malformed"},
+	{"204 with chunks", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
+	{"304 with a length", "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", `304 "" reusable: true`},
+	{"length and chunks", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "malformed"},
+	{"another protocol", "HTTP/1.1 101 Switching\r\n\r\n", "malformed"},
+	{"SSH", "SSH-2.0-x\r\n", "malformed"},
+	{"HTTP/2", "HTTP/2.0 200 OK\r\n\r\n", "malformed"},
+	{"a long body", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "body too large"},
+	{"a long head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 500), "fields too large"},
+	{"nothing", "", "ended"},
+	{"the end in a body", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[", "ended"},
+}
+
+func TestResponses(t *testing.T) {
+	for _, c := range responses {
+		for _, size := range []int{1, 3, 64} {
+			if got := readResponse(pieces(c.bytes, size)); got != c.read {
+				t.Errorf("%s, in pieces of %d: read as %s, want %s", c.name, size, got, c.read)
+			}
+		}
+		if got := readResponse(pieces(c.bytes+"more", 4096)); strings.HasSuffix(got, "reusable: true") {
+			t.Errorf("%s, with bytes behind it: read as %s", c.name, got)
+		}
+	}
+}
+
+// 100 (Continue) is sent once, when the body is wanted, to a client that has not sent it yet.
+func TestContinue(t *testing.T) {
+	const head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+	f := func(want string, pieces ...string) {
+		t.Helper()
+		s := &stream{}
+		for _, p := range pieces {
+			s.pieces = append(s.pieces, []byte(p))
+		}
+		settings := &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}
+		c, q, b := &Conn{}, Request{}, Body{}
+		c.Init(s, settings)
+		if err := errors.Join(c.Await(), c.ReadHead(&q, &b)); err != nil || !q.AwaitsContinue || s.sent.Len() > 0 {
+			t.Fatalf("%v, sent %q", err, &s.sent)
+		}
+		if err := c.ReadBody(&q, &b, 3); err != nil || s.sent.String() != want {
+			t.Errorf("%v, sent %q, want %q", err, &s.sent, want)
+		}
+		if err := c.ReadBody(&q, &b, 1000); err != nil || string(b.Bytes) != "hello" || s.sent.String() != want {
+			t.Errorf("%v, body %q, sent %q", err, b.Bytes, &s.sent)
+		}
+	}
+	f(continueLine, head, "hello")
+	f("", head+"hel", "lo")
+}
+
+// A connection that times out is told from one that ends.
+func TestKinds(t *testing.T) {
+	if KindOf(failed(os.ErrDeadlineExceeded)) != TimedOut || KindOf(failed(io.ErrUnexpectedEOF)) != Ended || KindOf(io.EOF) != 0 {
+		t.Error("the kinds are confused")
+	}
+}
+
+// FuzzRequests holds any stream of a client to one reading, however it is split.
+func FuzzRequests(f *testing.F) {
+	for _, c := range requests {
+		f.Add([]byte(c.bytes), uint16(len(c.bytes)/2), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, cut uint16, pauseAt uint8) {
+		at := min(int(cut), len(stream))
+		whole := readRequests(pieces(string(stream), len(stream)+1), 1000)
+		split := readRequests(append(pieces(string(stream[:at]), 512), pieces(string(stream[at:]), 3)...), 1+int(pauseAt))
+		if whole != split {
+			t.Fatalf("%q is read as %q, and split at %d as %q", stream, whole, at, split)
+		}
+	})
+}
+
+// FuzzResponses does the same for what an upstream sends.
+func FuzzResponses(f *testing.F) {
+	for _, c := range responses {
+		f.Add([]byte(c.bytes), uint16(len(c.bytes)/2))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, cut uint16) {
+		at := min(int(cut), len(stream))
+		whole := readResponse(pieces(string(stream), len(stream)+1))
+		split := readResponse(append(pieces(string(stream[:at]), 4096), pieces(string(stream[at:]), 4096)...))
+		// Bytes behind the end are noticed if they came with it; those that come later are noticed before the next request.
+		if strings.TrimSuffix(strings.TrimSuffix(whole, "true"), "false") != strings.TrimSuffix(strings.TrimSuffix(split, "true"), "false") {
+			t.Fatalf("%q is read as %q, and split at %d as %q", stream, whole, at, split)
+		}
+	})
+}
