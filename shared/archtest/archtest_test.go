@@ -1,8 +1,11 @@
+// Package archtest keeps the import rules: which package may know which. They are data, checked by a test against what
+// `go list -json` says of the module.
 package archtest
 
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,7 +16,161 @@ import (
 	"testing"
 )
 
-func list(t *testing.T) []Package {
+const module = "petgate/"
+
+// listed is the part of `go list -json` that the rules look at.
+type listed struct {
+	ImportPath                         string
+	Dir                                string
+	Imports, TestImports, XTestImports []string
+	GoFiles                            []string
+}
+
+// rule forbids imports. A pattern is an import path, or the beginning of one followed by "...".
+type rule struct {
+	Why     string
+	Of      []string // importers that it binds
+	Except  []string // importers that it leaves alone
+	Forbids []string
+	Allows  []string // what Forbids does not mean
+	Tests   bool     // it binds test files as well
+
+	violation [2]string // an importer and an import that break it: the tests prove that it is noticed
+}
+
+var programs = []string{module + "gateway/...", module + "petsvc/...", module + "keyadmin/..."}
+
+// products is what is delivered; bench is a laboratory, where foreign parts are the point.
+var products = append([]string{module + "shared/...", module + "deploy/..."}, programs...)
+
+// rules are the import rules of the module.
+var rules = []rule{
+	{
+		Why: "programs never import one another: the gateway",
+		Of:  programs[:1], Forbids: programs[1:], Tests: true,
+		violation: [2]string{module + "gateway/edge", module + "petsvc/pets"},
+	},
+	{
+		Why: "programs never import one another: petsvc",
+		Of:  programs[1:2], Forbids: []string{programs[0], programs[2]}, Tests: true,
+		violation: [2]string{module + "petsvc", module + "gateway/edge"},
+	},
+	{
+		Why: "programs never import one another: keyadmin",
+		Of:  programs[2:], Forbids: programs[:2], Tests: true,
+		violation: [2]string{module + "keyadmin", module + "gateway/directory"},
+	},
+	{
+		Why: "shared never imports a program, nor what deploys them",
+		Of:  []string{module + "shared/..."}, Forbids: append([]string{module + "deploy/..."}, programs...), Tests: true,
+		violation: [2]string{module + "shared/api", module + "petsvc/pets"},
+	},
+	{
+		Why: "core is pure: it imports core and packages without I/O, clock, log or randomness of their own",
+		Of:  []string{module + "shared/core/..."}, Forbids: []string{"..."},
+		Allows: []string{
+			module + "shared/core/...",
+			"cmp", "crypto/sha256", "database/sql/driver", "encoding/base32", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter", "maps",
+			"math", "math/bits", "net/netip", "regexp", "slices", "strconv", "strings", "time", "unicode/utf8",
+		},
+		violation: [2]string{module + "shared/core/quota", "os"},
+	},
+	{
+		Why: "SQL drivers and migrations are shared/database's matter",
+		Of:  products, Except: []string{module + "shared/database", module + "shared/testkit/..."},
+		Forbids:   []string{"github.com/lib/pq/...", "modernc.org/sqlite/...", "github.com/pressly/goose/..."},
+		violation: [2]string{module + "shared/keystore", "github.com/lib/pq"},
+	},
+	{
+		Why: "Redis is gateway/quotas's matter",
+		Of:  products, Except: []string{module + "gateway/quotas/...", module + "shared/testkit/..."},
+		Forbids:   []string{"github.com/redis/...", "github.com/go-redis/..."},
+		violation: [2]string{module + "gateway/edge", "github.com/redis/go-redis/v9"},
+	},
+	{
+		Why: "HTTP by fasthttp stays at the two servers and the Error body",
+		Of:  products, Except: []string{module + "gateway/edge", module + "petsvc/pets", module + "shared/api"},
+		Forbids:   []string{"github.com/valyala/fasthttp/...", "github.com/fasthttp/..."},
+		violation: [2]string{module + "gateway/app", "github.com/valyala/fasthttp"},
+	},
+	{
+		Why: "gateway/http1 reads HTTP with the standard library alone",
+		Of:  []string{module + "gateway/http1"}, Forbids: []string{module + "...", "github.com/...", "golang.org/..."},
+		violation: [2]string{module + "gateway/http1", module + "gateway/edge"},
+	},
+	{
+		Why: "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
+		Of:  []string{module + "gateway/upstream"}, Forbids: []string{module + "...", "github.com/..."},
+		Allows:    []string{module + "gateway/http1", module + "shared/socket", module + "shared/core/id"},
+		violation: [2]string{module + "gateway/upstream", "github.com/valyala/fasthttp"},
+	},
+	{
+		Why: "petsvc knows nothing of keys and limits",
+		Of:  []string{module + "petsvc/..."}, Tests: true,
+		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas/..."},
+		violation: [2]string{module + "petsvc/pets", module + "shared/keystore"},
+	},
+	{
+		Why: "testing packages stay out of products",
+		Of:  products, Except: []string{module + "shared/testkit/...", module + "gateway/quotas/store/storetest"},
+		Forbids:   []string{"testing", module + "shared/testkit/...", "pgregory.net/rapid", "go.uber.org/goleak"},
+		violation: [2]string{module + "gateway/app", module + "shared/testkit/..."},
+	},
+}
+
+// foundations are the packages that the product is built on: each must be imported by product code.
+var foundations = []string{
+	"github.com/valyala/fasthttp", "github.com/fasthttp/router", "github.com/redis/go-redis/v9",
+	"github.com/go-redis/redis_rate/v10", "github.com/jmoiron/sqlx", "github.com/lib/pq",
+}
+
+// violations returns a line for every import that breaks a rule.
+func violations(packages []listed) []string {
+	var found []string
+	for _, p := range packages {
+		for _, r := range rules {
+			if !matches(p.ImportPath, r.Of) || matches(p.ImportPath, r.Except) {
+				continue
+			}
+			imports := p.Imports
+			if r.Tests {
+				imports = slices.Concat(imports, p.TestImports, p.XTestImports)
+			}
+			for _, path := range imports {
+				if matches(path, r.Forbids) && !matches(path, r.Allows) {
+					found = append(found, fmt.Sprintf("%s imports %s: %s", p.ImportPath, path, r.Why))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// unused returns those of foundations that no product code imports.
+func unused(packages []listed) []string {
+	var found []string
+	for _, fixed := range foundations {
+		if !slices.ContainsFunc(packages, func(p listed) bool {
+			return isProduct(p.ImportPath) && slices.Contains(p.Imports, fixed)
+		}) {
+			found = append(found, fixed)
+		}
+	}
+	return found
+}
+
+func isProduct(path string) bool {
+	return matches(path, products) && !matches(path, []string{module + "shared/testkit/..."})
+}
+
+func matches(path string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		start, open := strings.CutSuffix(pattern, "...")
+		return path == strings.TrimSuffix(start, "/") || open && strings.HasPrefix(path, start)
+	})
+}
+
+func list(t *testing.T) []listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,GoFiles", module+"...")
 	cmd.Stderr = os.Stderr
@@ -24,9 +181,9 @@ func list(t *testing.T) []Package {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var packages []Package
+	var packages []listed
 	for decoder := json.NewDecoder(out); ; {
-		var p Package
+		var p listed
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -42,10 +199,10 @@ func list(t *testing.T) []Package {
 
 func TestModule(t *testing.T) {
 	packages := list(t)
-	for _, violation := range Violations(packages) {
+	for _, violation := range violations(packages) {
 		t.Error(violation)
 	}
-	for _, fixed := range Unused(packages) {
+	for _, fixed := range unused(packages) {
 		t.Errorf("no product code imports %s", fixed)
 	}
 }
@@ -75,22 +232,22 @@ func TestCoreReadsNoClock(t *testing.T) {
 }
 
 func TestViolationsAreNoticed(t *testing.T) {
-	for _, r := range Rules {
+	for _, r := range rules {
 		importer, imported := r.violation[0], r.violation[1]
-		named := func(p Package) bool {
-			return slices.ContainsFunc(Violations([]Package{p}), func(v string) bool { return strings.HasSuffix(v, ": "+r.Why) })
+		named := func(p listed) bool {
+			return slices.ContainsFunc(violations([]listed{p}), func(v string) bool { return strings.HasSuffix(v, ": "+r.Why) })
 		}
-		if !named(Package{ImportPath: importer, Imports: []string{"fmt", imported}}) {
+		if !named(listed{ImportPath: importer, Imports: []string{"fmt", imported}}) {
 			t.Errorf("%s: unnoticed when %s imports %s", r.Why, importer, imported)
 		}
-		if named(Package{ImportPath: importer, Imports: []string{"fmt"}}) {
+		if named(listed{ImportPath: importer, Imports: []string{"fmt"}}) {
 			t.Errorf("%s: noticed without cause", r.Why)
 		}
-		if got := named(Package{ImportPath: importer, XTestImports: []string{imported}}); got != r.Tests {
+		if got := named(listed{ImportPath: importer, XTestImports: []string{imported}}); got != r.Tests {
 			t.Errorf("%s: noticed in a test file: %t, want %t", r.Why, got, r.Tests)
 		}
 		for _, exempt := range r.Except {
-			if named(Package{ImportPath: strings.TrimSuffix(exempt, "/..."), Imports: []string{imported}}) {
+			if named(listed{ImportPath: strings.TrimSuffix(exempt, "/..."), Imports: []string{imported}}) {
 				t.Errorf("%s: noticed in %s, which is exempt", r.Why, exempt)
 			}
 		}
@@ -98,15 +255,15 @@ func TestViolationsAreNoticed(t *testing.T) {
 }
 
 func TestAnUnusedFixedPackageIsNoticed(t *testing.T) {
-	all := Package{ImportPath: module + "gateway/edge", Imports: Fixed}
-	if unused := Unused([]Package{all}); len(unused) != 0 {
-		t.Errorf("Unused() = %v", unused)
+	all := listed{ImportPath: module + "gateway/edge", Imports: foundations}
+	if found := unused([]listed{all}); len(found) != 0 {
+		t.Errorf("unused() = %v", found)
 	}
-	for i, fixed := range Fixed {
-		some := Package{ImportPath: all.ImportPath, Imports: slices.Delete(slices.Clone(Fixed), i, i+1)}
-		kit := Package{ImportPath: module + "shared/testkit", Imports: Fixed, TestImports: Fixed}
-		if unused := Unused([]Package{some, kit}); !slices.Equal(unused, []string{fixed}) {
-			t.Errorf("without %s: Unused() = %v", fixed, unused)
+	for i, fixed := range foundations {
+		some := listed{ImportPath: all.ImportPath, Imports: slices.Delete(slices.Clone(foundations), i, i+1)}
+		kit := listed{ImportPath: module + "shared/testkit", Imports: foundations, TestImports: foundations}
+		if found := unused([]listed{some, kit}); !slices.Equal(found, []string{fixed}) {
+			t.Errorf("without %s: unused() = %v", fixed, found)
 		}
 	}
 }
