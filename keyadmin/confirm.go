@@ -125,7 +125,7 @@ func (p progress) confirmed(waited time.Duration) string {
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
 	for _, g := range p.fenced {
-		text += fmt.Sprintf("\n  %s was silent for longer than its maximum age: it refuses every call until it has caught up",
+		text += fmt.Sprintf("\n  %s is fenced: it refuses every call until it has caught up, since it was silent for longer than its maximum age",
 			gatewayName(g))
 	}
 	return text

@@ -101,7 +101,7 @@ func TestConfirm(t *testing.T) {
 			"one is silent for longer than its maximum age while keyadmin watches",
 			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 1), 10_000)}},
 			20 * time.Second, exitDone,
-			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) was silent for longer than its maximum age: it refuses every call until it has caught up",
+			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: it refuses every call until it has caught up, since it was silent for longer than its maximum age",
 		},
 		{
 			"one is fenced and one is silent",
