@@ -2,19 +2,19 @@ package http1
 
 import "sync/atomic"
 
-// Budget bounds the memory of all bodies that are being read or served. Its methods are safe for concurrent use.
+// Budget limits the memory of all bodies that are being read or served. Its methods are safe for concurrent use.
 type Budget struct {
 	bytesMax int64
 	used     atomic.Int64
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of the given number of bytes.
 func NewBudget(bytesMax int) *Budget { return &Budget{bytesMax: int64(bytesMax)} }
 
 // IsTight reports whether more than half of the budget is used.
 func (b *Budget) IsTight() bool { return b.used.Load() > b.bytesMax/2 }
 
-// Used is how many bytes are taken.
+// Used returns how many bytes are taken.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
 func (b *Budget) take(n int) bool {

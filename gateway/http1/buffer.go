@@ -2,7 +2,7 @@ package http1
 
 import "bytes"
 
-// buffer holds bytes of a connection. Those from start to end have been read and are not used yet.
+// buffer holds bytes of a connection. The bytes from start to end have been read but not used.
 type buffer struct {
 	buf        []byte
 	start, end int
@@ -34,8 +34,8 @@ type found uint8
 
 const (
 	complete   found = iota
-	incomplete       // more has to be read
-	broken           // a line ends in a bare LF: RFC 9112, section 2.2, lets recipients tolerate that, so they differ
+	incomplete       // more bytes are needed
+	broken           // a line ends in a bare LF, which some recipients tolerate (RFC 9112, section 2.2) and others do not
 )
 
 // line takes a line without its CRLF. The search goes on at scanned, which is 0 at first.

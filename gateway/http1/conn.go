@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Timeouts are how long a client may take.
+// Timeouts limit how long a client may take.
 type Timeouts struct {
 	Read  time.Duration // for a request's head, and again for its body
 	Write time.Duration // to take a response
 	Idle  time.Duration // to begin the next request
 }
 
-// Settings are the same for all connections of a server.
+// Settings are shared by all connections of a server.
 type Settings struct {
 	Limits   Limits
 	Timeouts Timeouts
@@ -32,7 +32,7 @@ type Conn struct {
 	settings *Settings
 	reader   Reader
 	state    atomic.Uint32 // a connState
-	now      time.Time     // when the clock was read last: time-outs count from it
+	now      time.Time     // when the clock was last read; timeouts count from here
 	head     []byte        // what Await has found, in the buffer
 	closing  sync.Once
 
@@ -42,7 +42,7 @@ type Conn struct {
 // smallBytes is the whole buffer of an idle connection. Most requests fit.
 const smallBytes = 512
 
-// connState is what a connection is in the middle of.
+// connState is the state of a connection.
 //
 //	idle ──first byte──► arriving ──all read──► serving ──Next──► idle
 //	                        └──cannot be read, or Finish──► ending ──Close──► (closed)
@@ -50,19 +50,19 @@ type connState uint32
 
 const (
 	idle     connState = iota // between two requests
-	arriving                  // a request has begun and is not there yet
-	serving                   // a request is there, its response is not
-	ending                    // nothing more is read; Close lingers
+	arriving                  // a request has begun and is not complete
+	serving                   // a request is complete, its response is not
+	ending                    // no more requests are read; Close lingers
 )
 
-// lingering bounds what is read and thrown away before a close: a close with unread bytes is a reset, which can overtake the
+// lingering limits what is read and discarded before a close. A close with unread bytes sends a reset, which can overtake the
 // response (RFC 9112, section 9.6).
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
 )
 
-// Init readies c, which must be zero, for the connection nc.
+// Init prepares the zero c for the connection nc.
 func (c *Conn) Init(nc net.Conn, s *Settings) {
 	c.Conn, c.settings = nc, s
 	c.reader = Reader{buffer: buffer{buf: c.small[:]}, from: nc, small: c.small[:], pool: s.Buffers}
@@ -75,8 +75,8 @@ func (c *Conn) enter(s connState)   { c.state.Store(uint32(s)) }
 // IsIdle reports whether c is between two requests.
 func (c *Conn) IsIdle() bool { return c.is(idle) }
 
-// Await blocks until the head of a request is there. It returns io.EOF if the connection ended, or was silent for too long,
-// before a request began.
+// Await blocks until the head of a request has arrived. It returns io.EOF if the connection ended or timed out before a request
+// began.
 func (c *Conn) Await() error {
 	if c.is(ending) {
 		return io.EOF
@@ -103,11 +103,11 @@ func (c *Conn) Await() error {
 	}
 }
 
-// unreadable says why the head of a request cannot be read.
+// unreadable returns why the head of a request cannot be read.
 func (c *Conn) unreadable(err error) error {
 	switch unused := c.reader.unused(); {
 	case len(unused) == 0:
-		c.enter(idle) // an empty line may have come
+		c.enter(idle) // an empty line may have arrived
 		return io.EOF
 	case err == errFieldsTooLarge && bytes.IndexByte(unused, '\n') < 0:
 		return errTargetTooLong
@@ -115,8 +115,8 @@ func (c *Conn) unreadable(err error) error {
 	return err
 }
 
-// skipBlank lets one empty line before a request pass, which clients once sent after a body (RFC 9112, section 2.2), and refuses
-// at once what cannot become a request.
+// skipBlank skips one empty line before a request, which old clients send after a body (RFC 9112, section 2.2). It refuses at
+// once what cannot become a request.
 func (c *Conn) skipBlank(hasBlank *bool) error {
 	r := &c.reader
 	if bytes.HasPrefix(r.unused(), crlf) && !*hasBlank {
@@ -129,7 +129,7 @@ func (c *Conn) skipBlank(hasBlank *bool) error {
 	return nil
 }
 
-// ReadHead decides on the head that Await has found, and frames the body.
+// ReadHead parses the head that Await has found and determines the framing of the body.
 func (c *Conn) ReadHead(q *Request, b *Body) error {
 	head := c.head
 	c.head = nil
@@ -147,12 +147,12 @@ func (c *Conn) ReadHead(q *Request, b *Body) error {
 
 const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// ReadBody reads the body until it is complete, or until pauseAt bytes of it are there and more follow. A client that waits for
-// 100 (Continue) is told so first.
+// ReadBody reads the body until it is complete, or until it has pauseAt bytes and more follow. It first sends 100 (Continue) to a
+// client that waits for it.
 func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	if q.AwaitsContinue {
 		q.AwaitsContinue = false
-		if c.reader.Buffered() == 0 { // else the client has not waited
+		if c.reader.Buffered() == 0 { // otherwise the client has not waited
 			if _, err := io.WriteString(c, continueLine); err != nil {
 				return failed(err)
 			}
@@ -165,7 +165,7 @@ func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	return err
 }
 
-// Next readies c for the next request; the response to the last one was made at now.
+// Next prepares c for the next request. now is the time of the last response.
 func (c *Conn) Next(now time.Time) {
 	if !c.is(ending) {
 		c.enter(idle)
@@ -173,10 +173,10 @@ func (c *Conn) Next(now time.Time) {
 	}
 }
 
-// Finish has the connection end with the present response: nothing more is read, and Close lingers.
+// Finish ends the connection after the current response: no more requests are read, and Close lingers.
 func (c *Conn) Finish() { c.enter(ending) }
 
-// finishBy has reads fail when timeout has passed since now.
+// finishBy makes reads fail after timeout from now.
 func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
 	c.now = now
 	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // on a connection that is closed, the read fails too

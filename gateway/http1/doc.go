@@ -1,7 +1,7 @@
 // Package http1 reads HTTP/1.1, from clients and from upstreams, by one grammar and one reader.
 //
-// Where an RFC says MUST, the reader does. Where an RFC leaves a choice, the reader takes the stricter one: where one message
-// ends decides where the next one begins, and two parsers that disagree about that can be played against each other.
+// The reader does what an RFC demands. Where an RFC leaves a choice, it takes the stricter one. If two parsers disagree about
+// where a message ends, they also disagree about where the next one begins, and an attacker can use the difference.
 //
 //	Conn      a client's connection: deadlines, buffers, 100 (Continue), a state
 //	Request   the head of a request
@@ -11,5 +11,5 @@
 //	Field     a header field; fields.go has the one table of hop-by-hop fields
 //	Error     why a message cannot be read
 //
-// The package knows nothing of API keys, limits or refusals. It imports the standard library only.
+// The package does not know API keys, limits or refusals. It imports the standard library only.
 package http1

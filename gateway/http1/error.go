@@ -10,20 +10,20 @@ type Kind uint8
 
 // The kinds of an Error.
 const (
-	Malformed      Kind = iota + 1 // it breaks the grammar
+	Malformed      Kind = iota + 1 // not according to the grammar
 	TargetTooLong                  // of a request
 	FieldsTooLarge                 // header or trailer fields, by number or by size
 	BodyTooLarge
-	Busy             // there is no memory for the body now
-	UnmetExpectation // Expect asks for something else than 100-continue
+	Busy             // there is no memory for the body at the moment
+	UnmetExpectation // Expect is not 100-continue
 	TimedOut         // it did not arrive in time
-	Ended            // the connection ended or failed within it
+	Ended            // the connection ended or failed during the message
 )
 
-// Error is why a message cannot be read. Where one is read from after an Error is not known: the connection has to end.
+// Error is why a message cannot be read. After an Error, the start of the next message is unknown, so the connection has to end.
 type Error struct {
 	Kind   Kind
-	Reason string // for the peer; never holds what the peer sent
+	Reason string // for the peer; it never contains what the peer sent
 	Err    error  // of the connection; nil unless Kind is TimedOut or Ended
 }
 
@@ -48,34 +48,34 @@ func malformed(reason string) *Error { return &Error{Kind: Malformed, Reason: re
 
 var (
 	errLineEnd        = malformed("a line does not end in CRLF")
-	errNotRequest     = malformed("what was sent is not an HTTP request")
+	errNotRequest     = malformed("the bytes are not an HTTP request")
 	errRequestLine    = malformed("the request line is malformed")
-	errVersion        = malformed("the only versions served are HTTP/1.1 and HTTP/1.0")
-	errConnect        = malformed("this server is not a proxy: CONNECT is not served")
+	errVersion        = malformed("the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0")
+	errConnect        = malformed("CONNECT is not supported: this server is not a forward proxy")
 	errTarget         = malformed("the request target is malformed")
 	errTargetPath     = malformed("a target in absolute form needs a path")
 	errTargetHost     = malformed("the host of the request target is malformed")
-	errQuery          = malformed("the query holds a character that must be percent-encoded")
+	errQuery          = malformed("the query contains a character that must be percent-encoded")
 	errField          = malformed("a header field is malformed")
-	errTrailer        = malformed("a trailer field is malformed, or is one that may not stand there")
-	errHost           = malformed("there must be exactly one Host, and it must name a host")
-	errLength         = malformed("there may be only one Content-Length, and it must be a number")
-	errCoding         = malformed("the only Transfer-Encoding that is understood is chunked")
-	errLengthAndChunk = malformed("Transfer-Encoding and Content-Length exclude each other")
-	errOldCoding      = malformed("HTTP/1.0 does not know Transfer-Encoding")
-	errChunkLine      = malformed("a line of the chunked coding is too long")
+	errTrailer        = malformed("a trailer field is malformed or not allowed")
+	errHost           = malformed("there must be exactly one valid Host field")
+	errLength         = malformed("there may be only one Content-Length, and it must be a whole number")
+	errCoding         = malformed("the only supported Transfer-Encoding is chunked")
+	errLengthAndChunk = malformed("a message must not have both Transfer-Encoding and Content-Length")
+	errOldCoding      = malformed("Transfer-Encoding is not allowed in HTTP/1.0")
+	errChunkLine      = malformed("a chunk line is too long")
 	errChunkSize      = malformed("the size of a chunk is malformed")
 	errChunkEnd       = malformed("a chunk is longer than its size")
 	errStatusLine     = malformed("the status line is malformed")
 	errInterim        = malformed("too many interim responses")
-	errSwitching      = malformed("the protocol was switched without being asked")
-	errNoBody         = malformed("a response without content has a length or a coding")
+	errSwitching      = malformed("the upstream switched protocols without a request to do so")
+	errNoBody         = malformed("a response that cannot have content has a length or a transfer coding")
 
 	errTargetTooLong  = &Error{Kind: TargetTooLong, Reason: "the request target is too long"}
-	errFieldsTooLarge = &Error{Kind: FieldsTooLarge, Reason: "the header fields are too many or too large"}
+	errFieldsTooLarge = &Error{Kind: FieldsTooLarge, Reason: "there are too many header fields, or they are too large"}
 	errBodyTooLarge   = &Error{Kind: BodyTooLarge, Reason: "the body is too large"}
-	errBusy           = &Error{Kind: Busy, Reason: "there is no memory for the body now"}
-	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only expectation that can be met is 100-continue"}
+	errBusy           = &Error{Kind: Busy, Reason: "there is no memory for the body at the moment"}
+	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only supported expectation is 100-continue"}
 )
 
 // failed makes an Error of what a connection returned.
@@ -83,5 +83,5 @@ func failed(err error) *Error {
 	if t := net.Error(nil); errors.As(err, &t) && t.Timeout() {
 		return &Error{Kind: TimedOut, Reason: "the message did not arrive in time", Err: err}
 	}
-	return &Error{Kind: Ended, Reason: "the connection ended within the message", Err: err}
+	return &Error{Kind: Ended, Reason: "the connection ended during the message", Err: err}
 }

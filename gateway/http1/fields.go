@@ -6,31 +6,31 @@ import "bytes"
 type Field struct {
 	Name, Value []byte
 
-	// IsNamed is true for a field that Connection lists: it was meant for one hop (RFC 9110, section 7.6.1).
+	// IsNamed is true for a field that Connection lists: it is for one hop only (RFC 9110, section 7.6.1).
 	IsNamed bool
 }
 
-// kind is what a field is to HTTP itself.
+// kind says how HTTP treats a field.
 type kind uint8
 
 const (
-	endToEnd      kind = iota // handed on as a Field
+	endToEnd      kind = iota // returned as a Field
 	hopByHop                  // dropped
 	connection                // Connection: it names further hop-by-hop fields
-	contentLength             // the last four frame and route a message, and are read here
+	contentLength             // this and the following three frame and route a message
 	transferCoding
 	host
 	expect
 )
 
-// kinds is the one table of the fields that are not simply handed on, by the length of their names.
+// kinds is the table of all fields that are not end-to-end, by the length of their names.
 var kinds = func() (table [32][]knownField) {
 	add := func(k kind, names ...string) {
 		for _, name := range names {
 			table[len(name)] = append(table[len(name)], knownField{name, k})
 		}
 	}
-	// RFC 9110, section 7.6.1, and what old programs take for hop-by-hop.
+	// RFC 9110, section 7.6.1, and fields that old programs treat as hop-by-hop.
 	add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings", "proxy-authenticate",
 		"proxy-authorization", "proxy-authentication-info")
 	add(connection, "connection")
@@ -55,9 +55,9 @@ func kindOf(name []byte) kind {
 	return endToEnd
 }
 
-// fields are the header fields of a message, and what Connection says of them.
+// fields are the header fields of a message, with the content of Connection.
 type fields struct {
-	// Fields are the fields that are neither hop-by-hop nor the framing's.
+	// Fields are the fields that are neither hop-by-hop nor used for framing.
 	Fields []Field
 
 	named       [][]byte // names that Connection lists
@@ -69,10 +69,10 @@ type fields struct {
 	count, size int
 }
 
-// namedMax bounds what Connection lists, since each name is compared with each field.
+// namedMax limits the names in Connection, because each is compared with each field.
 const namedMax = 16
 
-// read reads the lines of a head behind its first one. own takes the fields that only requests or only responses have.
+// read reads the lines of a head after its first one. own handles the fields that only requests or only responses have.
 func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) error {
 	for {
 		var line []byte
@@ -149,7 +149,7 @@ func (f *fields) isNamed(name []byte) bool {
 	return false
 }
 
-// reset forgets the fields. Slices keep their room.
+// reset clears the fields. Slices keep their capacity.
 func (f *fields) reset() {
 	clear(f.Fields)
 	clear(f.named)

@@ -8,7 +8,7 @@ const (
 	valueByte                   // field-vchar, SP and HTAB (RFC 9110, section 5.5)
 	pathByte                    // pchar without "%", and "/" (RFC 3986, section 3.3)
 	queryByte                   // pathByte and "?" (RFC 3986, section 3.4)
-	hostByte                    // what names of hosts are made of
+	hostByte                    // the bytes of host names
 	digitByte
 	hexByte
 )
@@ -37,7 +37,7 @@ var classes = func() (table [256]uint8) {
 
 func is(c byte, class uint8) bool { return classes[c]&class != 0 }
 
-// all reports whether every byte of b is of the class. It holds for no bytes.
+// all reports whether every byte of b is of the class. It is true for an empty b.
 func all(b []byte, class uint8) bool {
 	for _, c := range b {
 		if classes[c]&class == 0 {
@@ -47,7 +47,7 @@ func all(b []byte, class uint8) bool {
 	return true
 }
 
-// IsValue reports whether b may stand in a header field's value.
+// IsValue reports whether b is a valid value of a header field.
 func IsValue(b []byte) bool { return all(b, valueByte) }
 
 // EqualFold compares ASCII letters without case. lower must be in lower case.
@@ -66,7 +66,7 @@ func EqualFold(b []byte, lower string) bool {
 	return true
 }
 
-// Trim cuts optional whitespace (RFC 9110, section 5.6.3) off both ends.
+// Trim removes optional whitespace (RFC 9110, section 5.6.3) from both ends.
 func Trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
@@ -77,8 +77,8 @@ func Trim(b []byte) []byte {
 	return b
 }
 
-// cutField splits a field line (RFC 9112, section 5) into its name and its trimmed value. It refuses bytes that may stand in
-// neither, blanks before the colon (section 5.1), and folded lines, which begin with a blank (section 5.2).
+// cutField splits a field line (RFC 9112, section 5) into its name and its trimmed value. It refuses bytes that are
+// not allowed, blanks before the colon (section 5.1), and folded lines, which begin with a blank (section 5.2).
 func cutField(line []byte) (name, value []byte, ok bool) {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 || !all(line[:colon], tokenByte) || !all(line[colon+1:], valueByte) {
@@ -87,7 +87,7 @@ func cutField(line []byte) (name, value []byte, ok bool) {
 	return line[:colon], Trim(line[colon+1:]), true
 }
 
-// nextElement takes the first element off a comma-separated list (RFC 9110, section 5.6.1); it may be empty.
+// nextElement splits the first element from a comma-separated list (RFC 9110, section 5.6.1). The element may be empty.
 func nextElement(list []byte) (element, rest []byte) {
 	element, rest, _ = bytes.Cut(list, []byte{','})
 	return Trim(element), rest
@@ -105,7 +105,7 @@ func ParseDigits(b []byte) (n int64, ok bool) {
 }
 
 // parseChunkSize reads the line before a chunk's data (RFC 9112, section 7.1): up to 16 hexadecimal digits, then extensions,
-// which are checked and ignored. It does not tolerate blanks around an extension, as the RFC would allow.
+// which are checked and ignored. It refuses blanks around an extension, although the RFC allows them.
 func parseChunkSize(line []byte) (n int64, ok bool) {
 	digits := line
 	if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
@@ -158,7 +158,7 @@ func areExtensions(b []byte) bool {
 	return true
 }
 
-// tokenLen is how many bytes at the start of b are a token.
+// tokenLen returns the length of the token at the start of b.
 func tokenLen(b []byte) (n int) {
 	for n < len(b) && is(b[n], tokenByte) {
 		n++
@@ -166,7 +166,7 @@ func tokenLen(b []byte) (n int) {
 	return n
 }
 
-// quotedLen is how many bytes at the start of b are a quoted string (RFC 9110, section 5.6.4); 0 = there is none.
+// quotedLen returns the length of the quoted string at the start of b (RFC 9110, section 5.6.4); 0: there is none.
 func quotedLen(b []byte) int {
 	if len(b) == 0 || b[0] != '"' {
 		return 0

@@ -12,8 +12,8 @@ type Limits struct {
 	FieldBytesMax  int // all header fields together, and again all trailer fields
 	FieldsMax      int // their number
 	BodyBytesMax   int
-	Bodies         *Budget // for the bodies of all connections; nil = not bounded
-	BodyStepBytes  int     // the room for a body grows at first by so much: with what has come, not with what was announced
+	Bodies         *Budget // for the bodies of all connections; nil: no limit
+	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, whatever length was announced
 }
 
 // Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a time.
@@ -22,8 +22,8 @@ type Reader struct {
 	from io.Reader
 
 	small []byte   // the buffer at first
-	large *[]byte  // the buffer instead, if more is needed
-	pool  *Buffers // where large comes from; nil = small is all
+	large *[]byte  // replaces small if more is needed
+	pool  *Buffers // where large comes from; nil: only small
 }
 
 // Buffers is a pool of large buffers, for heads that do not fit the small one of a connection.
@@ -35,22 +35,23 @@ func NewBuffers(l *Limits) *Buffers {
 	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
 }
 
-// NewReader returns a Reader with a buffer of that size. No line and no head may be longer.
+// NewReader returns a Reader with a buffer of that size, the longest possible line or head.
 func NewReader(from io.Reader, size int) Reader {
 	b := make([]byte, size)
 	return Reader{buffer: buffer{buf: b}, from: from, small: b}
 }
 
-// Room is where bytes that are read elsewhere go; Received takes them up. An upstream's connection reads into it while it sends.
+// Room returns buffer space for bytes that are read elsewhere; Received adds them. An upstream's connection reads into it while
+// it sends.
 func (r *Reader) Room() []byte { return r.room() }
 
-// Received takes up n bytes that were read into Room.
+// Received adds n bytes that were read into Room.
 func (r *Reader) Received(n int) { r.end += n }
 
-// Buffered is how many bytes have been read from the connection and not been used.
+// Buffered returns how many bytes have been read from the connection but not used.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Discard forgets what is buffered.
+// Discard drops the buffered bytes.
 func (r *Reader) Discard() { r.start, r.end = 0, 0 }
 
 // fill reads more into the buffer. A line or head that does not fit is too large.
@@ -85,7 +86,7 @@ func (r *Reader) enlarge() bool {
 	return true
 }
 
-// shrink goes back to the small buffer if what is left fits.
+// shrink returns to the small buffer if the unused bytes fit.
 func (r *Reader) shrink() {
 	if r.large == nil || len(r.unused()) > len(r.small) {
 		return
@@ -96,8 +97,8 @@ func (r *Reader) shrink() {
 	r.large = nil
 }
 
-// readLine reads a line of at most bytesMax with its CRLF, which is cut off. The verdict on its length does not depend on where
-// packets end. The line is valid until the next read.
+// readLine reads a line of at most bytesMax including its CRLF, and returns it without the CRLF. The result does not depend on
+// packet boundaries. The line is valid until the next read.
 func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
 	for scanned := 0; ; {
 		switch line, found := r.line(&scanned); {
@@ -116,7 +117,7 @@ func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
 
 var crlf = []byte("\r\n")
 
-// Body is the content of a message. It is read in steps, each of which goes on where the last one paused.
+// Body is the content of a message. It is read in steps; each continues where the last one paused.
 type Body struct {
 	Bytes []byte
 
@@ -124,12 +125,12 @@ type Body struct {
 	held   int
 
 	next         bodyPart
-	left         int64 // of the content, or of the present chunk
+	left         int64 // bytes left of the content or of the current chunk
 	trailers     int
 	trailerBytes int
 }
 
-// bodyPart is what of a body comes next.
+// bodyPart is the part of a body that comes next.
 type bodyPart uint8
 
 const (
@@ -137,7 +138,7 @@ const (
 	content            // as many bytes as Content-Length says
 	chunkLine          // the line with a chunk's size
 	chunkData
-	chunkCRLF // behind its data
+	chunkCRLF // after its data
 	trailer
 	restOfConnection // a response that ends with its connection
 )
@@ -145,7 +146,7 @@ const (
 // IsComplete reports whether all of the body is in Bytes.
 func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
-// Reset forgets the body. The room of Bytes is kept up to bytesMax.
+// Reset clears the body. Bytes keeps its capacity up to bytesMax.
 func (b *Body) Reset(bytesMax int) {
 	if b.budget != nil {
 		b.budget.used.Add(-int64(b.held))
@@ -156,7 +157,7 @@ func (b *Body) Reset(bytesMax int) {
 	}
 }
 
-// frame begins a body of a given length, or a chunked one (RFC 9112, section 6.3).
+// frame begins a body with a given length, or a chunked one (RFC 9112, section 6.3).
 func (b *Body) frame(isChunked bool, length int64) {
 	switch {
 	case isChunked:
@@ -169,8 +170,8 @@ func (b *Body) frame(isChunked bool, length int64) {
 // chunkLineBytesMax bounds the line with a chunk's size, extensions included.
 const chunkLineBytesMax = 512
 
-// readBody reads until the body is complete, or until pauseAt bytes of it are there and more follow. Chunk extensions are
-// ignored, as they must be, and trailer fields dropped, as they may be (RFC 9112, sections 7.1.1 and 7.1.2).
+// readBody reads until the body is complete, or until it has pauseAt bytes and more follow. It ignores chunk extensions and drops
+// trailer fields, as RFC 9112 demands and allows (sections 7.1.1 and 7.1.2).
 func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 	for b.next != bodyEnd {
 		var err error
@@ -204,7 +205,7 @@ func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 	return nil
 }
 
-// readData appends what is left of the content or of the chunk to the body.
+// readData appends the rest of the content or of the chunk to the body.
 func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 	for b.left > 0 && len(b.Bytes) < pauseAt {
 		wanted := int(min(b.left, int64(pauseAt-len(b.Bytes))))
@@ -259,8 +260,8 @@ func (r *Reader) readChunkLine(b *Body, l *Limits) error {
 	return nil
 }
 
-// readTrailer reads one trailer field or the empty line behind them. None of them may frame, route or authenticate (RFC 9110,
-// section 6.5.1).
+// readTrailer reads one trailer field, or the empty line after the last one. Trailer fields must not frame, route or authenticate
+// (RFC 9110, section 6.5.1).
 func (r *Reader) readTrailer(b *Body, l *Limits) error {
 	line, err := r.readLine(l.FieldBytesMax+len(crlf), errFieldsTooLarge)
 	if err != nil {

@@ -10,7 +10,7 @@ type Request struct {
 	Host    []byte // empty in an HTTP/1.0 request without one
 	Version byte   // minor version: 0 or 1
 
-	AwaitsContinue bool // the client sends the body when it has been told 100 (Continue)
+	AwaitsContinue bool // the client waits for 100 (Continue) before it sends the body
 	Closes         bool // the client wants the connection to end with the response
 
 	fields
@@ -18,16 +18,16 @@ type Request struct {
 	head    []byte
 }
 
-// Reset forgets the request. Slices keep their room.
+// Reset clears the request. Slices keep their capacity.
 func (q *Request) Reset() {
 	q.fields.reset()
 	*q = Request{fields: q.fields, head: q.head[:0]}
 }
 
-// methodBytesMax is more than any registered method has.
+// methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 
-// Read decides on a head: all lines up to and including the empty one.
+// Read parses a head: all lines up to and including the empty one.
 func (q *Request) Read(head []byte, l *Limits) error {
 	q.head = append(q.head[:0], head...)
 	line, rest := cutLine(q.head)
@@ -64,7 +64,7 @@ func (q *Request) readRequestLine(line []byte, l *Limits) error {
 	return q.readTarget(target)
 }
 
-// readField takes the fields that only a request has.
+// readField handles the fields that only requests have.
 func (q *Request) readField(k kind, value []byte) error {
 	switch k {
 	case host:
@@ -81,14 +81,14 @@ func (q *Request) readField(k kind, value []byte) error {
 	return nil
 }
 
-// check decides on what no line shows alone.
+// check checks the rules that concern several fields.
 func (q *Request) check(l *Limits) error {
 	q.Closes = q.closes || q.Version == 0 && !q.keepsAlive
 	switch {
 	case q.Version == 1 && !q.hasHost:
 		return errHost
 	case q.isChunked && q.hasLength:
-		// RFC 9112, section 6.1: a recipient that believes one and a recipient that believes the other see different requests.
+		// RFC 9112, section 6.1: recipients that use different ones of the two fields see different requests.
 		return errLengthAndChunk
 	case q.isChunked && q.Version == 0:
 		return errOldCoding

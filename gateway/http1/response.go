@@ -7,7 +7,7 @@ type Response struct {
 	Status int
 	Body   Body
 
-	IsReusable bool // the connection is good for another exchange
+	IsReusable bool // the connection can be used for another exchange
 	IsLast     bool // the upstream said that it closes the connection
 
 	fields
@@ -23,7 +23,7 @@ func (p *Response) Length() int64 {
 	return p.length
 }
 
-// Reset forgets the response. Slices keep their room, the body's up to bodyBytesMax.
+// Reset clears the response. Slices keep their capacity, the body up to bodyBytesMax.
 func (p *Response) Reset(bodyBytesMax int) {
 	p.fields.reset()
 	p.Body.Reset(bodyBytesMax)
@@ -32,8 +32,8 @@ func (p *Response) Reset(bodyBytesMax int) {
 
 const interimMax = 8 // 1xx responses before the final one
 
-// ReadResponse reads the response to one request. It is as strict as the reader of requests: where one response ends decides
-// whose response the next one is.
+// ReadResponse reads the response to one request. It is as strict as for requests: if the end of a response is read wrongly, the
+// next response goes to the wrong client.
 func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	for range interimMax {
 		head, err := r.readResponseHead()
@@ -95,7 +95,7 @@ func (p *Response) read(head []byte, l *Limits) error {
 	case p.isChunked && (p.hasLength || p.isOld):
 		return errLengthAndChunk
 	case p.Status == 204 && (p.isChunked || p.length > 0):
-		// RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid both. What follows would be taken for the next response.
+		// RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid both. The following bytes would be read as the next response.
 		return errNoBody
 	}
 	p.IsLast = p.closes
@@ -103,7 +103,7 @@ func (p *Response) read(head []byte, l *Limits) error {
 	return nil
 }
 
-// readContent reads what the framing says (RFC 9112, section 6.3).
+// readContent reads the content according to the framing (RFC 9112, section 6.3).
 func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	b := &p.Body
 	switch {
@@ -118,7 +118,7 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	if err := r.readBody(b, l, l.BodyBytesMax); err != nil {
 		return err
 	}
-	// Bytes past the end belong to no request that was sent.
+	// Bytes after the end belong to no request.
 	p.IsReusable = p.IsReusable && r.Buffered() == 0
 	return nil
 }

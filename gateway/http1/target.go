@@ -15,8 +15,8 @@ func (q *Request) readTarget(target []byte) error {
 		q.Target, q.Path = target, target
 		return nil
 	default:
-		// Absolute form, which a server must accept (section 3.2.2). Nothing depends on its host, but it has to be one: userinfo
-		// in its place has been taken for a client's credentials elsewhere.
+		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it must be valid: other programs take
+		// userinfo in front of it for credentials.
 		scheme, rest, ok := bytes.Cut(target, []byte("://"))
 		if !ok || !EqualFold(scheme, "http") && !EqualFold(scheme, "https") {
 			return errTarget
@@ -44,7 +44,7 @@ func (q *Request) readTarget(target []byte) error {
 const hostBytesMax = 255 // no domain name is longer (RFC 1035, section 2.3.4)
 
 // isHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name, an IPv4 address, or an
-// IPv6 address in brackets. Userinfo is none of them.
+// IPv6 address in brackets. Userinfo is not allowed.
 func isHost(authority []byte) bool {
 	if len(authority) > hostBytesMax {
 		return false
@@ -76,16 +76,16 @@ func isHost(authority []byte) bool {
 
 // Why checkPath refuses a path.
 var (
-	errPathBytes    = malformed("the path holds a character that must be percent-encoded")
-	errPathEncoding = malformed("the path holds a percent sign that encodes nothing, or encodes a slash, a backslash or a control character")
-	errPathEmpty    = malformed("the path holds an empty segment (//)")
-	errPathDots     = malformed("the path holds a dot segment")
+	errPathBytes    = malformed("the path contains a character that must be percent-encoded")
+	errPathEncoding = malformed("the path contains an invalid percent-encoding, or an encoded slash, backslash or control character")
+	errPathEmpty    = malformed("the path contains an empty segment (//)")
+	errPathDots     = malformed("the path contains a dot segment")
 )
 
-// checkPath refuses what a program behind this one could change by decoding, merging slashes or resolving dot segments: it must
-// come to the same path that was matched here.
+// checkPath refuses a path that the upstream could change by decoding it, merging slashes or resolving dot segments. The
+// upstream must see the path that was matched here.
 func checkPath(path []byte) error {
-	segment := 1 // where the present segment begins
+	segment := 1 // the start of the current segment
 	for i := 0; ; i++ {
 		if i == len(path) || path[i] == '/' && i > 0 {
 			if i < len(path) && i == segment {
@@ -115,7 +115,7 @@ func checkPath(path []byte) error {
 	}
 }
 
-// isDots reports whether a segment is "." or "..", however encoded. Parameters are cut off, as some servers do.
+// isDots reports whether a segment is "." or "..", also if encoded. It ignores parameters, as some servers do.
 func isDots(segment []byte) bool {
 	segment, _, _ = bytes.Cut(segment, []byte{';'})
 	dots := 0

@@ -16,7 +16,7 @@ type conn struct {
 	pool     *Pool
 	deadline socket.Deadline
 	isUsed   bool      // it has carried an exchange
-	hasBegun bool      // some of the present response has come
+	hasBegun bool      // part of the current response has arrived
 	usedAt   time.Time // when its last exchange began
 }
 
@@ -26,14 +26,14 @@ func newConn(dialed net.Conn, p *Pool) *conn {
 	return c
 }
 
-// Read notes that a response has begun.
+// Read records that a response has begun.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.hasBegun = c.hasBegun || n > 0
 	return n, err
 }
 
-// finishBy has the next exchange fail past the deadline.
+// finishBy sets the deadline of the next exchange.
 func (c *conn) finishBy(deadline time.Time) error {
 	if t, changed := c.deadline.Move(deadline, socket.Slack(c.pool.cfg.Timeout)); changed {
 		return c.SetDeadline(t)
@@ -41,14 +41,14 @@ func (c *conn) finishBy(deadline time.Time) error {
 	return nil
 }
 
-// reset readies c for the next exchange; the last one began at now.
+// reset prepares c for the next exchange. The last one began at now.
 func (c *conn) reset(now time.Time) {
 	c.reader.Discard()
 	c.hasBegun, c.isUsed, c.usedAt = false, true, now
 }
 
-// exchange sends a request and reads its response. Nothing is sent on a connection that the upstream has closed, or on which it
-// has sent something unasked: on the former a POST would be lost, on the latter the next response would be another request's.
+// exchange sends a request and reads its response. It sends nothing if the upstream has closed the connection, because a POST
+// would be lost, or if the upstream has sent something without a request, because it would be taken for the response.
 func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
 	if len(request.Body) > 0 {
 		err = c.sendLarge(request)

@@ -4,7 +4,6 @@
 //	host   one instance: its idle connections, its slots, its health (host.go)
 //	conn   one connection, and one exchange on it (conn.go)
 //
-// A connection is used again only after a response that was read to its end, with nothing behind it, and only if it has been
-// silent since. A request is sent twice only if it is a GET or HEAD whose connection had served before and died without a byte
-// of a response.
+// A connection is used again only after a response that was read to its end, and if nothing has arrived since. A request is sent
+// twice only if it is a GET or HEAD, and if its connection had served before and ended without a byte of the response.
 package upstream

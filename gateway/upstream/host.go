@@ -10,8 +10,8 @@ import (
 	"petgate/shared/core/id"
 )
 
-// Passive health: an instance that failed so often in a row gets nothing for a while, if another one is there. The same holds
-// for one that closes a connection behind its response: it is about to stop, and a request sent to it then would be lost.
+// Passive health: an instance that fails several times in a row gets no requests for a while, if there is another one. The same
+// holds for an instance that closes a connection after its response: it is about to stop, and requests sent to it could be lost.
 const (
 	failuresToEject = 3
 	ejectedFor      = 3 * time.Second
@@ -31,8 +31,8 @@ type host struct {
 	loggedAt     atomic.Int64 // the same
 
 	mu     sync.Mutex
-	idle   []*conn           // the one used last is the last
-	shares map[id.Tenant]int // requests under way; only of tenants that have any
+	idle   []*conn           // in the order of their last use
+	shares map[id.Tenant]int // requests in flight, of tenants that have any
 }
 
 // outcome is how one attempt ended.
@@ -40,15 +40,15 @@ type outcome uint8
 
 const (
 	answered    outcome = iota
-	full                // the instance has as many requests as it may be given; nothing was sent
+	full                // the instance has its maximum of requests; nothing was sent
 	unconnected         // it could not be dialed, or closed a new connection at once; nothing was sent
 	stale               // an idle connection was closed; nothing was sent
 	died                // a connection that had served before ended without a byte of a response
-	broken              // there is no usable response
-	late                // the deadline passed
+	broken              // the response is invalid
+	late                // the deadline has passed
 )
 
-// try makes one attempt, and keeps the instance's health and connections.
+// try makes one attempt and updates the instance's health and connections.
 func (h *host) try(request *Request, response *http1.Response, deadline time.Time) outcome {
 	if !h.enter(request.Tenant) {
 		return full
@@ -79,7 +79,7 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 	}
 }
 
-// enter takes a slot, unless all are taken or the tenant has its share: one tenant cannot keep the others out.
+// enter takes a slot, unless all are taken or the tenant has its share. So one tenant cannot keep out the others.
 func (h *host) enter(t id.Tenant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,9 +100,9 @@ func (h *host) leave(t id.Tenant) {
 	}
 }
 
-// exchange makes one exchange on c, and keeps c if it is good for another one.
+// exchange makes one exchange on c and keeps c if it can be used again.
 func (h *host) exchange(c *conn, request *Request, response *http1.Response) (end outcome, err error) {
-	end = broken // should a panic come
+	end = broken // in case of a panic
 	defer func() {
 		if end == answered && response.IsReusable {
 			h.release(c, request.At)
@@ -114,7 +114,7 @@ func (h *host) exchange(c *conn, request *Request, response *http1.Response) (en
 	return end, err
 }
 
-// acquire takes an idle connection, or dials one.
+// acquire takes an idle connection or dials a new one.
 func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 	for c := h.pop(); c != nil; c = h.pop() {
 		if now.Sub(c.usedAt) <= h.pool.cfg.IdleTimeout && c.finishBy(deadline) == nil {
@@ -151,7 +151,7 @@ func (h *host) pop() *conn {
 	return c
 }
 
-// release keeps a connection for the next exchange, and closes the one that has been unused for longest if that is too long.
+// release keeps a connection for the next exchange. It closes the oldest idle connection if that was idle for too long.
 func (h *host) release(c *conn, now time.Time) {
 	c.reset(now)
 	var old *conn
@@ -167,8 +167,8 @@ func (h *host) release(c *conn, now time.Time) {
 	}
 }
 
-// succeeded ends an ejection: where all instances are ejected, as when each is restarted in turn, the one that is back gets the
-// work again.
+// succeeded ends an ejection. If all instances are ejected, as when they are restarted in turn, the first one to succeed gets the
+// requests again.
 func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)
@@ -178,7 +178,7 @@ func (h *host) succeeded() {
 	}
 }
 
-// failed counts a failure, and logs one now and then.
+// failed counts a failure and logs it, but not too often.
 func (h *host) failed(err error) {
 	if h.failures.Add(1) >= failuresToEject {
 		h.failures.Store(0)

@@ -15,10 +15,10 @@ import (
 	"petgate/shared/core/id"
 )
 
-// Config says what is behind a Pool. All of it is required.
+// Config configures a Pool. All fields are required.
 type Config struct {
 	URLs           []string      // http://host:port or unix:/path
-	Timeout        time.Duration // for an exchange, a second attempt and dialing included
+	Timeout        time.Duration // of an exchange, including a second attempt and dialing
 	IdleTimeout    time.Duration // how long an unused connection is kept
 	ConnsMax       int           // how many requests an instance is given at a time
 	TenantConnsMax int           // how many of them may be one tenant's
@@ -29,12 +29,12 @@ type Config struct {
 
 // Why a request has no response.
 var (
-	ErrUnreachable = errors.New("upstream: no usable response")
-	ErrOverloaded  = errors.New("upstream: as many requests as it may be given; nothing was sent")
+	ErrUnreachable = errors.New("upstream: no valid response")
+	ErrOverloaded  = errors.New("upstream: it has its maximum of requests; nothing was sent")
 	ErrTimeout     = errors.New("upstream: no response in time")
 )
 
-// Request is what is sent. The request is Head and then Body.
+// Request is a request to an upstream: Head and then Body.
 type Request struct {
 	Tenant     id.Tenant
 	Head, Body []byte
@@ -51,7 +51,7 @@ type Pool struct {
 	retries atomic.Int64
 }
 
-// hostsMax is as many as a set of hosts has bits.
+// hostsMax is the number of bits in a set of hosts.
 const hostsMax = 64
 
 // New returns a pool. It connects to nothing yet.
@@ -71,10 +71,10 @@ func New(cfg Config) (*Pool, error) {
 	return p, errors.Join(wrong...)
 }
 
-// bodyStepBytes is how much memory an upstream's word gets that so many bytes will come.
+// bodyStepBytes is the step in which memory for a response grows, whatever length was announced.
 const bodyStepBytes = 64 << 10
 
-// CheckURL reports what is wrong with the URL of an upstream.
+// CheckURL returns an error if the URL of an upstream is invalid.
 func CheckURL(text string) error {
 	_, _, err := parseURL(text)
 	return err
@@ -95,9 +95,9 @@ func parseURL(text string) (network, address string, err error) {
 	return "tcp", u.Host, nil
 }
 
-// Send sends a request and reads its response within the timeout, which counts from request.At. There is one attempt, and a
-// second one only where it can do no harm: if MayRepeat, when a connection that had served before died without a byte. An
-// instance that cannot be dialed was sent nothing: any request may go to the next one.
+// Send sends a request and reads its response within the timeout, which counts from request.At. It sends a request a second time
+// only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot be
+// dialed, nothing was sent, and any request may go to the next instance.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat := request.MayRepeat
@@ -125,14 +125,14 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 	}
 }
 
-// pick returns the least loaded healthy instance that is not among those tried, else the least loaded of the ejected ones: when
-// all fail, to try one is better than to refuse. It returns nil when all have been tried.
+// pick returns the least loaded healthy instance that was not tried yet, else the least loaded ejected one: if all fail, it is
+// better to try one than to refuse. It returns nil if all were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
 	var bestLoad int64
 	offset := 0
 	if len(p.hosts) > 1 {
-		offset = rand.IntN(len(p.hosts)) // equals are chosen evenly
+		offset = rand.IntN(len(p.hosts)) // equal instances are chosen evenly
 	}
 	for i := range p.hosts {
 		h := p.hosts[(i+offset)%len(p.hosts)]
@@ -147,10 +147,10 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	return best
 }
 
-// Retries is how many requests were sent a second time.
+// Retries returns how many requests were sent a second time.
 func (p *Pool) Retries() int64 { return p.retries.Load() }
 
-// Ejected is how many instances get nothing for now.
+// Ejected returns how many instances get no requests at the moment.
 func (p *Pool) Ejected(now time.Time) (n int) {
 	for _, h := range p.hosts {
 		if h.ejectedUntil.Load() > now.UnixMilli() {
