@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,19 @@ func (k *lastSeen) get(t id.Tenant) snapshot {
 	s.Lock()
 	defer s.Unlock()
 	return s.tenants[t]
+}
+
+// each calls f with all that is kept.
+func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
+	for i := range k.shards {
+		s := &k.shards[i]
+		s.Lock()
+		tenants := maps.Clone(s.tenants)
+		s.Unlock()
+		for t, one := range tenants {
+			f(t, one)
+		}
+	}
 }
 
 // put keeps f unless what is kept is newer: a tenant may be in two trips, and may be forgotten during one. Trips never

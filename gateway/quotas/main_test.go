@@ -21,13 +21,30 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore decides as its function says.
+// fakeStore decides as its function says. It remembers the last batch for which the function made results, whether it then
+// answered or not.
 type fakeStore struct {
+	number int64
+	told   []store.Result
+
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-func (f *fakeStore) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
-	return f.onDecide(ctx, demands, results)
+func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
+	switch {
+	case number < 0 && -number < f.number:
+		return replyError("SUPERSEDED")
+	case number < 0 && -number > f.number:
+		return replyError("NOTDECIDED")
+	case number < 0:
+		copy(results, f.told)
+		return nil
+	}
+	err := f.onDecide(ctx, demands, results)
+	if number > 0 && results[0].Verdict.At != 0 {
+		f.number, f.told = number, slices.Clone(results)
+	}
+	return err
 }
 
 func (f *fakeStore) Forget(context.Context, id.Tenant) error { return nil }

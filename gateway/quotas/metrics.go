@@ -11,7 +11,7 @@ type metrics struct {
 	admitted, refused, remembered prometheus.Counter
 	localAdmitted, localRefused   prometheus.Counter
 	undecided                     prometheus.Counter
-	unsaved                       prometheus.Counter
+	unsaved, chargedInVain        prometheus.Counter
 	mode                          *prometheus.GaugeVec
 	authFailures                  *authfailures.Metrics
 }
@@ -33,6 +33,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		unsaved: auto.NewCounter(prometheus.CounterOpts{
 			Name: "gateway_limits_saves_failed_total",
 			Help: "Times in-process quotas could not be saved; the next time saves them too.",
+		}),
+		chargedInVain: auto.NewCounter(prometheus.CounterOpts{
+			Name: "gateway_limits_charged_in_vain_total",
+			Help: "Requests that Redis charged in a batch that it did not answer, and that were refused here meanwhile.",
 		}),
 		mode: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "gateway_limits_mode",

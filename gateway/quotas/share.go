@@ -42,7 +42,7 @@ type localShare struct {
 //
 //	owed    Redis has certainly not charged it: the next demand carries it
 //	sent    a demand under way carries it
-//	unsure  a batch that was not answered may have charged it: it is never sent again
+//	unsure  a batch that was not answered may have charged it: it is not sent again before that batch is asked about
 type debt struct {
 	owed, sent, unsure quota.Spent
 }
@@ -158,6 +158,37 @@ func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcom
 		debt.unsure = plus(debt.unsure, spent)
 	}
 	o.set(t, debt)
+}
+
+// resolve settles what is unsure of a tenant, now that it is known whether the demand was decided and what it was granted. It
+// returns how many requests Redis has charged although they were refused here.
+func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (chargedInVain int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	debt := o.debt[d.Tenant]
+	unpaid := debt.unsure
+	if decided {
+		admitted := max(0, unpaid.Minute-d.Spent.Minute)
+		chargedInVain = max(0, granted-admitted)
+		unpaid = minus(unpaid, plus(d.Spent, quota.Spent{
+			Minute: granted, Day: quota.DayUse{Day: unpaid.Day.Day, Used: granted},
+		}))
+	}
+	debt.owed, debt.unsure = plus(debt.owed, unpaid), quota.Spent{}
+	o.set(d.Tenant, debt)
+	return chargedInVain
+}
+
+// owing returns the tenants that owe something.
+func (o *localShare) owing() (tenants []id.Tenant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for t, debt := range o.debt {
+		if debt.owed != (quota.Spent{}) {
+			tenants = append(tenants, t)
+		}
+	}
+	return tenants
 }
 
 // forget drops what t was admitted here.

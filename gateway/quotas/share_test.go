@@ -129,7 +129,7 @@ func TestMergeBack(t *testing.T) {
 	})
 }
 
-// Requests of a batch that was not answered may have been charged by it, and are not charged again.
+// A batch that was not answered may have been charged. Once Redis is back it is asked: each request is charged once.
 func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 	f := func(name string, executed bool, err error, want int64) {
 		t.Helper()
@@ -153,7 +153,7 @@ func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 		})
 	}
 	f("executed, not answered", true, errTimeout, 2)
-	f("lost", false, errTimeout, 1)
+	f("lost", false, errTimeout, 2)
 	f("refused by Redis", false, errRefused, 2)
 }
 

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"petgate/gateway/quotas/authfailures"
@@ -61,9 +62,18 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v = s.share.take(r, s.Known(r.Tenant, r.Limits), s.config.liveGateways(), outcome == redis.Unsure)
+	v = s.share.take(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant), outcome == redis.Unsure)
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
+}
+
+// gateways is by how many the limits of a tenant are divided in an outage. A process that has never heard of the tenant's Redis
+// knows nothing of what was admitted, by others or by itself before a restart: it begins with the least share.
+func (s *Shared) gateways(t id.Tenant) int64 {
+	if !s.redis.HasHeard(t) {
+		return math.MaxInt64
+	}
+	return s.config.liveGateways()
 }
 
 // Known returns the tenant's last known figures under these limits, without I/O: all remains if nothing is known.
@@ -84,7 +94,7 @@ func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
 	}
-	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.config.liveGateways()), nil
+	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant)), nil
 }
 
 // Reset lets a tenant's quotas start anew, here and in Redis. Other gateways have to do the same: each may bring back the
@@ -111,6 +121,29 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 func (s *Shared) Collect(d *store.Demand) {
 	last := s.seen.get(d.Tenant)
 	d.Known, d.KnownMinute, d.Spent = last.dayUse(), last.minuteUse(s.now()), s.share.collect(d.Tenant)
+}
+
+// Resolve implements redis.Ledger.
+func (s *Shared) Resolve(d *store.Demand, decided bool, granted int64) {
+	s.metrics.chargedInVain.Add(float64(s.share.resolve(d, decided, granted)))
+}
+
+// Untold implements redis.Ledger.
+func (s *Shared) Untold(everything bool) (untold []Request) {
+	add := func(t id.Tenant, last snapshot) {
+		untold = append(untold, Request{Tenant: t, Version: last.version, Limits: last.limits()})
+	}
+	for _, t := range s.share.owing() {
+		add(t, s.seen.get(t))
+	}
+	if everything {
+		s.seen.each(func(t id.Tenant, last snapshot) {
+			if last.minuteUse(s.now()) > 0 {
+				add(t, last)
+			}
+		})
+	}
+	return untold
 }
 
 // Settle implements redis.Ledger.

@@ -37,15 +37,17 @@ var errDown = errors.New("no answer from Redis lately")
 type batcher struct {
 	redis   *Redis
 	down    atomic.Bool
-	probing id.Tenant // has no other use; its record lies on this server
-	waiters sync.Pool // of *waiter, not in use
+	heard   atomic.Bool  // the server has answered at least once
+	number  atomic.Int64 // of the last batch
+	lost    lostBatch    // the one whose failure put the server down; belongs to the leader, then to the probe
+	probing id.Tenant    // has no other use; its record lies on this server
+	waiters sync.Pool    // of *waiter, not in use
 
 	mu      sync.Mutex
 	queue   []*waiter
 	leading bool
 
 	// What follows belongs to the leader.
-	number  int64 // of the last batch
 	batch   []*waiter
 	later   []*waiter // did not fit into the batch; go before the queue
 	demands []store.Demand
@@ -169,10 +171,9 @@ func (b *batcher) trip() error {
 	}
 	r, m := b.redis, b.redis.cfg.Metrics
 	b.results = append(b.results[:0], make([]store.Result, len(b.demands))...)
-	b.number++
+	number := b.number.Add(1)
 	began, beganAt := time.Now(), r.now()
-	err := b.ask(func() error { return r.store.DecideBatch(r.closing, b.number, b.demands, b.results) })
-	endedAt := r.now()
+	err := b.ask(func() error { return r.store.DecideBatch(r.closing, number, b.demands, b.results) })
 	m.tripSeconds.Observe(time.Since(began).Seconds())
 	m.batchRequests.Observe(float64(len(b.batch)))
 	m.batchTenants.Observe(float64(len(b.demands)))
@@ -187,14 +188,7 @@ func (b *batcher) trip() error {
 	if isTimeout(err) {
 		m.timeouts.Add(float64(len(b.batch)))
 	}
-	for i := range b.demands {
-		result := &b.results[i]
-		outcome := outcomeOf(err)
-		if err == nil {
-			outcome = outcomeOf(result.Err)
-		}
-		r.ledger.Settle(&b.demands[i], &result.Verdict, outcome, beganAt, endedAt)
-	}
+	b.settle(number, b.demands, b.results, err, beganAt)
 	return err
 }
 
@@ -235,7 +229,9 @@ func (b *batcher) ask(call func() error) error {
 		return errDown
 	}
 	err := guarded(call)
-	if err != nil && b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
+	if err == nil {
+		b.heard.Store(true)
+	} else if b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
 		b.redis.changed(true, err)
 		b.redis.running.Go(b.probe)
 	}
@@ -258,9 +254,7 @@ func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	demands := []store.Demand{{
-		Request: store.Request{Tenant: b.probing, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
-	}}
+	demands := []store.Demand{b.probeDemand()}
 	for {
 		select {
 		case <-r.closing.Done():
@@ -275,10 +269,19 @@ func (b *batcher) probe() {
 			return results[0].Err
 		})
 		if err == nil {
+			err = guarded(b.recover)
+		}
+		if err == nil {
 			b.down.Store(false)
 			r.changed(false, nil)
 			return
 		}
+	}
+}
+
+func (b *batcher) probeDemand() store.Demand {
+	return store.Demand{
+		Request: store.Request{Tenant: b.probing, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
 	}
 }
 

@@ -10,54 +10,66 @@ import (
 	"petgate/shared/socket"
 )
 
-// step is how long a connection waits at a time. Smaller steps measure the silence of Redis more exactly while this process
-// is off its processors; they cost nothing while Redis answers.
-const step = 10 * time.Millisecond
+const (
+	// step is how long a connection waits at a time. It costs nothing while Redis answers.
+	step = 10 * time.Millisecond
+	// lateness of a step's end says that this process was off its processors.
+	lateness = step / 2
+	// patience bounds the silence on a machine that disturbs each budget: so many budgets of steps.
+	patience = 10
+)
 
-// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for the whole budget while this
-// process was running: each time that it waits in vain for a step, it counts one step, however long the wait really took. So
-// a process that was stopped, or had to wait for a processor, first reads what has arrived meanwhile.
+// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for a whole budget, undisturbed:
+// it waits in steps, and a step that ends late, because this process was stopped or had to wait for a processor, starts the
+// budget anew. So such a process first reads what has arrived meanwhile.
 //
 // It sets its own deadlines, and ignores those of go-redis, which pass while the process is stopped.
 type patientConn struct {
 	*socket.Conn
 	budget  time.Duration
-	silence time.Duration // since the last call was written
+	silence time.Duration // undisturbed, of the call under way
+	steps   time.Duration // of the call under way, in vain
 }
 
 func (c *patientConn) Read(p []byte) (int, error) {
 	for {
-		if err := c.Conn.SetReadDeadline(time.Now().Add(step)); err != nil {
+		ends := time.Now().Add(step)
+		if err := c.Conn.SetReadDeadline(ends); err != nil {
 			return 0, err
 		}
 		n, err := c.Conn.Read(p)
-		if n > 0 || !c.goesOn(err) {
+		if n > 0 || !c.goesOn(err, ends) {
 			return n, err
 		}
 	}
 }
 
 func (c *patientConn) Write(p []byte) (written int, err error) {
-	c.silence = 0
+	c.silence, c.steps = 0, 0
 	for {
-		if err := c.Conn.SetWriteDeadline(time.Now().Add(step)); err != nil {
+		ends := time.Now().Add(step)
+		if err := c.Conn.SetWriteDeadline(ends); err != nil {
 			return written, err
 		}
 		n, err := c.Conn.Write(p[written:])
 		written += n
-		if written == len(p) || !c.goesOn(err) {
+		if written == len(p) || !c.goesOn(err, ends) {
 			return written, err
 		}
 	}
 }
 
-// goesOn counts a step of silence, and reports whether the budget allows for another one.
-func (c *patientConn) goesOn(err error) bool {
+// goesOn counts a step of silence, and reports whether there is to be another one.
+func (c *patientConn) goesOn(err error, ends time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
 	c.silence += step
-	return c.silence < c.budget
+	if time.Since(ends) > lateness {
+		c.silence = 0
+	}
+	c.steps += step
+	return c.silence < c.budget && c.steps < patience*c.budget
 }
 
 // go-redis's deadlines are ignored.

@@ -60,6 +60,10 @@ type Ledger interface {
 	// Settle says what became of a demand. The verdict is valid if it was Decided. The instants are those at which its
 	// trip began and ended by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, o Outcome, beganAt, endedAt instant.Millis)
+	// Resolve says what became of a demand that was Unsure: whether it was decided, and then what its requests were granted.
+	Resolve(d *store.Demand, decided bool, granted int64)
+	// Untold returns the tenants that owe something to Redis or, if everything is asked for, have known use in the window.
+	Untold(everything bool) []store.Request
 }
 
 // Outcome is how a request or a demand ended.
@@ -113,6 +117,9 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Redis) Take(q store.Request) (quota.Verdict, Outcome) { return r.batcher(q.Tenant).take(q) }
+
+// HasHeard reports whether the tenant's server has ever answered this gateway.
+func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 
 // Peek asks how a tenant stands. It fails at once while the tenant's server is down.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {

@@ -1,0 +1,120 @@
+package quotas
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/quota"
+)
+
+// site is gateways that share a Redis which can lose its counts.
+type site struct {
+	t        *testing.T
+	server   *flaky
+	gateways []*Shared
+}
+
+func newSite(t *testing.T, gateways int) *site {
+	s := &site{t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)}, gateways: make([]*Shared, gateways)}
+	for i := range s.gateways {
+		s.start(i)
+		mustTake(t, s.gateways[i], asking(1000+i, 60)) // it has heard of Redis
+	}
+	return s
+}
+
+// start starts a gateway, or starts it again: it has forgotten everything.
+func (s *site) start(i int) {
+	s.gateways[i] = newFake(s.t, Config{LiveGateways: func() int { return len(s.gateways) }},
+		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			return s.server.Decide(ctx, demands, results)
+		})
+}
+
+// use asks often enough to use up what the gateways admit.
+func (s *site) use(r Request, gateways ...*Shared) (admitted int64) {
+	for _, g := range gateways {
+		for range 2 * r.Limits.Minute {
+			admitted += mustTake(s.t, g, r).Granted
+		}
+	}
+	return admitted
+}
+
+// lose makes Redis forget its counts while it is away.
+func (s *site) lose() {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	s.server.records = store.NewMemory(quota.Product, time.Now)
+}
+
+func (s *site) back() {
+	s.server.fail(nil)
+	time.Sleep(2 * time.Second)
+}
+
+// Redis admits a whole limit through one gateway, is away, loses its counts, and comes back. What the others admitted
+// meanwhile and what the first one knows is charged before Redis grants anything.
+func TestLossDuringAnOutage(t *testing.T) {
+	for _, gateways := range []int{3, 10} {
+		t.Run(fmt.Sprint(gateways), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newSite(t, gateways), asking(1, 100)
+				began := time.Now()
+				admitted := s.use(r, s.gateways[0])
+				s.server.fail(errRefused)
+				s.lose()
+				admitted += s.use(r, s.gateways...)
+				s.back()
+				admitted += s.use(r, s.gateways...)
+				t.Logf("figure: %d gateways, counts lost in an outage: %d admitted in a window of %d", gateways, admitted, r.Limits.Minute)
+				if time.Since(began) > time.Minute || admitted > 2*r.Limits.Minute {
+					t.Errorf("%d admitted in %v, the limit is %d", admitted, time.Since(began), r.Limits.Minute)
+				}
+				if v := mustTake(t, s.gateways[0], r); v.Degraded {
+					t.Error("an outage goes on after Redis is back")
+				}
+			})
+		})
+	}
+}
+
+// Gateways that are restarted during an outage, again and again, have never heard of Redis: they admit the least share.
+func TestRestartsDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 3), asking(1, 100)
+		admitted := s.use(r, s.gateways[0])
+		s.server.fail(errRefused)
+		restarts := int64(0)
+		for range 10 {
+			for i := range s.gateways {
+				admitted += s.use(r, s.gateways[i])
+				s.start(i)
+				restarts++
+			}
+		}
+		s.back()
+		admitted += s.use(r, s.gateways...)
+		t.Logf("figure: %d restarts in an outage: %d admitted in a window of %d", restarts, admitted, r.Limits.Minute)
+		if admitted > 2*r.Limits.Minute+restarts {
+			t.Errorf("%d admitted", admitted)
+		}
+	})
+}
+
+// A tenant's debt reaches Redis although the tenant does not come back to this gateway.
+func TestDebtsAreToldInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 2), asking(1, 100)
+		s.server.fail(errRefused)
+		admitted := s.use(r, s.gateways[0])
+		s.back()
+		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != admitted+1 || admitted != 50 {
+			t.Errorf("%d admitted in the outage, %+v at the other gateway", admitted, v)
+		}
+	})
+}
