@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -418,4 +419,26 @@ func TestWhatNoWaitingCures(t *testing.T) {
 			t.Errorf("a busy %s: %v", setting, err)
 		}
 	}
+}
+
+// A process whose gateway ID was taken ends its gateway with an error, so that its supervisor notices.
+func TestDisplacedGatewayEnds(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
+			t.Fatal(err)
+		}
+		first := start(t, url, nil)
+		first.awaitReady(t)
+		second := start(t, url, nil)
+		select {
+		case err := <-first.ended:
+			if !errors.Is(err, keystore.ErrDisplaced) {
+				t.Errorf("Run() = %v", err)
+			}
+		case <-time.After(readyWithin):
+			t.Fatal("the gateway whose ID was taken does not end")
+		}
+		second.awaitReady(t)
+		second.end(t)
+	})
 }

@@ -2,16 +2,17 @@
 //
 // So no request waits for the database, an unknown key costs no query, and an outage changes nothing for what was loaded.
 //
-// A gateway registers first and loads then; so whoever changes something afterwards finds it in the list of those that have to
-// confirm. It then follows the events: it reads what is new, applies it to the records in memory, and says with a heartbeat up
-// to which event it has come. A notification wakes it, and it looks once a second in any case. When its last event is gone, the
-// database is an older copy of itself after a fail-over, and everything is loaded afresh.
+// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It then
+// follows the events: it reads new events, applies them to the records in memory, and reports with a heartbeat the last event
+// that it has applied. A notification wakes it; without one it looks once a second. If its last event is gone, the database is an
+// older copy of itself, after a fail-over or a restore. Then everything is loaded again, and refusals that the copy lacks stay in
+// force.
 //
-// A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. All that was
-// confirmed is in it: changes are appended before the heartbeat that confirms them. It is removed before the gateway signs off,
-// because nobody waits for the confirmation of a gateway that has signed off.
+// A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. It holds every
+// change that the gateway has confirmed: changes are on disk before the heartbeat that confirms them. It is removed before the
+// gateway signs off, because changes do not wait for a gateway that has signed off.
 //
-// Look-ups take no lock and allocate nothing; all methods may be called from many goroutines.
+// Look-ups take no lock and allocate nothing. All methods may be called from many goroutines.
 package directory
 
 import (
@@ -78,7 +79,7 @@ type Directory struct {
 
 	state    atomic.Pointer[state]
 	seen     atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
-	maxAge   atomic.Int64              // ms, as operators are told of this gateway; 0: none
+	maxAge   atomic.Int64              // ms, as registered; 0: none
 	gateways atomic.Int64              // registered at the last contact
 	skew     atomic.Int64              // time.Duration: this clock less the database's
 	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
@@ -167,7 +168,7 @@ func (d *Directory) restore() {
 	d.state.Store(next)
 	d.loaded(next)
 	d.gateways.Store(head.gateways)
-	// The shorter one, until this process has registered: operators are still told of the earlier one's.
+	// The shorter one, until this process has registered: the earlier one's is still in the database, where keyadmin reads it.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
 	}
@@ -248,5 +249,5 @@ func (d *Directory) Behind() error {
 
 // OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
 // about once a second, and neither the reset nor a later change is confirmed, though later changes are in force. Resets wait for
-// the first OnReset just so.
+// the first call of OnReset in the same way.
 func (d *Directory) OnReset(f func(id.Tenant) error) { d.onReset.Store(&f) }

@@ -28,7 +28,7 @@ type head struct {
 	gateway  string
 	seen     int64 // ms: the last contact with the database
 	gateways int64 // registered then
-	maxAge   int64 // ms, as operators are told; 0: none
+	maxAge   int64 // ms, as registered; 0: none
 }
 
 func appendText(b []byte, text string) []byte {

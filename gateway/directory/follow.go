@@ -30,8 +30,8 @@ type follower struct {
 	held       keystore.Change // …and the event before the first such reset: nothing later is confirmed
 	heldUUID   string
 	complained bool            // of a reset that failed
-	told       keystore.Change // the last heartbeat's
-	toldAt     time.Time
+	reported   keystore.Change // by the last heartbeat
+	reportedAt time.Time
 	healthy    bool
 
 	// The last event whose confirmation the snapshot on disk allows: see confirmable.
@@ -53,7 +53,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	err := d.follow(ctx)
 	stop()
 	others.Wait()
-	d.goodbye(err)
+	d.signOff(err)
 	d.snapshot.close()
 	d.processes.close()
 	return err
@@ -113,7 +113,7 @@ func (d *Directory) sync(ctx context.Context) error {
 		}
 	}
 	confirmed, uuid := d.confirmable()
-	if f.told == confirmed && begun.Sub(f.toldAt) < pollEvery-50*time.Millisecond {
+	if f.reported == confirmed && begun.Sub(f.reportedAt) < pollEvery-50*time.Millisecond {
 		return nil
 	}
 	if err := d.heartbeat(ctx, confirmed, uuid); err != nil {
@@ -121,7 +121,7 @@ func (d *Directory) sync(ctx context.Context) error {
 		f.noteRewind(err)
 		return err
 	}
-	f.told, f.toldAt = confirmed, begun
+	f.reported, f.reportedAt = confirmed, begun
 	d.seen.Store(&begun)
 	return nil
 }
@@ -158,7 +158,7 @@ func (d *Directory) load(ctx context.Context) error {
 	d.bansMu.Unlock()
 	d.mu.Unlock()
 	f := &d.follower
-	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.toldAt = true, false, last, uuid, nil, time.Time{}
+	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.reportedAt = true, false, last, uuid, nil, time.Time{}
 	f.safe, f.safeUUID = 0, ""
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
@@ -311,9 +311,9 @@ func kindOf(err error) error {
 	return nil
 }
 
-// goodbye writes what is left and signs off. Without a database it leaves the registration and the snapshot, which belong
+// signOff writes what is left and signs off. Without a database it leaves the registration and the snapshot, which belong
 // together: the gateway still counts, and may serve again. why is the error that ended Run.
-func (d *Directory) goodbye(why error) {
+func (d *Directory) signOff(why error) {
 	ctx := context.Background()
 	if !d.follower.healthy && !errors.Is(why, keystore.ErrDisplaced) {
 		d.recordHead()

@@ -131,3 +131,26 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		t.Errorf("%v requests dropped, want %d", n, more)
 	}
 }
+
+// One change does not have the whole file written again.
+func TestOneChangeIsAppended(t *testing.T) {
+	t.Parallel()
+	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1", Snapshot: snapshotPath(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.snapshot.close()
+	if err := d.takeSnapshot(); err != nil {
+		t.Fatal(err)
+	}
+	d.record(&changes{bans: []banRow{{id.Key{1}, 1}}})
+	if d.snapshot.isOutdated() {
+		t.Error("the file would be written again for one change")
+	}
+	if err := d.snapshot.append(make([]byte, changedBytesMin), true); err != nil {
+		t.Fatal(err)
+	}
+	if !d.snapshot.isOutdated() {
+		t.Error("a file with many changes is not written again")
+	}
+}

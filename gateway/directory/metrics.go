@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	gauge("gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
 		return float64(d.gateways.Load())
 	})
-	const skew = "This host's clock less the database's at the last heartbeat, as far as the round trip lets it be known."
+	const skew = "This host's clock less the database's at the last heartbeat; differences within half of the round trip count as 0."
 	gauge("gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
 	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
 		d.bansMu.Lock()

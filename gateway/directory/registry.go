@@ -36,7 +36,7 @@ func (d *Directory) register(ctx context.Context) error {
 	d.self.Store(&self)
 	d.maxAge.Store(self.MaxAge.Milliseconds())
 	d.follower.registered = true
-	d.follower.toldAt = time.Time{}
+	d.follower.reportedAt = time.Time{}
 	return nil
 }
 

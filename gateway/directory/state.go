@@ -126,7 +126,7 @@ func (s *state) entry(ref uint32) Entry {
 	return e
 }
 
-// rows takes what a load, a tail or a snapshot reads. ban is told of every ban.
+// rows receives what a load, a tail or a snapshot reads. ban is called for every ban.
 func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
