@@ -44,7 +44,7 @@ func TestSlowProcessClients(t *testing.T) {
 	large := fleet.Request("GET /v1/pets", key.Token, "")
 	for _, kind := range []struct{ name, begin, drip string }{
 		{"headers", "GET /v1/pets HTTP/1.1\r\nHost: a\r\nX-Slow: ", "a"},
-		{"bodies", fleet.Request("POST /v1/pets", key.Token, "", "Content-Length: 100000") + "{", "a"},
+		{"bodies", fleet.Request("POST /v1/pets", key.Token, "", "Content-Length: 60000") + "{", "a"},
 		{"readers", strings.Repeat(large, 32), ""},
 	} {
 		gateway := f.AddGateway("GATEWAY_UPSTREAMS="+upstream, "GATEWAY_ACCESS_LOG=false")

@@ -121,6 +121,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	if err := fitDescriptors(&edgeConfig, log); err != nil {
+		return err
+	}
 	if !cfg.AccessLog {
 		accessLog = nil
 	}

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (c *Config) setDefaults() {
 			*d = unset
 		}
 	}
-	number(&c.UpstreamConnsMax, 512)
+	number(&c.UpstreamConnsMax, upstreamConnsMax)
 	duration(&c.UpstreamIdleTimeout, 30*time.Second)
 	number(&c.UpstreamHeaderBytesMax, 16<<10)
 	number(&c.UpstreamBodyBytesMax, 8<<20)
@@ -107,6 +108,14 @@ func (c *Config) setDefaults() {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = []string{"http/1.1"}
 	}
+}
+
+// upstreamConnsMax is the default.
+const upstreamConnsMax = 512
+
+// Descriptors is how many file descriptors clients and upstreams may need.
+func (c *Config) Descriptors() int {
+	return c.ConnectionsMax + refusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 }
 
 // check names everything that is wrong with the settings that are required.

@@ -17,6 +17,29 @@ import (
 	"petgate/shared/core/quota"
 )
 
+// panicking is a connection whose first read panics, as a reader with a defect would.
+type panicking struct{ wire }
+
+func (p *panicking) Read([]byte) (int, error) { panic("planted in a read") }
+
+// A panic while a request is read ends its connection, and nothing else.
+func TestPanicWhileReading(t *testing.T) {
+	r := newRig(t, nil)
+	p := &panicking{wire{closed: make(chan struct{})}}
+	r.pipes.conns <- p
+	select {
+	case <-p.closed:
+	case <-time.After(patience):
+		t.Fatal("the connection is not closed")
+	}
+	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("afterwards: %d", got.Status)
+	}
+	if !strings.Contains(r.log.String(), "planted in a read") {
+		t.Errorf("the log does not tell of it: %s", r.log)
+	}
+}
+
 // A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
 func TestPanic(t *testing.T) {
 	unknown := rawKey("Authorization: Bearer " + unknownToken)

@@ -400,6 +400,41 @@ func TestConnectionClosedWhenReused(t *testing.T) {
 	}
 }
 
+// An upstream may refuse a large body before it has all of it, and read no more: its response counts.
+func TestUpstreamRefusesEarly(t *testing.T) {
+	const size = 8 << 20 // more than the kernel keeps for a reader that does not read
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close() // when the test ends: until then it reads no more
+			_, _ = c.Read(make([]byte, 1024))
+			_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+		}
+	}()
+	r := newRig(t, func(s *setup) {
+		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{"http://" + ln.Addr().String()}, size, 2*patience, patience
+	})
+	client := r.dial(t)
+	for range 2 {
+		began := time.Now()
+		got := client.ask(t, rawPost("Content-Length: "+decimal(size))+repeat("a", size))
+		if got.Status != 413 || got.Body != "{}" {
+			t.Errorf("got %d %s", got.Status, got.Body)
+		}
+		if took := time.Since(began); took > patience {
+			t.Errorf("the response took %v", took)
+		}
+	}
+}
+
 // Content that trickles is held to the one deadline of its exchange.
 func TestUpstreamTrickles(t *testing.T) {
 	r := newFaultRig(t, nil)

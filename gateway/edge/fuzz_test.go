@@ -113,6 +113,26 @@ func FuzzUpstream(f *testing.F) {
 		if seen := r.upstream.Seen(); len(seen) > 1 && post {
 			t.Fatalf("the upstream saw %q", texts(seen))
 		}
+		// The same, on a connection that is kept, with the second half late: it must not become another exchange's response.
+		r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+			if q.Nth == 1 {
+				_, _ = c.Write(said[:len(said)/2])
+				go func() {
+					_, _ = c.Write(said[len(said)/2:])
+					_ = c.Close()
+				}()
+				return true
+			}
+			return plainAnswer(c, q)
+		})
+		if out, err = r.pipes.play([][]byte{[]byte(request), []byte(rawGet())}, patience); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(out, no); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		r.upstream.hangUp()
+		r.upstream.Seen()
 		const own = `[{"id":1,"name":"its own"}]`
 		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 			_, err := io.WriteString(c, says("Content-Length: "+decimal(len(own)))+own)

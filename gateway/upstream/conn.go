@@ -51,11 +51,8 @@ func (c *conn) reset(now time.Time) {
 // would be lost, or if the upstream has sent something without a request, because it would be taken for the response.
 func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
 	if len(request.Body) > 0 {
-		err = c.sendLarge(request)
-	} else {
-		err = c.send(request.Head)
-	}
-	if err == nil {
+		err = c.exchangeLarge(request, response)
+	} else if err = c.send(request.Head); err == nil {
 		err = c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
 	}
 	switch {
@@ -87,14 +84,25 @@ func (c *conn) send(request []byte) error {
 	return err
 }
 
-// sendLarge writes a request in two parts.
-func (c *conn) sendLarge(request *Request) error {
+// exchangeLarge sends the body while it reads the response: an upstream may refuse a large body before it has all of it, and then
+// read no more. Such a response counts, and the connection is not used again.
+func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
 	if _, err := c.Write(request.Head); err != nil {
 		return err
 	}
-	_, err := c.Write(request.Body)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(request.Body)
+		sent <- err
+	}()
+	err := c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
+	_ = c.SetWriteDeadline(time.Now()) // what is not sent by now is not needed
+	c.deadline = socket.Deadline{}
+	if notSent := <-sent; notSent != nil {
+		response.IsReusable = false
+	}
 	return err
 }
