@@ -152,7 +152,7 @@ func TestDatabaseErrors(t *testing.T) {
 		want      string
 	}{
 		{"missing file", testkit.SQLite(t), exitFailed, "`keyadmin migrate` creates it"},
-		{"another kind", "mysql://root:hunter2@db/petgate", exitUsage, "not a usable database URL"},
+		{"another kind", "mysql://root:hunter2@db/petgate", exitUsage, "invalid database URL"},
 		{"broken", "postgres://root:hunt%er2@db/petgate", exitUsage, "percent-encode"},
 		{"nobody there", "postgres://root:hunter2@127.0.0.1:1/petgate?sslmode=disable", exitFailed, "check that it is running"},
 	} {

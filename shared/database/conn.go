@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// connector marks the errors of connecting and makes conns.
+// connector opens conns and marks errors of connecting.
 type connector struct{ driver.Connector }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -35,7 +35,7 @@ type driverConn interface {
 type conn struct {
 	driverConn
 	statements map[string]*statement
-	args       []driver.NamedValue // of the statement that runs
+	args       []driver.NamedValue // of the running statement
 }
 
 // BeginTx begins an ordinary transaction with a plain BEGIN. Lib/pq's BeginTx says READ WRITE, which would allow writes to
@@ -62,21 +62,21 @@ type statement struct {
 }
 
 // Each runs a query and passes every row to f as the driver has decoded it. f must not keep the slice. The statement is
-// prepared once on each connection. It is for queries that run thousands of times a second: sql.Rows locks and converts
-// for each row and column, which costs as much as decoding them.
+// prepared once on each connection. Use it for queries that run thousands of times a second: sql.Rows locks and converts for
+// each row and column, which costs as much as decoding them.
 //
-// A query whose connection broke before the first row is sent again on another one; Once sends it once.
+// If the connection breaks before the first row, Each repeats the query on another connection; Once does not.
 func (d *DB) Each(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
 	for attempt := 0; ; attempt++ {
 		err := d.Once(ctx, f, query, args...)
-		// Every connection of the pool may have broken, and each failure removes one.
+		// All connections of the pool may be broken, and each failure removes one.
 		if !errors.Is(err, driver.ErrBadConn) || attempt > d.Stats().MaxOpenConnections {
 			return err
 		}
 	}
 }
 
-// Once is Each for statements that change something: a statement whose connection broke may have been executed.
+// Once is Each for statements that change something: if the connection breaks, the statement may have been executed.
 func (d *DB) Once(ctx context.Context, f func(row []driver.Value) error, query string, args ...driver.Value) error {
 	pooled, err := d.Conn(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *statement) pass(rows driver.Rows, f func([]driver.Value) error) (err er
 		if err = rows.Next(s.row); err == nil {
 			err = f(s.row)
 		} else if begun && errors.Is(err, driver.ErrBadConn) {
-			err = fmt.Errorf("the connection broke within the rows: %w", io.ErrUnexpectedEOF) // not to be sent again
+			err = fmt.Errorf("the connection broke while rows were read: %w", io.ErrUnexpectedEOF) // not repeated
 		}
 	}
 	return err

@@ -1,14 +1,13 @@
 // Package database opens Petgate's databases: PostgreSQL or SQLite behind one URL.
 //
-// Opening is lazy: a server that is down is no error of Open but of the statements that need it, so that a program can
-// start, say that it is not ready, and serve what it can. Both databases take $1 placeholders, so that one SQL text
-// serves both wherever their SQL agrees.
+// Open does not connect. If the server is down, statements fail, not Open, so a program can start and report that it is not
+// ready. Both databases use $1 placeholders, so one SQL text serves both where their SQL agrees.
 //
-// Nothing on a hot path needs a context that can be cancelled (with lib/pq it costs a goroutine per statement, and a
-// cancellation costs a connection): a PostgreSQL session carries a statement_timeout, and a connection on which the
-// server says nothing for a second longer than that, and a little (socket.Deadline), is given up.
+// Statements need no context that can be cancelled: with lib/pq such a context costs a goroutine per statement, and a
+// cancellation costs the connection. Instead, a PostgreSQL session has a statement_timeout, and a connection is closed if the
+// server is silent for about a second longer.
 //
-// A *DB is safe for concurrent use. No error text of this package holds a password.
+// A *DB is safe for concurrent use. No error of this package contains a password.
 package database
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Dialect tells the two databases apart where their SQL differs.
+// Dialect is the kind of a database, for SQL that differs.
 type Dialect uint8
 
 // The dialects. The zero value is none.
@@ -46,22 +45,21 @@ func (d Dialect) String() string {
 type DB struct {
 	*sqlx.DB
 	dialect Dialect
-	dsn     string                      // the driver's connection string; it may hold a password
+	dsn     string                      // the driver's connection string; it may contain a password
 	file    string                      // SQLite: the file's path
-	info    atomic.Pointer[os.FileInfo] // SQLite: which file was there last
+	info    atomic.Pointer[os.FileInfo] // SQLite: the file at the last check
 }
 
-// ErrURL is wrapped by errors that only another DATABASE_URL can cure.
-var ErrURL = errors.New("not a usable database URL")
+// ErrURL is wrapped by errors that only another DATABASE_URL can solve.
+var ErrURL = errors.New("invalid database URL")
 
 // ErrNoFile is wrapped by Open's error when the SQLite file does not exist.
 var ErrNoFile = errors.New("no such file: `keyadmin migrate` creates it")
 
-// The pool: enough connections to keep a server busy, few enough that a dozen processes fit PostgreSQL's default of
-// 100.
+// The pool has enough connections to keep a server busy, and few enough for several processes on PostgreSQL's default of 100.
 const (
 	connectionsMax     = 16
-	connectionLifetime = 30 * time.Minute // so that load spreads again after a fail-over
+	connectionLifetime = 30 * time.Minute // so that the load is spread again after a fail-over
 )
 
 // Open opens the database that rawURL names: `postgres://user:password@host:port/name?sslmode=…` or `sqlite:PATH`,
@@ -72,7 +70,7 @@ func Open(rawURL string) (*DB, error) {
 	return open(rawURL, false)
 }
 
-// CheckURL returns what is wrong with a URL that Open refuses, wherever it runs. It connects to nothing.
+// CheckURL returns an error for a URL that Open would refuse on any host. It connects to nothing.
 func CheckURL(rawURL string) error {
 	db, err := open(rawURL, false)
 	if err == nil {
@@ -97,15 +95,14 @@ func open(rawURL string, create bool) (*DB, error) {
 	case "sqlite":
 		return openSQLite(path, create)
 	}
-	return nil, fmt.Errorf("%w: begin it with postgres:// or with sqlite: and a path", ErrURL)
+	return nil, fmt.Errorf("%w: it must begin with postgres://, or with sqlite: and a path", ErrURL)
 }
 
 // Dialect says which database this is.
 func (d *DB) Dialect() Dialect { return d.dialect }
 
-// Check asks the database for a sign of life; it may take as long as a statement may. A SQLite file that was deleted or
-// replaced would go on answering to those who have it open, and lose what they write: Check fails then, and lets go of
-// it.
+// Check asks the database for a response. It may take as long as any statement. It fails if a SQLite file was deleted or
+// replaced, and closes it: an open file would still work, but what is written to it would be lost.
 func (d *DB) Check() error {
 	if d.dialect == SQLite {
 		if err := d.sameFile(); err != nil {
@@ -120,14 +117,14 @@ func (d *DB) Check() error {
 	return nil
 }
 
-// Redact returns rawURL as logs may show it: without the password and without parameters.
+// Redact returns rawURL for logs, without the password and the parameters.
 func Redact(rawURL string) string {
 	if strings.HasPrefix(rawURL, "sqlite:") {
 		return rawURL
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "(not a URL)" // not its text: what cannot be parsed cannot be stripped of a password either
+		return "(not a URL)" // not its text: it may contain a password that cannot be found
 	}
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {
@@ -136,7 +133,7 @@ func Redact(rawURL string) string {
 	return shown.String()
 }
 
-// connectError marks a failure to get a connection at all: whatever its cause, the database is unavailable.
+// connectError marks a failure to connect. Whatever its cause, the database is unavailable.
 type connectError struct{ err error }
 
 func (e *connectError) Error() string { return "connect: " + e.err.Error() }

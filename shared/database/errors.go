@@ -14,8 +14,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// IsUnavailable reports whether err says that the database cannot be reached or cannot answer now, and that the same
-// statement may well succeed later. Whether the statement took effect is not known.
+// IsUnavailable reports whether err means that the database cannot be reached or cannot respond at the moment, so that the same
+// statement may succeed later. It is unknown whether the statement took effect.
 func IsUnavailable(err error) bool {
 	var connecting *connectError
 	var network net.Error
@@ -50,7 +50,7 @@ func IsUnavailable(err error) bool {
 	return false
 }
 
-// IsUnique reports whether err says that a row of the same unique value exists.
+// IsUnique reports whether err means that a row with the same unique value exists.
 func IsUnique(err error) bool {
 	if pq.As(err, pqerror.UniqueViolation) != nil {
 		return true
@@ -59,13 +59,12 @@ func IsUnique(err error) bool {
 	return code == sqlite3.SQLITE_CONSTRAINT_UNIQUE || code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
 }
 
-// IsForeignKey reports whether err says that a row names another one that does not exist.
+// IsForeignKey reports whether err means that a row refers to a row that does not exist.
 func IsForeignKey(err error) bool {
 	return pq.As(err, pqerror.ForeignKeyViolation) != nil || sqliteCode(err) == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY
 }
 
-// IsReadOnly reports whether err says that the database takes no writes now: a PostgreSQL standby, a write-protected
-// file.
+// IsReadOnly reports whether err means that the database is read-only, such as a PostgreSQL standby or a write-protected file.
 func IsReadOnly(err error) bool {
 	return pq.As(err, pqerror.ReadOnlySQLTransaction) != nil || sqliteCode(err)&0xff == sqlite3.SQLITE_READONLY
 }

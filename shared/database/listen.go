@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// A lost connection shows no sign of itself until something is sent over it.
+	// A lost connection is noticed only when something is sent over it.
 	listenPing = 10 * time.Second
 
-	// Longer than a ping takes, so that only a dead connection is ever silent for so long.
+	// Longer than a ping takes, so that only a dead connection is silent for so long.
 	listenSilence = listenPing + 5*time.Second
 
 	reconnectMin = 50 * time.Millisecond
@@ -21,8 +21,8 @@ const (
 	dataVersionPoll = 200 * time.Millisecond
 )
 
-// Listener wakes whoever reads C when the database may have changed. It is a hint: wake-ups are merged, some come for
-// nothing, and those of a time without connection are made up for by one when it is back.
+// Listener sends on C when the database may have changed. This is a hint: changes share a wake-up, some wake-ups have no change,
+// and after a lost connection there is one wake-up for everything missed.
 type Listener struct {
 	C <-chan struct{} // is never closed
 
@@ -30,9 +30,8 @@ type Listener struct {
 	done chan struct{}
 }
 
-// Listen returns at once and connects in the background, again and again until Close. PostgreSQL: it wakes on NOTIFY
-// channel, on a connection of its own. SQLite, which has no channels: on any commit by another connection, seen within
-// 200 ms.
+// Listen returns at once and connects in the background until Close. PostgreSQL: it wakes on NOTIFY channel, on a connection of
+// its own. SQLite has no channels: it wakes within 200 ms after any commit by another connection.
 func (d *DB) Listen(channel string) *Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)
@@ -40,7 +39,7 @@ func (d *DB) Listen(channel string) *Listener {
 	notify := func() {
 		select {
 		case wake <- struct{}{}:
-		default: // one is waiting already
+		default: // a wake-up is already pending
 		}
 	}
 	go func() {
@@ -54,29 +53,29 @@ func (d *DB) Listen(channel string) *Listener {
 	return l
 }
 
-// Close ends the connection and waits until nothing of the listener runs any more, at most about a second.
+// Close ends the connection and waits until all goroutines of the listener have ended, for at most about a second.
 func (l *Listener) Close() {
 	l.stop()
 	<-l.done
 }
 
 func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) {
-	// The dialer's context closes the connection when ctx ends, which frees whatever waits for the server: Close alone
-	// would wait too.
+	// The dialer's context closes the connection when ctx ends. This ends operations that wait for the server; Close alone would
+	// wait for them.
 	p := pq.NewDialListener(&dialer{ctx: ctx, silence: listenSilence}, d.dsn, reconnectMin, reconnectMax, nil)
 	background := make(chan struct{})
 	go func() {
 		defer close(background)
-		// Not in the loop below: a ping waits for its answer, which may be queued behind notifications that the loop
-		// has to take.
+		// Not in the loop below: a ping waits for its response, which may be queued behind notifications that the loop has to
+		// read.
 		tick := time.NewTicker(listenPing)
 		defer tick.Stop()
 		listening := false
 		for {
 			if listening {
-				_ = p.Ping() // its failure closes the connection, and the listener connects again
+				_ = p.Ping() // a failure closes the connection, and the listener connects again
 			} else if listening = p.Listen(channel) == nil; listening { // blocks until connected; a standby refuses it
-				notify() // what was changed before may have been missed
+				notify() // earlier changes may have been missed
 			}
 			select {
 			case <-tick.C:
@@ -97,7 +96,7 @@ func (d *DB) listenPostgres(ctx context.Context, channel string, notify func()) 
 			notify()
 		case <-closing:
 			closing = nil
-			_ = p.Close() // ends a Listen that still waits for its first connection
+			_ = p.Close() // ends a Listen that still waits for the first connection
 		}
 	}
 }

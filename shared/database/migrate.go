@@ -13,13 +13,13 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// Migrations are one owner's tables, as goose files.
+// Migrations are the tables of one owner, as goose files.
 type Migrations struct {
-	FS    fs.FS  // holds migrations, and in its folders postgres and sqlite those for one database only
-	Table string // goose's version table of this owner: two owners in one database need two
+	FS    fs.FS  // migrations for both databases, and in the folders postgres and sqlite those for one database
+	Table string // goose's version table; each owner needs its own
 }
 
-// Migrate brings the owner's tables up to date. Programs that start together wait for one another.
+// Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
 	if err := d.migrate(ctx, m); err != nil {
 		return fmt.Errorf("migrate %s: %w", m.Table, err)
@@ -66,10 +66,10 @@ func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOptio
 		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))...)
 }
 
-// migrationFiles shows the files for both databases and those for one as if they were in one folder.
+// migrationFiles presents the files for both databases and those for one as one folder.
 type migrationFiles struct {
 	fs.FS
-	own string // the folder of those for this database; it may not exist
+	own string // the folder for this database only; it may not exist
 }
 
 func (m migrationFiles) ReadDir(name string) ([]fs.DirEntry, error) {
@@ -98,8 +98,8 @@ var tableExists = map[Dialect]string{
 	SQLite:   `SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1)`,
 }
 
-// Schema returns the version of the owner's tables and the one that this program was built for; 0 is an empty database.
-// It changes nothing.
+// Schema returns the version of the owner's tables (0: an empty database) and the version that this program needs. It changes
+// nothing.
 func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err error) {
 	p, err := d.provider(m, d.DB.DB)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 	return have, want, nil
 }
 
-// advisoryLock is a PostgreSQL session lock under a key made from its text. Goose's own asks again every second.
+// advisoryLock is a PostgreSQL session lock with a key made from its text. Goose's own lock polls once a second.
 type advisoryLock string
 
 var _ lock.SessionLocker = advisoryLock("")

@@ -20,17 +20,17 @@ const (
 	statementTimeout = 5 * time.Second
 	connectTimeout   = 3 * time.Second
 
-	// A transaction that its client forgot would hold the writers' lock for ever.
+	// An abandoned transaction would hold the writers' lock without limit.
 	idleInTransactionTimeout = 10 * time.Second
 
-	// How much longer than its statement timeout a server may be silent: it would have said by then that it gave up.
+	// How much longer than its statement timeout a server may be silent. A working server reports the timeout earlier.
 	silenceMargin = time.Second
 )
 
 func openPostgres(rawURL string) (*DB, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		// Not err: it quotes the piece that did not parse, which may be half a password.
+		// Not err: it quotes the part that did not parse, which may contain a password.
 		return nil, fmt.Errorf("%w: percent-encode special characters in the user name and password", ErrURL)
 	}
 	q := u.Query()
@@ -39,7 +39,7 @@ func openPostgres(rawURL string) (*DB, error) {
 		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
 		"fallback_application_name":           "petgate",
-		// All statements find rows by an index, so planning each execution of a prepared one anew only costs time.
+		// All statements find rows by an index, so a new plan for each execution of a prepared statement is not needed.
 		"plan_cache_mode": "force_generic_plan",
 	} {
 		if !q.Has(name) {
@@ -80,7 +80,7 @@ func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 	return sql.OpenDB(connector{c}), nil
 }
 
-// migrationPool returns a pool without time limits: migrations wait for one another's lock and may take long.
+// migrationPool returns a pool without timeouts: migrations wait for a lock and may take long.
 func (d *DB) migrationPool() (*sql.DB, error) {
 	config, err := pq.NewConfig(d.dsn)
 	if err != nil {
@@ -91,11 +91,11 @@ func (d *DB) migrationPool() (*sql.DB, error) {
 	return postgresPool(config, 0)
 }
 
-// dialer makes connections that give up on a silent server. A statement_timeout is no help against a server that is
-// frozen or a network that swallows everything.
+// dialer opens connections that time out if the server is silent. A statement_timeout does not work if the server is frozen or
+// the network drops everything.
 type dialer struct {
-	ctx     context.Context // ends when no further connection is wanted, and ends those being made
-	silence time.Duration   // 0 = for ever
+	ctx     context.Context // when it ends, no connections are opened, and those being opened fail
+	silence time.Duration   // 0: no limit
 }
 
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
@@ -126,9 +126,9 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 type idleTimeoutConn struct {
 	*socket.Conn
 	silence       time.Duration
-	isTimed       bool // lib/pq has set a deadline of its own: while it connects
+	isTimed       bool // lib/pq has set a deadline itself, while it connects
 	reads, writes socket.Deadline
-	writing       sync.Mutex // lib/pq's listener says goodbye while it asks
+	writing       sync.Mutex // lib/pq's listener may close while it writes
 	forget        func() bool
 }
 
@@ -157,7 +157,7 @@ func (c *idleTimeoutConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// next returns when the operation that begins now has taken too long, if the connection has to be told.
+// next returns the deadline of an operation that begins now, and whether it must be set.
 func (c *idleTimeoutConn) next(d *socket.Deadline) (tell time.Time, changed bool) {
 	if c.silence == 0 || c.isTimed {
 		return time.Time{}, false

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// SQLite runs one writer at a time; further connections of one process only queue up at its lock.
+	// SQLite has one writer at a time; more connections of a process would only wait for its lock.
 	sqliteConnectionsMax = 8
 
-	// SQLite's lock is no queue: who waits looks again every 100 ms, and among processes that write without a pause finds it
-	// free one time in twenty. Five seconds are 50 looks, which all fail in 8 cases of 100; thirty fail in none.
+	// SQLite's lock has no queue: a waiting writer tries again every 100 ms. Among processes that write without a pause, a try
+	// succeeds one time in twenty. In 5 s all 50 tries fail in 8 of 100 cases; in 30 s practically never.
 	sqliteBusyTimeout = 30 * time.Second
 
 	fileLockRetry = 10 * time.Millisecond
@@ -33,8 +33,8 @@ func openSQLite(path string, create bool) (*DB, error) {
 	}
 	path = filepath.Clean(path)
 	d := &DB{dialect: SQLite, file: path}
-	// Write-ahead logging lets readers go on beside the writer. A transaction takes the write lock when it begins: one
-	// that reads first and writes later would fail "busy" at once if another wrote in between, whatever the timeout.
+	// Write-ahead logging lets readers work during a write. A transaction takes the write lock when it begins. If it read first
+	// and wrote later, it would fail with "busy" at once if another one wrote in between, whatever the timeout.
 	d.dsn = fmt.Sprintf("file:%s?mode=rw&_busy_timeout=%d&_journal_mode=WAL&_foreign_keys=1&_txlock=immediate",
 		(&url.URL{Path: path}).EscapedPath(), sqliteBusyTimeout.Milliseconds())
 	c, err := sqlite.NewConnector(d.dsn)
@@ -44,7 +44,7 @@ func openSQLite(path string, create bool) (*DB, error) {
 	pool := sql.OpenDB(connector{c})
 	pool.SetMaxOpenConns(sqliteConnectionsMax)
 	pool.SetMaxIdleConns(sqliteConnectionsMax)
-	// The driver's name only chooses sqlx's placeholders: $1, which SQLite takes too.
+	// The driver's name only selects sqlx's placeholders: $1, which SQLite accepts too.
 	d.DB = sqlx.NewDb(pool, "postgres")
 
 	if create {
@@ -63,7 +63,7 @@ func openSQLite(path string, create bool) (*DB, error) {
 	return d, nil
 }
 
-// sameFile returns an error if the file is away, or is another one than the last time.
+// sameFile returns an error if the file is missing or is not the file of the last check.
 func (d *DB) sameFile() error {
 	info, err := os.Stat(d.file)
 	if err != nil {
@@ -75,8 +75,8 @@ func (d *DB) sameFile() error {
 	return nil
 }
 
-// createFile makes an empty database. Its first connection turns on write-ahead logging, which fails "busy" at once,
-// without waiting, when two do it together: hence the lock.
+// createFile creates an empty database. The first connection turns on write-ahead logging. If two connections do this together,
+// one fails with "busy" at once; the lock prevents it.
 func (d *DB) createFile() error {
 	if err := os.MkdirAll(filepath.Dir(d.file), 0o755); err != nil {
 		return err
@@ -99,9 +99,8 @@ func (d *DB) createFile() error {
 	return d.Ping()
 }
 
-// lockFile keeps other processes, and other goroutines, from creating or migrating databases in the same directory
-// until unlock. Not a lock on the file itself: SQLite has its own there, and closing any descriptor of the file drops
-// them.
+// lockFile prevents other processes and goroutines from creating or migrating databases in the same directory until unlock. Not
+// a lock on the file itself: SQLite has its own locks there, and closing any descriptor of the file would drop them.
 func (d *DB) lockFile(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(d.file))
 	if err != nil {
