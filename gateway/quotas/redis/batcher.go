@@ -35,13 +35,15 @@ var errDown = errors.New("no answer from Redis lately")
 // When a batch fails, the server is down: the requests of the batch and of the queue are let go, to be decided without
 // Redis, and so are all that come until a probe has succeeded.
 type batcher struct {
-	redis   *Redis
-	down    atomic.Bool
-	heard   atomic.Bool  // the server has answered at least once
-	number  atomic.Int64 // of the last batch
-	lost    lostBatch    // the one whose failure put the server down; belongs to the leader, then to the probe
-	probing id.Tenant    // has no other use; its record lies on this server
-	waiters sync.Pool    // of *waiter, not in use
+	redis *Redis
+	down  atomic.Bool
+	heard atomic.Bool // the server has answered at least once
+
+	tripping sync.Mutex // held during a trip of requests, and while the probe recovers
+	number   int64      // of the last batch; needs tripping
+	lost     lostBatch  // the one whose failure put the server down; needs tripping
+	probing  id.Tenant  // has no other use; its record lies on this server
+	waiters  sync.Pool  // of *waiter, not in use
 
 	mu      sync.Mutex
 	queue   []*waiter
@@ -171,7 +173,10 @@ func (b *batcher) trip() error {
 	}
 	r, m := b.redis, b.redis.cfg.Metrics
 	b.results = append(b.results[:0], make([]store.Result, len(b.demands))...)
-	number := b.number.Add(1)
+	b.tripping.Lock()
+	defer b.tripping.Unlock()
+	b.number++
+	number := b.number
 	began, beganAt := time.Now(), r.now()
 	err := b.ask(func() error { return r.store.DecideBatch(r.closing, number, b.demands, b.results) })
 	m.tripSeconds.Observe(time.Since(began).Seconds())

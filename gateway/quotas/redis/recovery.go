@@ -23,6 +23,8 @@ type lostBatch struct {
 // recover tells a server that answers again what it has to know before it decides: what this gateway admitted without it,
 // and, if the server has lost its counts, the use that it had counted before. An error means that it has fallen silent again.
 func (b *batcher) recover() error {
+	b.tripping.Lock()
+	defer b.tripping.Unlock()
 	kept, err := b.hasKept()
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func (b *batcher) recover() error {
 // hasKept reports whether the server still knows the last batch that it has answered. Where it does not, because it lost its
 // data, or because the last batch is a minute old, nothing proves that it has kept the counts.
 func (b *batcher) hasKept() (bool, error) {
-	answered := b.number.Load()
+	answered := b.number
 	if b.lost.number != 0 {
 		answered = b.lost.number - 1
 	}
@@ -107,7 +109,8 @@ func (b *batcher) send(demands []store.Demand) error {
 	if len(demands) == 0 {
 		return nil
 	}
-	r, number, results := b.redis, b.number.Add(1), make([]store.Result, len(demands))
+	b.number++
+	r, number, results := b.redis, b.number, make([]store.Result, len(demands))
 	beganAt := r.now()
 	err := r.store.DecideBatch(r.closing, number, demands, results)
 	b.settle(number, demands, results, err, beganAt)
