@@ -17,7 +17,7 @@ type storedBan struct {
 
 func (b storedBan) holds(now instant.Millis) bool { return b.LiftedAt == 0 && b.Until > now }
 
-// Bans lists the bans that are in force, ordered by their end.
+// Bans lists the current bans, ordered by their end.
 func (s *Store) Bans(ctx context.Context) ([]Ban, error) {
 	bans := []Ban{}
 	err := s.db.SelectContext(ctx, &bans, bansByEnd, s.now())
@@ -48,7 +48,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 			ban.ImposedAt = t.at
 		}
 		if ban.Until <= ban.ImposedAt {
-			return invalid("a ban cannot end before it begins, at %s", ban.Until)
+			return invalid("the end of a ban must not be in the past: %s", ban.Until)
 		}
 		was, err := findBan(t, ban.Key)
 		if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	return ban, change, nil
 }
 
-// LiftBan ends a key's ban now. It does nothing for a key that is not banned.
+// LiftBan ends a key's ban. If the key is not banned, it does nothing.
 func (s *Store) LiftBan(ctx context.Context, key id.Key) (Change, error) {
 	return s.write(ctx, "lift ban", func(t *tx) error {
 		if _, err := findKey(t.ctx, t, key); err != nil {

@@ -11,18 +11,17 @@ import (
 	"petgate/shared/database"
 )
 
-// Most changes concern one row. They need no transaction of several round trips: the row is read without a lock, and one
-// statement changes it if it still is as it was read, and adds the event. The writers' lock is held while that statement
-// runs, and for no round trip. Changes of several rows, which are rare, use write.
+// Most changes concern one row. They need one round trip under the writers' lock: the row is read without a lock, and one
+// statement changes it, if it is still as it was read, and adds the event. Changes of several rows are rare and use write.
 
-// changeAttempts bounds how often a row is read again because another writer was faster.
+// changeAttempts limits how often a row is read again because another writer was faster.
 const changeAttempts = 20
 
 // event is what record and change add to the log.
 type event struct {
 	kind          string
 	about         subject
-	before, after any // nil is none
+	before, after any // nil: none
 }
 
 // values returns the parameters of insertEvent and, after the lock and the channel, of appendEvent.
@@ -38,17 +37,17 @@ func (s *Store) values(e event, at instant.Millis) ([]any, error) {
 	return []any{rand.Text(), at, s.actor, e.kind, e.about.tenant, e.about.key, e.about.plan, was, is}, nil
 }
 
-// retry repeats f, which reads a row and changes it, until it reports that the row was as it had read it.
+// retry repeats f, which reads and changes a row, until f reports that no other writer changed it in between.
 func (s *Store) retry(op string, f func() (changed bool, err error)) error {
 	for range changeAttempts {
 		if changed, err := f(); err != nil || changed {
 			return fail(op, err)
 		}
 	}
-	return fail(op, conflict("others keep changing the same record; try again"))
+	return fail(op, conflict("other writers keep changing this record: try again"))
 }
 
-// change runs a statement that inserts or updates one row, or none if the row is not as expected; then it changes nothing.
+// change runs a statement that inserts or updates one row, or no row if it is not as expected.
 func (s *Store) change(ctx context.Context, at instant.Millis, e event, query string, args ...any) (c Change, changed bool, err error) {
 	added, err := s.values(e, at)
 	if err != nil {
@@ -102,13 +101,13 @@ func (s *Store) changeSQLite(ctx context.Context, query string, args, added []an
 	return c, err == nil, err
 }
 
-// unchanged ends a change that has nothing to do: the last event there is holds what was asked for.
+// unchanged ends a change that has nothing to do. It returns the last event.
 func (s *Store) unchanged(ctx context.Context, c *Change) (done bool, err error) {
 	*c, _, err = s.lastEvent(ctx, s.db)
 	return true, err
 }
 
-// missing returns ErrNotFound for a row that names one that does not exist, and other errors as they are.
+// missing returns ErrNotFound if a row refers to a row that does not exist, and other errors unchanged.
 func missing(err error, text string) error {
 	if database.IsForeignKey(err) {
 		return fmt.Errorf("%w: %s", ErrNotFound, text)

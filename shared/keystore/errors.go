@@ -7,15 +7,15 @@ import (
 	"petgate/shared/database"
 )
 
-// What can be wrong with a request. Every error that a caller can act on wraps one of these.
+// Every error that a caller can handle wraps one of these.
 var (
 	ErrNotFound    = errors.New("not found")
-	ErrExists      = errors.New("exists already")
+	ErrExists      = errors.New("already exists")
 	ErrConflict    = errors.New("conflict")
 	ErrInvalid     = errors.New("invalid")
 	ErrUnavailable = errors.New("database unavailable")
 	ErrSchema      = errors.New("wrong schema")
-	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema) // a migration is the cure
+	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema) // a migration is needed
 )
 
 // fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable with the driver's text.

@@ -10,7 +10,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// Events lists the events from since on, oldest first.
+// Events lists the events since an instant, oldest first.
 func (s *Store) Events(ctx context.Context, since instant.Millis) ([]Event, error) {
 	events := []Event{}
 	err := s.db.SelectContext(ctx, &events, eventsSince, since)

@@ -32,8 +32,8 @@ func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
 	return gateways, fail("list silent gateways", err)
 }
 
-// ForgetGateway takes a gateway process that will never come back off the list of those whose confirmation counts: of several with
-// this ID, the one that registered first. A process that still runs and was not replaced registers again with its next heartbeat.
+// ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. Of several processes with
+// this ID it removes the one that registered first. A process that still runs registers again, unless it was replaced.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
 		var processes []Gateway
@@ -58,19 +58,19 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 type Registration struct {
 	ID           string
 	Incarnation  string // random
-	Generation   int64  // of its last registration; 0 before the first
+	Generation   int64  // of its last registration; 0: not registered yet
 	AdminAddress string
 	MaxAge       time.Duration
 }
 
-// ErrDisplaced says that another process has registered under the same gateway ID, later than this one.
-var ErrDisplaced = errors.New("another process has registered under this gateway ID; give each its own GATEWAY_ID")
+// ErrDisplaced means that another process has registered later with the same gateway ID.
+var ErrDisplaced = errors.New("another process has registered with this gateway ID: give each gateway its own GATEWAY_ID")
 
-// ErrRewound says that the last event a gateway applied is gone: the database is an older copy.
-var ErrRewound = errors.New("the last event is gone: the database is an older copy of itself")
+// ErrRewound means that the last event that a gateway applied is missing: the database is an older copy.
+var ErrRewound = errors.New("the last event is missing: the database is an older copy")
 
-// Register makes a process count, with nothing applied, and returns its generation, which is larger than every earlier one. An
-// earlier process of the same gateway ID goes on counting until it signs off, unless its incarnation is among the dead ones.
+// Register adds a process that has applied nothing yet, and returns its generation, which is larger than all earlier ones. Changes
+// still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
 	generation, err = s.register(ctx, r, dead)
 	return generation, fail("register gateway", err)
@@ -97,21 +97,21 @@ func (s *Store) register(ctx context.Context, r Registration, dead []string) (ge
 	return generation, t.Commit()
 }
 
-// nextGeneration makes the registry's generation larger than it was, and larger than least.
+// nextGeneration makes the registry's generation larger than before and larger than least.
 func nextGeneration(ctx context.Context, q sqlx.QueryerContext, least int64) (generation int64, err error) {
 	err = sqlx.GetContext(ctx, q, &generation, growGeneration, least)
 	return generation, err
 }
 
-// Beat is the database's answer to a heartbeat.
+// Beat is the database's response to a heartbeat.
 type Beat struct {
-	Registry int64          // the registry's generation: another one than before means that the list of gateways has changed
+	Registry int64          // the registry's generation; if it is not the same as before, the list of gateways has changed
 	Now      instant.Millis // by the database's clock
 }
 
-// Heartbeat says that the process lives and has applied all events up to c, whose UUID it names.
+// Heartbeat reports that the process lives and has applied all events up to c, whose UUID it gives.
 //
-// ErrNotFound: it has to register again, because it was forgotten, or because the database is a copy from before its registration.
+// ErrNotFound: the process has to register again, because it was forgotten or the database is a copy from before its registration.
 // ErrDisplaced: another process registered later. ErrRewound: the database is a copy from before c.
 func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid string) (b Beat, err error) {
 	const op = "heartbeat"
@@ -130,8 +130,8 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 	return b, fail(op, ErrRewound)
 }
 
-// checkRegistration says why the database does not know a process as it was registered. Only a larger generation displaces: with
-// a smaller or an equal one, the database is a copy from before this registration.
+// checkRegistration returns why the database does not have the registration of a process. Only a larger generation displaces it. If
+// the generation is smaller or equal, the database is a copy from before this registration.
 func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r Registration) error {
 	var processes []Gateway
 	if err := sqlx.SelectContext(ctx, q, &processes, s.expand.Replace(gatewayByID), r.ID); err != nil {
@@ -150,14 +150,14 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 	return nil
 }
 
-// SignOff ends the registration: the process accepts no key any more.
+// SignOff ends the registration. From then on the process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
 	_, err := s.remove(ctx, r.Generation, deleteProcess, r.ID, r.Incarnation)
 	return fail("sign off", err)
 }
 
-// RemoveFenced removes a process that a Watch calls fenced, and reports whether it was still there and as silent as g says.
-// Should it run after all, it refuses everything until it has registered again.
+// RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
+// heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
 	removed, err := s.remove(ctx, 0, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
 	return removed, fail("remove fenced gateway", err)
@@ -183,25 +183,25 @@ func (s *Store) remove(ctx context.Context, least int64, query string, args ...a
 	return true, t.Commit()
 }
 
-// Gateway is a registered gateway process. It counts for confirmation until it signs off, is forgotten, or is fenced.
+// Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or is fenced.
 type Gateway struct {
 	ID           string         `db:"id" json:"id"`
 	Incarnation  string         `db:"incarnation" json:"-"` // the process's
 	Generation   int64          `db:"generation" json:"generation"`
 	AdminAddress string         `db:"admin_address" json:"adminAddress"`
-	Applied      Change         `db:"applied_event" json:"applied"`       // the last event that it has applied; 0: it is still starting
+	Applied      Change         `db:"applied_event" json:"applied"`       // the last event that it has applied; 0: it is starting
 	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`  // by the database's clock
-	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`              // by the database's clock: its last heartbeat
-	Age          int64          `db:"age" json:"age"`                     // ms since SeenAt by the database's clock, at reading
-	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`    // ms; it refuses everything when its directory is older; 0: it never does
-	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, and it has not signed off
+	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`              // its last heartbeat, by the database's clock
+	Age          int64          `db:"age" json:"age"`                     // ms since SeenAt, by the database's clock
+	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`    // ms; if its directory is older, it refuses everything; 0: no maximum
+	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but it has not signed off
 }
 
 // fenceMargin covers the rounding between a heartbeat and its row.
 const fenceMargin = time.Second
 
-// FenceAfter returns how long after its last heartbeat a process refuses everything, for certain: its maximum age, a second, and
-// a thousandth for clocks that run at different speeds. 0: it never does.
+// FenceAfter returns the time after its last heartbeat from which a process certainly refuses everything: its maximum age, a
+// second, and a thousandth for clocks that run at different speeds. 0: it never does.
 func (g Gateway) FenceAfter() time.Duration {
 	if g.MaxAge <= 0 {
 		return 0
@@ -210,8 +210,8 @@ func (g Gateway) FenceAfter() time.Duration {
 	return maxAge + fenceMargin + maxAge/1000
 }
 
-// Watch finds out which processes refuse everything, because their heartbeat has stood still for longer than their maximum age.
-// It counts by the watcher's own monotonic clock: the database's clock may be set, and after a fail-over it is another one.
+// Watch finds the processes that refuse everything, because they have sent no heartbeat for longer than their maximum age.
+// It uses the watcher's own monotonic clock: the database's clock may be set, and after a fail-over it is a different clock.
 type Watch struct {
 	seen map[process]sighting
 }
@@ -223,7 +223,7 @@ type sighting struct {
 	since     time.Time // when this watch first saw that heartbeat
 }
 
-// Fenced reports whether g refuses everything, by what was seen of it in this and earlier calls. now has a monotonic reading.
+// Fenced reports whether g refuses everything, from the heartbeats seen in this and earlier calls. now has a monotonic reading.
 func (w *Watch) Fenced(g Gateway, now time.Time) bool {
 	if g.MaxAge <= 0 {
 		return false
@@ -240,7 +240,7 @@ func (w *Watch) Fenced(g Gateway, now time.Time) bool {
 	return now.Sub(last.since) > g.FenceAfter()
 }
 
-// Keep forgets all processes but those given.
+// Keep drops all processes except the given ones.
 func (w *Watch) Keep(gateways []Gateway) {
 	kept := make(map[process]sighting, len(gateways))
 	for _, g := range gateways {

@@ -12,7 +12,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// Keys lists the keys of one tenant, or all keys if tenant is nil, the oldest first.
+// Keys lists the keys of one tenant, or all keys if tenant is nil, oldest first.
 func (s *Store) Keys(ctx context.Context, tenant *id.Tenant) ([]Key, error) {
 	keys := []Key{}
 	var err error
@@ -30,7 +30,7 @@ func (s *Store) Key(ctx context.Context, key id.Key) (Key, error) {
 	return k, fail("show key", err)
 }
 
-// KeyByToken returns the key whose token this is.
+// KeyByToken returns the key of a token.
 func (s *Store) KeyByToken(ctx context.Context, token string) (k Key, err error) {
 	const op = "find key by token"
 	if _, err := apikey.Parse([]byte(token)); err != nil {
@@ -46,7 +46,7 @@ func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err
 	return k, err
 }
 
-// CreateKey mints a key and returns its token, which is stored nowhere and cannot be shown again.
+// CreateKey creates a key and returns its token, which is not stored and cannot be shown again.
 func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
 	const op = "create key"
 	if spec.Name == "" {
@@ -70,12 +70,12 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 		c, _, err = s.change(ctx, now, event{kind: KeyCreated, about: subject{tenant: k.Tenant, key: k.ID}, after: k}, insertKey, row...)
 	}
 	if err != nil {
-		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // not the token: it opens nothing
+		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // not the token: the key was not stored
 	}
 	return k, token, c, nil
 }
 
-// newKey draws a key and its token, and returns the parameters of insertKey too.
+// newKey draws a key and its token. It also returns the parameters of insertKey.
 func (s *Store) newKey(spec KeySpec, now instant.Millis) (k Key, token string, row []any, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
@@ -127,9 +127,9 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err
 	return k, c, err
 }
 
-// RotateKey replaces a key by a new one of the same tenant, name, scopes, allow-list and lifetime. Both are valid until
-// graceEndsAt (ms), then only the new one; without a grace the old one is revoked. Rotating again within the grace mints
-// nothing: it returns the new key without its token.
+// RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list and lifetime. Both are valid until
+// graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
+// creates nothing and returns the new key without its token.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
 	c, err = s.write(ctx, "rotate key", func(t *tx) error {
 		old, err := findKey(t.ctx, t, key)
@@ -139,7 +139,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 		if err := rotatable(old, t.at, graceEndsAt); err != nil {
 			return err
 		}
-		if !old.ReplacedBy.IsZero() { // it is in its grace
+		if !old.ReplacedBy.IsZero() { // it is in its grace period
 			fresh, err = findKey(t.ctx, t, old.ReplacedBy)
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 		replaced := old
 		replaced.GraceEndsAt, replaced.ReplacedBy = graceEndsAt, fresh.ID
 		if graceEndsAt <= t.at {
-			replaced.RevokedAt = t.at // which holds at a gateway whose clock is behind, too
+			replaced.RevokedAt = t.at // holds also at a gateway whose clock is behind
 		}
 		return t.changeKey(KeyRotated, old, replaced)
 	})
@@ -163,7 +163,7 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 	return fresh, token, c, nil
 }
 
-// rotatable refuses to rotate a key that is not valid any more. Bans and the tenant do not matter here, so they are left out.
+// rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter here.
 func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 	cure := "create another key"
 	if !k.ReplacedBy.IsZero() {
@@ -179,7 +179,7 @@ func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 		return conflict("%s ended at %s; %s", k.ID, k.GraceEndsAt.String(), cure)
 	}
 	if graceEndsAt <= 0 {
-		return invalid("a grace needs an end")
+		return invalid("a grace period needs an end")
 	}
 	return nil
 }

@@ -1,10 +1,10 @@
-// Package keystore keeps tenants, plans, keys, bans, gateways and their events in SQL. It alone knows those tables.
+// Package keystore keeps tenants, plans, keys, bans, gateways and events in SQL. No other package uses these tables.
 //
-// A write changes the state and adds one or two events in one transaction. It takes one lock before it draws an event's ID,
-// so IDs become visible in order and a reader that follows the events never skips one. The lock is PostgreSQL's advisory
+// A write changes the state and adds its events in one transaction. It takes a lock before it draws an event's ID, so IDs
+// become visible in order, and a reader that follows the events never skips one. The lock is PostgreSQL's advisory
 // transaction lock, or SQLite's write lock, which a transaction takes when it begins.
 //
-// Only the SHA-256 of a token is stored. Events, errors and log lines hold neither the token nor the hash.
+// Only the SHA-256 of a token is stored. Events, errors and log lines contain neither the token nor the hash.
 //
 // A Store is safe for concurrent use by goroutines and processes.
 package keystore
@@ -31,29 +31,28 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// Migrations are the tables of this package.
+// Migrations create the tables of this package.
 var Migrations = database.Migrations{FS: migrations, Table: "keystore_schema"}
 
 const (
 	channel = "petgate_events"
 
-	// Arbitrary, but never to be changed: all writers of one database must use the same locks.
+	// Arbitrary numbers that must not change: all writers of one database must use the same locks.
 	writeLock int64 = 0x7065_7467_0001
 	usageLock int64 = 0x7065_7467_0002
 )
 
-// Store reads and writes the key database. Its clock dates rows and decides what has ended; gateways are dated by the
-// database's clock.
+// Store reads and writes the key database. Rows have the times of its clock, and gateways the times of the database's clock.
 type Store struct {
 	db     *database.DB
 	clock  func() time.Time
 	random io.Reader
 	actor  string
-	expand *strings.Replacer // fills what differs between the databases into a statement
+	expand *strings.Replacer // replaces what differs between the databases in a statement
 }
 
-// New returns a store on db. Nil clock and random are the system's. The actor is named in the events of this store's writes:
-// an operator's name or a gateway's ID.
+// New returns a store on db. If clock or random is nil, the system's is used. actor is the actor in this store's events: an
+// operator's name or a gateway's ID.
 func New(db *database.DB, clock func() time.Time, random io.Reader, actor string) *Store {
 	if clock == nil {
 		clock = time.Now
@@ -77,7 +76,7 @@ func expansion(dialect database.Dialect) *strings.Replacer {
 		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock))
 }
 
-// CheckSchema returns an error that wraps ErrSchema if the tables are not those that this program needs.
+// CheckSchema returns an error that wraps ErrSchema if the tables have a different version than this program needs.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	have, want, err := s.db.Schema(ctx, Migrations)
 	switch {
@@ -107,7 +106,7 @@ type tx struct {
 	change Change
 }
 
-// write runs f in a transaction that holds the writers' lock, and commits if f has recorded an event.
+// write runs f in a transaction under the writers' lock, and commits if f has recorded an event.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
 	begun, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
@@ -140,14 +139,14 @@ func (t *tx) exec(query string, args ...any) error {
 	return err
 }
 
-// subject is what an event is about. A tail reads the rows it names again.
+// subject names the rows that an event is about. A tail reads these rows again.
 type subject struct {
 	tenant id.Tenant
 	key    id.Key
 	plan   string
 }
 
-// record adds the event. A nil before or after is none.
+// record adds the event. A nil before or after means that there is no such record.
 func (t *tx) record(kind string, about subject, before, after any) error {
 	values, err := t.store.values(event{kind, about, before, after}, t.at)
 	if err != nil {
@@ -164,7 +163,7 @@ func detail(value any) (string, error) {
 	return string(text), err
 }
 
-// get reads one row into dest; if there is none, its error is ErrNotFound with the given text.
+// get reads one row into dest. If there is none, it returns ErrNotFound with the given text.
 func get(ctx context.Context, q sqlx.QueryerContext, dest any, absent, query string, args ...any) error {
 	err := sqlx.GetContext(ctx, q, dest, query, args...)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -14,16 +14,16 @@ import (
 	"petgate/shared/database"
 )
 
-// Rows takes what a gateway keeps in memory, row by row. What a function is given is valid until it returns.
+// Rows receives the rows that a gateway keeps in memory. The arguments of a function are valid until it returns.
 type Rows struct {
-	Expect func(tenants, keys int) // before a load: how many will come
+	Expect func(tenants, keys int) // before a load: how many rows will follow
 	Plan   func(Plan)
 	Tenant func(*TenantRow)
 	Key    func(*KeyRow)
-	Ban    func(key id.Key, until instant.Millis) // 0 = lifted
+	Ban    func(key id.Key, until instant.Millis) // 0: lifted
 }
 
-// TenantRow is what a gateway needs of a tenant.
+// TenantRow is the part of a tenant that a gateway needs.
 type TenantRow struct {
 	ID        id.Tenant
 	Plan      string
@@ -31,7 +31,7 @@ type TenantRow struct {
 	Suspended bool
 }
 
-// KeyRow is what a gateway needs of a key. Times are in ms; 0 is never.
+// KeyRow is the part of a key that a gateway needs. A time of 0 means never.
 type KeyRow struct {
 	Hash        apikey.Hash
 	ID          id.Key
@@ -44,8 +44,8 @@ type KeyRow struct {
 	GraceEndsAt instant.Millis
 }
 
-// Load reads everything in one snapshot, plans before tenants before keys before bans, and returns the last event of that
-// snapshot with its UUID.
+// Load reads everything in one snapshot: plans, then tenants, then keys, then bans. It returns the last event of the snapshot with
+// its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
 	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
@@ -61,14 +61,14 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 	return last, uuid, fail("load", err)
 }
 
-// snapshot runs f in a transaction that sees the database at one instant, however long it takes.
+// snapshot runs f in a transaction that sees the database as it was at one instant.
 func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
 	if s.db.Dialect() == database.Postgres {
 		t, err := s.db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		if err != nil {
 			return err
 		}
-		defer t.Rollback() // it has nothing to lose
+		defer t.Rollback() // it has changed nothing
 		if _, err := t.ExecContext(ctx, patiencePostgres); err != nil {
 			return err
 		}
@@ -79,11 +79,11 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 		return err
 	}
 	defer conn.Close()
-	// Not BeginTx, which would take the write lock.
+	// Not BeginTx: it would take the write lock.
 	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
 		return err
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // it has nothing to lose
+	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // it has changed nothing
 	return f(conn)
 }
 
@@ -133,7 +133,7 @@ func read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 	return nil
 }
 
-// each calls f on every row.
+// each calls f for every row.
 func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string) error {
 	rows, err := q.QueryxContext(ctx, query)
 	if err != nil {
@@ -148,12 +148,12 @@ func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, 
 	return rows.Err()
 }
 
-// reader scans the rows of which there may be a million into one place, and remembers the texts that most of them share.
+// reader scans rows, of which there may be millions, into one buffer, and keeps the texts that most of them share.
 type reader struct {
 	t       TenantRow
 	k       KeyRow
 	columns [6]sql.RawBytes
-	scopes  string // of which k.Scopes is the value
+	scopes  string // the text of k.Scopes
 }
 
 func (r *reader) tenant(row *sqlx.Rows) (*TenantRow, error) {
@@ -176,7 +176,7 @@ func (r *reader) key(row *sqlx.Rows) (*KeyRow, error) {
 		return nil, err
 	}
 	if copy(k.Hash[:], c[0]) != len(k.Hash) || len(c[0]) != len(k.Hash) {
-		return nil, errors.New("a key's hash has a wrong length")
+		return nil, errors.New("the hash of a key has the wrong length")
 	}
 	if k.ID, err = id.ParseKey(string(c[1])); err != nil {
 		return nil, err

@@ -15,25 +15,25 @@ const (
 	LostSuspension = "suspended"
 )
 
-// LostRefusal is a refusal that was in force at a gateway and that the database has lost: it was replaced by an older copy, by a
-// fail-over or a restore. Gateways keep it in force until an operator repeats the change or drops it.
+// LostRefusal is a refusal that a gateway had applied and that the database has lost, because a fail-over or a restore replaced it
+// by an older copy. Gateways keep it in force until an operator repeats the change or drops it.
 type LostRefusal struct {
 	Kind       string         `db:"kind" json:"kind"`
 	Tenant     id.Tenant      `db:"tenant_id" json:"tenantId"`
 	Key        id.Key         `db:"key_id" json:"keyId,omitzero"` // none: the tenant was suspended
-	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation, or of the end of a rotated key's grace
+	At         instant.Millis `db:"at" json:"at,omitempty"`       // of the revocation, or the end of a rotated key's grace period
 	ReportedBy string         `db:"reported_by" json:"reportedBy"`
 	ReportedAt instant.Millis `db:"reported_at" json:"reportedAt"`
 }
 
-// LostRefusals lists the lost refusals that nobody has repeated or dropped.
+// LostRefusals lists the lost refusals that were neither repeated nor dropped.
 func (s *Store) LostRefusals(ctx context.Context) ([]LostRefusal, error) {
 	lost := []LostRefusal{}
 	err := s.db.SelectContext(ctx, &lost, lostRefusals)
 	return lost, fail("list lost refusals", err)
 }
 
-// ReportLost adds lost refusals to the list. One that is on it already changes nothing.
+// ReportLost adds lost refusals to the list. Refusals that are already listed are skipped.
 func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
 	return s.write(ctx, "report lost refusals", func(t *tx) error {
 		for _, l := range lost {
@@ -55,7 +55,7 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 	})
 }
 
-// DropLost drops what was lost of a key, or with no key the tenant's suspension: it is in force no longer.
+// DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They are no longer in force.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.write(ctx, "drop lost refusal", func(t *tx) error {
 		dropped, err := t.ExecContext(t.ctx, deleteLost, tenant, key)

@@ -28,7 +28,7 @@ func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, 
 	return p, err
 }
 
-// CreatePlan adds a plan. Limits of 0 are for each tenant's overrides to set.
+// CreatePlan adds a plan. If a limit is 0, each tenant of the plan needs an override.
 func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	const op = "create plan"
 	if err := checkPlan(p.Name, p.Limits); err != nil {
@@ -48,7 +48,7 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	return p, change, err
 }
 
-// UpdatePlan changes a plan's limits for all its tenants; a limit of 0 stays as it is.
+// UpdatePlan changes a plan's limits for all its tenants. A limit of 0 is not changed.
 func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits) (p Plan, c Change, err error) {
 	const op = "update plan"
 	if err := checkPlan(name, limits); err != nil {

@@ -1,16 +1,17 @@
 package keystore
 
-// The statements. One text serves both databases; where these differ, {now} is the database's clock in ms and {rows} turns the
-// parameter $1, a JSON array, into rows of one column named value. {locked} takes the writers' lock before a row is locked.
+// The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
+// turns the parameter $1, a JSON array, into rows with one column named value. {locked} takes the writers' lock before a row is
+// locked.
 
-// Writers queue up here before they draw an event's ID. The notification goes out when the transaction commits, if it does.
+// Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.
 // $1: the lock, $2: the channel.
 const lockPostgres = `SELECT pg_advisory_xact_lock($1), pg_notify($2, '')`
 
-// One at a time adds usage: two that update the same rows in different orders would wait for each other. $1: the lock.
+// Only one gateway at a time adds usage. Two of them could update the same rows in different orders and deadlock. $1: the lock.
 const lockUsagePostgres = `SELECT pg_advisory_xact_lock($1)`
 
-// A full load may take longer than a statement usually may.
+// A full load may take longer than the statement timeout.
 const patiencePostgres = `SET LOCAL statement_timeout = 0`
 
 const (
@@ -41,7 +42,7 @@ const (
 	insertTenant = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
-	// Only what can change; the name cannot. Only if it is as it was read: $6 to $9.
+	// Sets only what can change. Only if the row is as it was read: $6 to $9.
 	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5
 		WHERE id = $1 AND plan = $6 AND minute_limit = $7 AND day_limit = $8 AND suspended = $9 AND {locked}`
 )
@@ -64,10 +65,10 @@ const (
 	insertKey = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
 		revoked_at, grace_ends_at, replaced_by, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, '', 0)`
 
-	// Only what can change.
+	// Sets only what can change.
 	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
 
-	// $1: ID, $2: now. Only if it is as it was read: $3 to $5.
+	// $1: ID, $2: now. Only if the row is as it was read: $3 to $5.
 	revokeKey = `UPDATE tenant_keys SET revoked_at = $2
 		WHERE id = $1 AND revoked_at = $3 AND grace_ends_at = $4 AND replaced_by = $5 AND {locked}`
 )
@@ -77,10 +78,10 @@ const (
 
 	banTables = `bans b JOIN tenant_keys k ON k.id = b.key_id`
 
-	// $1: now. Those in force.
+	// $1: now. The current bans.
 	bansByEnd = `SELECT ` + banColumns + ` FROM ` + banTables + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
 
-	// $1: key. Its latest, in force or not.
+	// $1: key. Its latest ban, current or not.
 	banByKey = `SELECT ` + banColumns + `, b.lifted_at FROM ` + banTables + ` WHERE b.key_id = $1`
 
 	upsertBan = `INSERT INTO bans (key_id, until, reason, imposed_by, imposed_at, lifted_at) VALUES ($1, $2, $3, $4, $5, 0)
@@ -92,8 +93,8 @@ const (
 )
 
 const (
-	// Draws the next ID, which only the holder of the writers' lock may do: an ID that a later commit overtook would be skipped
-	// by every reader. Not a sequence: its numbers survive a rollback, and a fail-over may repeat them all the same.
+	// Draws the next ID. The writers' lock must be held: if a larger ID were committed first, readers would skip this one. Not a
+	// sequence: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
 	insertEvent = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
 
@@ -114,8 +115,8 @@ const (
 
 	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
 
-	// The events from $1 on, each with its tenant, the plan, the key and the ban as they are now, or NULL. The event $1 comes
-	// first, which shows that it still exists. A lifted ban ended at 0.
+	// The events from $1 on, each with the current rows of its tenant, plan, key and ban, or NULL. Event $1 comes first, which
+	// shows that it still exists. The end of a lifted ban is 0.
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
 			p.name, p.minute_limit, p.day_limit,
 			t.plan, t.minute_limit, t.day_limit, t.suspended,
@@ -130,27 +131,27 @@ const (
 		LEFT JOIN bans b ON b.key_id = e.key_id
 		ORDER BY e.id`
 
-	// $1: the last event read. The limit is a constant, so that the planner knows how few rows come and uses the indexes.
+	// $1: the last event read. The limit is a constant, so that the planner expects few rows and uses the indexes.
 	tailFew = tailEvents + `8` + tailJoins
 
-	// $1: the last event read, $2: how many rows.
+	// $1: the last event read, $2: number of rows.
 	tailMany = tailEvents + `$2` + tailJoins
 )
 
 const (
-	// Makes the generation larger than it was and than $1. It locks the row: registrations and removals go one after the other.
+	// Makes the generation larger than before and larger than $1. It locks the row, so registrations and removals do not overlap.
 	growGeneration = `UPDATE gateway_registry SET generation = CASE WHEN generation > $1 THEN generation ELSE $1 END + 1
 		RETURNING generation`
 
-	// Committed before a gateway loads: from here on the process counts. $1: ID, $2: incarnation, $3: generation.
+	// Committed before a gateway loads. From then on changes wait for the process. $1: ID, $2: incarnation, $3: generation.
 	register = `INSERT INTO gateways
 			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
 		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5, 0)
 		ON CONFLICT (id, incarnation) DO UPDATE SET generation = excluded.generation, admin_address = excluded.admin_address,
 			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age`
 
-	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first). Says nothing
-	// for an event that a fail-over has lost: its ID will be another's.
+	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first). Changes nothing
+	// if a fail-over has lost the event: its ID will be used again.
 	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}
 		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
 			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
@@ -159,7 +160,7 @@ const (
 	// $1: ID, $2: incarnation.
 	deleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
 
-	// Only while it is as silent as it was seen. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its maximum age.
+	// Only if it has sent no heartbeat since. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its maximum age.
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
@@ -171,23 +172,23 @@ const (
 	// $1: ID.
 	gatewayByID = selectGateways + ` WHERE g.id = $1 ORDER BY g.generation`
 
-	// The database's clock only narrows the choice down: a Watch decides.
+	// A rough selection by the database's clock. A Watch decides.
 	silentGateways = selectGateways + ` WHERE g.max_age > 0 AND g.seen_at < {now} - 3000 ORDER BY g.id, g.generation`
 
 	countGateways = `SELECT COUNT(*) FROM gateways`
 )
 
 const (
-	// Claims a batch: no row when it was added before. $1: gateway, $2: incarnation, $3: batch.
+	// Claims a batch. No row if it was added before. $1: gateway, $2: incarnation, $3: batch.
 	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
 
-	// $1: rows of UsageRow, no two of one key, hour and outcome.
+	// $1: rows of UsageRow with distinct key, hour and outcome.
 	addUsage = `INSERT INTO usage_hours (tenant_id, hour, key_id, outcome, requests)
 		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), COALESCE(value->>'keyId', ''), value->>'outcome',
 			CAST(value->>'requests' AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id, hour, key_id, outcome) DO UPDATE SET requests = usage_hours.requests + excluded.requests`
 
-	// $1: rows of UsageRow. To the minute, so that a busy key's row is not rewritten every few seconds.
+	// $1: rows of UsageRow. Rounded to the minute, so that the row of a busy key is not rewritten every few seconds.
 	touchKeys = `UPDATE tenant_keys SET last_used_at = u.last_at
 		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
 		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
@@ -206,7 +207,7 @@ const (
 
 	loadQuotas = `SELECT tenant_id, record FROM quota_records`
 
-	// $1: instant in ms. Records are void after their UTC day.
+	// $1: instant in ms. Records are not valid after their UTC day.
 	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
 
 	// $1: tenant.
@@ -214,7 +215,7 @@ const (
 )
 
 const (
-	// Those that are not in force by the database's own rows.
+	// Those that the database's own rows do not already have.
 	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
 		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
 		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0
@@ -224,7 +225,7 @@ const (
 	insertLost = `INSERT INTO lost_refusals (tenant_id, key_id, kind, at, reported_by, reported_at) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (tenant_id, key_id, kind) DO NOTHING`
 
-	// $1: tenant, $2: key, '' for its suspension.
+	// $1: tenant, $2: key, or '' for the tenant's suspension.
 	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
 
 	// $1: tenant.

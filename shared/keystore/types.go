@@ -14,8 +14,8 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Change is the ID of an event. What a write asked for holds at every gateway that has applied its Change: the event that the
-// write made or, when nothing had to change, the last event there was. IDs become visible in their order.
+// Change is the ID of an event. A write returns the ID of its event or, if nothing had to change, of the last event. The write is in
+// force at every gateway that has applied this event. IDs become visible in order.
 type Change int64
 
 // Tenant is a paying customer.
@@ -35,7 +35,7 @@ type Plan struct {
 	CreatedAt instant.Millis `db:"created_at" json:"createdAt"`
 }
 
-// Key is an API key's record. It holds neither the token nor its hash. Times are in ms; 0 is never.
+// Key is an API key's record. It contains neither the token nor its hash. A time of 0 means never.
 type Key struct {
 	ID          id.Key             `db:"id"`
 	Tenant      id.Tenant          `db:"tenant_id"`
@@ -47,12 +47,12 @@ type Key struct {
 	CreatedAt   instant.Millis     `db:"created_at"`
 	ExpiresAt   instant.Millis     `db:"expires_at"`
 	RevokedAt   instant.Millis     `db:"revoked_at"`
-	GraceEndsAt instant.Millis     `db:"grace_ends_at"` // rotated: refused from this instant on
-	ReplacedBy  id.Key             `db:"replaced_by"`   // rotated: the key that took its place
+	GraceEndsAt instant.Millis     `db:"grace_ends_at"` // after a rotation: refused from this instant on
+	ReplacedBy  id.Key             `db:"replaced_by"`   // after a rotation: the new key
 	LastUsedAt  instant.Millis     `db:"last_used_at"`  // up to a minute late
 }
 
-// Prefixes are the networks that may use a key; none: all may. A database keeps them as CIDRs separated by spaces.
+// Prefixes are the networks from which a key may be used; none: all. A database has them as CIDRs separated by spaces.
 type Prefixes []netip.Prefix
 
 // Value writes the list for the database.
@@ -81,7 +81,7 @@ func (p *Prefixes) Scan(column any) error {
 	return nil
 }
 
-// Access returns what decides about a call with the key, while it is banned until the given time (0: it is not banned).
+// Access returns the key as package access needs it, banned until the given time (0: it is not banned).
 func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	return access.Key{
 		Environment: k.Environment, RevokedAt: k.RevokedAt, ExpiresAt: k.ExpiresAt, GraceEndsAt: k.GraceEndsAt,
@@ -89,7 +89,7 @@ func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	}
 }
 
-// MarshalJSON writes scopes and environment by their names and leaves out what is not set.
+// MarshalJSON writes the names of scopes and environment and leaves out unset members.
 func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		ID          id.Key         `json:"id"`
@@ -111,35 +111,35 @@ func (k Key) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// TenantSpec is what a new tenant is made from.
+// TenantSpec describes a new tenant.
 type TenantSpec struct {
 	Name     string
 	Plan     string
 	Override plan.Limits
 }
 
-// KeySpec is what a new key is made from. No scopes means all of them; no environment means live.
+// KeySpec describes a new key. No scopes means all scopes; no environment means live.
 type KeySpec struct {
 	Tenant      id.Tenant
 	Name        string
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Allow       []netip.Prefix
-	ExpiresAt   instant.Millis // ms; 0 = never
+	ExpiresAt   instant.Millis // 0: never
 }
 
-// Ban keeps a key out until an instant. Its identity is key, imposer and the instant of imposing: to add it again, as after a
-// commit whose answer was lost, changes nothing, even when it was lifted meanwhile.
+// Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. To add it again, as
+// after a lost reply, changes nothing, even if it was lifted in between.
 type Ban struct {
 	Key       id.Key         `db:"key_id" json:"keyId"`
-	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"` // filled in by the store
+	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"` // set by the store
 	Until     instant.Millis `db:"until" json:"until"`        // ms
 	Reason    string         `db:"reason" json:"reason"`
-	By        string         `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the store's actor
+	By        string         `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the actor of the store
 	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"` // ms; 0: now
 }
 
-// Event is one change: who did what to whom, and what it looked like before and after. It holds no token and no hash.
+// Event is one change with its actor and the records before and after it. It contains no token and no hash.
 type Event struct {
 	ID     Change         `db:"id"`
 	UUID   string         `db:"uuid"` // random: after a fail-over, another event may have the same ID
@@ -178,12 +178,12 @@ type UsageRow struct {
 	Tenant   id.Tenant      `json:"tenantId"`
 	Key      id.Key         `db:"key_id" json:"keyId,omitzero"`
 	Outcome  string         `db:"outcome" json:"outcome"`
-	Hour     instant.Millis `db:"hour" json:"hour"` // ms, the hour's begin
+	Hour     instant.Millis `db:"hour" json:"hour"` // the start of the hour
 	Requests int64          `db:"requests" json:"requests"`
-	LastAt   instant.Millis `json:"lastAt,omitempty"` // ms: the latest of them; only in batches
+	LastAt   instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
 }
 
-// QuotaRecord is one tenant's use as the gateway encodes it. It is stored so that in-process quotas survive a restart.
+// QuotaRecord is a tenant's usage as the gateway encodes it, stored so that in-process quotas survive a restart.
 type QuotaRecord struct {
 	Tenant id.Tenant `db:"tenant_id"`
 	Record []byte    `db:"record"`

@@ -10,18 +10,18 @@ import (
 	"petgate/shared/database"
 )
 
-// usageKept is how long usage is kept: 400 days, a year and some weeks to look back on it.
+// usageKept is how long usage is kept: 400 days, a little more than a year.
 const usageKept = 400 * 24 * time.Hour
 
-// AddUsage adds a gateway's batch of requests, and dates the last use of their keys. Batches have growing numbers; one that was
-// added before changes nothing, so that a batch whose answer was lost can be sent again. Its rows name each tenant, key, outcome
-// and hour once. What is older than 400 days goes. ErrNotFound: the gateway was forgotten; ErrDisplaced.
+// AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
+// already added changes nothing, so a batch can be sent again after a lost reply. Its rows have each tenant, key, outcome and hour
+// once. Usage older than 400 days is deleted. Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
 func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
 	return fail("add usage", s.addUsage(ctx, r, batch, rows))
 }
 
 func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
-	// Not many statements: a batch may hold every key of a busy minute.
+	// Few statements: a batch may contain every key of a busy minute.
 	text, err := json.Marshal(rows)
 	if err != nil {
 		return err
@@ -51,14 +51,14 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 			return err
 		}
 	}
-	// With each batch, since only a tenant that adds rows can have too many; it is one look into an index.
+	// With each batch: only a tenant that adds rows can have too many. It costs one index lookup.
 	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
-// Usage lists a tenant's requests by hour, key and outcome, from the hour of since on.
+// Usage lists a tenant's requests by hour, key and outcome, beginning with the hour of since.
 func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
 	rows := []UsageRow{}
 	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since.Truncate(time.Hour))
