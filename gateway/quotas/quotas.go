@@ -11,10 +11,9 @@
 // # Outages
 //
 // While Redis does not answer, Shared admits this gateway's share of each limit: localShare states what that can cost at
-// most. What it admits is charged in the tenant's first decision after Redis is back, with one exception. Requests whose
-// batch was sent but not answered may have been charged by it; they are not charged again, so if that batch was lost, they
-// are not counted. A tenant whose record in Redis is unusable is treated the same way, for itself alone. With Refuse, all
-// these requests are answered ErrUndecided instead.
+// most. What it admits is charged when Redis is back, before Redis decides again. A batch that was not answered is asked
+// about then: each request is charged once. A tenant whose record in Redis is unusable is decided by the share as well, for
+// itself alone. With Refuse, all these requests are answered ErrUndecided instead.
 //
 // # Concurrency
 //

@@ -18,16 +18,22 @@ import (
 //
 // The share of a policy is fixed by what was known when Redis fell silent:
 //
-//	max(1, charged + ⌊(limit − known use) ÷ live gateways⌋)
+//	max(1, charged + ⌊(limit − known use) ÷ registered gateways⌋)
 //
 // Known use counts until the window or the day in which it was made is over; from then on the share is limit ÷
 // gateways. Charged is what this gateway admitted in an earlier outage of the same window and Redis has counted
 // since: it is part of both the known use and the use here, and so must not be held against the tenant twice.
 //
-// The shares of all gateways come to no more than one limit, so an outage admits, on top of the limit that Redis may
-// have admitted before or may admit after it, at most one limit more: in every window at most 2 × the limit, provided
-// that the number of gateways is right and no larger than the limit, and a request a gateway where the least share decides
-// and Redis loses its counts as well. What hits one gateway harder than the others is refused from its share on.
+// A process that has never heard of Redis has the least share, 1: it knows nothing of what was admitted before.
+//
+// The shares of all gateways come to no more than one limit, so an outage admits, on top of the limit that Redis may have
+// admitted before or may admit after it, at most one limit more: in every window at most 2 × the limit. That holds if
+//
+//   - the number of gateways is right, or too large, and not larger than the limit;
+//   - Redis keeps its counts, or loses them once and a gateway that has seen them still runs;
+//   - all gateways find Redis back within probeInterval of one another, so that all have told it their debts when it decides
+//     again (see package redis);
+//   - no gateway is restarted: each restart adds one request, and what the process had not told Redis.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
 type localShare struct {
