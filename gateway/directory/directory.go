@@ -82,6 +82,7 @@ type Directory struct {
 	maxAge   atomic.Int64              // ms, as registered; 0: none
 	gateways atomic.Int64              // registered at the last contact
 	skew     atomic.Int64              // time.Duration: this clock less the database's
+	position atomic.Pointer[position]  // of the state; nil: nothing was loaded
 	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
 
 	mu       sync.Mutex // guards changes of the state but for bans; never taken by a request
@@ -166,6 +167,8 @@ func (d *Directory) restore() {
 		return
 	}
 	d.state.Store(next)
+	d.position.Store(&head.position)
+	d.follower.last, d.follower.uuid = head.last, head.uuid
 	d.loaded(next)
 	d.gateways.Store(head.gateways)
 	// The shorter one, until this process has registered: the earlier one's is still in the database, where keyadmin reads it.

@@ -29,6 +29,13 @@ type head struct {
 	seen     int64 // ms: the last contact with the database
 	gateways int64 // registered then
 	maxAge   int64 // ms, as registered; 0: none
+	position
+}
+
+// position is the last event that is applied.
+type position struct {
+	last keystore.Change
+	uuid string
 }
 
 func appendText(b []byte, text string) []byte {
@@ -37,7 +44,8 @@ func appendText(b []byte, text string) []byte {
 
 func appendHead(b []byte, h head) []byte {
 	b = appendText(append(b, tagHead), h.gateway)
-	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.seen), h.gateways), h.maxAge)
+	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.seen), h.gateways), h.maxAge)
+	return appendText(binary.AppendVarint(b, int64(h.last)), h.uuid)
 }
 
 func appendLimits(b []byte, l plan.Limits) []byte {
@@ -147,6 +155,8 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		gateway := string(d.text())
 		*h = head{gateway: gateway, seen: d.varint()}
 		h.gateways, h.maxAge = d.varint(), d.varint()
+		h.last = keystore.Change(d.varint())
+		h.uuid = string(d.text())
 	case tagPlan:
 		p := keystore.Plan{Name: string(d.text())}
 		p.Limits = d.limits()

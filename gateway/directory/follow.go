@@ -132,9 +132,23 @@ func (f *follower) noteRewind(err error) {
 	}
 }
 
+// checkRewind finds out whether the database still has the last event of what is in memory, which may come from a snapshot.
+func (d *Directory) checkRewind(ctx context.Context) error {
+	f := &d.follower
+	if f.rewound || f.last == 0 {
+		return nil
+	}
+	known, err := d.store.HasEvent(ctx, f.last, f.uuid)
+	f.rewound = err == nil && !known
+	return err
+}
+
 // load replaces the whole state.
 func (d *Directory) load(ctx context.Context) error {
 	defer d.keepFresh(ctx)()
+	if err := d.checkRewind(ctx); err != nil {
+		return err
+	}
 	next := newState(&d.versions)
 	if err := d.readLost(ctx, next); err != nil {
 		return err
@@ -160,6 +174,7 @@ func (d *Directory) load(ctx context.Context) error {
 	f := &d.follower
 	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.reportedAt = true, false, last, uuid, nil, time.Time{}
 	f.safe, f.safeUUID = 0, ""
+	d.position.Store(&position{last, uuid})
 	d.metrics.loads.Inc()
 	// Before the heartbeat that confirms what was loaded: the file does not know of it.
 	d.snapshot.invalidate()
@@ -229,6 +244,7 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 		}
 		f.last, f.uuid = e.ID, e.UUID
 	}
+	d.position.Store(&position{f.last, f.uuid})
 	d.metrics.events.Add(float64(len(events)))
 	d.record(&c)
 	return len(events), nil

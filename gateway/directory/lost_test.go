@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -137,5 +138,41 @@ func TestFreshDuringALongLoad(t *testing.T) {
 	defer stop()
 	if d.Fresh(instant.Of(time.Now().Add(300 * time.Millisecond))) {
 		t.Error("what was stale is fresh before it is loaded")
+	}
+}
+
+// A gateway that was restarted from its snapshot remembers too what the database has lost meanwhile.
+func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
+	t.Parallel()
+	server := testkit.StartPostgres(t)
+	proxy := testkit.NewProxy(t, server.Addr)
+	db := openDB(t, server.URL)
+	store := keystore.New(db, nil, nil, "test")
+	through, err := database.Open(strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { through.Close() })
+	proxied := keystore.New(through, nil, nil, "gw-1")
+	_, key, hash := fixture(t, store)
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{Snapshot: path})
+	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	last, err := store.LastEvent(t.Context())
+	confirm(t, store, last, err)
+	_, c, err := store.RevokeKey(t.Context(), key.ID)
+	confirm(t, store, c, err)
+	proxy.Kill()
+	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
+	d.stop()
+	again := start(t, proxied, Config{Snapshot: path})
+	rewind(t, db, last, "UPDATE tenant_keys SET revoked_at = 0")
+	proxy.Restore(t)
+	eventually(t, "it has listed what was lost", func() bool {
+		refusals, err := store.LostRefusals(t.Context())
+		return err == nil && len(refusals) == 1
+	})
+	if e, ok := again.Lookup(hash); !ok || e.RevokedAt == 0 {
+		t.Errorf("let through: %t %+v", ok, e)
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	snapshotMagic = "petgate directory snapshot 1\n"
+	snapshotMagic = "petgate directory snapshot 2\n"
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // of what is read: more is garbage
@@ -146,7 +146,7 @@ func (d *Directory) record(c *changes) {
 	if d.snapshot.path == "" {
 		return
 	}
-	if err := d.snapshot.append(c.appendTo(nil), true); err != nil {
+	if err := d.snapshot.append(c.appendTo(appendHead(nil, d.head())), true); err != nil {
 		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "error", err)
 	}
 }
@@ -163,6 +163,9 @@ func (d *Directory) recordHead() {
 
 func (d *Directory) head() head {
 	h := head{gateway: d.cfg.GatewayID, gateways: d.gateways.Load(), maxAge: d.maxAge.Load()}
+	if at := d.position.Load(); at != nil {
+		h.position = *at
+	}
 	if seen := d.seen.Load(); seen != nil {
 		h.seen = seen.UnixMilli()
 	}

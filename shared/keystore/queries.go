@@ -98,6 +98,9 @@ const (
 	insertEvent = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
 
+	// $1: ID, $2: UUID.
+	hasEvent = `SELECT EXISTS (SELECT 1 FROM events WHERE id = $1 AND uuid = $2)`
+
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
 
 	// $1: instant in ms. For auditors.
