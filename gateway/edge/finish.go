@@ -24,10 +24,10 @@ func (e *Edge) finish(x *exchange) {
 	e.account(x, took)
 	x.conn.exchange = nil
 	x.conn.metKey(x.hasKey)
-	if x.rc.Response.ConnectionClose() || x.request.Closes {
-		x.conn.Finish()
+	if madeAt := x.startedAt.Add(took); x.rc.Response.ConnectionClose() || x.request.Closes {
+		x.conn.Finish(madeAt)
 	} else {
-		x.conn.Next(x.startedAt.Add(took))
+		x.conn.Next(madeAt)
 	}
 	e.exchanges.put(x)
 }

@@ -211,7 +211,7 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 		defer func() {
 			if panicked := recover(); panicked != nil {
 				c.edge.log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
-				c.Finish()
+				c.Finish(time.Now())
 				err = io.ErrUnexpectedEOF
 			}
 		}()
@@ -255,7 +255,7 @@ func (c *clientConn) refuse(err error) {
 	c.exchange.unreadable = err
 	c.exchange.request.Closes = true
 	c.out = canned(&c.exchange.request)
-	c.Finish()
+	c.Finish(time.Now())
 }
 
 // Drain ends each connection with its next response. Listeners go on, so a load balancer can move away first.

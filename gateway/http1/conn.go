@@ -173,8 +173,11 @@ func (c *Conn) Next(now time.Time) {
 	}
 }
 
-// Finish ends the connection after the current response: no more requests are read, and Close lingers.
-func (c *Conn) Finish() { c.enter(ending) }
+// Finish ends the connection after the current response, which was made at now: no more requests are read, and Close lingers.
+func (c *Conn) Finish(now time.Time) {
+	c.now = now
+	c.enter(ending)
+}
 
 // finishBy makes reads fail after timeout from now.
 func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
