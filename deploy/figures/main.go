@@ -1,5 +1,5 @@
-// Command figures reads `go test -json` and prints what a reader of a long run wants: each line that a test prints with
-// "figure: " in it, the output of tests that fail, and go test's own line for each package. It exits 1 if one failed.
+// Command figures reads `go test -json` and prints a summary: the lines that tests print with "figure: ", the output of failed
+// tests, and go test's line for each package. It exits with 1 if a test failed.
 package main
 
 import (
@@ -21,18 +21,18 @@ func main() {
 	}
 }
 
-// event is what cmd/test2json documents.
+// event is an event of cmd/test2json.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
 const mark = "figure: "
 
-// filter copies what is wanted from in to out and says whether anything failed.
+// filter writes the summary of in to out and reports whether anything failed.
 func filter(in io.Reader, out io.Writer) (failed bool, err error) {
 	held := make(map[string][]string) // output by package and test, until the test has passed or failed
 	decoder := json.NewDecoder(in)
-	ended := 0 // packages; none at all means that go test itself did not get to run
+	ended := 0 // number of packages; 0: go test did not run
 	for {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {

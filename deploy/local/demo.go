@@ -17,15 +17,15 @@ const (
 	tokenPath = "var/demo.token"
 )
 
-// demoKey is what the user gets to try things with.
+// demoKey is the key for the user.
 type demoKey struct {
 	token  string
-	plan   string // the tenant's: an earlier run may have changed it
+	plan   string // of the tenant; an earlier run may have changed it
 	limits plan.Limits
 }
 
-// replaceDemoKey revokes the keys of earlier starts, whose tokens lie about in terminals, and returns a new one, whose token
-// it writes down. Keys of other names are the user's own and stay.
+// replaceDemoKey revokes the demo keys of earlier starts, because their tokens may still be on screens. It returns a new key and
+// writes its token to a file. Keys with other names belong to the user and are kept.
 func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error) {
 	tenant, err := store.Tenant(ctx, demo)
 	if errors.Is(err, keystore.ErrNotFound) {
@@ -58,7 +58,7 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error)
 	return key, writeToken(token)
 }
 
-// writeToken puts the token where only the user can read it, whatever was there.
+// writeToken writes the token to a file that only the user can read, and replaces an earlier file.
 func writeToken(token string) error {
 	fresh := tokenPath + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -70,8 +70,7 @@ func writeToken(token string) error {
 	return os.Rename(fresh, tokenPath)
 }
 
-// welcome is what the user reads first. started is where the user is: from elsewhere than the module's root, paths are
-// given in full.
+// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute.
 func welcome(public, admin string, key demoKey, started string) string {
 	tokenFile, keyadmin := tokenPath, "bin/keyadmin"
 	if root, err := os.Getwd(); err == nil && root != started {
@@ -79,19 +78,19 @@ func welcome(public, admin string, key demoKey, started string) string {
 	}
 	curl := `curl -i -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
 	return fmt.Sprintf(`
-Petgate answers on %[1]s (admin port: %[2]s). Ctrl-C stops it.
+Petgate is running on %[1]s (admin port: %[2]s). Ctrl-C stops it.
 
-A fresh key of the tenant demo, on plan %[7]s (%[8]d requests a minute, %[9]d a day), is in %[3]s:
+A new key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per day), is in %[3]s:
 
     %[4]s
 
-List pets, add one, get it:
+List pets, add a pet, get a pet:
 
     %[5]s %[1]s/v1/pets
     %[5]s -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' %[1]s/v1/pets
     %[5]s %[1]s/v1/pets/1
 
-Lift the limit, in a second terminal:
+Raise the limit, in a second terminal:
 
     %[6]s tenant set-plan demo pro
 

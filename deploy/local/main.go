@@ -1,9 +1,8 @@
-// Command local runs the whole product in one process, for a first look and for development: gateway, pet service, SQLite
-// and quotas in process. It needs the Go command and nothing else.
+// Command local runs the whole product in one process, for a first look and for development: gateway, pet service, SQLite and
+// quotas in process. It needs only the Go command.
 //
-// It keeps its data in the directory var of the module, whichever directory of it it is started from. Each start
-// replaces the key of the tenant demo. The gateway's settings hold here too, but for the database, Redis, the upstream
-// and the drain delay, which are its own.
+// Its data is in the directory var of the module. Each start replaces the key of the tenant demo. It has the settings of the
+// gateway, except for the database, Redis, the upstreams and the drain delay.
 package main
 
 import (
@@ -32,7 +31,7 @@ const (
 	socketPath  = "var/petsvc.sock"
 	accessPath  = "var/access.log"
 
-	// petsWithin is how long requests at the pet service may take when the gateway has drained: there should be none.
+	// petsWithin limits requests at the pet service after the gateway has drained. There should be none.
 	petsWithin = 5 * time.Second
 )
 
@@ -56,7 +55,7 @@ func main() {
 	}))
 }
 
-// plain prints why the program stopped as a sentence, for it is read in a terminal.
+// plain prints an error as a sentence for the terminal.
 type plain struct{ slog.Handler }
 
 func (p plain) Handle(_ context.Context, r slog.Record) error {
@@ -67,7 +66,7 @@ func (p plain) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// enterModule changes to the module's root, so that all paths are those that the documentation names.
+// enterModule changes to the module's root, so that paths are as in the documentation.
 func enterModule(dir string) error {
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -82,9 +81,9 @@ func enterModule(dir string) error {
 	}
 }
 
-// run runs everything until ctx ends. started is the directory that the user is in.
+// run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// The ports first: what occupies them is perhaps another one of us, whose data is not to be touched.
+	// The ports first: if they are in use, it may be by another local, whose data must not be touched.
 	ports, err := app.Listen(cfg)
 	if err != nil {
 		return err
@@ -112,7 +111,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	}
 	defer stopPets()
 
-	// Before the gateway answers: whoever finds it ready finds the token that it accepts.
+	// Before the gateway is ready, so that the token file is valid once it is.
 	key, err := replaceDemoKey(ctx, keystore.New(db, nil, nil, "local"))
 	if err != nil {
 		return err
@@ -126,7 +125,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	return <-gateway
 }
 
-// await makes everything ready for the user and says so; it returns early when ctx or the gateway ends.
+// await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
 func await(ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, gateway chan error, started string) error {
 	building := make(chan error, 1)
 	go func() { building <- buildKeyadmin(ctx) }()
@@ -168,8 +167,8 @@ func isReady(ctx context.Context, admin string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// buildKeyadmin builds the tool for the second terminal, with the flags of `go run`, which has compiled most of it. Git
-// need not be there.
+// buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has compiled most of it. It does not
+// need git.
 func buildKeyadmin(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", "bin/", "./keyadmin")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -178,8 +177,7 @@ func buildKeyadmin(ctx context.Context) error {
 	return nil
 }
 
-// servePets serves the pet service on a socket. The path is relative, which is why it is short enough wherever the source
-// tree lies.
+// servePets serves the pet service on a socket. The path is relative, so it is short in any source tree.
 func servePets(ctx context.Context, db *database.DB, log *slog.Logger) (stop func(), err error) {
 	listener, err := service.Listen("unix:"+socketPath, "another copy of the source tree")
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq" // testkit talks to its own servers, before there is a database to open with shared/database
+	_ "github.com/lib/pq" // testkit uses its servers before shared/database can open a database
 )
 
-// Where systems put Postgres outside PATH; deploy/services.sh looks there as well.
+// Directories of Postgres outside PATH. deploy/services.sh searches the same ones.
 var postgresDirs = []string{
 	"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin",
 	"/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin",
 }
 
-// Nothing has to survive the machine's end, so nothing is synced; commits are written, so they do survive a Kill.
+// Commits survive a Kill, because they are written. They need not survive a crash of the machine, so they are not synced.
 var postgresArgs = []string{
 	"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
 	"-c", "fsync=off", "-c", "full_page_writes=off",
@@ -67,7 +67,7 @@ func where(variable string) string {
 	return "the tests' own server"
 }
 
-// StartPostgres returns a server of the test's own, to be stopped, killed and paused.
+// StartPostgres returns a server for this test only, which may be stopped, killed and paused.
 func StartPostgres(t testing.TB) *Server {
 	t.Helper()
 	s, err := openPostgres()
@@ -83,7 +83,7 @@ func openPostgres() (*Server, error) {
 	if !ok {
 		return nil, missing("Postgres (initdb)")
 	}
-	// The server lies beside the real initdb, of which PATH may hold but a link.
+	// The server is next to the real initdb; PATH may contain only a link to it.
 	initdb, err := filepath.EvalSymlinks(initdb)
 	if err != nil {
 		return nil, fmt.Errorf("testkit: %w", err)
@@ -112,14 +112,14 @@ func openPostgres() (*Server, error) {
 			Addr: addr,
 			spec: spec{
 				name: "Postgres", dir: dir, args: append(args, postgresArgs...), owner: owner,
-				stop: syscall.SIGQUIT, // at once, and it still gives its shared memory back
+				stop: syscall.SIGQUIT, // stops at once and frees its shared memory
 				ping: func(s *Server) error { return execute(s.URL, "SELECT 1") },
 			},
 		}
 	})
 }
 
-// openOnFreePort starts a server, on another port should somebody have taken the first one meanwhile.
+// openOnFreePort starts a server. If another program has taken the port, it tries another one.
 func openOnFreePort(dir string, make func(port int) *Server) (s *Server, err error) {
 	for range 5 {
 		var port int
@@ -135,8 +135,8 @@ func openOnFreePort(dir string, make func(port int) *Server) (s *Server, err err
 	return nil, err
 }
 
-// postgresTemplate returns a data directory to copy: initdb takes half a second of CPU, a copy a tenth of that. All test
-// processes of a user share it, under a lock.
+// postgresTemplate returns a data directory to copy. initdb takes half a second of CPU, a copy a tenth of that. All test
+// processes of a user share the template, under a lock.
 func postgresTemplate(initdb string, owner *syscall.Credential) (string, error) {
 	info, err := os.Stat(initdb)
 	if err != nil {

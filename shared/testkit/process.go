@@ -22,8 +22,8 @@ var builds struct {
 	done map[string]string
 }
 
-// Build returns the path of a package's binary, built once per test process without the race detector. With PETGATE_BIN
-// set, a binary of the package's name in that directory is used instead: `make e2e` sets it to what it built.
+// Build returns the path of a package's binary, built once per test process without the race detector. If PETGATE_BIN is set, the
+// binary in that directory is used instead, as in `make e2e`.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	name := path.Base(pkg)
@@ -58,7 +58,7 @@ func Build(t testing.TB, pkg string) string {
 	return out
 }
 
-// Process is a program under test. It is killed when the test ends, if it has not ended before.
+// Process is a program under test. It is killed at the end of the test.
 type Process struct {
 	Stdout, Stderr *Output
 
@@ -68,8 +68,8 @@ type Process struct {
 	code int
 }
 
-// Start runs a program with the given environment, to which only PATH, HOME and TMPDIR of the test's own are added: a
-// setting in the developer's shell must not reach it. It runs in the test's directory.
+// Start runs a program in the test's directory with the given environment. Of the test's environment it gets only PATH, HOME and
+// TMPDIR, so settings in the developer's shell have no effect.
 func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Stdout: &Output{}, Stderr: &Output{}, cmd: exec.Command(path, args...), done: make(chan struct{})}
@@ -115,11 +115,11 @@ func (p *Process) wait() {
 	close(p.done)
 }
 
-// Signal sends a signal; one to a process that has ended is lost.
+// Signal sends a signal. If the process has ended, it does nothing.
 func (p *Process) Signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// Stop sends SIGTERM, waits for the end and returns the exit code, -1 for a process that did not end within a minute and
-// had to be killed.
+// Stop sends SIGTERM, waits for the end and returns the exit code. It kills a process that does not end within a minute and then
+// returns -1.
 func (p *Process) Stop() int {
 	p.Signal(syscall.SIGTERM)
 	code, ended := p.Wait(stopWithin)
@@ -136,7 +136,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Wait waits for the end and returns the exit code, -1 after a signal; false if it still runs then.
+// Wait waits for the end and returns the exit code (-1 after a signal), or false if the process still runs.
 func (p *Process) Wait(within time.Duration) (code int, ended bool) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -148,7 +148,7 @@ func (p *Process) Wait(within time.Duration) (code int, ended bool) {
 	}
 }
 
-// ExitCode returns the exit code of a process that has ended, and fails the test if it does not end within a minute.
+// ExitCode waits for the end and returns the exit code. It fails the test if that takes longer than a minute.
 func (p *Process) ExitCode(t testing.TB) int {
 	t.Helper()
 	code, ended := p.Wait(stopWithin)

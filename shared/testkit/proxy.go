@@ -11,7 +11,7 @@ import (
 
 // Proxy is a TCP proxy that breaks on command. Tests put it between a program and its database, Redis or upstream.
 type Proxy struct {
-	Addr string // host:port, the same for the proxy's whole life
+	Addr string // host:port; it never changes
 
 	target string // host:port or unix:/path
 
@@ -38,7 +38,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 		p.Kill()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.endBlackHole() // lets go what waits in it
+		p.endBlackHole() // releases what waits
 	})
 	return p
 }
@@ -96,7 +96,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	both.Wait()
 }
 
-// copy passes bytes on until one side ends, then ends the other.
+// copy passes bytes on until one side closes, then closes the other.
 func (p *Proxy) copy(dst, src net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -119,7 +119,7 @@ func (p *Proxy) copy(dst, src net.Conn) {
 	}
 }
 
-// hold delays a piece of data by the latency, and keeps it for as long as a black hole lasts.
+// hold delays data by the latency and until a black hole ends.
 func (p *Proxy) hold() {
 	p.mu.Lock()
 	latency := p.latency
@@ -149,21 +149,21 @@ func (p *Proxy) Kill() {
 	p.Reset()
 }
 
-// BlackHole keeps connections open and accepts new ones, but passes nothing on in either direction until Restore.
+// BlackHole keeps connections open and accepts new ones, but passes no data on in either direction until Restore.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blackHole = true
 }
 
-// Latency delays every piece of data in each direction by d; 0 ends that.
+// Latency delays data in each direction by d. 0 means no delay.
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// Reset ends all present connections with a RST; new ones are served.
+// Reset ends all current connections with a RST. New ones are served.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Restore makes the proxy healthy again. What a black hole held back is passed on.
+// Restore makes the proxy healthy again. Data that a black hole has held back is passed on.
 func (p *Proxy) Restore(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
@@ -192,14 +192,14 @@ func (p *Proxy) Restore(t testing.TB) {
 	}
 }
 
-// endBlackHole wants mu held.
+// endBlackHole must be called with mu held.
 func (p *Proxy) endBlackHole() {
 	p.blackHole = false
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// Accepted returns how many connections were passed on so far.
+// Accepted returns how many connections the proxy has passed on.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 
 var sharedRedis lazy
 
-// Redis returns the URL of a server and a key prefix that no other test uses. The server is shared: a test that flushes,
-// configures or stops one asks StartRedis for its own.
+// Redis returns the URL of a shared server and a key prefix that no other test uses. A test that flushes, configures or stops a
+// server has to use StartRedis.
 func Redis(t testing.TB) (url, prefix string) {
 	t.Helper()
 	url = os.Getenv("TEST_REDIS_URL")
@@ -28,8 +28,8 @@ func Redis(t testing.TB) (url, prefix string) {
 	return url, fresh("test") + ":"
 }
 
-// StartRedis returns a server of the test's own. Arguments are redis-server's, such as "--appendonly", "yes": without
-// that one it forgets everything when it ends.
+// StartRedis returns a server for this test only. Arguments are those of redis-server, such as "--appendonly", "yes"; without it,
+// the server forgets everything when it ends.
 func StartRedis(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := openRedis(args...)
@@ -66,7 +66,7 @@ func openRedis(args ...string) (*Server, error) {
 	})
 }
 
-// Not go-redis: it logs and repeats every refused connection of a server that is still starting.
+// Not go-redis: it logs and repeats every refused connection while the server starts.
 func pingRedis(s *Server) error {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {
@@ -86,14 +86,14 @@ func pingRedis(s *Server) error {
 
 var background = context.Background()
 
-// command runs f with a client of its own, which fails fast.
+// command runs f with a new client, which fails fast.
 func command(addr string, f func(*redis.Client) error) error {
 	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialTimeout: time.Second})
 	defer c.Close()
 	return f(c)
 }
 
-// RedisCluster returns the URLs of a cluster of that many masters, which share the slots evenly. It ends with the test.
+// RedisCluster starts a cluster with that many masters, which share the slots evenly, and returns its URLs. It ends with the test.
 func RedisCluster(t testing.TB, nodes int) []string {
 	t.Helper()
 	const slots = 16384
@@ -104,7 +104,7 @@ func RedisCluster(t testing.TB, nodes int) []string {
 		urls[i] = servers[i].URL
 		host, port, _ := strings.Cut(servers[0].Addr, ":")
 		err := command(servers[i].Addr, func(c *redis.Client) error {
-			// Distinct epochs before the nodes meet, or they would have to settle on some first.
+			// Distinct epochs before the nodes meet; otherwise they would first have to agree on them.
 			if err := c.Do(background, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 				return err
 			}

@@ -15,31 +15,31 @@ import (
 	"time"
 )
 
-// startWithin bounds a server's start on a machine that is busy with other tests.
+// startWithin limits the start of a server on a machine that is busy with other tests.
 const startWithin = 30 * time.Second
 
-// Server is a private Postgres or Redis with its own data directory and port, both kept while it is down.
+// Server is a private Postgres or Redis with its own data directory and port. It keeps both while it is stopped.
 type Server struct {
 	URL  string // of the server; for Postgres of its database "postgres"
 	Addr string // host:port
 
 	spec spec
-	cmd  *exec.Cmd // nil while down
+	cmd  *exec.Cmd // nil while stopped
 	life watch
 }
 
-// spec is how one kind of server runs.
+// spec says how to run one kind of server.
 type spec struct {
 	name  string
 	dir   string
 	args  []string // program and arguments
 	owner *syscall.Credential
-	stop  syscall.Signal // ends it without delay and without leaving anything behind
+	stop  syscall.Signal // ends it at once and completely
 	ping  func(*Server) error
 }
 
-// start runs the server and waits until it answers. A Postgres that follows a killed one may have to wait for the last
-// of its processes to go, hence the attempts.
+// start runs the server and waits until it responds. After a kill, Postgres may have to wait until the last old process has ended,
+// so start tries several times.
 func (s *Server) start() error {
 	deadline := time.Now().Add(startWithin)
 	for {
@@ -61,7 +61,7 @@ func (s *Server) attempt(deadline time.Time) error {
 
 	cmd := exec.Command(s.spec.args[0], s.spec.args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.spec.dir, log, log
-	// A group of its own: a Ctrl-C in the terminal is for the tests, which then end their servers.
+	// A process group of its own: Ctrl-C in the terminal ends the tests, and they end their servers.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.spec.owner, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testkit: start %s: %w", s.spec.name, err)
@@ -76,7 +76,7 @@ func (s *Server) attempt(deadline time.Time) error {
 	var pingErr error
 	ended := false
 	answers := poll(time.Until(deadline), func() bool {
-		// Not cmd.Wait in a goroutine: it would look like a leak to the tests of whoever shares this server.
+		// Not cmd.Wait in a goroutine: tests that look for leaked goroutines would find it.
 		pid, waitErr := syscall.Wait4(cmd.Process.Pid, nil, syscall.WNOHANG, nil)
 		ended = pid != 0 || waitErr != nil
 		pingErr = s.spec.ping(s)
@@ -95,35 +95,35 @@ func (s *Server) attempt(deadline time.Time) error {
 	return fmt.Errorf("testkit: %s did not start: %w\n%s", s.spec.name, pingErr, text[max(0, len(text)-2000):])
 }
 
-// end signals the running server, waits until it is gone, and keeps its data.
+// end signals the running server and waits for its end. It keeps the data.
 func (s *Server) end(signal syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
 	pid := s.cmd.Process.Pid
-	paused := children(pid) // while they can be found: they would stay paused for ever
+	paused := children(pid) // now, while they can be found; otherwise they would stay paused
 	_ = s.cmd.Process.Signal(signal)
 	for _, p := range append(paused, pid) {
-		_ = syscall.Kill(p, syscall.SIGCONT) // a paused process would never see the first one
+		_ = syscall.Kill(p, syscall.SIGCONT) // a paused process does not handle the first signal
 	}
 	_ = s.cmd.Wait()
 	s.life.release()
 	s.cmd = nil
 }
 
-// Stop shuts the server down in order; Start brings it back with its data.
+// Stop shuts the server down. Start starts it again with its data.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	s.end(syscall.SIGINT) // for Postgres: without waiting for clients
 }
 
-// Kill ends the server as a power cut would: only what it had written is there after Start.
+// Kill kills the server. After Start it has only what it had written.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
 	s.end(syscall.SIGKILL)
 }
 
-// Start brings a stopped or killed server back on the same port with the same data.
+// Start starts a stopped or killed server again with the same port and data.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	if s.cmd != nil {
@@ -134,7 +134,7 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// Pause freezes the server: its connections stay open, new ones are accepted by the kernel, and nothing is answered.
+// Pause stops the server with SIGSTOP: connections stay open, the kernel accepts new ones, and nothing responds.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	s.signalAll(t, syscall.SIGSTOP)
@@ -146,7 +146,7 @@ func (s *Server) Resume(t testing.TB) {
 	s.signalAll(t, syscall.SIGCONT)
 }
 
-// signalAll reaches a Postgres with all its back ends, each of which leads a process group of its own.
+// signalAll signals the server and its children. Each back end of Postgres has a process group of its own.
 func (s *Server) signalAll(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	if s.cmd == nil {
@@ -177,7 +177,7 @@ func (s *Server) remove() {
 	_ = os.RemoveAll(s.spec.dir)
 }
 
-// lazy is a server that all tests of the process share. It is never stopped: its watcher does that.
+// lazy is a server that all tests of the process share. Its watcher stops it.
 type lazy struct {
 	once   sync.Once
 	server *Server
@@ -193,8 +193,8 @@ func (l *lazy) get(t testing.TB, open func() (*Server, error)) *Server {
 	return l.server
 }
 
-// baseDir returns where data directories live: the same for all test processes of a user, and open to the user that
-// servers run as when root runs the tests.
+// baseDir returns the parent of data directories. All test processes of a user share it. If root runs the tests, the servers' user
+// can access it.
 func baseDir() string {
 	if os.Getuid() == 0 {
 		return "/tmp"
@@ -214,7 +214,7 @@ func makeDir(owner *syscall.Credential) (string, error) {
 	return dir, nil
 }
 
-// unprivileged returns the user that Postgres runs as when root runs the tests, nil otherwise: it refuses root.
+// unprivileged returns the user to run Postgres as, because Postgres refuses to run as root. nil is the current user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -233,7 +233,7 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, fmt.Errorf("testkit: Postgres refuses to run as root and there is no user postgres or nobody")
 }
 
-// findBinary looks in PATH and then in the patterns' directories, the highest version first.
+// findBinary searches PATH and then the patterns' directories, highest version first.
 func findBinary(name string, patterns ...string) (string, bool) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, true

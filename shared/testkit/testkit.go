@@ -1,12 +1,11 @@
 // Package testkit gives tests real servers and real processes.
 //
-// Postgres and Redis run as private servers on free loopback ports: one of each per test process, started when first
-// asked for, and as many more as a test wants to stop, kill or pause. They end with the test process, however it ends:
-// a watching shell holds the read end of a pipe and kills them when the write end closes. TEST_DATABASE_URL and
-// TEST_REDIS_URL replace the shared ones by servers that run already. A missing server fails the test with the cure; it
-// is never a reason to skip.
+// Postgres and Redis run as private servers on free loopback ports: one of each per test process, started at its first use, and
+// more for tests that stop, kill or pause a server. They end with the test process, also if it is killed: a shell reads from a
+// pipe and kills the servers when the pipe closes. TEST_DATABASE_URL and TEST_REDIS_URL name existing servers to use instead of
+// the shared ones. If a server is missing, the test fails with a message that says what to do; it never skips.
 //
-// All functions are safe for parallel tests, and end the test with Fatal when they cannot do their work.
+// All functions are safe for parallel tests. They end the test with Fatal if they fail.
 package testkit
 
 import (
@@ -30,13 +29,13 @@ func EachDatabase(t *testing.T, f func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, SQLite(t)) })
 }
 
-// SQLite returns the URL of a database file that does not exist yet, in a directory that ends with the test.
+// SQLite returns the URL of a database file that does not exist yet, in a temporary directory of the test.
 func SQLite(t testing.TB) string {
 	return "sqlite:" + filepath.Join(t.TempDir(), "test.db")
 }
 
-// Eventually waits until cond holds and fails the test if it does not within the given time. It looks often, at least
-// every 20 ms, so the wait costs little more than what is waited for.
+// Eventually waits until cond is true, and fails the test if that takes longer than the given time. It checks at least every
+// 20 ms.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if !poll(within, cond) {
@@ -55,8 +54,8 @@ func poll(within time.Duration, cond func() bool) bool {
 	return true
 }
 
-// FreePort returns a loopback TCP port that nobody listens on. It lies below the range from which kernels draw ports for
-// outgoing connections, so that only another listener can take it; port+10000, the bus of a Redis Cluster node, as well.
+// FreePort returns a free loopback TCP port. Kernels do not use ports of its range for outgoing connections, so only another
+// listener can take it. The same holds for port+10000, the bus of a Redis Cluster node.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := freePort()
@@ -93,7 +92,7 @@ func fresh(prefix string) string {
 	return prefix + hex.EncodeToString(random[:])
 }
 
-// cure is the end of every message about a missing server.
+// cure ends every message about a missing server.
 const cure = "run deploy/services.sh, which finds or installs what the tests need"
 
 func missing(what string) error { return fmt.Errorf("testkit: no %s on this machine: %s", what, cure) }

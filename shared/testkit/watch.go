@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// watchScript outlives the test process by a moment. Its arguments are a directory, which may be empty, a signal and a
-// process ID, which may be left out. A line on its standard input ends it; the end of the input means that the test
-// process is gone, perhaps killed: then it signals the process, lets it and its children go on if they are paused, gives it
-// two seconds, and removes the directory.
+// watchScript waits for the end of the test process and then cleans up. Its arguments are a directory, which may be empty, and
+// optionally a signal and a process ID. A line on its standard input ends it. The end of the input means that the test process
+// has ended, perhaps by a kill. Then the script signals the process, continues it and its children if they are paused, waits up
+// to two seconds, and removes the directory.
 const watchScript = `
 if read -r released; then exit; fi
 if [ $# -eq 3 ]; then
@@ -32,20 +32,20 @@ type watch struct {
 	input io.WriteCloser
 }
 
-// watchProcess has a process ended with a signal, and dir removed, when the test process is gone.
+// watchProcess ends a process with a signal and removes dir after the test process has ended.
 func watchProcess(pid int, signal syscall.Signal, dir string) (watch, error) {
 	return startWatch(dir, signalNames[signal], strconv.Itoa(pid))
 }
 
-// watchDir has dir removed when the test process is gone.
+// watchDir removes dir after the test process has ended.
 func watchDir(dir string) (watch, error) { return startWatch(dir) }
 
-// `kill -s` takes names only (POSIX).
+// In POSIX, `kill -s` accepts names only.
 var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "KILL", syscall.SIGQUIT: "QUIT"}
 
 func startWatch(args ...string) (watch, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", watchScript, "watch"}, args...)...)
-	// A group of its own, or Ctrl-C would end the watcher before what it watches.
+	// A process group of its own, so that Ctrl-C does not end the watcher first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := cmd.StdinPipe()
 	if err == nil {

@@ -1,7 +1,7 @@
-// Package fleet runs the product for tests as an operator would: built binaries, real processes, real servers.
+// Package fleet runs the product for tests as operators do: built binaries, real processes, real servers.
 //
-// A fleet is any number of gateways on one database and, if asked for, one Redis, before one upstream: the pet service,
-// unless a test brings its own. Everything ends with the test.
+// A fleet is any number of gateways with one database, optionally one Redis, and one upstream: the pet service or the test's own.
+// Everything ends with the test.
 package fleet
 
 import (
@@ -19,13 +19,13 @@ import (
 	"petgate/shared/testkit"
 )
 
-// readyWithin bounds how long a program may take to be ready on a machine that is busy with other tests.
+// readyWithin limits the start of a program on a machine that is busy with other tests.
 const readyWithin = 30 * time.Second
 
-// Spec says what runs. The zero value is nothing but a migrated Postgres database.
+// Spec describes a fleet. The zero value has only a migrated Postgres database.
 type Spec struct {
 	Database    string   // URL; empty is a fresh Postgres database
-	Redis       string   // URL; empty is in-process quotas, which only make sense for one gateway
+	Redis       string   // URL; empty: quotas in process, for one gateway only
 	RedisPrefix string   // of all names in Redis
 	Gateways    int      // how many
 	Upstreams   string   // the gateways' GATEWAY_UPSTREAMS; empty starts the pet service
@@ -33,30 +33,29 @@ type Spec struct {
 	PetsEnv     []string // settings of the pet service
 }
 
-// Fleet is what runs. Its methods end the test when they cannot do their work.
+// Fleet is a running fleet. Its methods end the test if they fail.
 type Fleet struct {
 	Database string
-	Pets     *Program // nil where the test brought its own upstream
+	Pets     *Program // nil if the test has its own upstream
 	Gateways []*Program
 
 	t        testing.TB
 	settings []string // of every gateway
 }
 
-// Program is one gateway or pet service. It keeps its addresses, its settings and its directory when it is started
-// again.
+// Program is one gateway or pet service. It keeps addresses, settings and directory over a restart.
 type Program struct {
 	*testkit.Process // of the last start
 
 	URL   string // where it serves
 	Admin string // its admin port, as a URL
-	ID    string // a gateway's; empty for the pet service
+	ID    string // of a gateway; empty for the pet service
 
 	path string
 	env  []string
 
 	mu   sync.Mutex
-	idle []*pooled // connections that Ask uses again
+	idle []*pooled // connections for Ask
 }
 
 // pooled is a client of one start of a program: its connection ends with the process.
@@ -65,7 +64,7 @@ type pooled struct {
 	of *testkit.Process
 }
 
-// Start starts the fleet and waits until all of it is ready.
+// Start starts the fleet and waits until all programs are ready.
 func Start(t testing.TB, spec Spec) *Fleet {
 	t.Helper()
 	f := &Fleet{Database: spec.Database, t: t}
@@ -93,7 +92,7 @@ func Start(t testing.TB, spec Spec) *Fleet {
 	return f
 }
 
-// AddGateway starts one more gateway, with settings that win over those of all, and waits until it is ready.
+// AddGateway starts one more gateway and waits until it is ready. env overrides the settings of all gateways.
 func (f *Fleet) AddGateway(settings ...string) *Program {
 	f.t.Helper()
 	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)
@@ -103,8 +102,8 @@ func (f *Fleet) AddGateway(settings ...string) *Program {
 	return p
 }
 
-// AddPets starts one more pet service with the given settings, for which gateways have yet to be set up, and waits until it
-// is ready.
+// AddPets starts one more pet service with the given settings and waits until it is ready. Gateways do not use it unless their
+// settings name it.
 func (f *Fleet) AddPets(settings ...string) *Program {
 	f.t.Helper()
 	return f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, settings...))
@@ -124,7 +123,7 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 	return p
 }
 
-// closeIdle closes the connections that Ask has left.
+// closeIdle closes the idle connections of Ask.
 func (p *Program) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +135,7 @@ func (p *Program) closeIdle() {
 
 func address(t testing.TB) string { return "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t)) }
 
-// Start runs the program, again if it has ended, and waits until it is ready.
+// Start runs the program, or runs it again after its end, and waits until it is ready.
 func (p *Program) Start(t testing.TB) {
 	t.Helper()
 	p.Launch(t)
@@ -147,7 +146,7 @@ func (p *Program) Start(t testing.TB) {
 func (p *Program) Launch(t testing.TB) {
 	t.Helper()
 	process := testkit.Start(t, p.path, p.env)
-	p.closeIdle() // they are connections of the process before
+	p.closeIdle() // they belong to the earlier process
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Process = process
@@ -169,7 +168,7 @@ func (p *Program) Ready() bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// Result is how a command ended.
+// Result is the result of a command.
 type Result struct {
 	Stdout, Stderr string
 	Code           int
@@ -195,7 +194,7 @@ func (f *Fleet) run(env []string, path string, args ...string) Result {
 	return Result{Stdout: p.Stdout.String(), Stderr: p.Stderr.String(), Code: code}
 }
 
-// MustKeyadmin is Keyadmin for a command that has to be done and confirmed; it returns standard output.
+// MustKeyadmin is Keyadmin for a command that must exit with 0. It returns standard output.
 func (f *Fleet) MustKeyadmin(args ...string) string {
 	f.t.Helper()
 	result := f.Keyadmin(args...)
@@ -205,7 +204,7 @@ func (f *Fleet) MustKeyadmin(args ...string) string {
 	return result.Stdout
 }
 
-// Key is what `keyadmin key create` printed.
+// Key is the output of `keyadmin key create`.
 type Key struct {
 	ID       string `json:"id"`
 	Token    string `json:"token"`
@@ -236,7 +235,7 @@ func (f *Fleet) createKey(tenant string, flags ...string) (key Key, done Result)
 	return key, done
 }
 
-// NewTenant creates a tenant, with the given flags (such as "--plan", "pro"), and a key of it.
+// NewTenant creates a tenant with the given flags (such as "--plan", "pro") and a key for it.
 func (f *Fleet) NewTenant(name string, flags ...string) Key {
 	f.t.Helper()
 	f.MustKeyadmin(append([]string{"tenant", "create", name}, flags...)...)
