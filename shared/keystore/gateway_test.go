@@ -86,6 +86,31 @@ func TestTailNoticesAnotherEvent(t *testing.T) {
 	})
 }
 
+// A silent process is removed only if it has not been seen since.
+func TestSilentProcessIsRemoved(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", MaxAge: time.Second})
+		silent := must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		seen := silent
+		for seen.SeenAt == silent.SeenAt { // the database's clock goes in milliseconds
+			if _, err := s.Heartbeat(ctx, r, 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			seen = must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		}
+		if must[bool](t)(s.RemoveFenced(ctx, silent)) || must[int](t)(s.CountGateways(ctx)) != 1 {
+			t.Error("a process that was seen again is removed")
+		}
+		if !must[bool](t)(s.RemoveFenced(ctx, seen)) || must[int](t)(s.CountGateways(ctx)) != 0 {
+			t.Error("a silent process is not removed")
+		}
+		if must[bool](t)(s.RemoveFenced(ctx, seen)) {
+			t.Error("it is removed twice")
+		}
+	})
+}
+
 // An earlier process of an ID counts until it signs off, is forgotten, or is known to have ended.
 func TestReplacedProcessesCount(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {

@@ -1,0 +1,66 @@
+package keystore_test
+
+import (
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// A row that another writer changes between the reading and the writing of a change is read again: both changes hold.
+func TestChangesOfOneRowBothHold(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		ctx, db := t.Context(), open(t, url)
+		other := keystore.New(db, nil, nil, "bob")
+		meanwhile := func() {} // runs when the row has been read, and the change is about to be dated
+		s := keystore.New(db, func() time.Time { meanwhile(); return time.Now() }, nil, "ada")
+		once := func(f func()) {
+			meanwhile = func() {
+				meanwhile = func() {}
+				f()
+			}
+		}
+		tenant, key := newTenant(t, other, "acme"), keystore.Key{}
+
+		once(func() {
+			if _, _, err := other.SetPlan(ctx, tenant.ID, "pro"); err != nil {
+				t.Error(err)
+			}
+		})
+		after, _, err := s.Suspend(ctx, tenant.ID)
+		if err != nil || after.Plan != "pro" || !after.Suspended {
+			t.Errorf("after both changes: %+v, %v", after, err)
+		}
+		wantEqual(t, "the tenant", must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())), after)
+
+		key, _, _, err = other.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		once(func() {
+			if _, _, _, err := other.RotateKey(ctx, key.ID, instant.Of(time.Now().Add(time.Hour))); err != nil {
+				t.Error(err)
+			}
+		})
+		if key, _, err = s.RevokeKey(ctx, key.ID); err != nil || key.RevokedAt == 0 || key.ReplacedBy.IsZero() {
+			t.Errorf("after both changes: %+v, %v", key, err)
+		}
+
+		// A row that others keep changing is given up on, and not overwritten.
+		plans, n := []string{"free", "pro"}, 0
+		meanwhile = func() {
+			if _, _, err := other.SetPlan(ctx, tenant.ID, plans[n%2]); err != nil {
+				t.Error(err)
+			}
+			n++
+		}
+		_, _, err = s.Resume(ctx, tenant.ID)
+		meanwhile = func() {}
+		wantError(t, err, keystore.ErrConflict, "try again")
+		if now := must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); !now.Suspended || now.Plan != plans[(n+1)%2] {
+			t.Errorf("after %d other changes: %+v", n, now)
+		}
+	})
+}
