@@ -16,7 +16,7 @@ import (
 )
 
 type auditCommand struct {
-	Since string `default:"7d" placeholder:"AGE" help:"How far back: 7d (default), 1h."`
+	Since period `default:"7d" placeholder:"AGE" help:"How far back: 1h, 7d."`
 }
 
 func (auditCommand) Help() string {
@@ -47,7 +47,7 @@ type eventView struct {
 }
 
 func (c *auditCommand) Run(ctx context.Context, a *app) error {
-	since := a.now().Add(-a.in.duration("since", c.Since, time.Second))
+	since := a.now().Add(-time.Duration(c.Since))
 	if err := a.open(ctx); err != nil {
 		return err
 	}

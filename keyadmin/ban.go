@@ -79,9 +79,9 @@ func (banList) Run(ctx context.Context, a *app) error {
 }
 
 type banAdd struct {
-	Key    string `arg:"" help:"The key's ID, key_…"`
-	For    string `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
-	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
+	Key    keyArgument `arg:"" help:"The key's ID, key_…"`
+	For    period      `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
+	Reason name        `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
 	asking
 	waiting
 }
@@ -96,36 +96,26 @@ Examples:
 }
 
 func (c *banAdd) Run(ctx context.Context, a *app) error {
-	until := a.now().Add(a.in.duration("for", c.For, time.Second))
-	reason := a.in.name("--reason", c.Reason)
-	wait := c.wait(a)
-	t, k, err := a.openKey(ctx, c.Key)
+	until := a.now().Add(time.Duration(c.For))
+	t, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Ban key %s of tenant %s until %s?", describe(k), t.Name, until.String()); err != nil {
-		return err
-	}
-	b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: reason})
-	if err != nil {
-		return err
-	}
-	if a.asJSON() {
-		if err := a.print(viewBan(b), table{}); err != nil {
-			return err
-		}
-	}
-	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may still accept this key",
-		done: either(b.Until == until,
-			fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until.String()),
-			fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
-				describe(k), t.Name, b.By, b.Until.String())),
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Ban key %s of tenant %s until %s?", describe(k), t.Name, until),
+		yes:      c.Yes, wait: c.Wait, laggard: "may still accept this key",
+		change: func() (outcome, error) {
+			b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(c.Reason)})
+			return outcome{change: change, view: viewBan(b), done: either(b.Until == until,
+				fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until),
+				fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
+					describe(k), t.Name, b.By, b.Until))}, err
+		},
 	})
 }
 
 type banLift struct {
-	Key string `arg:"" help:"The key's ID, key_…"`
+	Key keyArgument `arg:"" help:"The key's ID, key_…"`
 	waiting
 }
 
@@ -136,8 +126,7 @@ func (banLift) Help() string {
 }
 
 func (c *banLift) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
-	t, k, err := a.openKey(ctx, c.Key)
+	t, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
@@ -145,18 +134,13 @@ func (c *banLift) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	change, err := a.store.LiftBan(ctx, k.ID)
-	if err != nil {
-		return err
-	}
-	if a.asJSON() {
-		if err := a.print(viewKey(k, t, 0, a.now()), table{}); err != nil {
-			return err
-		}
-	}
-	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may still refuse this key",
-		done: either(ban.Until != 0, "Lifted the ban of key "+describe(k)+" of tenant "+t.Name+".",
-			"Key "+describe(k)+" of tenant "+t.Name+" is not banned."),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still refuse this key",
+		change: func() (outcome, error) {
+			change, err := a.store.LiftBan(ctx, k.ID)
+			return outcome{change: change, view: viewKey(k, t, 0, a.now()), done: either(ban.Until != 0,
+				"Lifted the ban of key "+describe(k)+" of tenant "+t.Name+".",
+				"Key "+describe(k)+" of tenant "+t.Name+" is not banned.")}, err
+		},
 	})
 }

@@ -29,24 +29,25 @@ const (
 
 // cli is the whole command line. Its flags are valid for every command.
 type cli struct {
-	DatabaseURLFile string           `name:"database-url-file" placeholder:"PATH" help:"Read the database's URL from this file instead of $$DATABASE_URL ($$DATABASE_URL_FILE)."`
-	Output          string           `name:"output" short:"o" default:"table" placeholder:"FORMAT" help:"Print data as table (default) or json."`
+	DatabaseURLFile string           `name:"database-url-file" placeholder:"PATH" help:"Read the database's URL from this file instead of $$DATABASE_URL."`
+	Output          format           `name:"output" short:"o" default:"table" placeholder:"FORMAT" help:"Print data as table or json."`
+	DatabaseURL     service.Secret   `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The key database: postgres://… or sqlite:PATH."`
 	Version         kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
-	Migrate migrateCommand `cmd:"" help:"Create or upgrade the key tables."`
-	Tenant  tenantCommands `cmd:"" help:"Paying customers: each owns keys and has one plan."`
-	Plan    planCommands   `cmd:"" help:"Plans: how many requests a tenant may make."`
-	Key     keyCommands    `cmd:"" help:"API keys: issue, show, rotate, revoke."`
-	Ban     banCommands    `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`
-	Usage   usageCommands  `cmd:"" help:"What tenants have used, and whether a call would be refused."`
-	Audit   auditCommand   `cmd:"" help:"Who changed what, and when."`
-	Gateway gatewayCommand `cmd:"" help:"Gateways, and which changes each has applied."`
+	Migrate migrateCommand  `cmd:"" help:"Create or upgrade the key tables."`
+	Tenant  tenantCommands  `cmd:"" help:"Paying customers: each owns keys and has one plan."`
+	Plan    planCommands    `cmd:"" help:"Plans: how many requests a tenant may make."`
+	Key     keyCommands     `cmd:"" help:"API keys: issue, show, rotate, revoke."`
+	Ban     banCommands     `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`
+	Usage   usageCommands   `cmd:"" help:"What tenants have used, and whether a call would be refused."`
+	Audit   auditCommand    `cmd:"" help:"Who changed what, and when."`
+	Gateway gatewayCommands `cmd:"" help:"Gateways, and which changes each has applied."`
 }
 
 const description = `Keyadmin manages the tenants, plans and keys of Petgate.
 
 Data goes to standard output, everything else to standard error. Tokens are read from standard input, never from
-arguments. $$DATABASE_URL names the database (postgres://… or sqlite:PATH; default ` + defaultDatabaseURL + `).
+arguments. $$DATABASE_URL names the database.
 
 Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by every gateway.`
 
@@ -55,7 +56,6 @@ type app struct {
 	stdio
 	cli   *cli
 	env   map[string]string
-	in    input
 	db    *database.DB
 	store *keystore.Store
 }
@@ -74,34 +74,28 @@ func (a *app) run(args []string) error {
 	if err := checkNoSecrets(args); err != nil {
 		return err
 	}
-	ended := false // by --help or --version
-	parser, err := kong.New(
-		a.cli,
-		kong.Name("keyadmin"),
-		kong.Description(description),
-		kong.Writers(a.Out, a.Err),
-		kong.Exit(func(int) { ended = true }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": "keyadmin " + service.Version()},
-	)
-	if err != nil {
-		panic("bug: command line declaration: " + err.Error())
-	}
-	parsed, err := parser.Parse(args)
-	if ended {
-		return nil
-	}
-	if err != nil {
+	parsed, err := a.parse(args)
+	if err != nil || parsed == nil { // it has printed the help or the version
 		return err
 	}
-	a.in.format(a.cli.Output)
 	parsed.BindTo(context.Background(), (*context.Context)(nil))
 	return parsed.Run(a)
 }
 
+// parse reads the command line into a.cli. It returns nil when it has printed the help or the version.
+func (a *app) parse(args []string) (*kong.Context, error) {
+	return service.CommandLine{
+		Program: "keyadmin", About: description, Args: args, Stdout: a.Out, Stderr: a.Err,
+		Env: func(name string) (value string, given bool) {
+			value, given = a.env[name]
+			return value, given
+		},
+	}.Parse(a.cli)
+}
+
 // report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
-	var parse *kong.ParseError
+	var badLine *service.UsageError
 	var usage usageError
 	var laggards unconfirmedError
 	switch {
@@ -110,12 +104,8 @@ func (a *app) report(err error) exitCode {
 	case errors.As(err, &laggards):
 		a.warn("%v", err)
 		return exitUnconfirmed
-	case errors.As(err, &parse):
-		command := "keyadmin"
-		if node := parse.Context.Selected(); node != nil {
-			command = node.FullPath()
-		}
-		a.warn("keyadmin: %v\nRun \"%s --help\" for usage.", err, command)
+	case errors.As(err, &badLine):
+		a.warn("%v", badLine)
 		return exitUsage
 	case errors.As(err, &usage):
 		a.warn("%v", usage)
@@ -160,30 +150,30 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-const defaultDatabaseURL = "sqlite:var/petgate.db"
-
-// databaseURL returns the database's URL: from the file named by the flag, else from the environment, else the default.
-// There is no flag for the URL itself, because it may contain a password.
+// databaseURL returns the database's URL: --database-url-file takes precedence over the environment. There is no flag for the
+// URL itself, because it may contain a password.
 func (a *app) databaseURL() (string, error) {
-	file, url := a.cli.DatabaseURLFile, a.env["DATABASE_URL"]
-	if file == "" {
-		if file = a.env["DATABASE_URL_FILE"]; file != "" && url != "" {
-			return "", usageErrorf("both DATABASE_URL and DATABASE_URL_FILE are set: unset one of them")
-		}
+	if a.cli.DatabaseURLFile == "" {
+		return string(a.cli.DatabaseURL), nil
 	}
-	switch {
-	case file != "":
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("read the database's URL: %w", err)
-		}
-		if url = strings.TrimSpace(string(text)); url == "" {
-			return "", fmt.Errorf("read the database's URL: %s is empty", file)
-		}
-	case url == "":
-		url = defaultDatabaseURL
+	text, err := os.ReadFile(a.cli.DatabaseURLFile)
+	if err != nil {
+		return "", fmt.Errorf("read the database's URL: %w", err)
+	}
+	url := strings.TrimSpace(string(text))
+	if url == "" {
+		return "", fmt.Errorf("read the database's URL: %s is empty", a.cli.DatabaseURLFile)
 	}
 	return url, nil
+}
+
+// usageError is a command line that makes no sense in a way that its values do not show: exit 2, nothing was tried.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func usageErrorf(format string, args ...any) error {
+	return usageError{"keyadmin: " + fmt.Sprintf(format, args...)}
 }
 
 // actor is the name of the user in the audit log. Cron and containers often set none of the variables.

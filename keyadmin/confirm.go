@@ -21,10 +21,8 @@ type asking struct {
 
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait string `default:"5s" placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 5s (default), 0 = check once."`
+	Wait duration `default:"5s" placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once."`
 }
-
-func (w waiting) wait(a *app) time.Duration { return a.in.duration("wait", w.Wait, 0) }
 
 // confirmation describes a change to wait for.
 type confirmation struct {

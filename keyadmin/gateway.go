@@ -7,7 +7,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-type gatewayCommand struct {
+type gatewayCommands struct {
 	List   gatewayList   `cmd:"" help:"List registered gateways, their lag and when each was last seen."`
 	Lost   gatewayLost   `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
 	Drop   gatewayDrop   `cmd:"" help:"End a refusal that the database has lost."`

@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
 
@@ -129,12 +130,12 @@ func anywhere(allow []string) string {
 func describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
 
 type keyCreate struct {
-	Tenant  string   `arg:"" help:"ID or name."`
-	Name    string   `placeholder:"NAME" help:"What the key is for (default: default)."`
-	Expires string   `placeholder:"AGE" help:"The key expires after this time: 90d, 24h (default: never)."`
-	Scope   []string `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write (default: both). Repeatable."`
-	Allow   []string `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
-	Test    bool     `help:"A key for gateways of the test environment."`
+	Tenant  string  `arg:"" help:"ID or name."`
+	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
+	Expires period  `placeholder:"AGE" help:"The key expires after this time: 90d, 24h (default: never)."`
+	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write (default: both). Repeatable."`
+	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
+	Test    bool    `help:"A key for gateways of the test environment."`
 	waiting
 }
 
@@ -156,17 +157,15 @@ Examples:
 }
 
 func (c *keyCreate) Run(ctx context.Context, a *app) error {
-	spec := keystore.KeySpec{Environment: apikey.Live, Scopes: a.in.scopes(c.Scope), Allow: a.in.prefixes(c.Allow)}
+	spec := keystore.KeySpec{
+		Name: string(c.Name), Environment: apikey.Live, Scopes: allScopes(c.Scope), Allow: prefixes(c.Allow),
+	}
 	if c.Test {
 		spec.Environment = apikey.Test
 	}
-	if c.Name != "" {
-		spec.Name = a.in.name("--name", c.Name)
+	if c.Expires != 0 {
+		spec.ExpiresAt = a.now().Add(time.Duration(c.Expires))
 	}
-	if c.Expires != "" {
-		spec.ExpiresAt = a.now().Add(a.in.duration("expires", c.Expires, time.Second))
-	}
-	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
@@ -176,11 +175,18 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	spec.Tenant = t.ID
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may not accept this key yet",
+		change: func() (outcome, error) {
+			key, token, change, err := a.store.CreateKey(ctx, spec)
+			return outcome{change: change, print: func() error { return a.printCreated(key, token, t, plans) }}, err
+		},
+	})
+}
+
+// printCreated prints a new key and says what holds for it.
+func (a *app) printCreated(key keystore.Key, token string, t keystore.Tenant, plans map[string]plan.Limits) error {
 	tenant := viewTenant(t, plans)
-	key, token, change, err := a.store.CreateKey(ctx, spec)
-	if err != nil {
-		return err
-	}
 	view := viewKey(key, owner{t, tenant.Limits}, 0, a.now())
 	view.Token = token
 	a.note("Created %s key %s of tenant %s.", key.Environment, describe(key), t.Name)
@@ -188,13 +194,14 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if tenant.Limits.IsSet() {
-		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.", count(tenant.Limits.Minute), count(tenant.Limits.Day))
+		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.",
+			count(tenant.Limits.Minute), count(tenant.Limits.Day))
 	}
 	a.noteQuota(tenant)
 	if t.Suspended {
 		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, t.ID)
 	}
-	return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept this key yet"})
+	return nil
 }
 
 // printToken prints a new key's token. On a terminal it adds a warning on standard error.
@@ -288,7 +295,7 @@ func (a *app) showKey(ctx context.Context, k keystore.Key) error {
 }
 
 type keyShow struct {
-	Key string `arg:"" help:"The key's ID, key_…"`
+	Key keyArgument `arg:"" help:"The key's ID, key_…"`
 }
 
 func (keyShow) Help() string {
@@ -298,7 +305,7 @@ func (keyShow) Help() string {
 }
 
 func (c *keyShow) Run(ctx context.Context, a *app) error {
-	_, k, err := a.openKey(ctx, c.Key)
+	_, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
@@ -306,7 +313,7 @@ func (c *keyShow) Run(ctx context.Context, a *app) error {
 }
 
 type keyRevoke struct {
-	Key string `arg:"" help:"The key's ID, key_…"`
+	Key keyArgument `arg:"" help:"The key's ID, key_…"`
 	asking
 	waiting
 }
@@ -325,33 +332,25 @@ Examples:
 }
 
 func (c *keyRevoke) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
-	t, k, err := a.openKey(ctx, c.Key)
+	t, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Revoke key %s of tenant %s? It cannot be undone.", describe(k), t.Name); err != nil {
-		return err
-	}
-	revoked, change, err := a.store.RevokeKey(ctx, k.ID)
-	if err != nil {
-		return err
-	}
-	if a.asJSON() {
-		if err := a.print(viewKey(revoked, t, 0, a.now()), table{}); err != nil {
-			return err
-		}
-	}
-	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may still accept this key",
-		done: either(k.RevokedAt == 0, "Revoked key "+describe(k)+" of tenant "+t.Name+".",
-			"Key "+describe(k)+" of tenant "+t.Name+" was already revoked."),
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Revoke key %s of tenant %s? It cannot be undone.", describe(k), t.Name),
+		yes:      c.Yes, wait: c.Wait, laggard: "may still accept this key",
+		change: func() (outcome, error) {
+			revoked, change, err := a.store.RevokeKey(ctx, k.ID)
+			return outcome{change: change, view: viewKey(revoked, t, 0, a.now()), done: either(k.RevokedAt == 0,
+				"Revoked key "+describe(k)+" of tenant "+t.Name+".",
+				"Key "+describe(k)+" of tenant "+t.Name+" was already revoked.")}, err
+		},
 	})
 }
 
 type keyRotate struct {
-	Key   string `arg:"" help:"The ID of the key to replace, key_…"`
-	Grace string `default:"24h" placeholder:"AGE" help:"How long the old key still works: 24h (default), 7d, 0 = not at all."`
+	Key   keyArgument `arg:"" help:"The ID of the key to replace, key_…"`
+	Grace duration    `default:"24h" placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all."`
 	asking
 	waiting
 }
@@ -376,55 +375,49 @@ type rotationView struct {
 }
 
 func (c *keyRotate) Run(ctx context.Context, a *app) error {
-	grace := a.in.duration("grace", c.Grace, 0)
-	wait := c.wait(a)
-	t, k, err := a.openKey(ctx, c.Key)
+	t, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
-	graceEndsAt := a.now().Add(grace)
-	if err := a.ask(c.Yes, "Rotate key %s of tenant %s? The old token works until %s.",
-		describe(k), t.Name, graceEndsAt.String()); err != nil {
-		return err
-	}
-	fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
-	if err != nil {
-		return err
-	}
-	// Nothing that can fail may stand between creating the new token and printing it.
-	view := rotationView{
-		keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
-		Repeated: token == "",
-	}
-	view.Token = token
+	graceEndsAt := a.now().Add(time.Duration(c.Grace))
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Rotate key %s of tenant %s? The old token works until %s.", describe(k), t.Name, graceEndsAt),
+		yes:      c.Yes, wait: c.Wait, laggard: "may not accept the new key yet, and may accept the old one for too long",
+		change: func() (outcome, error) {
+			// Nothing that can fail may stand between creating the new token and printing it.
+			fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
+			view := rotationView{
+				keyView: viewKey(fresh, t, 0, a.now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
+				Repeated: token == "",
+			}
+			view.Token = token
+			return outcome{change: change, print: func() error { return a.printRotated(ctx, t, k, fresh, view) }}, err
+		},
+	})
+}
+
+// printRotated prints a rotation that was made now, or says which one was made before.
+func (a *app) printRotated(ctx context.Context, t owner, old, fresh keystore.Key, view rotationView) error {
 	if view.Repeated {
-		if k, err = a.store.Key(ctx, k.ID); err != nil {
+		old, err := a.store.Key(ctx, old.ID)
+		if err != nil {
 			return err
 		}
-		view.OldGraceEndsAt = k.GraceEndsAt.String()
+		view.OldGraceEndsAt = old.GraceEndsAt.String()
 		a.warn("Key %s was already rotated: %s replaces it, and it works until %s.\n"+
-			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(k), describe(fresh),
+			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(old), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)
 		if a.asJSON() {
-			if err := a.print(view, table{}); err != nil {
-				return err
-			}
+			return a.print(view, table{})
 		}
-		return a.confirm(ctx, confirmation{change: change, wait: wait, laggard: "may not accept the new key yet"})
+		return nil
 	}
-	a.note("Rotated key %s of tenant %s: %s replaces it, and it works until %s.", describe(k), t.Name, describe(fresh),
+	a.note("Rotated key %s of tenant %s: %s replaces it, and it works until %s.", describe(old), t.Name, describe(fresh),
 		view.OldGraceEndsAt)
 	if a.asJSON() {
-		err = a.print(view, table{})
-	} else {
-		err = a.printToken(view.keyView)
+		return a.print(view, table{})
 	}
-	if err != nil {
-		return err
-	}
-	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may not accept the new key yet, and may accept the old one for too long",
-	})
+	return a.printToken(view.keyView)
 }
 
 type keyWhoami struct{}

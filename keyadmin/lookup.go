@@ -17,9 +17,6 @@ import (
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
 func (a *app) open(ctx context.Context) error {
-	if err := a.in.err(); err != nil {
-		return err
-	}
 	url, err := a.databaseURL()
 	if err != nil {
 		return err
@@ -107,9 +104,8 @@ func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, err
 	return a.tenant(ctx, text)
 }
 
-// openKey reads a key's ID, opens the database, and finds the key and its tenant.
-func (a *app) openKey(ctx context.Context, text string) (owner, keystore.Key, error) {
-	key := a.in.key(text)
+// openKey opens the database, and finds the key and its tenant.
+func (a *app) openKey(ctx context.Context, key id.Key) (owner, keystore.Key, error) {
 	if err := a.open(ctx); err != nil {
 		return owner{}, keystore.Key{}, err
 	}

@@ -72,7 +72,6 @@ Examples:
 }
 
 func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -91,17 +90,15 @@ func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Accept %s again, which the database has lost the refusal of?", c.ID); err != nil {
-		return err
-	}
-	change, err := a.store.DropLost(ctx, tenant, key)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return fmt.Errorf("no refusal of %s was lost (keyadmin gateway lost shows all)", c.ID)
-	}
-	if err != nil {
-		return err
-	}
-	return a.confirm(ctx, confirmation{
-		change: change, wait: wait, laggard: "may still refuse it", done: "Dropped what was lost of " + c.ID + ".",
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Accept %s again, which the database has lost the refusal of?", c.ID),
+		yes:      c.Yes, wait: c.Wait, laggard: "may still refuse it",
+		change: func() (outcome, error) {
+			change, err := a.store.DropLost(ctx, tenant, key)
+			if errors.Is(err, keystore.ErrNotFound) {
+				err = fmt.Errorf("no refusal of %s was lost (keyadmin gateway lost shows all)", c.ID)
+			}
+			return outcome{change: change, done: "Dropped what was lost of " + c.ID + "."}, err
+		},
 	})
 }

@@ -29,9 +29,6 @@ type migrationView struct {
 }
 
 func (migrateCommand) Run(ctx context.Context, a *app) error {
-	if err := a.in.err(); err != nil {
-		return err
-	}
 	url, err := a.databaseURL()
 	if err != nil {
 		return err

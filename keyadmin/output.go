@@ -202,9 +202,6 @@ const tokenBytesMax = 4096
 
 // token reads a token: the first line of standard input that is not blank, without surrounding space.
 func (a *app) token() ([]byte, error) {
-	if err := a.in.err(); err != nil {
-		return nil, err
-	}
 	if a.InTerminal {
 		fmt.Fprint(a.Err, "Token (not shown): ")
 		line, err := a.Secret()

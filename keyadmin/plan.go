@@ -5,6 +5,7 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/service"
 )
 
 type planCommands struct {
@@ -53,9 +54,8 @@ func (planList) Run(ctx context.Context, a *app) error {
 }
 
 type planCreate struct {
-	Name   string `arg:"" help:"Lower-case letters, digits and hyphens."`
-	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
-	Day    string `placeholder:"N" help:"Requests in a UTC day."`
+	Name planName `arg:"" help:"Lower-case letters, digits and hyphens."`
+	limitFlags
 	waiting
 }
 
@@ -68,29 +68,30 @@ Examples:
     keyadmin plan create team --minute 120 --day 4000`
 }
 
+// BadSettings checks that both limits are given or neither.
+func (c *planCreate) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	bad.Require((c.Minute == 0) == (c.Day == 0), "",
+		"give both --minute and --day, or neither for a plan whose tenants have limits of their own")
+	return bad
+}
+
 func (c *planCreate) Run(ctx context.Context, a *app) error {
-	p := keystore.Plan{Name: a.in.planName(c.Name), Limits: a.in.limits(c.Minute, c.Day)}
-	if (c.Minute == "") != (c.Day == "") {
-		a.in.problem("give both --minute and --day, or neither for a plan whose tenants have limits of their own")
-	}
-	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	p, change, err := a.store.CreatePlan(ctx, p)
-	if err != nil {
-		return err
-	}
-	return a.planChanged(ctx, p, confirmation{
-		change: change, wait: wait, laggard: "may not know this plan yet",
-		done: "Created plan " + p.Name + ".",
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may not know this plan yet",
+		change: func() (outcome, error) {
+			p, change, err := a.store.CreatePlan(ctx, keystore.Plan{Name: string(c.Name), Limits: c.limits()})
+			return outcome{change: change, view: viewPlan(p), done: "Created plan " + p.Name + "."}, err
+		},
 	})
 }
 
 type planUpdate struct {
-	Name   string `arg:"" help:"The plan's name."`
-	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
-	Day    string `placeholder:"N" help:"Requests in a UTC day."`
+	Name planName `arg:"" help:"The plan's name."`
+	limitFlags
 	waiting
 }
 
@@ -103,35 +104,27 @@ Examples:
     keyadmin plan update free --day 2000`
 }
 
+// BadSettings checks that there is something to change.
+func (c *planUpdate) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	bad.Require(c.Minute != 0 || c.Day != 0, "", "give --minute, --day or both")
+	return bad
+}
+
 func (c *planUpdate) Run(ctx context.Context, a *app) error {
-	name, limits := a.in.planName(c.Name), a.in.limits(c.Minute, c.Day)
-	if c.Minute == "" && c.Day == "" {
-		a.in.problem("give --minute, --day or both")
-	}
-	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	old, err := a.store.Plan(ctx, name)
+	old, err := a.store.Plan(ctx, string(c.Name))
 	if err != nil {
-		return a.explainPlan(ctx, name, err)
+		return a.explainPlan(ctx, string(c.Name), err)
 	}
-	p, change, err := a.store.UpdatePlan(ctx, name, limits)
-	if err != nil {
-		return err
-	}
-	return a.planChanged(ctx, p, confirmation{
-		change: change, wait: wait, laggard: "may still apply the old limits",
-		done: either(p.Limits != old.Limits, "Changed plan "+name+".", "Plan "+name+" already had these limits."),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still apply the old limits",
+		change: func() (outcome, error) {
+			p, change, err := a.store.UpdatePlan(ctx, old.Name, c.limits())
+			return outcome{change: change, view: viewPlan(p), done: either(p.Limits != old.Limits,
+				"Changed plan "+p.Name+".", "Plan "+p.Name+" already had these limits.")}, err
+		},
 	})
-}
-
-// planChanged prints the changed plan and waits until every gateway has applied the change.
-func (a *app) planChanged(ctx context.Context, p keystore.Plan, c confirmation) error {
-	if a.asJSON() {
-		if err := a.print(viewPlan(p), table{}); err != nil {
-			return err
-		}
-	}
-	return a.confirm(ctx, c)
 }

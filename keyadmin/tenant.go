@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/service"
 )
 
 type tenantCommands struct {
@@ -79,21 +81,17 @@ func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
 	return limits, nil
 }
 
-// tenantChanged prints the changed tenant and waits until every gateway has applied the change.
-func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, c confirmation) error {
+// tenantChanged is the result of a change of a tenant, unless it failed.
+func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, change keystore.Change, done string, err error) (outcome, error) {
+	if err != nil {
+		return outcome{}, err
+	}
 	plans, err := a.planLimits(ctx)
 	if err != nil {
-		return err
+		return outcome{}, err
 	}
 	view := viewTenant(t, plans)
-	if a.asJSON() {
-		if err := a.print(view, table{}); err != nil {
-			return err
-		}
-	}
-	err = a.confirm(ctx, c)
-	a.noteQuota(view)
-	return err
+	return outcome{change: change, view: view, done: done, after: func() { a.noteQuota(view) }}, nil
 }
 
 func (a *app) noteQuota(v tenantView) {
@@ -104,10 +102,10 @@ func (a *app) noteQuota(v tenantView) {
 }
 
 type tenantCreate struct {
-	Name   string `arg:"" help:"The tenant's name; must be unique."`
-	Plan   string `default:"free" placeholder:"PLAN" help:"Its plan (default: free)."`
-	Minute string `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
-	Day    string `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+	Name   tenantName `arg:"" help:"The tenant's name; must be unique."`
+	Plan   planName   `default:"free" placeholder:"PLAN" help:"Its plan."`
+	Minute limit      `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
+	Day    limit      `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
 	waiting
 }
 
@@ -124,25 +122,24 @@ Examples:
 }
 
 func (c *tenantCreate) Run(ctx context.Context, a *app) error {
-	spec := keystore.TenantSpec{
-		Name: a.in.tenantName(c.Name), Plan: a.in.planName(c.Plan), Override: a.in.limits(c.Minute, c.Day),
-	}
-	wait := c.wait(a)
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	t, change, err := a.store.CreateTenant(ctx, spec)
-	if err != nil {
-		return a.explainPlan(ctx, spec.Plan, err)
+	spec := keystore.TenantSpec{
+		Name: string(c.Name), Plan: string(c.Plan), Override: limitFlags{c.Minute, c.Day}.limits(),
 	}
-	if !a.asJSON() {
-		if err := a.print(nil, table{rows: [][]string{{t.ID.String()}}}); err != nil {
-			return err
-		}
-	}
-	return a.tenantChanged(ctx, t, confirmation{
-		change: change, wait: wait, laggard: "may not know this tenant yet",
-		done: "Created tenant " + t.Name + " on plan " + t.Plan + ". Its first key: keyadmin key create " + t.ID.String(),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may not know this tenant yet",
+		change: func() (outcome, error) {
+			t, change, err := a.store.CreateTenant(ctx, spec)
+			if err != nil {
+				return outcome{}, a.explainPlan(ctx, spec.Plan, err)
+			}
+			r, err := a.tenantChanged(ctx, t, change,
+				"Created tenant "+t.Name+" on plan "+t.Plan+". Its first key: keyadmin key create "+t.ID.String(), nil)
+			r.table = table{rows: [][]string{{t.ID.String()}}}
+			return r, err
+		},
 	})
 }
 
@@ -231,21 +228,18 @@ Examples:
 }
 
 func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Suspend tenant %s? All its keys will be refused.", t.Name); err != nil {
-		return err
-	}
-	suspended, change, err := a.store.Suspend(ctx, t.ID)
-	if err != nil {
-		return err
-	}
-	return a.tenantChanged(ctx, suspended, confirmation{
-		change: change, wait: wait, laggard: "may still serve this tenant",
-		done: either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."),
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Suspend tenant %s? All its keys will be refused.", t.Name),
+		yes:      c.Yes, wait: c.Wait, laggard: "may still serve this tenant",
+		change: func() (outcome, error) {
+			suspended, change, err := a.store.Suspend(ctx, t.ID)
+			return a.tenantChanged(ctx, suspended, change,
+				either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err)
+		},
 	})
 }
 
@@ -261,24 +255,23 @@ func (tenantResume) Help() string {
 }
 
 func (c *tenantResume) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	resumed, change, err := a.store.Resume(ctx, t.ID)
-	if err != nil {
-		return err
-	}
-	return a.tenantChanged(ctx, resumed, confirmation{
-		change: change, wait: wait, laggard: "may still refuse this tenant",
-		done: either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still refuse this tenant",
+		change: func() (outcome, error) {
+			resumed, change, err := a.store.Resume(ctx, t.ID)
+			return a.tenantChanged(ctx, resumed, change,
+				either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err)
+		},
 	})
 }
 
 type tenantSetPlan struct {
-	Tenant string `arg:"" help:"ID or name."`
-	Plan   string `arg:"" help:"The plan's name."`
+	Tenant string   `arg:"" help:"ID or name."`
+	Plan   planName `arg:"" help:"The plan's name."`
 	waiting
 }
 
@@ -292,28 +285,28 @@ Examples:
 }
 
 func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
-	to := a.in.planName(c.Plan)
-	wait := c.wait(a)
+	to := string(c.Plan)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	moved, change, err := a.store.SetPlan(ctx, t.ID, to)
-	if err != nil {
-		return a.explainPlan(ctx, to, err)
-	}
-	return a.tenantChanged(ctx, moved, confirmation{
-		change: change, wait: wait, laggard: "may still apply the old plan",
-		done: either(t.Plan != to,
-			"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was already on plan "+to+"."),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still apply the old plan",
+		change: func() (outcome, error) {
+			moved, change, err := a.store.SetPlan(ctx, t.ID, to)
+			if err != nil {
+				return outcome{}, a.explainPlan(ctx, to, err)
+			}
+			return a.tenantChanged(ctx, moved, change, either(t.Plan != to,
+				"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was already on plan "+to+"."), nil)
+		},
 	})
 }
 
 type tenantSetQuota struct {
 	Tenant string `arg:"" help:"ID or name."`
-	Minute string `placeholder:"N" help:"Requests in any 60 seconds."`
-	Day    string `placeholder:"N" help:"Requests in a UTC day."`
-	Clear  bool   `help:"Remove both: the plan's limits apply again."`
+	limitFlags
+	Clear bool `help:"Remove both: the plan's limits apply again."`
 	waiting
 }
 
@@ -329,32 +322,33 @@ Examples:
     keyadmin tenant set-quota globex --clear`
 }
 
+// BadSettings checks that the flags say one thing.
+func (c *tenantSetQuota) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	given := c.Minute != 0 || c.Day != 0
+	bad.Require(!c.Clear || !given, "", "--clear removes both limits: do not combine it with --minute or --day")
+	bad.Require(c.Clear || given, "", "give --minute, --day or both, or --clear to remove them")
+	return bad
+}
+
 func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
-	limits := a.in.limits(c.Minute, c.Day)
-	switch named := c.Minute != "" || c.Day != ""; {
-	case c.Clear && named:
-		a.in.problem("--clear removes both limits: do not combine it with --minute or --day")
-	case !c.Clear && !named:
-		a.in.problem("give --minute, --day or both, or --clear to remove them")
-	}
-	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	var changed keystore.Tenant
-	var change keystore.Change
-	if c.Clear {
-		changed, change, err = a.store.ClearQuota(ctx, t.ID)
-	} else {
-		changed, change, err = a.store.SetQuota(ctx, t.ID, limits)
-	}
-	if err != nil {
-		return err
-	}
-	return a.tenantChanged(ctx, changed, confirmation{
-		change: change, wait: wait, laggard: "may still apply the old limits",
-		done: either(changed.Override != t.Override,
-			"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" already had these limits."),
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still apply the old limits",
+		change: func() (outcome, error) {
+			var changed keystore.Tenant
+			var change keystore.Change
+			var err error
+			if c.Clear {
+				changed, change, err = a.store.ClearQuota(ctx, t.ID)
+			} else {
+				changed, change, err = a.store.SetQuota(ctx, t.ID, c.limits())
+			}
+			return a.tenantChanged(ctx, changed, change, either(changed.Override != t.Override,
+				"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" already had these limits."), err)
+		},
 	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,10 +27,22 @@ type usageView struct {
 	Requests int64  `json:"requests"`
 }
 
+// unit is the period by which usage is added up.
+type unit string
+
+var units = map[unit]time.Duration{"day": day, "hour": time.Hour}
+
+func (u *unit) UnmarshalText(text []byte) error {
+	if *u = unit(text); units[*u] == 0 {
+		return fmt.Errorf("%q is not a unit: use day or hour", text)
+	}
+	return nil
+}
+
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name."`
-	Since  string `default:"7d" placeholder:"AGE" help:"How far back: 7d (default), 24h."`
-	By     string `default:"day" placeholder:"UNIT" help:"Group by day (default) or hour, both in UTC."`
+	Since  period `default:"7d" placeholder:"AGE" help:"How far back: 24h, 7d."`
+	By     unit   `default:"day" placeholder:"UNIT" help:"Group by day or hour, both in UTC."`
 }
 
 func (usageShow) Help() string {
@@ -46,11 +59,7 @@ Examples:
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
-	since := a.now().Add(-a.in.duration("since", c.Since, time.Second))
-	unit, ok := map[string]time.Duration{"day": day, "hour": time.Hour}[c.By]
-	if !ok {
-		a.in.problem("--by: %q is not a unit: use day or hour", c.By)
-	}
+	since := a.now().Add(-time.Duration(c.Since))
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
@@ -67,8 +76,8 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	for _, k := range keys {
 		names[k.ID] = k.Name
 	}
-	views, total := sumUsage(rows, names, unit)
-	out := table{head: []string{strings.ToUpper(c.By), "KEY", "NAME", "OUTCOME", "REQUESTS"}}
+	views, total := sumUsage(rows, names, units[c.By])
+	out := table{head: []string{strings.ToUpper(string(c.By)), "KEY", "NAME", "OUTCOME", "REQUESTS"}}
 	for _, v := range views {
 		out.rows = append(out.rows, []string{v.From, orDash(v.KeyID), orDash(v.Key), v.Outcome, count(v.Requests)})
 	}
@@ -122,21 +131,17 @@ Examples:
 }
 
 func (c *usageReset) Run(ctx context.Context, a *app) error {
-	wait := c.wait(a)
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
-	if err := a.ask(c.Yes, "Set the usage of tenant %s back to zero?", t.Name); err != nil {
-		return err
-	}
-	change, err := a.store.RequestQuotaReset(ctx, t.ID)
-	if err != nil {
-		return err
-	}
-	return a.tenantChanged(ctx, t, confirmation{
-		change: change, wait: wait, laggard: "may still count what was used before",
-		done:  "Reset the usage of tenant " + t.Name + ".",
+	return a.carryOut(ctx, operation{
+		question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
+		yes:      c.Yes, wait: c.Wait, laggard: "may still count what was used before",
 		alone: "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
+		change: func() (outcome, error) {
+			change, err := a.store.RequestQuotaReset(ctx, t.ID)
+			return a.tenantChanged(ctx, t, change, "Reset the usage of tenant "+t.Name+".", err)
+		},
 	})
 }

@@ -48,7 +48,7 @@ func (e *UsageError) Error() string {
 		text = fmt.Sprintf("%s: %d problems:\n  %s", e.Program, n, strings.Join(e.Problems, "\n  "))
 	}
 	if e.Command != "" {
-		text += fmt.Sprintf("\nRun \"%s --help\" for how to call it.", e.Command)
+		text += fmt.Sprintf("\nRun \"%s --help\" for usage.", e.Command)
 	}
 	return text
 }
@@ -79,6 +79,10 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	p.readSecrets()
 	usage.Problems = append(usage.Problems, p.problems...)
 	usage.Problems = append(usage.Problems, p.check(target, command)...)
+	if node := command.Selected(); node != nil && len(usage.Problems) == 0 {
+		// A command's flags have no defaults: their rules make sense only when all of them could be read.
+		usage.Problems = p.check(node.Target.Addr().Interface(), command)
+	}
 	if len(usage.Problems) > 0 {
 		return nil, usage
 	}
@@ -193,31 +197,25 @@ func (p *parser) readSecrets() {
 	}
 }
 
-// check checks the values of the settings and of the selected command.
-func (p *parser) check(target any, command *kong.Context) []string {
-	flags := append(slices.Clone(p.secrets), command.Flags()...)
-	targets := []any{target}
-	if node := command.Selected(); node != nil {
-		targets = append(targets, node.Target.Addr().Interface())
+// check asks the settings, or a command, what is wrong with their values.
+func (p *parser) check(target any, command *kong.Context) (problems []string) {
+	checker, ok := target.(Checker)
+	if !ok {
+		return nil
 	}
-	var problems []string
-	for _, target := range targets {
-		checker, ok := target.(Checker)
-		if !ok {
-			continue
-		}
-		for _, bad := range checker.BadSettings() {
-			at := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == bad.Flag })
-			switch {
-			case at < 0 && bad.Flag != "":
-				panic("bug: there is no flag --" + bad.Flag)
-			case at < 0:
-				problems = append(problems, bad.Rule)
-			case isSecret(flags[at]):
-				problems = append(problems, nameOf(flags[at])+": "+bad.Rule)
-			default:
-				problems = append(problems, fmt.Sprintf("%s is %q: %s", nameOf(flags[at]), fmt.Sprint(flags[at].Target.Interface()), bad.Rule))
-			}
+	flags := append(slices.Clone(p.secrets), command.Flags()...)
+	for _, bad := range checker.BadSettings() {
+		at := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == bad.Flag })
+		switch {
+		case at < 0 && bad.Flag != "":
+			panic("bug: there is no flag --" + bad.Flag)
+		case at < 0:
+			problems = append(problems, bad.Rule)
+		case isSecret(flags[at]):
+			problems = append(problems, nameOf(flags[at])+": "+bad.Rule)
+		default:
+			problems = append(problems,
+				fmt.Sprintf("%s is %q: %s", nameOf(flags[at]), fmt.Sprint(flags[at].Target.Interface()), bad.Rule))
 		}
 	}
 	return problems
@@ -244,6 +242,9 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	err := c.inner.Decode(ctx, target)
 	if err == nil {
 		return nil
+	}
+	if !given.IsValue() {
+		return errors.New("it needs a value")
 	}
 	problem := c.name + ": " + err.Error()
 	if cure := cureOf(target); cure != "" {

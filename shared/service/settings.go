@@ -54,7 +54,7 @@ var secretType = reflect.TypeFor[Secret]()
 
 // BadSetting is a value that can be parsed but is not allowed.
 type BadSetting struct {
-	Flag string // the name without dashes, also for a secret
+	Flag string // the name without dashes, also for a secret; empty for a rule of several flags
 	Rule string // what is allowed; the message begins with the setting and its value
 }
 
