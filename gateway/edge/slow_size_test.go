@@ -11,8 +11,11 @@ var (
 	slowClients  = testkit.Size[int64](100, 800)
 	slowReaders  = testkit.Size[int64](20, 800)
 	idleClients  = testkit.Size[int64](1000, 10_000)
-	slowTimeout  = testkit.Size(time.Second, 0) // zero is the product's own timeout
 	honestRounds = testkit.Size(300, 2000)
+
+	// In full size they are the product's own timeouts: the default of GATEWAY_READ_TIMEOUT, and the edge's own for zero.
+	slowReadTimeout  = testkit.Size(time.Second, 4*time.Second)
+	slowWriteTimeout = testkit.Size(time.Second, 0)
 
 	// What a connection may cost in heap and stacks. Reduced tests have the race detector, which adds to it.
 	idleBytesMax = testkit.Size[int64](16<<10, 8<<10)

@@ -52,7 +52,7 @@ func (c *gaugedConn) Close() error {
 func newSlowRig(t *testing.T) (*rig, *gauge) {
 	held := &gauge{}
 	return newRig(t, func(s *setup) {
-		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowTimeout, slowTimeout, 0
+		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowReadTimeout, slowWriteTimeout, 0
 		s.UpstreamTimeout, s.BodyBytesMax = 10*time.Second, 1<<20
 		s.listen = func(ln net.Listener) net.Listener { held.Listener = ln; return held }
 	}), held
