@@ -10,7 +10,7 @@ BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petg
 
 FUZZTIME ?= 30s
 SOAK ?= 30m
-E2E_TIMEOUT ?= 15m
+E2E_TIMEOUT ?= 25m
 
 .PHONY: help run build test e2e soak lint fuzz bench
 

@@ -136,7 +136,7 @@ func postgresBin() (string, error) {
 		}
 	}
 	if len(dirs) == 0 {
-		return "", errors.New("Postgres is not installed: bench/run installs it")
+		return "", errors.New("cannot find PostgreSQL: start the benchmark with bench/run, which installs it")
 	}
 	return dirs[len(dirs)-1], nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -170,8 +171,9 @@ func TestLostReplies(t *testing.T) {
 			node := redis.NewClient(&redis.Options{Addr: p.target})
 			defer node.Close()
 			testkit.Eventually(t, 20*time.Second, "the nodes tell the proxies' ports", func() bool {
-				for _, slots := range node.ClusterSlots(background).Val() {
-					if !slices.ContainsFunc(proxies, func(p *tape) bool { return p.addr == slots.Nodes[0].Addr }) {
+				for _, shard := range node.ClusterShards(background).Val() {
+					addr := net.JoinHostPort(shard.Nodes[0].IP, strconv.FormatInt(shard.Nodes[0].Port, 10))
+					if !slices.ContainsFunc(proxies, func(p *tape) bool { return p.addr == addr }) {
 						return false
 					}
 				}
