@@ -97,6 +97,26 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
+// Strangers that keep the connections in front of the queue busy do not protect those behind them.
+func TestBusyStrangersProtectNoOthers(t *testing.T) {
+	const most, busy = 200, 80
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout = most, patience })
+	for i := range most + 20 {
+		c := r.dial(t)
+		if got := c.ask(t, rawKey()); got.Status != 401 {
+			t.Fatalf("stranger %d: %d", i, got.Status)
+		}
+		if i < busy {
+			if _, err := io.WriteString(c.conn, "G"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("a new client with a key got %d", got.Status)
+	}
+}
+
 // One tenant cannot take all of an upstream's slots.
 func TestTenantHasAShare(t *testing.T) {
 	const share = 3

@@ -22,6 +22,17 @@ const closestMax = 64
 func (s *strangers) touch(c *clientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.putLast(c)
+}
+
+// remove takes c out: it has shown a valid key, or is closed.
+func (s *strangers) remove(c *clientConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlink(c)
+}
+
+func (s *strangers) putLast(c *clientConn) {
 	s.unlink(c)
 	c.stranger = stranger{isListed: true, prev: s.last}
 	if s.last != nil {
@@ -30,13 +41,6 @@ func (s *strangers) touch(c *clientConn) {
 		s.first = c
 	}
 	s.last = c
-}
-
-// remove takes c out: it has shown a valid key, or is closed.
-func (s *strangers) remove(c *clientConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unlink(c)
 }
 
 func (s *strangers) unlink(c *clientConn) {
@@ -57,14 +61,16 @@ func (s *strangers) unlink(c *clientConn) {
 	c.stranger = stranger{}
 }
 
-// oldest returns the connection that has been idle for longest, or nil.
+// oldest returns the connection that has been idle for longest, or nil. Busy connections that it meets go behind all others, so
+// that the next call meets other ones: clients that keep the first ones busy protect no other connection.
 func (s *strangers) oldest() *clientConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c, looked := s.first, 0; c != nil && looked < closestMax; c, looked = c.stranger.next, looked+1 {
-		if c.IsIdle() {
-			return c
+	for range closestMax {
+		if s.first == nil || s.first.IsIdle() {
+			return s.first
 		}
+		s.putLast(s.first)
 	}
 	return nil
 }
