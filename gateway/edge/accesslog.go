@@ -52,7 +52,10 @@ func (l *accessLog) run(wake <-chan struct{}) {
 	}
 }
 
-// close writes the rest of the buffer.
+// closeMax is how long close waits for a reader that does not read.
+const closeMax = time.Second
+
+// close writes the rest of the buffer. If nothing reads it, close gives up: the program has to end.
 func (l *accessLog) close() {
 	l.mu.Lock()
 	if l.wake != nil {
@@ -60,7 +63,11 @@ func (l *accessLog) close() {
 		l.wake = nil
 	}
 	l.mu.Unlock()
-	<-l.done
+	select {
+	case <-l.done:
+	case <-time.After(closeMax):
+		l.log.Error("the last lines of the access log are lost: nothing reads it")
+	}
 }
 
 func (l *accessLog) write(x *exchange, took time.Duration) {

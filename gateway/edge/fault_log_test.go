@@ -1,11 +1,13 @@
 package edge_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"petgate/shared/testkit"
 )
@@ -127,5 +129,31 @@ func TestAccessLogCannotBeForged(t *testing.T) {
 				t.Errorf("an answer holds a token: %s", found)
 			}
 		})
+	}
+}
+
+// stuck is a writer whose reader does not read.
+type stuck struct{ release chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s.release
+	return len(p), nil
+}
+
+// An access log that nothing reads does not keep the gateway from ending.
+func TestShutdownWithStuckAccessLog(t *testing.T) {
+	log := stuck{make(chan struct{})}
+	r := newRig(t, func(s *setup) { s.AccessLog = log })
+	defer close(log.release)
+	r.dial(t).ask(t, rawGet("Connection: close"))
+	ended := make(chan error, 1)
+	go func() { ended <- r.edge.Shutdown(context.Background()) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Shutdown waits for the access log")
 	}
 }
