@@ -17,26 +17,37 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// panicking is a connection whose first read panics, as a reader with a defect would.
+// panicking is a connection whose read after all pieces panics, as a reader with a defect would.
 type panicking struct{ wire }
 
-func (p *panicking) Read([]byte) (int, error) { panic("planted in a read") }
-
-// A panic while a request is read ends its connection, and nothing else.
-func TestPanicWhileReading(t *testing.T) {
-	r := newRig(t, nil)
-	p := &panicking{wire{closed: make(chan struct{})}}
-	r.pipes.conns <- p
-	select {
-	case <-p.closed:
-	case <-time.After(patience):
-		t.Fatal("the connection is not closed")
+func (p *panicking) Read(b []byte) (int, error) {
+	if len(p.pieces) == 0 {
+		panic("planted in a read")
 	}
-	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+	return p.wire.Read(b)
+}
+
+// A panic while a request is read ends its connection, and nothing else. The memory for its body is given back.
+func TestPanicWhileReading(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.BodiesBytesMax = 16_000 })
+	inBody := rawPost("Content-Length: 8000") + repeat("a", 7000)
+	for _, start := range []string{"", "GET /", inBody, inBody} {
+		p := &panicking{wire{pieces: [][]byte{[]byte(start)}, closed: make(chan struct{})}}
+		if start == "" {
+			p.pieces = nil
+		}
+		r.pipes.conns <- p
+		select {
+		case <-p.closed:
+		case <-time.After(patience):
+			t.Fatal("the connection is not closed")
+		}
+	}
+	if got := r.dial(t).ask(t, rawPost("Content-Length: 8000")+repeat("a", 8000)); got.Status != 201 {
 		t.Errorf("afterwards: %d", got.Status)
 	}
 	if !strings.Contains(r.log.String(), "planted in a read") {
-		t.Errorf("the log does not tell of it: %s", r.log)
+		t.Errorf("the panic is not in the log: %s", r.log)
 	}
 }
 

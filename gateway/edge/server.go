@@ -212,6 +212,10 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 			if panicked := recover(); panicked != nil {
 				c.edge.log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
 				c.Finish(time.Now())
+				if c.exchange != nil {
+					c.edge.exchanges.put(c.exchange)
+					c.exchange = nil
+				}
 				err = io.ErrUnexpectedEOF
 			}
 		}()
@@ -233,13 +237,14 @@ func (c *clientConn) readRequest() error {
 		return err
 	}
 	x := c.edge.exchanges.get(c)
+	c.exchange = x
 	if err == nil {
 		err = c.ReadHead(&x.request, &x.body)
 	}
 	if err == nil && !x.request.AwaitsContinue && !c.edge.http.Limits.Bodies.IsTight() {
 		err = c.ReadBody(&x.request, &x.body, earlyBytesMax)
 	}
-	if c.exchange = x; err != nil {
+	if err != nil {
 		c.refuse(err)
 	} else {
 		c.out = canned(&x.request)
