@@ -72,13 +72,18 @@ func (l *accessLog) close() {
 
 func (l *accessLog) write(x *exchange, took time.Duration) {
 	x.line = appendAccess(x.line[:0], x, took)
+	l.append(x.line)
+}
+
+// append takes up a line.
+func (l *accessLog) append(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wake == nil || len(l.gathered) > accessBytesMax {
 		l.dropped.Inc()
 		return
 	}
-	l.gathered = append(l.gathered, x.line...)
+	l.gathered = append(l.gathered, line...)
 	select {
 	case l.wake <- struct{}{}:
 	default: // already awake
