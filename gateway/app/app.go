@@ -20,7 +20,6 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/shared/api"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -98,7 +97,10 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		err = errors.Join(err, limits.Close(settle))
 	}()
 	// Each gateway does so, because each may bring back the day's use that it remembers until it has forgotten it.
-	keys.OnReset(func(t id.Tenant) error { return limits.Reset(ctx, t) })
+	keys.OnReset(func(e keystore.Event) error {
+		limits.Reset(ctx, quotas.Reset{Tenant: e.Tenant, Event: int64(e.ID), UUID: e.UUID})
+		return nil
+	})
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
 	admin.SetReady(func() []service.Problem {
 		found := cfg.problems(keys)

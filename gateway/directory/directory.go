@@ -90,7 +90,7 @@ type Directory struct {
 	bansMu   sync.Mutex              // guards changes of bans, and pending; taken for a moment only, since requests wait for it
 	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
-	onReset  atomic.Pointer[func(id.Tenant) error]
+	onReset  atomic.Pointer[func(keystore.Event) error]
 
 	follower  follower
 	registry  registry
@@ -253,4 +253,4 @@ func (d *Directory) Behind() error {
 // OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
 // about once a second, and neither the reset nor a later change is confirmed, though later changes are in force. Resets wait for
 // the first call of OnReset in the same way.
-func (d *Directory) OnReset(f func(id.Tenant) error) { d.onReset.Store(&f) }
+func (d *Directory) OnReset(f func(reset keystore.Event) error) { d.onReset.Store(&f) }

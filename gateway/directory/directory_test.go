@@ -52,7 +52,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
 		ctx := t.Context()
 		resets := make(chan id.Tenant, 10)
-		d.OnReset(func(t id.Tenant) error { resets <- t; return nil })
+		d.OnReset(func(e keystore.Event) error { resets <- e.Tenant; return nil })
 
 		tenant, key, hash := fixture(t, store)
 		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
@@ -214,7 +214,7 @@ func TestFailedResetIsNotConfirmed(t *testing.T) {
 		}
 		eventually(t, "the later change is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
 		tries := make(chan struct{}, 100)
-		d.OnReset(func(id.Tenant) error {
+		d.OnReset(func(keystore.Event) error {
 			tries <- struct{}{}
 			return errors.New("no Redis")
 		})
@@ -227,7 +227,7 @@ func TestFailedResetIsNotConfirmed(t *testing.T) {
 		if n := strings.Count(d.log.String(), "cannot be reset"); n != 1 {
 			t.Errorf("the failure was logged %d times, want once:\n%s", n, d.log)
 		}
-		d.OnReset(func(id.Tenant) error { return nil })
+		d.OnReset(func(keystore.Event) error { return nil })
 		confirm(t, store, later, nil)
 	})
 }

@@ -26,8 +26,8 @@ type follower struct {
 	rewound    bool // the database is an older copy than what is in memory
 	last       keystore.Change
 	uuid       string
-	resets     []id.Tenant     // quotas that are still to be reset…
-	held       keystore.Change // …and the event before the first such reset: nothing later is confirmed
+	resets     []keystore.Event // quotas that are still to be reset…
+	held       keystore.Change  // …and the event before the first such reset: nothing later is confirmed
 	heldUUID   string
 	complained bool            // of a reset that failed
 	reported   keystore.Change // by the last heartbeat
@@ -240,7 +240,7 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 			if len(f.resets) == 0 {
 				f.held, f.heldUUID = f.last, f.uuid
 			}
-			f.resets = append(f.resets, e.Tenant)
+			f.resets = append(f.resets, keystore.Event{ID: e.ID, UUID: e.UUID, Tenant: e.Tenant})
 		}
 		f.last, f.uuid = e.ID, e.UUID
 	}
@@ -276,7 +276,7 @@ func (d *Directory) reset() (keystore.Change, string) {
 		}
 		if err := (*hook)(f.resets[0]); err != nil {
 			if !f.complained {
-				d.cfg.Log.Warn("directory: a tenant's quota cannot be reset; no change is confirmed until it is", "tenant", f.resets[0],
+				d.cfg.Log.Warn("directory: a tenant's quota cannot be reset; no change is confirmed until it is", "tenant", f.resets[0].Tenant,
 					"error", err)
 			}
 			f.complained = true

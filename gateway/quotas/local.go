@@ -76,9 +76,7 @@ func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) {
 }
 
 // Reset lets a tenant's quotas start anew.
-func (l *Local) Reset(ctx context.Context, t id.Tenant) error {
-	return l.records.Forget(ctx, t)
-}
+func (l *Local) Reset(_ context.Context, r Reset) { l.records.Forget(r.Tenant) }
 
 // Mode is "memory".
 func (l *Local) Mode() string { return modeMemory }

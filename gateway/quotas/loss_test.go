@@ -29,7 +29,14 @@ func newSite(t *testing.T, gateways int) *site {
 
 // start starts a gateway, or starts it again: it has forgotten everything.
 func (s *site) start(i int) {
-	s.gateways[i] = newFake(s.t, Config{LiveGateways: func() int { return len(s.gateways) }},
+	fake := new(fakeStore)
+	fake.onReset = func(r store.Reset) error {
+		if err := s.server.state(); err != nil {
+			return err
+		}
+		return s.server.records.Reset(background, r)
+	}
+	s.gateways[i] = newFakeOver(s.t, fake, Config{LiveGateways: func() int { return len(s.gateways) }},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			return s.server.Decide(ctx, demands, results)
 		})
@@ -115,6 +122,23 @@ func TestDebtsAreToldInTheBackground(t *testing.T) {
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != admitted+1 || admitted != 50 {
 			t.Errorf("%d admitted in the outage, %+v at the other gateway", admitted, v)
+		}
+	})
+}
+
+// A reset that comes while Redis is down is done before Redis decides again.
+func TestResetDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 2), asking(1, 100)
+		s.use(r, s.gateways[0])
+		s.server.fail(errRefused)
+		for _, g := range s.gateways {
+			s.use(asking(2, 100), g) // it has noticed
+			g.Reset(background, Reset{Tenant: r.Tenant, Event: 7, UUID: "u"})
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[0], r); v.Minute.Used != 1 || v.Day.Used != 1 {
+			t.Errorf("after the reset: %+v", v)
 		}
 	})
 }

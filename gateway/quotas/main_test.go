@@ -24,8 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeStore decides as its function says. It remembers the last batch for which the function made results, whether it then
 // answered or not.
 type fakeStore struct {
-	number int64
-	told   []store.Result
+	onReset func(r store.Reset) error
+	number  int64
+	told    []store.Result
 
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
@@ -47,12 +48,24 @@ func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []sto
 	return err
 }
 
-func (f *fakeStore) Forget(context.Context, id.Tenant) error { return nil }
+func (f *fakeStore) Reset(_ context.Context, r store.Reset) error {
+	if f.onReset == nil {
+		return nil
+	}
+	return f.onReset(r)
+}
 
 // newFake returns quotas over a store of the test's own, which end with the test.
 func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error) *Shared {
+	return newFakeOver(t, new(fakeStore), cfg, onDecide)
+}
+
+func newFakeOver(
+	t testing.TB, fake *fakeStore, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error,
+) *Shared {
+	fake.onDecide = onDecide
 	s := newShared(cfg.withDefaults())
-	s.redis = redis.New(s.redisConfig(), &fakeStore{onDecide: onDecide}, s)
+	s.redis = redis.New(s.redisConfig(), fake, s)
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }

@@ -46,6 +46,9 @@ var ErrUndecided = errors.New("quotas: quotas cannot be decided now")
 // Request is one tenant's question: may a request pass under these limits?
 type Request = store.Request
 
+// Reset is an operator's word that a tenant's quotas start anew.
+type Reset = store.Reset
+
 // Quotas is Local or Shared.
 type Quotas interface {
 	// Take asks for one request: it passes if the verdict grants 1. An error means that it could not be decided; it wraps
@@ -55,8 +58,8 @@ type Quotas interface {
 	Known(t id.Tenant, limits plan.Limits) quota.Verdict
 	// Peek asks how a tenant stands and takes nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)
-	// Reset lets a tenant's quotas start anew.
-	Reset(ctx context.Context, t id.Tenant) error
+	// Reset lets a tenant's quotas start anew. If Redis is down, that is done before it decides again.
+	Reset(ctx context.Context, r Reset)
 	// Mode says how quotas are decided now: "shared" by Redis, "memory" in process, "outage" in process because some or all
 	// of Redis does not answer.
 	Mode() string

@@ -1,7 +1,6 @@
 package quotas
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -202,7 +201,7 @@ func (o *localShare) forget(t id.Tenant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.set(t, debt{})
-	_ = o.memory.Forget(context.Background(), t) // cannot fail
+	o.memory.Forget(t)
 }
 
 // sweep drops debts of past days, at the beginning of an outage, so that they never outnumber the tenants of a day by

@@ -23,7 +23,8 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
-	evicting atomic.Bool // Redis was last found to evict records
+	resets   atomic.Int64 // the last reset that was carried out here
+	evicting atomic.Bool  // Redis was last found to evict records
 }
 
 // newShared returns quotas without a Redis yet.
@@ -83,8 +84,8 @@ func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 
 // Peek asks how a tenant stands and takes nothing. In an outage it returns what this gateway decides from.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
-	last := s.seen.get(r.Tenant)
-	v, err := s.redis.Peek(ctx, store.Demand{Request: r, Known: last.dayUse()})
+	resets, last := s.resets.Load(), s.seen.get(r.Tenant)
+	v, err := s.redis.Peek(ctx, store.Demand{Request: r, Known: last.dayUse(), Resets: resets})
 	switch {
 	case err == nil:
 		return v, nil
@@ -97,19 +98,17 @@ func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant)), nil
 }
 
-// Reset lets a tenant's quotas start anew, here and in Redis. Other gateways have to do the same: each may bring back the
-// day's use that it has last seen.
-func (s *Shared) Reset(ctx context.Context, t id.Tenant) error {
+// Reset lets a tenant's quotas start anew, here and in Redis. Every gateway does so, because each may know use from before;
+// Redis drops the record once.
+func (s *Shared) Reset(ctx context.Context, r Reset) {
 	forget := func() {
-		s.seen.forget(t, s.now())
-		s.share.forget(t)
+		s.seen.forget(r.Tenant, s.now())
+		s.share.forget(r.Tenant)
 	}
 	forget()
-	defer forget() // what a decision under way has brought back
-	if err := s.redis.Forget(ctx, t); err != nil {
-		return fmt.Errorf("quotas: reset the quotas of %s: %w", t, err)
-	}
-	return nil
+	s.resets.Store(max(s.resets.Load(), r.Event))
+	s.redis.Reset(ctx, r)
+	forget() // what a decision under way has brought back
 }
 
 // Refusal implements redis.Ledger.
@@ -119,6 +118,7 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
+	d.Resets = s.resets.Load() // first: what is known afterwards is from after these resets
 	last := s.seen.get(d.Tenant)
 	d.Known, d.KnownMinute, d.Spent = last.dayUse(), last.minuteUse(s.now()), s.share.collect(d.Tenant)
 }

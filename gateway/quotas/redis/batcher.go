@@ -39,11 +39,12 @@ type batcher struct {
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
-	tripping sync.Mutex // held during a trip of requests, and while the probe recovers
-	number   int64      // of the last batch; needs tripping
-	lost     lostBatch  // the one whose failure put the server down; needs tripping
-	probing  id.Tenant  // has no other use; its record lies on this server
-	waiters  sync.Pool  // of *waiter, not in use
+	tripping sync.Mutex    // held during a trip of requests, and while the probe recovers
+	number   int64         // of the last batch; needs tripping
+	lost     lostBatch     // the one whose failure put the server down; needs tripping
+	resets   []store.Reset // that wait for the server; needs tripping
+	probing  id.Tenant     // has no other use; its record lies on this server
+	waiters  sync.Pool     // of *waiter, not in use
 
 	mu      sync.Mutex
 	queue   []*waiter
@@ -277,7 +278,6 @@ func (b *batcher) probe() {
 			err = guarded(b.recover)
 		}
 		if err == nil {
-			b.down.Store(false)
 			r.changed(false, nil)
 			return
 		}

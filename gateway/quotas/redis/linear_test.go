@@ -162,7 +162,7 @@ func (s *torn) Decide(ctx context.Context, demands []store.Demand, results []sto
 	return s.client.Set(ctx, key, quota.Product.Append(nil, &rec), time.Minute).Err()
 }
 
-func (s *torn) Forget(context.Context, id.Tenant) error { return nil }
+func (s *torn) Reset(context.Context, store.Reset) error { return nil }
 
 func TestTornStoreIsRejected(t *testing.T) {
 	client, prefix := dialRedis(t)

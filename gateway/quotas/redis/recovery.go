@@ -32,6 +32,9 @@ func (b *batcher) recover() error {
 	if err := b.resolve(); err != nil {
 		return err
 	}
+	if err := b.reset(); err != nil {
+		return err
+	}
 	if err := b.tell(!kept); err != nil {
 		return err
 	}
@@ -40,7 +43,22 @@ func (b *batcher) recover() error {
 		return b.redis.closing.Err()
 	case <-time.After(settleFor):
 	}
-	return b.tell(false) // what was admitted meanwhile
+	if err := b.tell(false); err != nil { // what was admitted meanwhile
+		return err
+	}
+	b.down.Store(false)
+	return nil
+}
+
+// reset carries out the resets that waited for the server.
+func (b *batcher) reset() error {
+	for len(b.resets) > 0 {
+		if err := b.redis.store.Reset(b.redis.closing, b.resets[0]); err != nil {
+			return err
+		}
+		b.resets = b.resets[1:]
+	}
+	return nil
 }
 
 // hasKept reports whether the server still knows the last batch that it has answered. Where it does not, because it lost its

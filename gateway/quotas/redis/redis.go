@@ -47,8 +47,8 @@ type Store interface {
 	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches grow. A number that was decided before
 	// is answered as it was then, and charged once. 0 is no number.
 	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
-	// Forget drops the tenant's record: its quota starts anew.
-	Forget(ctx context.Context, tenant id.Tenant) error
+	// Reset drops the tenant's record, once.
+	Reset(ctx context.Context, r store.Reset) error
 }
 
 // Ledger is what this gateway knows of its tenants beside what Redis counts.
@@ -134,9 +134,18 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Forget drops a tenant's record: its quota starts anew.
-func (r *Redis) Forget(ctx context.Context, t id.Tenant) error {
-	return r.ask(ctx, r.batcher(t), func(ctx context.Context) error { return r.store.Forget(ctx, t) })
+// Reset drops a tenant's record, once, or has it dropped before the server decides again.
+func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
+	b := r.batcher(reset.Tenant)
+	if r.ask(ctx, b, func(ctx context.Context) error { return r.store.Reset(ctx, reset) }) == nil {
+		return
+	}
+	b.tripping.Lock()
+	defer b.tripping.Unlock()
+	b.resets = append(b.resets, reset) // the server is down, or it has just come back
+	if !b.down.Load() {
+		_ = b.ask(b.reset) // if it fails, the server is down, and its probe does it
+	}
 }
 
 // Allow asks redis_rate for one of the limit under a name. It fails at once while the name's server is down.

@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,7 +26,7 @@ var takeScript string
 
 // The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
 const (
-	demandBytes = 6 * 8
+	demandBytes = 7 * 8
 	debtBytes   = 3 * 8
 
 	replyHeadBytes = 8
@@ -97,10 +98,23 @@ func (r *script) preload(ctx context.Context) error {
 	return nil
 }
 
-// Forget drops a tenant's record: its quota starts anew.
-func (r *script) Forget(ctx context.Context, t id.Tenant) error {
-	if err := r.client.Del(ctx, string(r.appendKey(nil, t))).Err(); err != nil {
-		return fmt.Errorf("redis: reset the quota of %s: %w", t, err)
+// resetScript drops a record, once for each event. KEYS: the record, where the event is remembered, the tenant's last reset.
+// ARGV: the event's ID, how many ms it is remembered.
+const resetScript = `
+if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[2]) then return 0 end
+redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+redis.call('DEL', KEYS[1])
+return 1`
+
+// resetKept is how late a gateway may carry out a reset that others have carried out.
+const resetKept = 30 * 24 * time.Hour
+
+// Reset drops a tenant's record, once for each event.
+func (r *script) Reset(ctx context.Context, reset store.Reset) error {
+	key := string(r.appendKey(nil, reset.Tenant))
+	keys := []string{key, key + ":reset:" + reset.UUID, key + ":reset"}
+	if err := r.client.Eval(ctx, resetScript, keys, reset.Event, resetKept.Milliseconds()).Err(); err != nil {
+		return fmt.Errorf("redis: reset the quota of %s: %w", reset.Tenant, err)
 	}
 	return nil
 }
@@ -284,7 +298,7 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	for i := range demands {
 		d := &demands[i]
 		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
-			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)))
+			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)), d.Resets)
 		owing = owing || d.Spent != (quota.Spent{})
 	}
 	if owing {

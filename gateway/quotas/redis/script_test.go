@@ -372,3 +372,33 @@ func TestTripAllocatesLittle(t *testing.T) {
 		t.Errorf("a batch of %d allocates %v times, want at most %d", batch, n, most)
 	}
 }
+
+// All gateways carry out a reset, and the record is dropped once. What a gateway knows from before does not bring it back.
+func TestResetOnce(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := newScript(client, prefix, quota.Product, takeScript)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 60, 100), Want: 10}
+	before := storetest.Take(t, s, d)
+	reset := store.Reset{Tenant: d.Tenant, Event: 7, UUID: "one"}
+	for range 3 { // gateways
+		if err := s.Reset(background, reset); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Take(t, s, d)
+	}
+	late := d
+	late.Known, late.KnownMinute, late.Resets = quota.DayUse{Day: before.DayUse.Day, Used: 90}, 60, 6
+	if v := storetest.Take(t, s, late); v.Minute.Used != 40 || v.Day.Used != 40 {
+		t.Errorf("after three gateways' reset and 40 requests: %+v", v)
+	}
+	late.Resets = 7
+	if v := storetest.Take(t, s, late); v.Day.Used != 90+v.Granted {
+		t.Errorf("known from after the reset: %+v", v)
+	}
+	if err := s.Reset(background, store.Reset{Tenant: d.Tenant, Event: 7, UUID: "another"}); err != nil {
+		t.Fatal(err)
+	}
+	if v := storetest.Take(t, s, d); v.Day.Used != 10 {
+		t.Errorf("another event with the same ID: %+v", v)
+	}
+}

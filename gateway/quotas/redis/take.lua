@@ -5,7 +5,8 @@
 --          where that gateway's last batch is remembered.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are taken apart fastest: minute limit, day limit, want, known
---          day, its use, the known use of the window. The caller has brought limits and want into [0, LimitMax], all use into uint32's range.
+--          day, its use, the known use of the window, the last reset that the asker had carried out when it
+--          learned that. The caller has brought limits and want into [0, LimitMax], all use into uint32's range.
 -- ARGV[3]  what outages owe, in KEYS' order, as doubles: spent in the window, spent day, its use; empty if nobody owes.
 -- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway grow. A batch whose number was decided before
 --          is not decided again: its demands are told what they were granted then. A negative number only asks: if it was
@@ -30,7 +31,7 @@ local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
 local VERSION = 0x32677470
 local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
 local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the summary's end: all that grows while a slice lasts
-local DEMAND, DEMAND_BYTES = '<dddddd', 48
+local DEMAND, DEMAND_BYTES = '<ddddddd', 56
 local DEBT, DEBT_BYTES = '<ddd', 24
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
 local VOID = rep('\0', SUMMARY_BYTES)
@@ -111,6 +112,9 @@ if number ~= '' then
   end
 end
 
+-- The event of a tenant's last reset, 0 if there was none lately. What was known before it does not count.
+local function last_reset(key) return tonumber(call('GET', key .. ':reset') or 0) end
+
 -- Decides the demand with this index, on the record with the summary that was read, or on what was read instead of one.
 -- Returns what the reply shall say: a summary and a remark.
 local function decide(index, key, stored)
@@ -163,10 +167,10 @@ local function decide(index, key, stored)
   local day = at == this_slice and today or stored_day
 
   -- Add what the asker knows and this record does not.
-  local minute_limit, day_limit, want, known_day, known_used, known_minute =
+  local minute_limit, day_limit, want, known_day, known_used, known_minute, resets =
     unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   local spent = 0
-  if known_day == day and known_used > day_used then -- the record has lost use
+  if known_day == day and known_used > day_used and resets >= last_reset(key) then -- the record has lost use
     spent = known_used - day_used
     if spent > known_minute then spent = known_minute end
     day_used = known_used

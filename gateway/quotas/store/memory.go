@@ -97,8 +97,14 @@ func (s *shard) sweep(rule quota.Rule, now instant.Millis) {
 // Now is the instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
-// Forget never fails.
-func (m *Memory) Forget(_ context.Context, t id.Tenant) error {
+// Reset never fails.
+func (m *Memory) Reset(_ context.Context, r Reset) error {
+	m.Forget(r.Tenant)
+	return nil
+}
+
+// Forget drops the tenant's record.
+func (m *Memory) Forget(t id.Tenant) {
 	s := m.shard(t)
 	s.Lock()
 	defer s.Unlock()
@@ -107,7 +113,6 @@ func (m *Memory) Forget(_ context.Context, t id.Tenant) error {
 		*rec = kept{changed: s.era}
 		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
 	}
-	return nil
 }
 
 // Saved is a tenant's quota record as it survives a restart.

@@ -28,7 +28,17 @@ type Demand struct {
 	Known quota.DayUse // the day's use that this gateway last saw; the rule takes the larger
 	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
 	KnownMinute int64
-	Spent       quota.Spent // admitted while the store could not be asked: charged first and unconditionally
+	// Resets is the last reset that this gateway had carried out when it learned what is Known. What it knows from before a
+	// tenant's reset does not count.
+	Resets int64
+	Spent  quota.Spent // admitted while the store could not be asked: charged first and unconditionally
+}
+
+// Reset is an operator's word that a tenant's quota starts anew. Every gateway carries it out; the record is dropped once.
+type Reset struct {
+	Tenant id.Tenant
+	Event  int64  // in the log of changes
+	UUID   string // of the event: a restored database may use its ID again
 }
 
 // Quota is d as the rule takes it.
@@ -48,6 +58,6 @@ type Store interface {
 	// Decide decides all demands in one trip, those of one tenant in their order; results has their length. After an
 	// error it is unknown which of them were decided.
 	Decide(ctx context.Context, demands []Demand, results []Result) error
-	// Forget drops the tenant's record: its quota starts anew.
-	Forget(ctx context.Context, tenant id.Tenant) error
+	// Reset drops the tenant's record: its quota starts anew.
+	Reset(ctx context.Context, r Reset) error
 }
