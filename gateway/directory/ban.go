@@ -10,8 +10,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// Ban keeps a key out until an instant (ms): at once here, everywhere when its row is written, which happens in the background
-// and is tried until it succeeds. A key that is banned for longer stays so.
+// Ban refuses a key until an instant: at this gateway at once, and at the others when the row of the ban has been written. A
+// background task writes it and repeats until it succeeds. A longer ban of the key stays in force.
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
@@ -34,11 +34,11 @@ func (d *Directory) wakeBanWriter() {
 	}
 }
 
-// writeBans gives every ban imposed here its row.
+// writeBans writes the rows of the bans imposed here.
 func (d *Directory) writeBans(ctx context.Context) {
 	retry := retryMin
 	for {
-		var again <-chan time.Time // never, while nothing is left
+		var again <-chan time.Time // never, if nothing is pending
 		if d.drainBans(context.WithoutCancel(ctx)) {
 			retry = retryMin
 		} else {

@@ -1,18 +1,17 @@
-// Package directory holds all tenants, plans, keys and bans in memory, and keeps them as the database has them.
-//
-// So no request waits for the database, an unknown key costs no query, and an outage changes nothing for what was loaded.
+// Package directory has all tenants, plans, keys and bans in memory and follows the changes in the database. No request waits
+// for the database, an unknown key costs no query, and an outage of the database changes nothing for loaded keys.
 //
 // A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It then
 // follows the events: it reads new events, applies them to the records in memory, and reports with a heartbeat the last event
-// that it has applied. A notification wakes it; without one it looks once a second. If its last event is gone, the database is an
-// older copy of itself, after a fail-over or a restore. Then everything is loaded again, and refusals that the copy lacks stay in
+// that it has applied. A notification wakes it; without one it polls once a second. If its last event is gone, the database is an
+// older copy of itself, after a fail-over or a restore. Then everything is loaded again, and refusals that the copy has lost stay in
 // force.
 //
 // A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. It holds every
 // change that the gateway has confirmed: changes are on disk before the heartbeat that confirms them. It is removed before the
 // gateway signs off, because changes do not wait for a gateway that has signed off.
 //
-// Look-ups take no lock and allocate nothing. All methods may be called from many goroutines.
+// Lookups take no lock and allocate nothing. All methods are safe for concurrent use.
 package directory
 
 import (
@@ -38,7 +37,7 @@ import (
 
 // Config is a directory's configuration.
 type Config struct {
-	GatewayID    string        // stable over restarts, and no two gateways have the same
+	GatewayID    string        // unique, and stable over restarts
 	AdminAddress string        // shown to operators when this gateway does not confirm
 	Snapshot     string        // the snapshot's path; empty: none
 	MaxAge       time.Duration // refuse everything this long after the last contact with the database; 0: never
@@ -46,15 +45,15 @@ type Config struct {
 	Metrics      prometheus.Registerer
 	Clock        func() time.Time // nil: the system's
 
-	// GatewaysChanged is called when the number of registered gateways has changed, from Open or Run. Nil: it is not.
+	// GatewaysChanged is called by Open or Run when the number of registered gateways has changed. May be nil.
 	GatewaysChanged func(was, is int)
 
-	// Loaded is called after everything was loaded, with how much there is. Nil: it is not.
+	// Loaded is called after a full load, with the numbers of records. May be nil.
 	Loaded func(keys, tenants int)
 }
 
-// Entry is what the request path needs to know of a key and its tenant. It is a copy and may be kept; Allow is shared and must
-// not be changed. Times are in ms; 0 is never.
+// Entry is the part of a key and its tenant that the request path needs. It is a copy and may be kept. Allow is shared and must
+// not be changed. A time of 0 means never.
 type Entry struct {
 	Key         id.Key
 	Tenant      id.Tenant
@@ -66,9 +65,9 @@ type Entry struct {
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
-	GraceEndsAt instant.Millis // rotated: from then on refused
+	GraceEndsAt instant.Millis // after a rotation: refused from then on
 	BannedUntil instant.Millis
-	Allow       []netip.Prefix // empty: from everywhere
+	Allow       []netip.Prefix // empty: from anywhere
 }
 
 // Directory is a gateway's view of the key database.
@@ -81,13 +80,13 @@ type Directory struct {
 	seen     atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
 	maxAge   atomic.Int64              // ms, as registered; 0: none
 	gateways atomic.Int64              // registered at the last contact
-	skew     atomic.Int64              // time.Duration: this clock less the database's
+	skew     atomic.Int64              // time.Duration: this clock minus the database's
 	position atomic.Pointer[position]  // of the state; nil: nothing was loaded
 	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
 
-	mu       sync.Mutex // guards changes of the state but for bans; never taken by a request
+	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
 	versions uint64
-	bansMu   sync.Mutex              // guards changes of bans, and pending; taken for a moment only, since requests wait for it
+	bansMu   sync.Mutex              // guards changes of bans, and pending; held briefly, because requests wait for it
 	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
 	onReset  atomic.Pointer[func(keystore.Event) error]
@@ -100,9 +99,8 @@ type Directory struct {
 	metrics   *metrics
 }
 
-// Open registers the gateway and loads everything. If the database is unreachable, it reads the snapshot; if there is none
-// either, the directory is not Fresh until Run has loaded. What is wrong meanwhile, Ready says; Open fails only for what a retry
-// cannot cure.
+// Open registers the gateway and loads everything. If the database is unavailable, it reads the snapshot. Without a snapshot, the
+// directory is not Fresh until Run has loaded it; Ready says why. Open fails only if a retry cannot help.
 func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, error) {
 	if cfg.GatewayID == "" {
 		return nil, errors.New("directory: a gateway needs an ID: set GATEWAY_ID")
@@ -137,7 +135,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	return d, nil
 }
 
-// openSnapshot claims the snapshot for this process. If another one holds it, this one goes on without.
+// openSnapshot claims the snapshot for this process. If another process has it, this one runs without a snapshot.
 func (d *Directory) openSnapshot() {
 	d.snapshot.wanted = make(chan struct{}, 1)
 	if d.cfg.Snapshot == "" {
@@ -145,7 +143,7 @@ func (d *Directory) openSnapshot() {
 	}
 	var err error
 	if d.processes, err = openProcesses(d.cfg.Snapshot+".lock", d.self.Load().Incarnation); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot", "path", d.cfg.Snapshot, "error", err)
+		d.cfg.Log.Error("directory: running without a snapshot", "path", d.cfg.Snapshot, "error", err)
 		return
 	}
 	d.snapshot.path = d.cfg.Snapshot
@@ -159,7 +157,7 @@ func (d *Directory) restore() {
 		err = next.err
 	}
 	if errors.Is(err, fs.ErrNotExist) { // as after a clean exit
-		d.cfg.Log.Warn("directory: there is no snapshot, and no key is known until the database is read", "path", d.cfg.Snapshot)
+		d.cfg.Log.Warn("directory: there is no snapshot; no key is known until the database has been read", "path", d.cfg.Snapshot)
 		return
 	}
 	if err != nil {
@@ -171,7 +169,7 @@ func (d *Directory) restore() {
 	d.follower.last, d.follower.uuid = head.last, head.uuid
 	d.loaded(next)
 	d.gateways.Store(head.gateways)
-	// The shorter one, until this process has registered: the earlier one's is still in the database, where keyadmin reads it.
+	// The shorter one until this process has registered: the database, which keyadmin reads, still has the earlier one.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
 	}
@@ -208,19 +206,19 @@ func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limi
 	return now.plan.name, limits, version, true
 }
 
-// Fresh reports whether the directory may be relied on at now: something was loaded, and within MaxAge the database was heard of.
-// Once another process has taken this gateway's ID, it stays false.
+// Fresh reports whether the directory may be used at now: it was loaded, and the last contact with the database is within MaxAge.
+// After another process has taken this gateway's ID, it stays false.
 func (d *Directory) Fresh(now instant.Millis) bool {
 	seen, maxAge := d.seen.Load(), d.maxAge.Load()
 	return seen != nil && (maxAge == 0 || d.age(seen, now).Milliseconds() <= maxAge)
 }
 
-// age returns how long before now seen was; a clock that was set back since makes nothing younger.
+// age returns the time from seen to now. A clock that was set back does not make it shorter.
 func (d *Directory) age(seen *time.Time, now instant.Millis) time.Duration {
 	return max(now.Sub(instant.Of(*seen)), d.cfg.Clock().Sub(*seen))
 }
 
-// Ready returns nil if the gateway can serve, and else the problem with its cure.
+// Ready returns nil if the gateway can serve, and otherwise the problem and what to do.
 func (d *Directory) Ready() error {
 	fault, seen := d.fault.Load(), d.seen.Load()
 	switch now := instant.Of(d.cfg.Clock()); {
@@ -230,24 +228,23 @@ func (d *Directory) Ready() error {
 		return fmt.Errorf("directory: %w", *fault)
 	case seen == nil && fault != nil:
 		return fmt.Errorf("directory: never loaded: %w", *fault)
-	case seen == nil: // for an instant, as the other is about to change too
+	case seen == nil: // for an instant: the other value is about to change too
 		return errors.New("directory: not loaded")
 	case !d.Fresh(now):
-		return fmt.Errorf("directory: stale: the database was last heard of %s ago, the maximum is %s",
+		return fmt.Errorf("directory: stale: the last contact with the database was %s ago, the maximum is %s",
 			d.age(seen, now).Truncate(time.Millisecond), time.Duration(d.maxAge.Load())*time.Millisecond)
 	}
 	return nil
 }
 
-// Behind returns nil if the directory follows the database or is not Ready, and else why the gateway serves what it has loaded
-// before.
+// Behind returns an error if the gateway serves what it loaded earlier because it cannot follow the database.
 func (d *Directory) Behind() error {
 	fault, seen := d.fault.Load(), d.seen.Load()
 	if fault == nil || seen == nil || d.Ready() != nil {
 		return nil
 	}
 	silence := d.age(seen, instant.Of(d.cfg.Clock()))
-	return fmt.Errorf("not read for %s, and what is loaded stays in force: %w", silence.Truncate(time.Second), *fault)
+	return fmt.Errorf("not read for %s; what was loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
 
 // OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,

@@ -17,12 +17,12 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	gauge := func(name, help string, value func() float64) {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	gauge("gateway_directory_keys", "Keys held in memory.", func() float64 {
+	gauge("gateway_directory_keys", "Keys in memory.", func() float64 {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return float64(d.state.Load().keys.len)
 	})
-	const age = "Time since the database was last heard of; -1 before anything was loaded."
+	const age = "Time since the last contact with the database; -1 before the first load."
 	gauge("gateway_directory_age_seconds", age, func() float64 {
 		seen := d.seen.Load()
 		if seen == nil {
@@ -33,16 +33,16 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	gauge("gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
 		return float64(d.gateways.Load())
 	})
-	const skew = "This host's clock less the database's at the last heartbeat; differences within half of the round trip count as 0."
+	const skew = "This host's clock minus the database's at the last heartbeat; a difference smaller than half of the round trip is 0."
 	gauge("gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
-	gauge("gateway_bans_pending", "Bans imposed here whose rows are not written yet.", func() float64 {
+	gauge("gateway_bans_pending", "Bans imposed here that are not in the database yet.", func() float64 {
 		d.bansMu.Lock()
 		defer d.bansMu.Unlock()
 		return float64(len(d.pending))
 	})
 	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{
 		Name: "gateway_usage_dropped_requests_total",
-		Help: "Requests missing from the usage statistics, because the database took none for so long that too many rows waited.",
+		Help: "Requests missing from the usage statistics, because too many rows waited for an unavailable database.",
 	})
 	return &metrics{
 		loads: make.NewCounter(prometheus.CounterOpts{

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// processes remembers, in a file beside the snapshot, which processes of this gateway ran before on this host. The file is locked
-// as long as this process runs. The system releases the lock when a process ends, so who holds it knows that the earlier ones have
-// ended, and need not be waited for. The lock says nothing of another host, to which a volume may have been moved: so a process
-// is remembered with its host's boot ID.
+// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked while this
+// process runs. The system releases the lock when a process ends, so the holder knows that the earlier processes have ended and
+// need not be waited for. The volume may have been moved to another host, where the lock says nothing; so each process is listed
+// with the boot ID of its host.
 type processes struct {
 	file *os.File // nil: there is none, or another process holds it
 	dead []string // incarnations
@@ -21,7 +21,7 @@ type processes struct {
 const processesMax = 100 // remembered
 
 // errLocked says that another process holds the file.
-var errLocked = errors.New("another process uses this snapshot; give each gateway its own GATEWAY_SNAPSHOT")
+var errLocked = errors.New("another process uses this snapshot: give each gateway its own GATEWAY_SNAPSHOT")
 
 // openProcesses locks the file and adds this process to it.
 func openProcesses(path, incarnation string) (p processes, err error) {

@@ -24,16 +24,16 @@ const (
 	snapshotMagic = "petgate directory snapshot 2\n"
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
-	frameBytesMax = 64 << 20 // of what is read: more is garbage
+	frameBytesMax = 64 << 20 // a larger frame is invalid
 
 	changedBytesMin = 1 << 20 // of changes, before a file is replaced
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// snapshot is the file: a magic line, then frames of a length, a checksum and records. Each checksum goes on from the one before
-// it, so that no frame can be missing or out of place. After the end record come the changes since, one frame for each batch of
-// events, on disk before the heartbeat that confirms them.
+// snapshot is the snapshot's file: a magic line, then frames with a length, a checksum and records. Each checksum continues the
+// one before it, so a missing or misplaced frame is noticed. After the end record come later changes, one frame for each batch of
+// events. They are on disk before the heartbeat that confirms them.
 type snapshot struct {
 	path   string        // empty: there is none
 	wanted chan struct{} // wakes the writer after a load
@@ -62,7 +62,7 @@ func (f *frames) write(records []byte) error {
 	binary.LittleEndian.PutUint32(header[4:], f.sum)
 	f.size += len(header) + len(records)
 	f.to.Write(header[:])
-	_, err := f.to.Write(records) // a buffer's first error stays
+	_, err := f.to.Write(records) // a buffer keeps its first error
 	return err
 }
 
@@ -78,15 +78,14 @@ func (s *snapshot) invalidate() {
 	}
 }
 
-// isOutdated reports whether a new file would be better than the one there is: there is none, or its changes take more than half
-// of its bytes.
+// isOutdated reports whether a new file should be written: there is no file, or changes take more than half of it.
 func (s *snapshot) isOutdated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.generation > 0 && (s.file == nil || s.changed > max(s.file.size/2, changedBytesMin))
 }
 
-// discard removes the file. If that fails, clean tries again. The caller holds the lock.
+// discard removes the file. If that fails, clean tries again. The lock must be held.
 func (s *snapshot) discard() {
 	s.shut()
 	s.stale = s.path != "" && removeSafely(s.path) != nil
@@ -115,8 +114,8 @@ func (s *snapshot) clean() error {
 	return err
 }
 
-// append adds records to the file; changes are on disk when it returns. If that fails, the file is removed: an old one would let
-// through what was confirmed to be refused.
+// append adds records to the file. Changes are on disk when it returns. If it fails, it removes the file: an old file would admit
+// what was confirmed to be refused.
 func (s *snapshot) append(records []byte, isChange bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (d *Directory) record(c *changes) {
 		return
 	}
 	if err := d.snapshot.append(c.appendTo(appendHead(nil, d.head())), true); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "error", err)
+		d.cfg.Log.Error("directory: running without a snapshot until the next one is written", "error", err)
 	}
 }
 
@@ -157,7 +156,7 @@ func (d *Directory) recordHead() {
 		return
 	}
 	if err := d.snapshot.append(appendHead(nil, d.head()), false); err != nil {
-		d.cfg.Log.Error("directory: going on without a snapshot until the next one is written", "error", err)
+		d.cfg.Log.Error("directory: running without a snapshot until the next one is written", "error", err)
 	}
 }
 
@@ -199,10 +198,10 @@ func (d *Directory) writeSnapshots(ctx context.Context) {
 	}
 }
 
-// takeSnapshot writes a new file beside the old one and takes its place.
+// takeSnapshot writes a new file and replaces the old one by it.
 func (d *Directory) takeSnapshot() error {
 	s := &d.snapshot
-	d.mu.Lock() // so that all of this is of one instant; what is applied later follows as a change
+	d.mu.Lock() // so that everything is of one instant; later changes are appended
 	image := d.state.Load()
 	keys, tenants, plans := image.keys.len, image.tenants.len, map[string]plan.Limits{}
 	for name, record := range image.plans {
@@ -334,7 +333,7 @@ func (s *snapshot) close() {
 	s.shut()
 }
 
-// shut lets go of the file. The caller holds the lock.
+// shut closes the file. The lock must be held.
 func (s *snapshot) shut() {
 	if s.file != nil {
 		s.file.Close()
@@ -342,8 +341,8 @@ func (s *snapshot) shut() {
 	}
 }
 
-// readSnapshot hands over the records of a gateway's snapshot, the later ones in the place of earlier ones. A last frame that was
-// cut off confirmed nothing and is left out; anything else that is wrong makes the file void.
+// readSnapshot reads the records of a gateway's snapshot; later records replace earlier ones. An incomplete last frame was not
+// confirmed and is ignored. Any other error makes the file invalid.
 func readSnapshot(path, gateway string, to keystore.Rows) (head, error) {
 	h, err := readFrames(path, gateway, to)
 	if err != nil {

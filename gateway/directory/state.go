@@ -13,9 +13,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records without pointers, and indexes into them. Look-ups take no lock. All changes
-// are made by one goroutine at a time, in place: a record is complete before an index leads to it, and what changes later is
-// atomic. Not shards with locks: a look-up would write to the lock's cache line, which all cores then pass around.
+// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One goroutine at a
+// time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic. Not
+// shards with locks: each lookup would write to the cache line of a lock, which all cores share.
 type state struct {
 	keys   list[key]
 	byHash index
@@ -27,10 +27,10 @@ type state struct {
 	allows list[[]netip.Prefix]
 	plans  map[string]*planRecord // the writer's
 
-	lost lost // stays in force whatever the rows say
+	lost lost // in force in addition to the rows
 
-	versions *uint64 // the last one given out; it outlives a reload
-	err      error   // the first row that made no sense
+	versions *uint64 // the last one used; kept over a reload
+	err      error   // the first invalid row
 }
 
 // key is a key's record: 88 bytes.
@@ -47,7 +47,7 @@ type key struct {
 	bannedUntil atomic.Int64
 }
 
-// tenant is a tenant's record. What can change is replaced as a whole, so that plan, limits and version always fit together.
+// tenant is a tenant's record. What can change is replaced as a whole, so plan, limits and version are always consistent.
 type tenant struct {
 	id    id.Tenant
 	terms atomic.Pointer[terms]
@@ -60,7 +60,7 @@ type terms struct {
 	suspended bool
 }
 
-// planRecord is a plan that tenants share, so that a change of the plan is one store, however many tenants have it.
+// planRecord is a plan that its tenants share, so a change of the plan is one write, however many tenants it has.
 type planRecord struct {
 	name string
 	now  atomic.Pointer[planLimits]
@@ -92,7 +92,7 @@ func (s *state) expect(tenants, keys int) {
 	s.byTenant.reserve(tenants)
 }
 
-// SHA-256 and random IDs are as good as any hash of themselves.
+// Parts of a SHA-256 or a random ID are good hashes.
 func hashOfHash(h *apikey.Hash) uint64    { return binary.LittleEndian.Uint64(h[:]) }
 func hashOfKey(k *id.Key) uint64          { return binary.LittleEndian.Uint64(k[:]) }
 func hashOfTenant(t *id.Tenant) uint64    { return binary.LittleEndian.Uint64(t[:]) }
@@ -205,7 +205,7 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	s.byHash.insert(hashOfHash(&row.Hash), ref, s.hashAt)
 }
 
-// setBan says until when a key is banned; 0 lifts.
+// setBan sets the end of a key's ban; 0 lifts it.
 func (s *state) setBan(k id.Key, until instant.Millis) {
 	if ref, known := s.findKey(&k); known {
 		s.keys.at(ref).bannedUntil.Store(int64(until))

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 )
 
-// list is an array that grows in place: what it holds is never moved, so a reference to it stays good. One goroutine at a time
-// adds, any number read, without locks.
+// list is an array that grows in place. Its elements never move, so references stay valid. One goroutine at a time adds; any number
+// read, without locks.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
 	len    int // the adder's
@@ -13,7 +13,7 @@ type list[T any] struct {
 
 const chunkLen = 1024
 
-// add makes room for one more. Readers must get to know its reference through an index or another atomic value.
+// add adds an element. Readers must get its reference from an index or another atomic value.
 func (l *list[T]) add() (ref uint32, item *T) {
 	ref = uint32(l.len)
 	if l.len%chunkLen == 0 {
@@ -21,7 +21,7 @@ func (l *list[T]) add() (ref uint32, item *T) {
 		if known := l.chunks.Load(); known != nil {
 			chunks = *known
 		}
-		chunks = append(chunks, new([chunkLen]T)) // what readers see of the old slice is not written
+		chunks = append(chunks, new([chunkLen]T)) // readers of the old slice are not affected
 		l.chunks.Store(&chunks)
 	}
 	l.len++
@@ -30,8 +30,8 @@ func (l *list[T]) add() (ref uint32, item *T) {
 
 func (l *list[T]) at(ref uint32) *T { return &(*l.chunks.Load())[ref/chunkLen][ref%chunkLen] }
 
-// index finds references by the hash of what they refer to: open addressing with linear probing, in a table that is replaced
-// when it is three quarters full. Nothing is ever taken out. One goroutine at a time inserts, any number find, without locks.
+// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three quarters
+// full. Elements are never removed. One goroutine at a time inserts; any number find, without locks.
 type index struct {
 	slots atomic.Pointer[[]atomic.Uint32] // reference + 1; 0 is free. The length is a power of two
 	used  int                             // the inserter's
@@ -62,8 +62,8 @@ func (x *index) find(hash uint64, same func(ref uint32) bool) (ref uint32, ok bo
 	}
 }
 
-// insert adds a reference that is not there yet. From now on readers find what it refers to, as it was when insert was called.
-// hashOf is asked for the hashes of earlier ones when the table grows.
+// insert adds a new reference. Readers then see its element as it was when insert was called. When the table grows, hashOf returns
+// the hashes of the earlier references.
 func (x *index) insert(hash uint64, ref uint32, hashOf func(ref uint32) uint64) {
 	slots := *x.slots.Load()
 	if (x.used+1)*4 > len(slots)*3 {

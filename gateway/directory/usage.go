@@ -14,22 +14,22 @@ import (
 
 const (
 	flushEvery   = 3 * time.Second
-	usageRowsMax = 5000 // of one batch, so that no transaction is long
+	usageRowsMax = 5000 // in one batch, so that transactions are short
 	usageShards  = 32
 
-	// Rows that wait for the database, about 40 MB. An outage with more of them loses the rest.
+	// The largest number of rows that wait for the database, about 40 MB. Further rows are dropped.
 	usageBacklogMax = 200_000
 )
 
-// usage adds up requests. A request costs a short lock on one of many shards; the clock is read only when they are collected, so
-// what came just before a full hour may be counted to the next.
+// usage counts requests. A request takes a short lock on one of many shards. The clock is read only when the counts are collected,
+// so requests shortly before a full hour may be counted in the next hour.
 type usage struct {
 	shards [usageShards]usageShard
 
 	mu      sync.Mutex // guards what follows
 	backlog map[usageRow]usageSum
 	batch   int64               // the last batch's number
-	sent    []keystore.UsageRow // that batch, until the database has it for sure
+	sent    []keystore.UsageRow // that batch, until the database has certainly stored it
 	dropped prometheus.Counter
 }
 
@@ -91,7 +91,7 @@ func (u *usage) collect(now instant.Millis) {
 	}
 }
 
-// next returns the batch to send: the last one again while its fate is unknown.
+// next returns the batch to send: the last one again if it is unknown whether it was stored.
 func (u *usage) next() []keystore.UsageRow {
 	if u.sent != nil || len(u.backlog) == 0 {
 		return u.sent
@@ -121,7 +121,7 @@ func (d *Directory) flushUsage(ctx context.Context) {
 		}
 		err := d.drainUsage(context.WithoutCancel(ctx))
 		if err != nil && !failing {
-			d.cfg.Log.Warn("directory: usage is kept until the database takes it", "error", err)
+			d.cfg.Log.Warn("directory: usage cannot be written; it is kept and written later", "error", err)
 		}
 		failing = err != nil
 	}

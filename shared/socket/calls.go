@@ -27,8 +27,7 @@ func write(fd uintptr, p []byte) (int, syscall.Errno) {
 	}
 }
 
-// peek returns EAGAIN if the connection is open and nothing is to be read. It returns 0 if there is something, or if the peer
-// has closed.
+// peek returns EAGAIN if the connection is open and has no data. It returns 0 if it has data or the peer has closed it.
 func peek(fd uintptr) syscall.Errno {
 	var b [1]byte
 	for {
@@ -39,7 +38,7 @@ func peek(fd uintptr) syscall.Errno {
 	}
 }
 
-// number is the kernel's number of an error. Package unix returns no other errors.
+// number returns the kernel's number of an error. Package unix returns no other errors.
 func number(err error) syscall.Errno {
 	var errno syscall.Errno
 	errors.As(err, &errno)

@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// The calls of this file are recv(2) and send(2) without the announcement to the scheduler with which the functions of package
-// syscall begin. MSG_DONTWAIT makes them return at once even on a descriptor that was made blocking: a thread that blocked
-// here would stop the whole process at the next garbage collection. The race detector sees nothing of what they read and
-// write, so a program built with it makes announced calls.
+// The calls of this file are recv(2) and send(2) without the announcement to the scheduler that the functions of package syscall
+// make. With MSG_DONTWAIT they return at once even on a blocking descriptor: a thread that blocked here would stop the whole
+// process at the next garbage collection. The race detector does not see what they read and write, so a program built with it
+// makes announced calls.
 
-// canCallQuietly says that quietRead and quietWrite are more than the announced calls.
+// canCallQuietly says that quietRead and quietWrite make no announcement.
 const canCallQuietly = true
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {

@@ -2,9 +2,9 @@ package socket
 
 import "time"
 
-// Deadline saves a connection most of its SetDeadline calls. Each of them moves a timer of the runtime, and each request would
-// move several timers by a little. So the connection gets a deadline that is a little late, and keeps it as long as it is
-// late by no more than the slack. Calls fail late by up to the slack, and never early.
+// Deadline avoids most SetDeadline calls of a connection. Each call moves a timer of the runtime, and each request would move
+// several timers a little. Instead, the connection gets a deadline that is a little late, and keeps it while it is late by no
+// more than the slack. So calls fail up to the slack late, and never early.
 //
 // The zero Deadline belongs to a connection without a deadline. It is for one goroutine, and for one direction or both.
 type Deadline struct{ told time.Time }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Listener goes on when Accept fails, as it does when the process is out of file descriptors. It waits longer after each further
-// failure, and ends only when the listener is closed.
+// Listener continues when Accept fails, as when the process has no file descriptors left. It waits longer after each failure in a
+// row, and ends only when the listener is closed.
 type Listener struct {
 	net.Listener
 	Log    *slog.Logger
-	Failed func() // is called after each failure: for a metric
+	Failed func() // called after each failure, for a metric
 }
 
 // How long a Listener waits after a failure, and how often it logs one.

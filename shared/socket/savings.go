@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that chooses the savings of this package: those that it lists, separated by commas.
-// Without it, all are on. "none" turns all off, and connections behave as those of package net.
+// Variable is the environment variable that selects the savings of this package, separated by commas. Without it, all are on.
+// "none" turns all off; connections then behave like those of package net.
 const Variable = "PETGATE_SOCKETS"
 
-// savings are what this package saves, each apart.
+// savings are the savings of this package.
 type savings struct {
 	quiet     bool // calls are not announced to the scheduler
 	exchange  bool // Exchange skips the read that would find nothing

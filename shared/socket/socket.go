@@ -1,15 +1,14 @@
 // Package socket makes the system calls of busy connections cheaper, in three ways:
 //
-//   - Quiet calls. A socket of package net never blocks in the kernel: a call that cannot go on returns, and the goroutine
-//     waits for the poller. Package net still announces every call to the scheduler as one that may block. This keeps the
-//     scheduler's monitor awake, every 20 µs. On a machine with more work than cores, a thread may lose its core inside a
-//     call; then the monitor starts another thread, which waits as well. A Conn makes the same calls unannounced. Each of
-//     them copies at most 64 KiB.
+//   - Quiet calls. A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and the goroutine
+//     waits for the poller. Package net still announces every call to the scheduler as one that may block. The scheduler's
+//     monitor then checks every 20 µs. On a machine with more work than cores, a thread may lose its core during a call, and
+//     the monitor starts another thread. A Conn makes the same calls unannounced. Each copies at most 64 KiB.
 //   - Exchange writes a request and waits for the response in one pass of the poller.
 //   - Deadline coalesces deadlines.
 //
-// The environment variable PETGATE_SOCKETS turns them off, all or one by one. It is meant for connections that each request
-// uses several times. For all others, use package net.
+// The environment variable PETGATE_SOCKETS turns them off, all or one by one. The package is for connections that every request
+// uses. For others, use package net.
 package socket
 
 import (
@@ -23,12 +22,12 @@ import (
 // ErrStale says that an idle connection was closed by its peer, or that the peer has sent something on it.
 var ErrStale = errors.New("socket: the idle connection was closed, or its peer sent something on it")
 
-// callBytesMax bounds one quiet call: while the kernel copies, the goroutine cannot be preempted.
+// callBytesMax limits one quiet call: the goroutine cannot be preempted while the kernel copies.
 const callBytesMax = 64 << 10
 
-// Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Unlike with
-// other connections, only one goroutine at a time may read, check or exchange, and only one may write or exchange. Any
-// goroutine may close it and set deadlines.
+// Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Only one goroutine
+// at a time may call Read, Check or Exchange, and only one may call Write or Exchange. Any goroutine may close it and set
+// deadlines.
 type Conn struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -36,7 +35,7 @@ type Conn struct {
 	writing transfer
 	isStale bool // the result of the last peek
 
-	// The callbacks of raw. They are made once, because a closure for each call would be an allocation a call.
+	// The callbacks of raw. They are made once, because a closure would cost an allocation in each call.
 	read, write, exchange, peek func(fd uintptr) (done bool)
 }
 
@@ -47,7 +46,7 @@ type transfer struct {
 	errno syscall.Errno
 }
 
-// New returns c with calls of its own. A connection without a socket, such as net.Pipe's, keeps its calls.
+// New returns c with quiet calls. A connection without a socket, such as net.Pipe's, keeps its own calls.
 func New(c net.Conn) *Conn {
 	s := &Conn{Conn: c}
 	if socket, ok := c.(syscall.Conn); ok {
@@ -57,7 +56,7 @@ func New(c net.Conn) *Conn {
 	return s
 }
 
-// Read reads what has arrived, and waits if nothing has.
+// Read reads the data that has arrived, and waits if there is none.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.raw == nil || len(p) == 0 || !saves.quiet {
 		return c.Conn.Read(p)
@@ -81,7 +80,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-// Exchange writes all of out, waits for the response and reads what has arrived of it. It skips the first read of Read, which
+// Exchange writes all of out, waits for the response and reads the part that has arrived. It skips the first read of Read, which
 // would find nothing. If the connection is stale, it writes nothing and returns ErrStale.
 func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	if c.raw == nil || len(out) == 0 || len(in) == 0 || !saves.exchange {
@@ -104,7 +103,7 @@ func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 		return 0, ErrStale
 	case t.errno != 0:
 		return 0, c.wrap("write", t.errno)
-	case len(t.bytes) > 0: // the kernel had no room for all of it
+	case len(t.bytes) > 0: // the kernel did not take all of it
 		if _, err := c.Write(t.bytes); err != nil {
 			return 0, err
 		}
@@ -113,7 +112,7 @@ func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	return n, nil
 }
 
-// Check returns ErrStale unless the connection is open and nothing is to be read. It does not wait.
+// Check returns ErrStale if the connection is closed or has data. It does not wait.
 func (c *Conn) Check() error {
 	if c.raw == nil {
 		return nil
@@ -127,7 +126,7 @@ func (c *Conn) Check() error {
 	return nil
 }
 
-// CloseWrite closes the sending side of a connection that has one.
+// CloseWrite closes the sending side, if the connection has one.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -135,7 +134,7 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// readWith calls try whenever there may be something to read, until it is done.
+// readWith calls try whenever there may be data, until it is done.
 func (c *Conn) readWith(try func(uintptr) bool) (int, error) {
 	err := c.raw.Read(try)
 	t := c.reading
@@ -151,7 +150,7 @@ func (c *Conn) readWith(try func(uintptr) bool) (int, error) {
 	return t.n, nil
 }
 
-// wrap makes a kernel's error into the error that package net returns for it.
+// wrap turns an error of the kernel into the error that package net would return.
 func (c *Conn) wrap(call string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -195,9 +194,9 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// tryExchange writes first. RawConn.Read has just reset what the poller knows of this descriptor, so the poller reports any
-// response that arrives after the write, and there is no need to read before it does. That RawConn.Read resets the poller
-// before the callback is not documented. It is so in Go 1.26, and TestExchangeFindsEveryAnswer fails if it changes.
+// tryExchange writes first. RawConn.Read has just reset the poller's state of this descriptor, so the poller reports any response
+// that arrives after the write, and no read is needed before that. It is not documented that RawConn.Read resets the poller
+// before the callback. It does so in Go 1.26; TestExchangeFindsEveryAnswer fails if this changes.
 func (c *Conn) tryExchange(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
 		return c.tryRead(fd)
@@ -208,7 +207,7 @@ func (c *Conn) tryExchange(fd uintptr) bool {
 			return false
 		}
 	}
-	c.reading.bytes = nil // Exchange goes on
+	c.reading.bytes = nil // Exchange continues
 	return true
 }
 

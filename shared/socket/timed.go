@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Timed is a Conn on which deadlines cost little. A deadline for reading is kept until something is read: most of those that
-// servers set are for bytes that they have already. The connection is told of a deadline that is up to slack late, and of no
-// other one while that one serves.
+// Timed is a Conn with cheap deadlines. A read deadline is set only when something is read: most read deadlines of servers are for
+// bytes that they already have. Deadlines are up to slack late, so that one deadline serves several requests.
 type Timed struct {
 	*Conn
 	slack         time.Duration
@@ -15,7 +14,7 @@ type Timed struct {
 	reads, writes Deadline
 }
 
-// NewTimed returns c with calls and deadlines that cost little.
+// NewTimed returns c with quiet calls and cheap deadlines.
 func NewTimed(c net.Conn, slack time.Duration) *Timed { return &Timed{Conn: New(c), slack: slack} }
 
 // SetDeadline sets both deadlines.
@@ -24,13 +23,13 @@ func (t *Timed) SetDeadline(at time.Time) error {
 	return t.SetWriteDeadline(at)
 }
 
-// SetReadDeadline keeps the deadline until something is read.
+// SetReadDeadline stores the deadline until something is read.
 func (t *Timed) SetReadDeadline(at time.Time) error {
 	t.deadline = at
 	return nil
 }
 
-// SetWriteDeadline sets the deadline, or one a little later.
+// SetWriteDeadline sets the deadline or one a little later.
 func (t *Timed) SetWriteDeadline(at time.Time) error {
 	if at, changed := t.writes.Move(at, t.slack); changed {
 		return t.Conn.SetWriteDeadline(at)
