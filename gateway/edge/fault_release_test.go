@@ -1,0 +1,67 @@
+package edge_test
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/shared/testkit"
+)
+
+// However a request with a body ends, its memory, its slot and its connection are given back, and what was admitted is what the upstream saw.
+func TestEverythingIsGivenBack(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r := newRig(t, func(s *setup) {
+		s.ReadTimeout, s.IdleTimeout, s.Metrics, s.BodyBytesMax = 200*time.Millisecond, 200*time.Millisecond, registry, 1<<20
+	})
+	length := rawPost("Content-Length: 60000")
+	chunks := rawPost("Transfer-Encoding: chunked") + "ea60\r\n"
+	for name, start := range map[string]string{
+		"ends early":        length + repeat("a", 100),
+		"ends late":         length + repeat("a", 50_000),
+		"complete":          length + repeat("a", 60_000),
+		"pipelined":         length + repeat("a", 60_000) + length + repeat("a", 60_000) + rawGet() + length,
+		"ends in a chunk":   chunks + repeat("a", 50_000),
+		"longer than chunk": chunks + repeat("a", 60_005),
+		"past the maximum":  chunks + repeat("a", 60_000) + "\r\nffffff\r\n",
+		"bad trailer":       chunks + repeat("a", 60_000) + "\r\n0\r\nHost: b\r\n\r\n",
+		"continue":          rawPost("Content-Length: 60000", "Expect: 100-continue"),
+		"no key":            rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 60000") + repeat("a", 40_000),
+	} {
+		for _, hangs := range []bool{false, true} {
+			c, err := net.Dial("tcp", r.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			if _, err := io.WriteString(c, start); err != nil {
+				t.Logf("%s: %v", name, err) // it was refused in the midst of it
+			}
+			if hangs {
+				defer c.Close()
+			} else {
+				_ = c.Close()
+			}
+		}
+	}
+	testkit.Eventually(t, patience, "nothing held", func() bool {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := 0.0
+		for _, f := range families {
+			switch f.GetName() {
+			case "gateway_requests_in_flight", "gateway_connections", "gateway_body_bytes":
+				held += f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		return held == 0
+	})
+	if seen, admitted := len(r.upstream.Seen()), int(r.admitted.Load()); seen != admitted || seen == 0 {
+		t.Errorf("%d requests were admitted, and the upstream saw %d", admitted, seen)
+	}
+}
