@@ -45,6 +45,55 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 	}
 }
 
+// A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
+func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })
+	arrived, release := make(chan bool), make(chan bool)
+	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+		if strings.HasSuffix(q.Target, "slow") {
+			arrived <- true
+			<-release
+		}
+		return plainAnswer(c, q)
+	})
+	slow, other := r.dial(t), r.dial(t)
+	await := func() (sending *rawClient) {
+		t.Helper()
+		sending = r.dial(t)
+		if got := sending.ask(t, rawGet()); got.Status != 200 {
+			t.Fatalf("a request before it got %d %s", got.Status, codeOf(got))
+		}
+		if _, err := io.WriteString(sending.conn, rawPost("Content-Length: 2", "Expect: 100-continue")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sending.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		return sending
+	}
+	first, second := await(), await()
+	if got := other.ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("while a body is to come, another request got %d %s", got.Status, codeOf(got))
+	}
+	served := make(chan answer)
+	go func() {
+		got, _ := slow.try(rawTarget("/v1/pets?slow"))
+		served <- got
+	}()
+	<-arrived
+	if got := first.ask(t, "{}"); codeOf(got) != "overloaded" {
+		t.Errorf("while the only slot is taken, the body's request got %d %s", got.Status, codeOf(got))
+	}
+	close(release)
+	if got := <-served; got.Status != 200 {
+		t.Errorf("the slow request got %d", got.Status)
+	}
+	testkit.Eventually(t, patience, "the slot is free", func() bool { return other.ask(t, rawGet()).Status == 200 })
+	if got := second.ask(t, "{}"); got.Status != 201 {
+		t.Errorf("the second body's request got %d %s", got.Status, codeOf(got))
+	}
+}
+
 // The bodies of all requests share one budget, which is given back.
 func TestBodiesShareABudget(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout = 100_000, patience })
@@ -73,27 +122,48 @@ func TestBodiesShareABudget(t *testing.T) {
 	}
 }
 
-// Connections without a key do not keep out a client that has one: those that are silent for longest are closed.
+// Connections without a key do not keep out a client that has one: those that are silent for longest are closed, and none whose
+// request is being served.
 func TestStrangersMakeRoom(t *testing.T) {
 	const most = 40
-	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout = most, patience })
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
+	arrived, release := make(chan bool), make(chan bool)
+	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+		if strings.HasSuffix(q.Target, "slow") {
+			arrived <- true
+			<-release
+		}
+		return plainAnswer(c, q)
+	})
+	busy, served := r.dial(t), make(chan answer, 1)
+	go func() {
+		got, _ := busy.try(rawTarget("/v1/pets?slow"))
+		served <- got
+	}()
+	<-arrived
 	known := r.dial(t)
 	known.ask(t, rawGet())
 	strangers := make([]*rawClient, most)
 	for i := range strangers {
 		strangers[i] = r.dial(t)
-		if got := strangers[i].ask(t, rawKey()); got.Status != 401 {
-			t.Fatalf("stranger %d: %d", i, got.Status)
+		for _, asking := range []*rawClient{strangers[i], strangers[0]} { // the first one is never silent for long
+			if got := asking.ask(t, rawKey()); got.Status != 401 {
+				t.Fatalf("stranger %d: %d", i, got.Status)
+			}
 		}
 	}
 	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
 		t.Errorf("a new client with a key got %d", got.Status)
 	}
-	if _, err := strangers[0].in.Peek(1); err == nil || strings.Contains(err.Error(), "timeout") {
+	if _, err := strangers[1].in.Peek(1); err == nil || strings.Contains(err.Error(), "timeout") {
 		t.Errorf("the stranger that was silent for longest is still there: %v", err)
 	}
 	if got, err := known.try(rawGet()); err != nil || got.Status != 200 {
 		t.Errorf("an old client with a key got %d %v", got.Status, err)
+	}
+	close(release)
+	if got := <-served; got.Status != 200 {
+		t.Errorf("the request that was being served got %d", got.Status)
 	}
 }
 
