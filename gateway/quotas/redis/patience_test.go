@@ -77,6 +77,28 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 	})
 }
 
+// A Redis that was silent for the budget is not asked again: that would cost the budget again.
+func TestSilenceIsNotAskedAgain(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := connect("redis://"+listener.Addr().String(), 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s := newScript(client, "petgate:", quota.Product, takeScript)
+	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
+	if err := s.DecideBatch(background, 1, demands, make([]store.Result, 1)); !isTimeout(err) {
+		t.Errorf("the call ended with %v", err)
+	}
+	if made := client.PoolStats().Misses; made != 1 { // each call needs a connection of its own
+		t.Errorf("%d calls were made", made)
+	}
+}
+
 // go-redis asks for the socket each time that it takes a connection out of its pool, and takes another one if that fails. It
 // must go on to do so in this way: only Read, never Control.
 func TestTheClientLooksForStaleConnections(t *testing.T) {
@@ -208,8 +230,17 @@ func TestNumberedBatch(t *testing.T) {
 			}
 		}
 	}
+	isKept := func() {
+		t.Helper()
+		name := string(s.appendBatchKey(nil, demands[0].Tenant))
+		if left := client.PTTL(background, name).Val(); left <= 0 || left > time.Minute {
+			t.Errorf("the last batch is remembered for %v", left)
+		}
+	}
 	f(1, "", [2]int64{3, 1}, [2]int64{3, 2})
-	f(1, "", [2]int64{3, 1}, [2]int64{3, 2})  // again
+	isKept()
+	f(1, "", [2]int64{3, 1}, [2]int64{3, 2}) // again
+	isKept()
 	f(-1, "", [2]int64{3, 1}, [2]int64{3, 2}) // was it decided?
 	f(0, "", [2]int64{3, 0}, [2]int64{6, 3})  // without a number
 	f(-2, "NOTDECIDED", [2]int64{}, [2]int64{})
