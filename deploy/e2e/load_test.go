@@ -90,18 +90,6 @@ func (l *load) count(status int) (n int) {
 	return n
 }
 
-// between returns the requests that started within the time.
-func (l *load) between(from, to time.Time) (found []shot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.shots {
-		if !s.started.Before(from) && s.started.Before(to) {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
 // take returns and forgets what was sent so far.
 func (l *load) take() []shot {
 	l.mu.Lock()

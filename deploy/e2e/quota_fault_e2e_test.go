@@ -148,3 +148,15 @@ func TestRedisFaults(t *testing.T) {
 		do("LPUSH", record(tight), "not a record")(t, tight)
 	}, func(t *testing.T, tight fleet.Key) { do("RENAME", "aside", record(tight))(t, tight) })
 }
+
+// between returns the requests that started within the time.
+func (l *load) between(from, to time.Time) (found []shot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if !s.started.Before(from) && s.started.Before(to) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
