@@ -138,7 +138,7 @@ func TestFirstLook(t *testing.T) {
 	l := newLocal(t)
 	l.start(t)
 	token := l.token(t)
-	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests a minute"} {
+	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests per minute"} {
 		if !strings.Contains(l.Stdout.String(), want) {
 			t.Errorf("the welcome lacks %q:\n%s", want, l.Stdout)
 		}
