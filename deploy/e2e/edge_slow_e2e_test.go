@@ -47,7 +47,8 @@ func TestSlowProcessClients(t *testing.T) {
 		{"bodies", fleet.Request("POST /v1/pets", key.Token, "", "Content-Length: 60000") + "{", "a"},
 		{"readers", strings.Repeat(large, 32), ""},
 	} {
-		gateway := f.AddGateway("GATEWAY_UPSTREAMS="+upstream, "GATEWAY_ACCESS_LOG=false")
+		// All slow clients are one tenant's, and each reader has to get its large answers.
+		gateway := f.AddGateway("GATEWAY_UPSTREAMS="+upstream, "GATEWAY_ACCESS_LOG=false", "GATEWAY_UPSTREAM_CONNS_PER_TENANT=512")
 		alone := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
 		before := resident(t, gateway)
 		slow := make([]net.Conn, clients)

@@ -54,6 +54,7 @@ func newSlowRig(t *testing.T) (*rig, *gauge) {
 	return newRig(t, func(s *setup) {
 		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowReadTimeout, slowWriteTimeout, 0
 		s.UpstreamTimeout, s.BodyBytesMax = 10*time.Second, 1<<20
+		s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients are one tenant's: each has to get its large answers
 		s.listen = func(ln net.Listener) net.Listener { held.Listener = ln; return held }
 	}), held
 }
