@@ -15,8 +15,7 @@ import (
 // What a request may cost, counted and not timed, so that a busy machine changes nothing. Go reads a socket twice for each
 // message: the first read finds nothing and waits. One at a time, a request at the gateway reads from the client, the
 // service (once: it waits before it reads) and Redis, and writes to each; a list at the pet service reads from the gateway
-// and the database. What is above
-// whole numbers is what the programs do beside it: statistics, timers, looking after the database.
+// and the database. What is above whole numbers is what the programs do beside it: statistics, timers, the database.
 const (
 	gatewayReadsMax  = 5.2
 	gatewayWritesMax = 3.2
@@ -37,52 +36,73 @@ const (
 // sendto(2), which it does not. There are as many of the ones as of the others.
 const countable = "PETGATE_SOCKETS=exchange,deadlines"
 
-func TestSpeedInCalls(t *testing.T) {
-	redis := testkit.StartRedis(t)
+// speedFleet is a gateway with Redis and an unlimited tenant, whose pools and buffers have been made.
+type speedFleet struct {
+	*fleet.Fleet
+	gateway *fleet.Program
+	request string
+}
+
+func startSpeed(t *testing.T, env ...string) speedFleet {
+	t.Helper()
 	f := fleet.Start(t, fleet.Spec{
-		Redis: redis.URL, Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false", countable}, PetsEnv: []string{"PETSVC_ACCESS_LOG=false", countable},
+		Redis: testkit.StartRedis(t).URL, Gateways: 1,
+		GatewayEnv: append([]string{"GATEWAY_ACCESS_LOG=false"}, env...), PetsEnv: append([]string{"PETSVC_ACCESS_LOG=false"}, env...),
 	})
-	gateway, request := f.Gateways[0], fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
-	trips := func() float64 { return gateway.Metric(t, "gateway_limits_trips_total", "") }
+	s := speedFleet{f, f.Gateways[0], fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)}
+	s.send(t, speedClients, speedClients*10)
+	return s
+}
 
-	send := func(clients, requests int) {
-		t.Helper()
-		var all sync.WaitGroup
-		for range clients {
-			all.Go(func() {
-				c := gateway.Client()
-				defer c.Close()
-				for range requests / clients {
-					if got, err := c.Do(request); err != nil || got.Status != 200 {
-						t.Errorf("%v, %v", got, err)
-						return
-					}
+// send sends requests, shared by clients that each wait for a response before the next request.
+func (s *speedFleet) send(t *testing.T, clients, requests int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			c := s.gateway.Client()
+			defer c.Close()
+			for range requests / clients {
+				if got, err := c.Do(s.request); err != nil || got.Status != 200 {
+					t.Errorf("%v, %v", got, err)
+					return
 				}
-			})
-		}
-		all.Wait()
+			}
+		})
 	}
-	send(speedClients, speedClients*10) // connections, pools and buffers are made first
+	all.Wait()
+}
 
-	gatewayBefore, petsBefore, callsBefore := countCalls(t, gateway), countCalls(t, f.Pets), trips()
-	send(1, speedRequests)
-	atGateway, atPets := countCalls(t, gateway).since(gatewayBefore), countCalls(t, f.Pets).since(petsBefore)
-	calls := (trips() - callsBefore) / speedRequests
+// redisCalls is how often the gateway has called Redis.
+func (s *speedFleet) redisCalls(t *testing.T) float64 {
+	return s.gateway.Metric(t, "gateway_limits_trips_total", "")
+}
+
+func TestSpeedInCalls(t *testing.T) {
+	s := startSpeed(t, countable)
+	gatewayBefore, petsBefore, callsBefore := countCalls(t, s.gateway), countCalls(t, s.Pets), s.redisCalls(t)
+	s.send(t, 1, speedRequests)
+	atGateway, atPets := countCalls(t, s.gateway).since(gatewayBefore), countCalls(t, s.Pets).since(petsBefore)
+	calls := (s.redisCalls(t) - callsBefore) / speedRequests
 	t.Logf("figure: one request at a time: gateway %v, pet service %v, %.2f calls of Redis", atGateway, atPets, calls)
 	atGateway.check(t, "gateway", gatewayReadsMax, gatewayWritesMax)
 	atPets.check(t, "pet service", petsReadsMax, petsWritesMax)
 	if calls > 1.01 {
 		t.Errorf("%.2f calls of Redis for a request", calls)
 	}
+}
 
+// The sockets are those of the product here: the others allocate.
+func TestSpeedInAllocations(t *testing.T) {
+	s := startSpeed(t)
 	const allocated = "go_memstats_mallocs_total"
-	callsBefore = trips()
-	first := gateway.Metric(t, allocated, "")
-	before := gateway.Metric(t, allocated, "") // what asking costs is between the two
+	callsBefore := s.redisCalls(t)
+	first := s.gateway.Metric(t, allocated, "")
+	before := s.gateway.Metric(t, allocated, "") // what asking costs is between the two
 	const together = speedClients * 200
-	send(speedClients, together)
-	allocations := (gateway.Metric(t, allocated, "") - before - (before - first)) / together
-	calls = (trips() - callsBefore) / together
+	s.send(t, speedClients, together)
+	allocations := (s.gateway.Metric(t, allocated, "") - before - (before - first)) / together
+	calls := (s.redisCalls(t) - callsBefore) / together
 	t.Logf("figure: %d clients at a time: %.1f allocations and %.3f calls of Redis a request", speedClients, allocations, calls)
 	if most := requestAllocationsMax + calls*callAllocationsMax; allocations > most {
 		t.Errorf("%.1f allocations a request, want at most %.1f", allocations, most)
