@@ -2,14 +2,14 @@ package socket
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net"
+	"syscall"
 	"time"
 )
 
-// Listener continues when Accept fails, as when the process has no file descriptors left. It waits longer after each failure in a
-// row, and ends only when the listener is closed.
+// Listener continues when the kernel fails to accept a connection, as when the process has no file descriptors left. It waits
+// longer after each failure in a row. Any other error ends it, such as that of a closed listener.
 type Listener struct {
 	net.Listener
 	Log    *slog.Logger
@@ -28,7 +28,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	var loggedAt time.Time
 	for wait := acceptWaitMin; ; wait = min(2*wait, acceptWaitMax) {
 		c, err := l.Listener.Accept()
-		if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+		if failure := syscall.Errno(0); !errors.As(err, &failure) {
 			return c, err
 		}
 		l.Failed()
