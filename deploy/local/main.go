@@ -91,11 +91,6 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	if err := os.MkdirAll("var", 0o755); err != nil {
 		return err
 	}
-	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer accessLog.Close()
 	db, err := database.OpenOrCreate(databaseURL)
 	if err != nil {
 		return err
@@ -110,6 +105,13 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 	defer stopPets()
+
+	// After the socket, which another local holds whose log must not be emptied: it may run on other ports.
+	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer accessLog.Close()
 
 	// Before the gateway is ready, so that the token file is valid once it is.
 	key, err := replaceDemoKey(ctx, keystore.New(db, nil, nil, "local"))
