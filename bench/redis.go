@@ -79,11 +79,11 @@ const tripsMeasured = 20_000
 // tripArguments are the arguments of the gateway's script: the rule's parameters and one demand under limits that no run
 // reaches. redis-benchmark cannot send zero bytes, so the script itself packs them.
 const tripArguments = "local ARGV = { struct.pack('<I4I4I4', 250, 240, 86400000), " +
-	"struct.pack('<ddddd', 1000000000, 1000000000, 1, 0, 0), '' }\n"
+	"struct.pack('<ddddddd', 1000000000, 1000000000, 1, 0, 0, 0, 0), '', '' }\n"
 
 // redisBenchmark measures the latency of the gateway's own script with one connection of Redis's own client.
 func redisBenchmark(ctx context.Context, addr string) (Run, error) {
-	script, err := os.ReadFile("gateway/quotas/take.lua")
+	script, err := os.ReadFile("gateway/quotas/redis/take.lua")
 	if err != nil {
 		return Run{}, err
 	}

@@ -178,8 +178,8 @@ func TestScale(t *testing.T) {
 		t.Errorf("bogus look-ups took %d MB", grown/megabyte)
 	}
 	// Not the time by the clock, which is also that of whatever else the machine does.
-	if !raceEnabled && (m.LoadCPU > 5*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
-		t.Errorf("load took %v of CPU, want at most 5 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
+	if !raceEnabled && (m.LoadCPU > 10*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
+		t.Errorf("load took %v of CPU, want at most 10 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
 			m.Peak/megabyte, m.Churned/megabyte)
 	}
 }
