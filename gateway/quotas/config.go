@@ -14,15 +14,15 @@ import (
 type Outage uint8
 
 const (
-	// Share lets each gateway admit its share of what was left when Redis was last heard of.
+	// Share lets each gateway admit its share of what was left at the last answer from Redis.
 	Share Outage = iota
-	// Refuse answers ErrUndecided: no request is admitted that Redis has not counted.
+	// Refuse returns ErrUndecided: only requests that Redis has counted are admitted.
 	Refuse
 )
 
 func (o Outage) String() string { return [...]string{"share", "refuse"}[o] }
 
-// UnmarshalText reads what String writes, as settings do.
+// UnmarshalText reads what String writes. The settings use it.
 func (o *Outage) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "share":
@@ -37,24 +37,24 @@ func (o *Outage) UnmarshalText(text []byte) error {
 
 // Config says how quotas are decided. The zero Config decides in process and keeps nothing.
 type Config struct {
-	// RedisURL is redis://… or rediss://…; several, separated by commas, are nodes of one Redis Cluster. Empty decides in
-	// this process: exact for one gateway, but two such gateways admit twice the limit.
+	// RedisURL is redis://… or rediss://…. Several URLs, separated by commas, are nodes of one Redis Cluster. If it is
+	// empty, this process decides: that is exact for one gateway, but two such gateways admit twice the limit.
 	RedisURL string
 	// Prefix begins every name in Redis. Default "petgate:". Gateways with different prefixes do not see each other's use.
 	Prefix string
-	// Clock is time.Now by default. With Redis it only dates what is remembered here: Redis's own clock decides.
+	// Clock is time.Now by default. With Redis it only dates what this process remembers: decisions use Redis's own clock.
 	Clock func() time.Time
 	// Budget is how long a decision may take, from when its request joined the queue. Default 50 ms. A trip that takes
-	// longer is an outage: too small a budget makes outages of pauses.
+	// longer counts as an outage, so with too small a budget each pause becomes an outage.
 	Budget time.Duration
 	// OnOutage is Share by default.
 	OnOutage Outage
-	// LiveGateways says how many gateways share the limits now; nil or less than 1 is 1. Too small a number lets an outage
-	// admit more than the documented bound, too large a number admits less.
+	// LiveGateways returns how many gateways share the limits now; nil or less than 1 means 1. If the number is too small,
+	// an outage admits more than the documented bound; if it is too large, an outage admits less.
 	LiveGateways func() int
-	// Saver keeps in-process quotas over a restart; nil forgets them. Unused with Redis.
+	// Saver keeps in-process quotas over a restart; with nil they are lost. Unused with Redis.
 	Saver Saver
-	// Rule is quota.Product by default. Only tests set it: all gateways of a Redis must have the same.
+	// Rule is quota.Product by default. Only tests set it: all gateways of one Redis must use the same rule.
 	Rule quota.Rule
 	// Metrics is where metrics are registered; nil registers none.
 	Metrics prometheus.Registerer

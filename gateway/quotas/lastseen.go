@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// rememberFor is how long a refusal is repeated without asking again: so a flood of refused requests costs Redis one
-	// call a second, and a limit raised behind the gateway's back is noticed within one.
+	// rememberFor is how long a refusal is repeated without asking Redis again. So a flood of refused requests costs Redis
+	// one call a second, and a quota that was raised without this gateway's knowledge is noticed within a second.
 	rememberFor = time.Second
-	// lastSeenMax bounds the tenants that are remembered, at about 200 bytes each. A tenant that is forgotten here counts as
-	// new: Redis still has its record.
+	// lastSeenMax bounds the remembered tenants, at about 200 bytes each. A tenant that was forgotten here counts as new
+	// here; Redis still has its record.
 	lastSeenMax = 1 << 18
 	shards      = 64
 )
 
-// lastSeen keeps the last decision on each tenant: for the headers of requests that are not metered, for refusals that need
-// not be asked for again, and to tell the day's use to a Redis that has lost it. It is safe for concurrent use.
+// lastSeen keeps the last decision on each tenant. It is used for the headers of requests that are not metered, to repeat
+// refusals without asking Redis, and to restore the day's use in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
 	rule   quota.Rule
 	shards [shards]struct {
@@ -36,11 +36,11 @@ type lastSeen struct {
 	}
 }
 
-// snapshot is one decision. It stays within 128 bytes: up to there a map holds values without a pointer.
+// snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
 type snapshot struct {
 	version     uint64
-	at          instant.Millis // the deciding clock's when it was asked, or a little before; 0 = forgotten
-	sentAt      instant.Millis // this gateway's when it asked
+	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = forgotten
+	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
 	dayIndex    int64
 	minute, day quota.Usage
@@ -61,7 +61,7 @@ func (k *lastSeen) get(t id.Tenant) snapshot {
 	return s.tenants[t]
 }
 
-// each calls f with all that is kept.
+// each calls f with every tenant and its snapshot.
 func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
 	for i := range k.shards {
 		s := &k.shards[i]
@@ -74,8 +74,9 @@ func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
 	}
 }
 
-// put keeps f unless what is kept is newer: a tenant may be in two trips, and may be forgotten during one. Trips never
-// overlap by rememberFor: what seems newer by more was dated by a clock that has stepped back since.
+// put stores f unless the stored snapshot is newer: a tenant may be in two trips, and may be forgotten during one. Trips
+// never overlap by rememberFor: if a snapshot seems newer by more than that, the clock has stepped back since it was
+// dated.
 func (k *lastSeen) put(t id.Tenant, f snapshot) {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
@@ -86,7 +87,7 @@ func (k *lastSeen) put(t id.Tenant, f snapshot) {
 		return
 	}
 	if !ok && len(s.tenants) >= lastSeenMax/shards {
-		for other := range s.tenants { // begins anywhere
+		for other := range s.tenants { // map order is random
 			delete(s.tenants, other)
 			break
 		}
@@ -95,7 +96,7 @@ func (k *lastSeen) put(t id.Tenant, f snapshot) {
 	s.refusedUntil.Store(max(s.refusedUntil.Load(), int64(f.refuseUntil)))
 }
 
-// refusal returns the refusal that still holds for a, if any.
+// refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	if int64(now) >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
 		return v, false
@@ -104,22 +105,24 @@ func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 	return f.refusal(a, now)
 }
 
-// store remembers what a trip that was sent and answered at these instants has decided; refused says that some of its
-// requests were not admitted.
+// store remembers the verdict of a trip that was sent and answered at these instants. refused says that some of the
+// tenant's requests were not admitted.
 func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *quota.Verdict, refused bool) {
 	f := snapshot{
 		version: a.Version, sentAt: sentAt, dayIndex: v.DayUse.Day, minute: v.Minute, day: v.Day,
-		// As if it had been decided just before the answer: instants that are derived from it are then never too early.
+		// This assumes that Redis decided just before the answer arrived. Instants derived from it are then never too
+		// early.
 		at: v.At - max(0, answeredAt-sentAt),
 	}
 	if refused {
-		// Counted from when it was sent: the next call comes a second after this one and never after RetryAt.
+		// Counted from when the trip was sent, so that Redis is asked again one second after it, or at RetryAt if that is
+		// earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, v.RetryAt().Sub(v.At)))
 	}
 	k.put(a.Tenant, f)
 }
 
-// verdict is what is known of t at now, under these limits: use that has been released since is left out.
+// verdict returns the known use of t at now, under these limits. It leaves out use that has been released since.
 func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) quota.Verdict {
 	f := k.get(t)
 	if f.at == 0 || now < f.sentAt {
@@ -133,7 +136,7 @@ func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) 
 	return v
 }
 
-// lay lays last over unused, which is the policy's state without any use, as far as last still holds at now.
+// lay copies the use of last into unused, the policy's state without any use, if that use has not expired at now.
 func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	if last.Used == 0 || now >= last.ResetAt {
 		return
@@ -144,21 +147,21 @@ func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	}
 }
 
-// forget drops what is known of t. A decision that was sent before is not kept when it arrives.
+// forget drops the last decision on t. The answer to a trip that was sent before now is then ignored.
 func (k *lastSeen) forget(t id.Tenant, now instant.Millis) { k.put(t, snapshot{sentAt: now}) }
 
 func (f *snapshot) limits() plan.Limits {
 	return plan.Limits{Minute: f.minute.Limit, Day: f.day.Limit}
 }
 
-// verdict is f at now, by the deciding clock.
+// verdict returns f as a verdict. Its instant is now, converted to the deciding clock.
 func (f *snapshot) verdict(now instant.Millis) quota.Verdict {
 	return quota.Verdict{
 		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
 	}
 }
 
-// minuteUse is the use that may still be in the window at now.
+// minuteUse returns the use that may still be in the window at now.
 func (f *snapshot) minuteUse(now instant.Millis) int64 {
 	if f.at+now-f.sentAt >= f.minute.ResetAt {
 		return 0
@@ -166,8 +169,8 @@ func (f *snapshot) minuteUse(now instant.Millis) int64 {
 	return f.minute.Used
 }
 
-// refusal returns the refusal that still holds for a, if any: the limits and their version are those refused under. A
-// clock that stepped back ends it.
+// refusal returns the refusal if it still holds for a: the limits and their version must be those of the refusal. A refusal
+// ends if the clock steps back.
 func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
 	if now >= f.refuseUntil || now < f.sentAt || f.version != a.Version || f.limits() != a.Limits {
 		return v, false
@@ -175,5 +178,5 @@ func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 	return f.verdict(now), true
 }
 
-// dayUse is what a demand carries to Redis.
+// dayUse returns the day's use that a demand carries to Redis.
 func (f *snapshot) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }

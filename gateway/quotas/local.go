@@ -13,15 +13,15 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Local decides in this process: exact for one gateway. Its records survive a restart if there is a Saver.
+// Local decides in this process, which is exact for one gateway. Its records survive a restart if there is a Saver.
 type Local struct {
 	config  Config
 	metrics *metrics
 	records *store.Memory
-	loaded  atomic.Bool // records has what was saved
+	loaded  atomic.Bool // the saved records are in records
 	saved   uint64      // the mark of the last dump that was saved
 
-	closing context.Context // ends with Close
+	closing context.Context // canceled by Close
 	close   context.CancelFunc
 	running sync.WaitGroup
 }
@@ -46,7 +46,8 @@ func openLocal(ctx context.Context, cfg Config) *Local {
 	return l
 }
 
-// Ready says why no request can be decided. To go on without the saved records would give every tenant a new minute.
+// Ready returns an error while no request can be decided. Without the saved records every tenant would start with unused
+// limits.
 func (l *Local) Ready() error {
 	if !l.loaded.Load() {
 		return errors.New("the saved quotas are not loaded yet")
@@ -65,7 +66,7 @@ func (l *Local) Take(r Request) (v quota.Verdict, err error) {
 	return v, nil
 }
 
-// Known says how a tenant stands.
+// Known returns a tenant's current figures.
 func (l *Local) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return l.records.Take(l.records.Now(), &store.Demand{Request: Request{Tenant: t, Limits: limits}})
 }
@@ -75,7 +76,7 @@ func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) {
 	return l.Known(r.Tenant, r.Limits), nil
 }
 
-// Reset lets a tenant's quotas start anew.
+// Reset clears a tenant's use.
 func (l *Local) Reset(_ context.Context, r Reset) { l.records.Forget(r.Tenant) }
 
 // Mode is "memory".
@@ -91,7 +92,7 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 	})
 }
 
-// Close saves the records a last time.
+// Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
 	l.close()
 	l.running.Wait()

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// saveEvery is how often in-process quotas are saved: what a killed process forgets at most.
+// saveEvery is how often in-process quotas are saved. A killed process loses at most this much.
 const saveEvery = time.Second
 
 // Saved is a tenant's quota record as it survives a restart.
@@ -17,13 +17,13 @@ type Saved = store.Saved
 
 // Saver keeps the quota records of a process that decides without Redis.
 type Saver interface {
-	// SaveQuotas replaces the saved records of the tenants given; now is when.
+	// SaveQuotas replaces the saved records of these tenants; now is the time of the save.
 	SaveQuotas(ctx context.Context, now instant.Millis, records []Saved) error
-	// LoadQuotas returns all that is saved.
+	// LoadQuotas returns all saved records.
 	LoadQuotas(ctx context.Context) ([]Saved, error)
 }
 
-// loadEvery is how often saved quotas that could not be loaded are asked for again.
+// loadEvery is how often a failed load of the saved quotas is repeated.
 const loadEvery = 500 * time.Millisecond
 
 func (l *Local) load(ctx context.Context) error {
@@ -38,7 +38,7 @@ func (l *Local) load(ctx context.Context) error {
 	return nil
 }
 
-// keepLoading loads what is saved, and returns false if Close comes first.
+// keepLoading tries until the saved records are loaded. It returns false if Close comes first.
 func (l *Local) keepLoading() bool {
 	tick := time.NewTicker(loadEvery)
 	defer tick.Stop()
@@ -55,7 +55,7 @@ func (l *Local) keepLoading() bool {
 	}
 }
 
-// keepSaving saves what has changed until Close. What fails is tried again with the next second's changes.
+// keepSaving saves changed records until Close. Records that could not be saved are saved with the next second's changes.
 func (l *Local) keepSaving() {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
@@ -76,7 +76,7 @@ func (l *Local) keepSaving() {
 	}
 }
 
-// save is called by one goroutine at a time.
+// save saves the records that changed since the last save. Only one goroutine at a time may call it.
 func (l *Local) save(ctx context.Context) error {
 	changed, mark := l.records.Dump(l.saved)
 	if len(changed) > 0 {

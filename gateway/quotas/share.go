@@ -12,27 +12,27 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// localShare decides while Redis does not answer. This gateway admits its share of what was left of each limit when it last
-// heard of the tenant, in windows of its own. It remembers what it admitted until Redis has charged it.
+// localShare decides while Redis does not answer. This gateway admits its share of what was left of each limit at its last
+// decision on the tenant. It counts this in its own windows, and remembers what it admitted until Redis has charged it.
 //
-// The share of a policy is fixed by what was known when Redis fell silent:
+// The share of a policy depends on what was known when Redis stopped answering:
 //
 //	max(1, charged + ⌊(limit − known use) ÷ registered gateways⌋)
 //
-// Known use counts until the window or the day in which it was made is over; from then on the share is limit ÷
-// gateways. Charged is what this gateway admitted in an earlier outage of the same window and Redis has counted
-// since: it is part of both the known use and the use here, and so must not be held against the tenant twice.
+// Known use counts until the end of its window or day; then the share is limit ÷ gateways. Charged is what this gateway
+// admitted in an earlier outage of the same window and Redis has counted since. It is part of both the known use and the
+// use here, and must not be counted against the tenant twice.
 //
-// A process that has never heard of Redis has the least share, 1: it knows nothing of what was admitted before.
+// A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
 //
-// The shares of all gateways come to no more than one limit, so an outage admits, on top of the limit that Redis may have
-// admitted before or may admit after it, at most one limit more: in every window at most 2 × the limit. That holds if
+// The shares of all gateways add up to at most one limit. Redis may admit up to the limit before or after an outage, and
+// the outage adds at most one limit to that: at most 2 × the limit in every window. That holds if
 //
 //   - the number of gateways is right, or too large, and not larger than the limit;
-//   - Redis keeps its counts, or loses them once and a gateway that has seen them still runs;
-//   - all gateways find Redis back within probeInterval of one another, so that all have told it their debts when it decides
-//     again (see package redis);
-//   - no gateway is restarted: each restart adds one request, and what the process had not told Redis.
+//   - Redis keeps its counts, or loses them once while a gateway that has seen them still runs;
+//   - all gateways notice within probeInterval of one another that Redis is back, so that Redis has all their debts when it
+//     decides again (see package redis);
+//   - no gateway is restarted: each restart adds one request, and the debts that the process had not sent to Redis.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
 type localShare struct {
@@ -40,22 +40,22 @@ type localShare struct {
 
 	mu   sync.Mutex
 	debt map[id.Tenant]debt
-	size atomic.Int64 // of debt, so that decisions by Redis need not take the lock
+	size atomic.Int64 // of debt; lets decisions by Redis skip the lock
 }
 
-// debt is what a tenant was admitted here and Redis has not confirmed:
+// debt counts a tenant's requests that were admitted here and that Redis has not confirmed:
 //
 //	owed    Redis has certainly not charged it: the next demand carries it
 //	sent    a demand under way carries it
-//	unsure  a batch that was not answered may have charged it: it is not sent again before that batch is asked about
+//	unsure  an unanswered batch may have charged it: it is not sent again until Redis says what became of that batch
 type debt struct {
 	owed, sent, unsure quota.Spent
 }
 
-// uncharged is the part of the use here that Redis has not confirmed.
+// uncharged returns the part of the use here that Redis has not confirmed.
 func (d *debt) uncharged() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
 
-// lapse drops what lies before the window and the day of here.
+// lapse drops debts from before the current window and the current day of here.
 func (d *debt) lapse(here quota.Verdict) {
 	for _, spent := range [...]*quota.Spent{&d.owed, &d.sent, &d.unsure} {
 		spent.Minute = min(spent.Minute, here.Minute.Used)
@@ -65,20 +65,20 @@ func (d *debt) lapse(here quota.Verdict) {
 	}
 }
 
-// retryAfter is what a refused request is told. The shared count may be back at any time.
+// retryAfter is the wait that a refused request gets: Redis may be back at any time.
 const retryAfter = time.Second
 
 func newLocalShare(memory *store.Memory) *localShare {
 	return &localShare{memory: memory, debt: make(map[id.Tenant]debt)}
 }
 
-// take decides one request. Last is what is known of the tenant; unsure says that a batch with this very request may
-// have been executed.
+// take decides one request. last is the tenant's last known use. unsure says that Redis may have executed a batch with this
+// request in it.
 func (o *localShare) take(a store.Request, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
 	return o.admit(a, 1, last, gateways, unsure)
 }
 
-// peek tells what take would decide from.
+// peek returns the figures on which take would decide.
 func (o *localShare) peek(a store.Request, last quota.Verdict, gateways int64) quota.Verdict {
 	return o.admit(a, 0, last, gateways, false)
 }
@@ -109,7 +109,7 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	o.set(a.Tenant, debt)
 	v.Degraded = true
 	if v.Granted < want || v.RetryAt() != 0 {
-		// The share says nothing of when the shared count admits more.
+		// The share does not tell when Redis would admit more.
 		v.Minute.RetryAt, v.Day.RetryAt = v.At.Add(retryAfter), 0
 	}
 	show(&v.Minute, a.Limits.Minute)
@@ -117,18 +117,18 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	return v
 }
 
-// shareOf is how much one of so many gateways may admit of a policy in its own window.
+// shareOf returns how much of a limit one gateway may admit in its own window.
 func shareOf(limit, known, charged, gateways int64) int64 {
 	return max(1, max(0, charged)+max(0, limit-known)/gateways)
 }
 
-// show makes a share look like the limit that it is part of, with as much remaining.
+// show reports a share as if it were the whole limit, with the same number of requests remaining.
 func show(u *quota.Usage, limit int64) {
 	u.Used = limit - min(limit, u.Remaining())
 	u.Limit = limit
 }
 
-// collect returns what t owes, to be charged by a demand whose outcome settled is told.
+// collect returns what t owes. The caller puts it into a demand, and passes that demand's outcome to settled.
 func (o *localShare) collect(t id.Tenant) quota.Spent {
 	if o.size.Load() == 0 {
 		return quota.Spent{}
@@ -147,7 +147,7 @@ func (o *localShare) collect(t id.Tenant) quota.Spent {
 	return owed
 }
 
-// settled is told what became of a demand that was to charge spent: it is paid, owed again, or may be paid.
+// settled records the outcome of a demand that carried spent: Redis charged it, did not charge it, or may have charged it.
 func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcome) {
 	if spent == (quota.Spent{}) {
 		return
@@ -165,7 +165,7 @@ func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcom
 	o.set(t, debt)
 }
 
-// resolve settles what is unsure of a tenant, now that it is known whether the demand was decided and what it was granted. It
+// resolve settles a tenant's unsure debt: Redis has now said whether it decided the demand and what it granted. resolve
 // returns how many requests Redis has charged although they were refused here.
 func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (chargedInVain int64) {
 	o.mu.Lock()
@@ -184,7 +184,7 @@ func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (char
 	return chargedInVain
 }
 
-// owing returns the tenants that owe something.
+// owing returns the tenants with debts.
 func (o *localShare) owing() (tenants []id.Tenant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +196,7 @@ func (o *localShare) owing() (tenants []id.Tenant) {
 	return tenants
 }
 
-// forget drops what t was admitted here.
+// forget drops the use and the debts of t.
 func (o *localShare) forget(t id.Tenant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -204,8 +204,8 @@ func (o *localShare) forget(t id.Tenant) {
 	o.memory.Forget(t)
 }
 
-// sweep drops debts of past days, at the beginning of an outage, so that they never outnumber the tenants of a day by
-// much.
+// sweep drops debts of past days. It runs at the start of an outage, so that there are never many more debts than tenants
+// in a day.
 func (o *localShare) sweep(day int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -217,7 +217,7 @@ func (o *localShare) sweep(day int64) {
 	o.size.Store(int64(len(o.debt)))
 }
 
-// set wants mu held.
+// set stores a debt, or deletes it if it is zero. The caller must hold mu.
 func (o *localShare) set(t id.Tenant, d debt) {
 	if d == (debt{}) {
 		delete(o.debt, t)
@@ -227,7 +227,7 @@ func (o *localShare) set(t id.Tenant, d debt) {
 	o.size.Store(int64(len(o.debt)))
 }
 
-// plus adds more to spent; where their days differ, the later one remains.
+// plus adds more to spent. If their days differ, the use of the later day remains.
 func plus(spent, more quota.Spent) quota.Spent {
 	spent.Minute += more.Minute
 	switch {
@@ -239,7 +239,7 @@ func plus(spent, more quota.Spent) quota.Spent {
 	return spent
 }
 
-// minus takes less from spent, as far as it has not lapsed since.
+// minus subtracts less from spent. It stops at zero, because a part may have lapsed since.
 func minus(spent, less quota.Spent) quota.Spent {
 	spent.Minute = max(0, spent.Minute-less.Minute)
 	if spent.Day.Day == less.Day.Day {

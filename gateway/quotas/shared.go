@@ -15,8 +15,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Shared decides by a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of the
-// limits.
+// Shared decides in a Redis that all gateways share. While Redis does not answer, it decides by this gateway's share of
+// the limits.
 type Shared struct {
 	config   Config
 	metrics  *metrics
@@ -24,10 +24,10 @@ type Shared struct {
 	seen     *lastSeen
 	share    *localShare
 	resets   atomic.Int64 // the last reset that was carried out here
-	evicting atomic.Bool  // Redis was last found to evict records
+	evicting atomic.Bool  // at the last check, Redis was set to evict records
 }
 
-// newShared returns quotas without a Redis yet.
+// newShared returns quotas to which Open adds the Redis.
 func newShared(cfg Config) *Shared {
 	s := &Shared{
 		config: cfg, metrics: newMetrics(cfg.Metrics), seen: newLastSeen(cfg.Rule),
@@ -44,7 +44,7 @@ func (s *Shared) redisConfig() redis.Config {
 	}
 }
 
-// Take decides on one request. It returns within the budget, or little later if Redis has just fallen silent.
+// Take decides on one request. It returns within the budget, or a little later if Redis has just stopped answering.
 func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		s.metrics.remembered.Inc()
@@ -68,8 +68,8 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	return v, nil
 }
 
-// gateways is by how many the limits of a tenant are divided in an outage. A process that has never heard of the tenant's Redis
-// knows nothing of what was admitted, by others or by itself before a restart: it begins with the least share.
+// gateways returns the number by which an outage divides a tenant's limits. A process that the tenant's Redis has never
+// answered does not know what was admitted, by others or by itself before a restart: it starts with the smallest share.
 func (s *Shared) gateways(t id.Tenant) int64 {
 	if !s.redis.HasHeard(t) {
 		return math.MaxInt64
@@ -77,12 +77,13 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 	return s.config.liveGateways()
 }
 
-// Known returns the tenant's last known figures under these limits, without I/O: all remains if nothing is known.
+// Known returns the tenant's last known figures under these limits, without I/O. A tenant without figures has its whole
+// limits.
 func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return s.seen.verdict(t, limits, s.now())
 }
 
-// Peek asks how a tenant stands and takes nothing. In an outage it returns what this gateway decides from.
+// Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	resets, last := s.resets.Load(), s.seen.get(r.Tenant)
 	v, err := s.redis.Peek(ctx, store.Demand{Request: r, Known: last.dayUse(), Resets: resets})
@@ -98,8 +99,8 @@ func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant)), nil
 }
 
-// Reset lets a tenant's quotas start anew, here and in Redis. Every gateway does so, because each may know use from before;
-// Redis drops the record once.
+// Reset clears a tenant's use, here and in Redis. Every gateway does so, because each may remember use from before the
+// reset; Redis drops the record only once.
 func (s *Shared) Reset(ctx context.Context, r Reset) {
 	forget := func() {
 		s.seen.forget(r.Tenant, s.now())
@@ -108,7 +109,7 @@ func (s *Shared) Reset(ctx context.Context, r Reset) {
 	forget()
 	s.resets.Store(max(s.resets.Load(), r.Event))
 	s.redis.Reset(ctx, r)
-	forget() // what a decision under way has brought back
+	forget() // again: a decision under way may have restored it
 }
 
 // Refusal implements redis.Ledger.
@@ -118,7 +119,7 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
-	d.Resets = s.resets.Load() // first: what is known afterwards is from after these resets
+	d.Resets = s.resets.Load() // first, so that the use read below is from after these resets
 	last := s.seen.get(d.Tenant)
 	d.Known, d.KnownMinute, d.Spent = last.dayUse(), last.minuteUse(s.now()), s.share.collect(d.Tenant)
 }
@@ -174,11 +175,11 @@ func (s *Shared) changed(down bool, cause error) {
 	s.config.Log.Warn("quotas are decided without Redis", "how", s.config.OnOutage.String(), "error", cause)
 }
 
-// Ready is always nil: an outage does not keep requests from being decided.
+// Ready always returns nil: requests are also decided in an outage.
 func (s *Shared) Ready() error { return nil }
 
-// Health says what an operator has to mend. It asks Redis how it frees memory, because a Redis that evicts records admits
-// more than the limits.
+// Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
+// evicts records admits more than the limits.
 func (s *Shared) Health(ctx context.Context) []string {
 	if s.redis.IsDown() {
 		return []string{"Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")"}
@@ -200,7 +201,7 @@ func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
 	})
 }
 
-// Close lets go of Redis.
+// Close closes the connections to Redis.
 func (s *Shared) Close(context.Context) error { return s.redis.Close() }
 
 func (s *Shared) now() instant.Millis { return instant.Of(s.config.Clock()) }

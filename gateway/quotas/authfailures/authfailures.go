@@ -15,31 +15,32 @@ import (
 )
 
 const (
-	// addressesMax bounds the addresses that are remembered, at about 200 bytes each. When there are more, one is
-	// forgotten at random: a flood from very many addresses mostly forgets its own.
+	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached, a random address is
+	// forgotten: a flood from very many addresses mostly evicts its own.
 	addressesMax = 1 << 16
 	shards       = 64
 	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which is 200.
 	callsPerSecond = 180
 	callBurst      = 20
-	// almost makes up for the little of a whole attempt that Redis and float64 lose. Not redis_rate's own Remaining, which
-	// is one low for some rates for that reason.
+	// almost makes up for rounding: Redis and float64 lose a little of a whole attempt.
+	// Not: redis_rate's own Remaining, which is one too low for some rates because of that rounding.
 	almost = 1e-3
 )
 
 // Guard limits failed authentications: how many well-formed but unknown tokens a client address may present in a
-// minute. An IPv6 client is known by its /64, the least that a network is given.
+// minute. An IPv6 client is identified by its /64, the smallest prefix that a network gets.
 //
-// Each address has a bucket here, which alone decides when it is empty. A failure that passes it asks Redis, where all
-// gateways share one bucket for each address. Redis is asked only so often a second in all, and only while it answers, so a
-// flood from any number of addresses costs it no more. Its answer is remembered and decides until the address may try again.
-// An attempt that is refused here is charged nowhere. Buckets refill evenly; the limit is also how many may come at once.
+// Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which is then charged
+// nowhere. Otherwise Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited per
+// second, over all addresses, and are made only while it answers, so a flood from any number of addresses costs it no
+// more. Its answer is remembered, and decides until the address may try again. Buckets refill evenly; the limit is also
+// the burst.
 //
 // A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {
 	cfg      Config
-	limit    int           // a minute and at once; 0 = off
-	interval time.Duration // in which one attempt comes back
+	limit    int           // per minute, and the burst; 0 = off
+	interval time.Duration // between two refilled attempts
 	calls    *rate.Limiter
 	seed     maphash.Seed
 	shards   [shards]addresses
@@ -50,34 +51,34 @@ type addresses struct {
 	known map[netip.Prefix]*address
 }
 
-// address is what is known of one client.
+// address is the state of one client.
 type address struct {
 	here  rate.Limiter
-	there time.Time // when the bucket in Redis is full again, by this gateway's clock
+	there time.Time // when the bucket in Redis will be full again, by this gateway's clock
 }
 
-// State is how an address stands; instants are Unix milliseconds. It is zero when the guard is off.
+// State is what an address has left of the limit; instants are Unix milliseconds. It is zero when the guard is off.
 type State struct {
 	Limit, Remaining int
-	ResetAt          instant.Millis // when nothing is charged any more if nothing more fails
+	ResetAt          instant.Millis // when the bucket is full again, if no further attempt fails
 	RetryAt          instant.Millis // when the next failure is answered 401 again; 0 = at once
 }
 
-// Config is what a Guard works with. All but Redis is required.
+// Config is the configuration of a Guard. Every field but Redis is required.
 type Config struct {
-	PerMinute int // failures that an address may make a minute, and at once; 0 is no limit
+	PerMinute int // failures allowed per address and minute, also as a burst; 0 = no limit
 	Clock     func() time.Time
 	Metrics   *Metrics
-	// Redis has the buckets that gateways share; nil for one gateway alone.
+	// Redis holds the buckets that gateways share; nil if there is only one gateway.
 	Redis Limiter
 }
 
-// Limiter takes one from a bucket. It fails at once while Redis does not answer.
+// Limiter takes one attempt from a bucket. It fails immediately while Redis does not answer.
 type Limiter interface {
 	Allow(ctx context.Context, name string, limit redis_rate.Limit) (*redis_rate.Result, error)
 }
 
-// New returns a guard of addresses that have not failed yet.
+// New returns a guard that has counted no failure yet.
 func New(cfg Config) *Guard {
 	g := &Guard{cfg: cfg, limit: cfg.PerMinute, seed: maphash.MakeSeed(), calls: rate.NewLimiter(callsPerSecond, callBurst)}
 	if g.limit > 0 {
@@ -89,9 +90,8 @@ func New(cfg Config) *Guard {
 	return g
 }
 
-// Fail counts a failed attempt, and says how the address stands and whether the attempt was within the limit. If it
-// was not, it is to be answered too_many_failed_attempts and was not counted. It asks Redis, within the budget, now
-// and then.
+// Fail counts a failed attempt. It returns the state of the address and whether the attempt was within the limit. If it was
+// not, it was not counted, and the caller must answer too_many_failed_attempts. Some calls ask Redis, within the budget.
 func (g *Guard) Fail(addr netip.Addr) (state State, allowed bool) {
 	if g.limit == 0 {
 		return State{}, true
@@ -112,7 +112,7 @@ func (g *Guard) Fail(addr netip.Addr) (state State, allowed bool) {
 	return g.learn(client, now, answer), answer.Allowed > 0
 }
 
-// Known returns what this gateway knows of an address, without I/O.
+// Known returns the state of an address as this gateway knows it, without I/O.
 func (g *Guard) Known(addr netip.Addr) State {
 	if g.limit == 0 {
 		return State{}
@@ -124,7 +124,7 @@ func (g *Guard) Known(addr netip.Addr) State {
 	return g.state(s.known[client], now)
 }
 
-// failHere charges the bucket of this gateway, unless the address is known to have to wait.
+// failHere charges the bucket of this gateway, unless Redis has already answered that the address must wait.
 func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	s := g.shard(client)
 	s.Lock()
@@ -132,7 +132,7 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	a := s.known[client]
 	if a == nil {
 		if len(s.known) >= addressesMax/shards {
-			for other := range s.known { // begins anywhere
+			for other := range s.known { // map order is random
 				delete(s.known, other)
 				g.cfg.Metrics.addresses.Dec()
 				break
@@ -150,7 +150,7 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 	return g.state(a, now), true
 }
 
-// failThere charges the bucket that gateways share; nil if Redis is not asked or does not answer.
+// failThere charges the bucket that all gateways share. It returns nil if Redis is not asked or does not answer.
 func (g *Guard) failThere(client netip.Prefix, now time.Time) *redis_rate.Result {
 	if g.cfg.Redis == nil || !g.calls.AllowN(now, 1) {
 		return nil
@@ -175,7 +175,7 @@ func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Res
 	return g.state(a, now)
 }
 
-// tokens is how many attempts the fuller of what is known allows.
+// tokens returns how many attempts are left: the smaller value of the two buckets.
 func (g *Guard) tokens(a *address, now time.Time) float64 {
 	if a == nil {
 		return float64(g.limit)
@@ -200,7 +200,7 @@ func (g *Guard) state(a *address, now time.Time) State {
 	return state
 }
 
-// after is a wait's end in Unix milliseconds, rounded up: never early.
+// after returns when a wait ends, in Unix milliseconds, rounded up so that it is never too early.
 func after(now time.Time, wait float64) instant.Millis {
 	return instant.Of(now.Add(time.Duration(wait) + time.Millisecond - 1))
 }
@@ -209,13 +209,13 @@ func (g *Guard) shard(client netip.Prefix) *addresses {
 	return &g.shards[maphash.Comparable(g.seed, client)%shards]
 }
 
-// network is the client that an address stands for.
+// network returns the client that an address belongs to.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := 64
 	if addr.Is4() {
 		bits = 32
 	}
-	client, _ := addr.Prefix(bits) // the zero Addr has the zero Prefix, like any other client
+	client, _ := addr.Prefix(bits) // the zero Addr gives the zero Prefix, which is counted as one more client
 	return client
 }

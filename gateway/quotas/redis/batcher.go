@@ -19,53 +19,53 @@ import (
 )
 
 const (
-	// tenantsMax bounds a batch, and so how long Redis serves nobody else: less than a millisecond.
+	// tenantsMax bounds a batch, and so the time for which it blocks Redis: less than a millisecond.
 	tenantsMax = 256
-	// A server that is down is probed this often.
+	// probeInterval is how often a server that is down is probed.
 	probeInterval = 150 * time.Millisecond
 )
 
-// errDown says that a Redis server is not asked because it did not answer lately.
+// errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")
 
-// batcher carries decisions to one Redis server: a queue, and never more than one batch under way. There is no timer. The
-// first request to find the batcher idle becomes its leader and sends a batch. Requests that arrive meanwhile form the next
-// batch; its first request leads it.
+// batcher sends requests to one Redis server. It has a queue, at most one batch under way, and no timer. The first request
+// to find the batcher idle becomes its leader and sends a batch. Requests that arrive meanwhile form the next batch; its
+// first request leads it.
 //
-// When a batch fails, the server is down: the requests of the batch and of the queue are let go, to be decided without
-// Redis, and so are all that come until a probe has succeeded.
+// When a batch fails, the server is down. The requests of the batch and of the queue are then decided without Redis, and
+// so are all later requests until a probe succeeds.
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
 	tripping sync.Mutex    // held during a trip of requests, and while the probe recovers
-	number   int64         // of the last batch; needs tripping
-	lost     lostBatch     // the one whose failure put the server down; needs tripping
-	resets   []store.Reset // that wait for the server; needs tripping
-	probing  id.Tenant     // has no other use; its record lies on this server
-	waiters  sync.Pool     // of *waiter, not in use
+	number   int64         // of the last batch; guarded by tripping
+	lost     lostBatch     // the unanswered batch after which the server was down; guarded by tripping
+	resets   []store.Reset // wait until the server is back; guarded by tripping
+	probing  id.Tenant     // used by probes only; its record is on this server
+	waiters  sync.Pool     // of *waiter
 
 	mu      sync.Mutex
 	queue   []*waiter
 	leading bool
 
-	// What follows belongs to the leader.
+	// Only the leader uses the following fields.
 	batch   []*waiter
-	later   []*waiter // did not fit into the batch; go before the queue
+	later   []*waiter // did not fit into the batch; they go before the queue
 	demands []store.Demand
 	results []store.Result
-	places  map[id.Tenant]int // in demands
+	places  map[id.Tenant]int // index in demands
 	taken   []int64           // how many of each demand's grants have been handed out
 }
 
 // waiter is one request's place in a batcher.
 type waiter struct {
 	request store.Request
-	place   int // of its tenant's demand in the batch
+	place   int // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	signal  chan bool // true: lead; false: the outcome is settled
+	signal  chan bool // true: become the leader; false: the outcome is set
 }
 
 func newBatcher(r *Redis, probing id.Tenant) *batcher {
@@ -94,7 +94,7 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 	return verdict, outcome
 }
 
-// lead makes one trip, in whose batch own is the first, and passes the lead on.
+// lead makes one trip with a batch whose first request is own, and then passes the lead on.
 func (b *batcher) lead(own *waiter) {
 	b.mu.Lock()
 	b.batch = append(append(b.batch[:0], b.later...), b.queue...)
@@ -134,8 +134,8 @@ func (b *batcher) lead(own *waiter) {
 	}
 }
 
-// gather makes demands of the batch. It drops from it the requests that a remembered refusal answers, and those that have to
-// wait for the next batch: for lack of room, or because their tenant is asked for under other limits.
+// gather turns the batch into demands. It removes requests that a remembered refusal answers. It also moves requests to
+// the next batch if this one is full, or if it already has a demand for their tenant under other limits.
 func (b *batcher) gather(own *waiter) {
 	r := b.redis
 	now := r.now()
@@ -167,7 +167,8 @@ func (b *batcher) gather(own *waiter) {
 	b.batch = kept
 }
 
-// trip asks Redis. However long its requests have waited, Redis is given the whole budget: a long queue is not an outage.
+// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a long queue is not an
+// outage.
 func (b *batcher) trip() error {
 	if len(b.demands) == 0 {
 		return nil
@@ -198,7 +199,7 @@ func (b *batcher) trip() error {
 	return err
 }
 
-// distribute gives each request of the batch the verdict that it would have been given alone, in its turn.
+// distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
 func (b *batcher) distribute() {
 	for _, w := range b.batch {
 		r := &b.results[w.place]
@@ -212,7 +213,7 @@ func (b *batcher) distribute() {
 		if left := r.Verdict.Granted - b.taken[w.place]; left > 0 {
 			b.taken[w.place]++
 			w.verdict.Granted = 1
-			if later := left - 1; later > 0 { // others were admitted after it
+			if later := left - 1; later > 0 { // these requests were admitted after it
 				w.verdict.Minute.Used -= later
 				w.verdict.Day.Used -= later
 				w.verdict.DayUse.Used -= later
@@ -222,14 +223,14 @@ func (b *batcher) distribute() {
 	}
 }
 
-// release lets a request go whose outcome is settled. The leader's own needs no signal.
+// release wakes a request whose outcome is set. The leader's own request needs no signal.
 func (b *batcher) release(w, own *waiter) {
 	if w != own {
 		w.signal <- false
 	}
 }
 
-// ask makes a call to the server. If it fails, the server is down.
+// ask makes a call to the server. If the call fails, the server is down.
 func (b *batcher) ask(call func() error) error {
 	if b.down.Load() {
 		return errDown
@@ -244,7 +245,7 @@ func (b *batcher) ask(call func() error) error {
 	return err
 }
 
-// guarded makes a call. A panic in it is only its failure: a leader's requests wait for it.
+// guarded makes a call. It turns a panic into an error, because the requests of the batch wait for the call to end.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -254,8 +255,8 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. A probe writes, as decisions do: a server that is out of memory or
-// read-only is down.
+// probe asks the server until it decides again. A probe writes, as decisions do: a server that is read-only or out of
+// memory is down.
 func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
@@ -270,7 +271,7 @@ func (b *batcher) probe() {
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
 			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
-				return err // the probe's own record does not matter
+				return err // a corrupt record of the probe does not matter
 			}
 			return results[0].Err
 		})
@@ -290,11 +291,11 @@ func (b *batcher) probeDemand() store.Demand {
 	}
 }
 
-// outcomeOf says whether a call with this error, or one tenant's part of a call, may have been executed: not if Redis refused
-// it or if it was never sent.
+// outcomeOf tells whether Redis may have executed a call that returned this error, or one tenant's part of a call. It has
+// not if it refused the call, or if the call was never sent.
 func outcomeOf(err error) Outcome {
 	if err == nil {
-		return Decided // first, because what follows allocates
+		return Decided // first, because the code below allocates
 	}
 	var reply redis.Error
 	var dial *net.OpError

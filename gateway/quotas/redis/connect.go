@@ -15,23 +15,24 @@ import (
 	"petgate/shared/socket"
 )
 
-// connectionsMax is far above what is used: a batch at a time, and what the guard and operators ask. go-redis counts
-// failed dials up to it, and beyond it only dials once a second, which would make a recovery wait.
+// connectionsMax is far above the number in use: one for the batch under way, and some for the guard and for operators.
+// go-redis counts failed dials: when their number reaches the pool size, it dials only once a second, which would delay a
+// recovery.
 const connectionsMax = 1 << 14
 
 // redirectsMax is how often a call follows a cluster's redirections. A call that was redirected was not executed, so it is
-// not charged twice. go-redis would also repeat a call whose connection broke, but not these: their type forbids it
-// (ZeroCopyStringCmd.NoRetry), because a call without an answer may have charged. Decide repeats it under its number.
+// not charged twice. go-redis would also repeat a call whose connection broke. The type of these calls forbids that
+// (ZeroCopyStringCmd.NoRetry), because a call without an answer may have charged. DecideBatch repeats it under its number.
 const redirectsMax = 3
 
-// connect makes a client that never repeats a call by itself. Its connections measure the budget.
+// connect returns a client that never repeats a call by itself. Its connections enforce the budget.
 func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	var addrs []string
 	var first *redis.Options
 	for _, url := range strings.Split(urls, ",") {
 		options, err := redis.ParseURL(strings.TrimSpace(url))
 		if err != nil {
-			// Not err itself: it may quote the URL, and with it the password.
+			// Not: err itself. It may contain the URL with the password.
 			return nil, fmt.Errorf("redis: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
 				"or rediss://…", len(addrs)+1, strings.Count(urls, ",")+1)
 		}
@@ -57,7 +58,7 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 const (
 	// dialTimeout is far above any budget: the dialer itself ends a dial.
 	dialTimeout = time.Minute
-	// dialsMax bounds how often a dial is repeated because this process was off its processors during it.
+	// dialsMax bounds how often a dial is repeated because this process got no CPU time during it.
 	dialsMax = 5
 )
 
@@ -67,8 +68,8 @@ type dialer struct {
 	tls    *tls.Config
 }
 
-// dial connects within the budget. If the process was off its processors meanwhile, it tries again: the time-out says nothing
-// of Redis then.
+// dial connects within the budget. If this process got no CPU time meanwhile, dial tries again: such a timeout does not
+// show that Redis is slow.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for n := 1; ; n++ {
 		began := time.Now()
@@ -93,12 +94,12 @@ func (d *dialer) prepare(ctx context.Context, c *patientConn) (net.Conn, error) 
 	return secure, nil
 }
 
-// Each step of a handshake costs a round trip of the first request's budget.
+// noNotifications saves the handshake a round trip, which the budget of the first request would pay for.
 func noNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// go-redis prints every failed dial to standard error: an outage is one line of ours instead.
+// go-redis prints every failed dial to standard error. The gateway logs one line for an outage instead.
 func init() { redis.SetLogger(silence{}) }
 
 type silence struct{}

@@ -13,22 +13,22 @@ import (
 const (
 	// step is how long a connection waits at a time. It costs nothing while Redis answers.
 	step = 10 * time.Millisecond
-	// lateness of a step's end says that this process was off its processors.
+	// lateness is the delay of a step's end from which we know that this process got no CPU time.
 	lateness = step / 2
-	// patience bounds the silence on a machine that disturbs each budget: so many budgets of steps.
+	// patience bounds the whole wait, in budgets, on a machine that interrupts every budget.
 	patience = 10
 )
 
-// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for a whole budget, undisturbed:
-// it waits in steps, and a step that ends late, because this process was stopped or had to wait for a processor, starts the
-// budget anew. So such a process first reads what has arrived meanwhile.
+// patientConn is a connection in go-redis's pool. It fails only if Redis has been silent for a whole budget while this
+// process was running. It waits in steps. If a step ends late, this process was stopped or had to wait for a CPU: the
+// budget then starts again, so the process first reads what has arrived meanwhile.
 //
-// It sets its own deadlines, and ignores those of go-redis, which pass while the process is stopped.
+// It sets its own deadlines. It ignores those of go-redis, which expire while the process is stopped.
 type patientConn struct {
 	*socket.Conn
 	budget  time.Duration
-	silence time.Duration // undisturbed, of the call under way
-	steps   time.Duration // of the call under way, in vain
+	silence time.Duration // uninterrupted silence in the current call
+	steps   time.Duration // all steps of the current call without an answer
 }
 
 func (c *patientConn) Read(p []byte) (int, error) {
@@ -59,7 +59,7 @@ func (c *patientConn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// goesOn counts a step of silence, and reports whether there is to be another one.
+// goesOn counts a step without an answer, and reports whether the connection waits for another one.
 func (c *patientConn) goesOn(err error, ends time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
@@ -77,9 +77,9 @@ func (*patientConn) SetDeadline(time.Time) error      { return nil }
 func (*patientConn) SetReadDeadline(time.Time) error  { return nil }
 func (*patientConn) SetWriteDeadline(time.Time) error { return nil }
 
-// SyscallConn is called each time that go-redis takes the connection out of its pool: it peeks at the socket to see whether
-// Redis has closed it meanwhile (internal/pool/conn_check.go). Through the net package that would be the only announced
-// system call of a batch. So Check looks instead, and go-redis's own look finds nothing.
+// SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis peeks at the socket to see
+// whether Redis has closed it (internal/pool/conn_check.go). Through the net package, that peek would be the only system
+// call of a batch that the Go scheduler is told about. So Check does it instead, and go-redis's own peek finds nothing.
 func (c *patientConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (c *patientConn) SyscallConn() (syscall.RawConn, error) {
 	return checked{}, c.Check()
 }
 
-// checked is a socket with nothing to read. It has no other use.
+// checked is what go-redis peeks at instead of the socket: it has nothing to read.
 type checked struct{}
 
 func (checked) Read(func(uintptr) bool) error  { return nil }

@@ -10,8 +10,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// settleFor is how long a gateway goes on without Redis after it has told Redis what it knows. Meanwhile all other gateways
-// find Redis back, within probeInterval, and tell it what they know: only then does Redis grant what is really left.
+// settleFor is how long a gateway still decides without Redis after it has sent Redis its debts and known use. All other
+// gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
 // lostBatch is a batch that was sent and not answered.
@@ -20,8 +20,9 @@ type lostBatch struct {
 	demands []store.Demand
 }
 
-// recover tells a server that answers again what it has to know before it decides: what this gateway admitted without it,
-// and, if the server has lost its counts, the use that it had counted before. An error means that it has fallen silent again.
+// recover prepares a server that answers again before it decides: it sends what this gateway admitted without the server
+// and, if the server has lost its counts, the use that it had counted. An error means that the server has stopped
+// answering again.
 func (b *batcher) recover() error {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
@@ -43,14 +44,14 @@ func (b *batcher) recover() error {
 		return b.redis.closing.Err()
 	case <-time.After(settleFor):
 	}
-	if err := b.tell(false); err != nil { // what was admitted meanwhile
+	if err := b.tell(false); err != nil { // debts since the first tell
 		return err
 	}
 	b.down.Store(false)
 	return nil
 }
 
-// reset carries out the resets that waited for the server.
+// reset carries out the resets that waited until the server was back.
 func (b *batcher) reset() error {
 	for len(b.resets) > 0 {
 		if err := b.redis.store.Reset(b.redis.closing, b.resets[0]); err != nil {
@@ -61,8 +62,8 @@ func (b *batcher) reset() error {
 	return nil
 }
 
-// hasKept reports whether the server still knows the last batch that it has answered. Where it does not, because it lost its
-// data, or because the last batch is a minute old, nothing proves that it has kept the counts.
+// hasKept reports whether the server still knows the last batch that it answered. If it does not, it has lost its data, or
+// that batch is more than a minute old: then nothing proves that it has kept the counts.
 func (b *batcher) hasKept() (bool, error) {
 	answered := b.number
 	if b.lost.number != 0 {
@@ -75,7 +76,7 @@ func (b *batcher) hasKept() (bool, error) {
 	return decided, err
 }
 
-// resolve asks what became of the batch that was not answered.
+// resolve asks the server what became of the batch that it did not answer.
 func (b *batcher) resolve() error {
 	if b.lost.number == 0 {
 		return nil
@@ -92,7 +93,8 @@ func (b *batcher) resolve() error {
 	return nil
 }
 
-// wasDecided asks whether a batch was decided; if so, results say what it was granted. If not, it never will be.
+// wasDecided asks whether a batch was decided. If so, results holds what it was granted. If not, it can no longer be
+// decided.
 func (b *batcher) wasDecided(number int64, demands []store.Demand, results []store.Result) (bool, error) {
 	err := b.redis.store.DecideBatch(b.redis.closing, -number, demands, results)
 	switch {
@@ -104,7 +106,7 @@ func (b *batcher) wasDecided(number int64, demands []store.Demand, results []sto
 	return err == nil, err
 }
 
-// tell carries debts to the server, and the known use of all tenants if that may be lost there.
+// tell sends debts to the server, and with everything also the known use of all tenants, which the server may have lost.
 func (b *batcher) tell(everything bool) error {
 	r := b.redis
 	for chunk := range slices.Chunk(r.ledger.Untold(everything), tenantsMax) {
@@ -122,7 +124,7 @@ func (b *batcher) tell(everything bool) error {
 	return nil
 }
 
-// send has demands decided that no request waits for.
+// send sends a batch of demands for which no request waits.
 func (b *batcher) send(demands []store.Demand) error {
 	if len(demands) == 0 {
 		return nil
@@ -135,7 +137,8 @@ func (b *batcher) send(demands []store.Demand) error {
 	return err
 }
 
-// settle says what became of a batch's demands. It keeps a batch that was not answered, to ask about it later.
+// settle reports the outcome of a batch's demands to the ledger. It keeps an unanswered batch, so that resolve can ask
+// about it.
 func (b *batcher) settle(number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) {
 	endedAt := b.redis.now()
 	for i := range demands {

@@ -1,15 +1,15 @@
 // Package redis decides quotas in the Redis that all gateways share.
 //
-// Redis is asked by batches, not by requests. Each server has a Batcher: while a batch is under way, the requests that
-// arrive make up the next one. The requests of one tenant in a batch become one demand, whose grants go to them first
-// come, first served. One script call decides the whole batch; on Redis Cluster it is one call a tenant, in one pipeline.
+// Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the
+// next one. All requests of one tenant in a batch become one demand, whose grants they get in the order of their arrival.
+// One script call decides the whole batch; on Redis Cluster there is one call per tenant, in one pipeline.
 //
-// A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. Its requests are let go, for
-// the caller to decide without Redis, and so are all that come until a probe of the server has succeeded. A gateway that is
-// late is not an outage: neither a long queue here nor the time that this process was off its processors counts.
+// A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. The caller then decides its
+// requests without Redis, and also all later requests until a probe of the server succeeds. A slow gateway is not an
+// outage: time in the queue here, and time in which this process got no CPU, do not count.
 //
-// A batch whose connection breaks is sent again. It carries a number, which the script remembers for each gateway: what was
-// decided under it is not decided again.
+// A batch whose connection breaks is sent again. It carries a number, and the script remembers each gateway's last number,
+// so a batch is decided only once.
 //
 // All methods are safe for concurrent use.
 package redis
@@ -30,39 +30,40 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Config is how Redis is reached and used. All of it is required.
+// Config says how Redis is reached and used. All fields are required.
 type Config struct {
 	URL     string
 	Prefix  string // begins every name in Redis
 	Rule    quota.Rule
 	Clock   func() time.Time
-	Budget  time.Duration // how long Redis may be silent, while this process runs, before it is down
+	Budget  time.Duration // how long Redis may be silent before it is down, while this process has CPU time
 	Metrics *Metrics
-	// Changed is called when a server goes down, with the cause, and when it is back.
+	// Changed is called with the cause when the first server goes down, and when no server is down any longer.
 	Changed func(down bool, cause error)
 }
 
 // Store decides batches.
 type Store interface {
-	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches grow. A number that was decided before
-	// is answered as it was then, and charged once. 0 is no number.
+	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A batch whose number was
+	// decided before gets the same answer, and is charged only once. 0 means that the batch has no number.
 	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
-	// Reset drops the tenant's record, once.
+	// Reset drops the tenant's record, once for each event.
 	Reset(ctx context.Context, r store.Reset) error
 }
 
-// Ledger is what this gateway knows of its tenants beside what Redis counts.
+// Ledger holds what this gateway knows about its tenants and Redis may not know.
 type Ledger interface {
-	// Refusal returns a refusal that still holds for the request at now.
+	// Refusal returns a remembered refusal that still holds for the request at now, if there is one.
 	Refusal(r store.Request, now instant.Millis) (v quota.Verdict, ok bool)
-	// Collect adds to a demand what Redis may not know: the day's use that was last seen, and what outages owe.
+	// Collect adds to a demand what Redis may not know: the last seen use, and the debts from outages.
 	Collect(d *store.Demand)
-	// Settle says what became of a demand. The verdict is valid if it was Decided. The instants are those at which its
-	// trip began and ended by this gateway's clock.
+	// Settle records the outcome of a demand. The verdict is valid if the outcome is Decided. Its trip began and ended at
+	// these instants, by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, o Outcome, beganAt, endedAt instant.Millis)
-	// Resolve says what became of a demand that was Unsure: whether it was decided, and then what its requests were granted.
+	// Resolve records what became of a demand that was Unsure: whether it was decided and, if so, how many requests it was
+	// granted.
 	Resolve(d *store.Demand, decided bool, granted int64)
-	// Untold returns the tenants that owe something to Redis or, if everything is asked for, have known use in the window.
+	// Untold returns the tenants with debts to Redis and, if everything is true, also those with known use in the window.
 	Untold(everything bool) []store.Request
 }
 
@@ -78,21 +79,21 @@ const (
 	Unsure             // Redis may have charged it
 )
 
-// Redis is all servers.
+// Redis holds the connections to all servers.
 type Redis struct {
 	cfg     Config
 	ledger  Ledger
 	store   Store
-	client  redis.UniversalClient // nil over another store
+	client  redis.UniversalClient // nil if New was given another store
 	servers servers
 	downs   atomic.Int32
 
-	closing context.Context // ends with Close
+	closing context.Context // canceled by Close
 	close   context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open connects. Only a URL that cannot be read is an error: a Redis that does not answer is down.
+// Open connects to Redis. Only an invalid URL is an error: a Redis that does not answer is down.
 func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
 	client, err := connect(cfg.URL, cfg.Budget)
 	if err != nil {
@@ -102,12 +103,12 @@ func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
 	r := New(cfg, script, ledger)
 	r.client = client
 	r.servers.cluster, _ = client.(*redis.ClusterClient)
-	// It also opens the connection, so that the first request does not pay for it.
+	// preload also opens the connection, so that the first request does not wait for it.
 	_ = r.servers.first.ask(func() error { return script.preload(ctx) })
 	return r, nil
 }
 
-// New is Open over any store, which may fail.
+// New is Open for any store, such as one that fails.
 func New(cfg Config, s Store, ledger Ledger) *Redis {
 	r := &Redis{cfg: cfg, store: s, ledger: ledger}
 	r.closing, r.close = context.WithCancel(context.Background())
@@ -121,7 +122,7 @@ func (r *Redis) Take(q store.Request) (quota.Verdict, Outcome) { return r.batche
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
 
-// Peek asks how a tenant stands. It fails at once while the tenant's server is down.
+// Peek returns a tenant's current figures. It fails immediately while the tenant's server is down.
 func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error) {
 	results := make([]store.Result, 1)
 	d.Want, d.Spent = 0, quota.Spent{}
@@ -134,7 +135,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Reset drops a tenant's record, once, or has it dropped before the server decides again.
+// Reset drops a tenant's record, once for each event. If the server is down, it is dropped before the server decides again.
 func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
 	b := r.batcher(reset.Tenant)
 	if r.ask(ctx, b, func(ctx context.Context) error { return r.store.Reset(ctx, reset) }) == nil {
@@ -142,32 +143,32 @@ func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
 	}
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
-	b.resets = append(b.resets, reset) // the server is down, or it has just come back
+	b.resets = append(b.resets, reset) // the server is down, or has just come back
 	if !b.down.Load() {
-		_ = b.ask(b.reset) // if it fails, the server is down, and its probe does it
+		_ = b.ask(b.reset) // if it fails, the server is down, and its probe carries out the reset
 	}
 }
 
-// Allow asks redis_rate for one of the limit under a name. It fails at once while the name's server is down.
+// Allow takes one from the bucket with this name, by redis_rate. It fails immediately while the name's server is down.
 func (r *Redis) Allow(ctx context.Context, name string, limit redis_rate.Limit) (result *redis_rate.Result, err error) {
 	name = r.cfg.Prefix + name
-	err = r.ask(ctx, r.batcherOf("rate:"+name), func(ctx context.Context) error { // as redis_rate names it
+	err = r.ask(ctx, r.batcherOf("rate:"+name), func(ctx context.Context) error { // redis_rate adds this prefix
 		result, err = redis_rate.NewLimiter(r.client).Allow(ctx, name, limit)
 		return err
 	})
 	return result, err
 }
 
-// ask makes one call outside the batches. It does not end with its asker: that would look like a Redis that does not
+// ask makes one call outside the batches. The call does not end if ctx is canceled: that would look as if Redis did not
 // answer.
 func (r *Redis) ask(ctx context.Context, b *batcher, call func(context.Context) error) error {
 	return b.ask(func() error { return call(context.WithoutCancel(ctx)) })
 }
 
-// IsDown reports whether some server is down.
+// IsDown reports whether any server is down.
 func (r *Redis) IsDown() bool { return r.downs.Load() > 0 }
 
-// changed counts a server that goes down or comes back.
+// changed counts servers as they go down and come back.
 func (r *Redis) changed(down bool, cause error) {
 	if down {
 		r.cfg.Metrics.serversDown.Inc()

@@ -24,7 +24,8 @@ import (
 //go:embed take.lua
 var takeScript string
 
-// The script's arguments and its reply, which is the instant, a summary for each demand, and remarks on some of them.
+// Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some
+// demands.
 const (
 	demandBytes = 7 * 8
 	debtBytes   = 3 * 8
@@ -33,11 +34,11 @@ const (
 	remarkBytes    = 4 + 1 // demand, remark
 	limitedBytes   = 4 + 8 // granted, retry slice
 
-	// Room for a reply to one demand and its line end.
+	// replyBytes is the longest reply to one demand, with its line end.
 	replyBytes = replyHeadBytes + quota.SummaryBytes + remarkBytes + limitedBytes + 2
 )
 
-// What the script remarks on a demand, as it documents it.
+// The script's remarks on a demand: see take.lua.
 const (
 	remarkNone = iota
 	remarkGranted
@@ -47,24 +48,24 @@ const (
 	remarkWrongVersion
 )
 
-// The two ways to call a script: by its digest, or, when Redis does not have it, by its text, which it then keeps.
+// The two ways to call a script: by its digest or, if Redis does not have the script, by its text, which Redis then keeps.
 const (
 	evalSHA = "evalsha"
 	eval    = "eval"
 )
 
-// script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster it
-// is one call a tenant, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
+// script is the store of all gateways that share a Redis: one script call decides a whole batch. On a cluster there is one
+// call per tenant, in one pipeline. The client must not repeat calls by itself: a call without an answer may have charged.
 type script struct {
 	client  redis.UniversalClient
 	cluster bool
 	prefix  string
 	rule    quota.Rule
-	shape   string // the rule as the script takes it
+	shape   string // the rule, encoded for the script
 	body    string
 	sha     string
 	gateway string                // random: names this process to the script
-	now     func() instant.Millis // nil but in tests: the script asks Redis for the time
+	now     func() instant.Millis // set only by tests; if nil, the script uses the clock of Redis
 	trips   sync.Pool             // of *trip
 }
 
@@ -81,8 +82,8 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, bod
 	}
 }
 
-// preload gives Redis the script ahead of the first decision. Without it, and whenever Redis has lost the script to a
-// restart, a flush or a fail-over, the next decision carries it along.
+// preload sends the script to Redis before the first decision. If Redis does not have the script, for example after a
+// restart, a flush or a failover, the next decision sends it.
 func (r *script) preload(ctx context.Context) error {
 	load := func(ctx context.Context, node *redis.Client) error { return node.ScriptLoad(ctx, r.body).Err() }
 	var err error
@@ -98,15 +99,15 @@ func (r *script) preload(ctx context.Context) error {
 	return nil
 }
 
-// resetScript drops a record, once for each event. KEYS: the record, where the event is remembered, the tenant's last reset.
-// ARGV: the event's ID, how many ms it is remembered.
+// resetScript drops a record, once for each event. KEYS: the record, the mark that the event was carried out, the tenant's
+// last reset. ARGV: the event's ID, for how many ms the mark and the last reset are kept.
 const resetScript = `
 if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[2]) then return 0 end
 redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
 redis.call('DEL', KEYS[1])
 return 1`
 
-// resetKept is how late a gateway may carry out a reset that others have carried out.
+// resetKept is how long Redis remembers a reset. A gateway may carry it out this much later than the others.
 const resetKept = 30 * 24 * time.Hour
 
 // Reset drops a tenant's record, once for each event.
@@ -119,14 +120,14 @@ func (r *script) Reset(ctx context.Context, reset store.Reset) error {
 	return nil
 }
 
-// appendKey appends the name of a tenant's record. Braces keep all of a tenant's names in one slot of a cluster.
+// appendKey appends the name of a tenant's record. The braces put all names of a tenant into one slot of a cluster.
 func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
 	dst = append(append(dst, r.prefix...), '{')
 	return append(t.AppendTo(dst), '}')
 }
 
-// appendBatchKey appends the name under which the script remembers the number of this gateway's last batch: one of a single
-// Redis, one a tenant of a cluster.
+// appendBatchKey appends the name under which the script remembers the number of this gateway's last batch. A single Redis
+// has one such name per gateway, a cluster one per gateway and tenant.
 func (r *script) appendBatchKey(dst []byte, t id.Tenant) []byte {
 	if r.cluster {
 		return append(append(r.appendKey(dst, t), ':'), r.gateway...)
@@ -139,11 +140,11 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 	return r.DecideBatch(ctx, 0, demands, results)
 }
 
-// attemptsMax is how often a call is sent whose connection breaks.
+// attemptsMax is how often a call is sent if its connection breaks.
 const attemptsMax = 3
 
-// DecideBatch implements Store. On a cluster, a result's error may also be that the tenant's own node could not be reached:
-// then it does not wrap store.ErrRecord, and other tenants' results stand.
+// DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
+// reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid.
 func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -180,7 +181,7 @@ func (r *script) decideAll(ctx context.Context, t *trip, n int) (reply []byte, e
 	return reply, err
 }
 
-// decideEach makes one call for each demand, since a call on a cluster may only touch one slot.
+// decideEach makes one call for each demand, because a call on a cluster may use only one slot.
 func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand, results []store.Result) error {
 	t.cmds = t.cmds[:0]
 	pipe := r.client.Pipeline()
@@ -188,7 +189,7 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		t.cmds = append(t.cmds, t.command(ctx, r, evalSHA, i, i+1))
 		_ = pipe.Process(ctx, t.cmds[i]) // only queued here
 	}
-	_, _ = pipe.Exec(ctx) // its error is one of the commands'
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for attempt := 2; attempt <= attemptsMax; attempt++ {
 		for i, cmd := range t.cmds {
 			switch {
@@ -223,13 +224,13 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 	return nil
 }
 
-// isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. Silence is
-// something else: to ask again would cost as much again.
+// isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. A timeout does
+// not count: another attempt would take as long again.
 func isBroken(ctx context.Context, err error) bool {
 	return err != nil && outcomeOf(err) == Unsure && !isTimeout(err) && ctx.Err() == nil
 }
 
-// read takes the script's reply apart.
+// read decodes the script's reply.
 func (r *script) read(reply []byte, demands []store.Demand, results []store.Result) error {
 	head := replyHeadBytes + len(demands)*quota.SummaryBytes
 	if len(reply) < head {
@@ -274,20 +275,20 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 	return nil
 }
 
-// trip holds the memory of one trip to Redis. It serves the next one as soon as the reply has been read: go-redis works
-// in its caller's goroutine, or waits for its own, and keeps nothing.
+// trip holds the memory of one trip to Redis. It is reused when the reply has been read. That is safe, because go-redis
+// works in its caller's goroutine, or waits for its own goroutines, and keeps no reference to it.
 type trip struct {
 	text    []byte   // all keys, then all demands, then all debts
 	keys    []string // by demand
-	batches []string // by call: under which name the script remembers the batch's number; empty if it has none
-	number  string   // as the script takes it
-	demands []string // by call, as the script takes them
-	debts   []string // by call, as the script takes them
+	batches []string // by call: the name under which the script remembers the batch's number; empty if it has none
+	number  string   // encoded for the script
+	demands []string // by call, encoded for the script
+	debts   []string // by call, encoded for the script
 	reply   []byte
 	cmds    []*redis.ZeroCopyStringCmd
 }
 
-// pack makes the script's keys and arguments of demands.
+// pack encodes demands into the script's keys and arguments.
 func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.text = t.text[:0]
 	for i := range demands {
@@ -330,7 +331,7 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
-// appendNumbers appends numbers as the script takes them: doubles, in which all counts and days that occur are exact.
+// appendNumbers appends numbers as doubles, which the script reads. All counts and days that occur are exact in a double.
 func appendNumbers(dst []byte, numbers ...int64) []byte {
 	for _, n := range numbers {
 		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
@@ -338,7 +339,7 @@ func appendNumbers(dst []byte, numbers ...int64) []byte {
 	return dst
 }
 
-// cut appends the first n pieces of text, each of so many bytes, and returns what remains of it.
+// cut appends the first n pieces of text, each of the given number of bytes, and returns the rest of text.
 func cut(dst []string, text string, n, bytes int) ([]string, string) {
 	for range n {
 		dst, text = append(dst, text[:bytes]), text[bytes:]
@@ -346,7 +347,7 @@ func cut(dst []string, text string, n, bytes int) ([]string, string) {
 	return dst, text
 }
 
-// command calls the script, by its digest or by its whole text, for the demands in [from, to).
+// command returns a call of the script, by its digest or by its whole text, for the demands in [from, to).
 func (t *trip) command(ctx context.Context, r *script, verb string, from, to int) *redis.ZeroCopyStringCmd {
 	text := &r.sha
 	if verb == eval {

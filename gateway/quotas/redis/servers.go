@@ -9,16 +9,16 @@ import (
 	"petgate/shared/core/id"
 )
 
-// servers finds the batcher of a name's server: one for a single Redis, one for each master of a cluster, so that the loss
-// of one master does not concern the others' tenants.
+// servers finds the batcher for a name: there is one for a single Redis, and one for each master of a cluster, so that the
+// loss of one master does not affect the tenants of the others.
 type servers struct {
-	first    *batcher // of a single Redis; of a cluster, as long as it has not said who serves what
+	first    *batcher // for a single Redis; for a cluster, until it has said which master serves which key
 	cluster  *redis.ClusterClient
 	mu       sync.RWMutex
 	byMaster map[*redis.Client]*batcher
 }
 
-// batcher is the batcher of a tenant's server.
+// batcher returns the batcher of a tenant's server.
 func (r *Redis) batcher(t id.Tenant) *batcher {
 	if r.servers.cluster == nil {
 		return r.servers.first
@@ -26,16 +26,16 @@ func (r *Redis) batcher(t id.Tenant) *batcher {
 	return r.batcherOf("{" + t.String() + "}")
 }
 
-// batcherOf is the batcher of the server that has the key. go-redis follows the cluster's changes.
+// batcherOf returns the batcher of the server that has the key. go-redis tracks the cluster's changes.
 func (r *Redis) batcherOf(key string) *batcher {
 	s := &r.servers
-	// Before the cluster has answered once, MasterForKey would ask it for each request.
+	// Until the cluster has answered once, MasterForKey would ask it for each request.
 	if s.cluster == nil || s.first.down.Load() {
 		return s.first
 	}
 	master, err := s.cluster.MasterForKey(r.closing, key)
 	if err != nil {
-		return s.first // asking will tell
+		return s.first // the call itself will find the right server, or fail
 	}
 	s.mu.RLock()
 	b := s.byMaster[master]
@@ -61,8 +61,8 @@ func (r *Redis) addBatcher(master *redis.Client) *batcher {
 	return b
 }
 
-// probeFor returns an ID that no tenant has, because its first bytes are zero, and whose record lies on this master. One in
-// as many IDs as there are masters does.
+// probeFor returns an ID whose record is on this master. No tenant has that ID, because its first bytes are zero. With n
+// masters, about one ID in n is on this one.
 func (r *Redis) probeFor(master *redis.Client) (t id.Tenant) {
 	for n := range uint32(1 << 16) {
 		binary.BigEndian.PutUint32(t[len(t)-4:], n)

@@ -1,43 +1,45 @@
--- Decides any number of tenants' demands in one call: the twin of quota.Rule.Take, on the same bytes, held to it by a
--- differential test. Redis runs a script to its end before anything else, so each decision is atomic.
+-- Decides the demands of any number of tenants in one call. It does the same as quota.Rule.Take, on the same bytes; a
+-- differential test compares them. Redis runs one script at a time, so each decision is atomic.
 --
--- KEYS     one quota record for each demand; on a cluster all of one tenant. If the batch has a number, the last key is
---          where that gateway's last batch is remembered.
+-- KEYS     one quota record for each demand; on a cluster all of one tenant. If the batch has a number, there is one more
+--          key: it remembers that gateway's last batch.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
--- ARGV[2]  the demands in KEYS' order, as doubles, which are taken apart fastest: minute limit, day limit, want, known
---          day, its use, the known use of the window, the last reset that the asker had carried out when it
---          learned that. The caller has brought limits and want into [0, LimitMax], all use into uint32's range.
--- ARGV[3]  what outages owe, in KEYS' order, as doubles: spent in the window, spent day, its use; empty if nobody owes.
--- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway grow. A batch whose number was decided before
---          is not decided again: its demands are told what they were granted then. A negative number only asks: if it was
---          not decided, it never will be, and the call fails with NOTDECIDED. A number below the last fails with SUPERSEDED.
--- ARGV[5]  now in Unix ms, for tests only. All others get this server's clock: the one clock of all gateways.
+-- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
+--          the use of that day, the known use of the window, the last reset that the gateway had carried out before it
+--          read the known use. The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
+-- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
+--          there are no debts.
+-- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway increase. A number that was decided before is
+--          not decided again: its demands get what they were granted then. A negative number only asks about a batch. If
+--          that batch was not decided, the call fails with NOTDECIDED, and the batch can no longer be decided. A number
+--          below the last one fails with SUPERSEDED.
+-- ARGV[5]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
 --          is the demand's index, from 0, as uint32, and a byte:
---            none     all that was wanted is granted; the summary is the record's as it was, before its counts grew by that
---            GRANTED  all that was wanted is granted, and the minute has more; the summary is the record's as it is
---            LIMITED  two numbers follow: granted as uint32; as uint64 the slice whose release brings the minute's use under
---                     its limit, where it is not under it already; the summary is the record's as it is
---            others   concern that record alone, which is left as it was; the summary is void
---          Any other failure (a replica, no memory) would meet every tenant alike: it fails the call at its first write.
+--            none     the whole want is granted; the summary is that of the record before its counts grew by that
+--            GRANTED  the whole want is granted, and the minute has more; the summary is that of the record now
+--            LIMITED  two numbers follow: granted as uint32; as uint64 the slice whose release brings the minute's use below
+--                     its limit, if it is not below it already; the summary is that of the record now
+--            others   this record is unusable and stays unchanged; the summary is void
+--          Any other failure (a replica, no memory) would affect all tenants: the first write fails the whole call.
 --
 -- A record is a ring of counts, by slice modulo slices, and a summary: version, the latest slice seen, newest and oldest
--- used slice, count of the newest, the day's use, sum. Only the ring's slots from the oldest used slice up to before the
--- newest are true, the others are stale: so nothing has to be cleared when slices leave the window.
+-- used slice, count of the newest, the day's use, sum. The ring's slots are valid from the oldest used slice up to the one
+-- before the newest. All other slots are stale, so that nothing has to be cleared when slices leave the window.
 local unpack, pack, rep, find, call = struct.unpack, struct.pack, string.rep, string.find, redis.call
 
 local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
 local VERSION = 0x32677470
 local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
-local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the summary's end: all that grows while a slice lasts
+local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the end of the summary: the counts that grow during a slice
 local DEMAND, DEMAND_BYTES = '<ddddddd', 56
 local DEBT, DEBT_BYTES = '<ddd', 24
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
 local VOID = rep('\0', SUMMARY_BYTES)
 local COUNT_MAX = 4294967295
-local NEAR = 16 -- counts that are read first in search of the next oldest slice
-local AHEAD_MS = 5000 -- a record further in the future than this is dated anew
+local NEAR = 16 -- how many counts are read first to find the next oldest slice
+local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
 local NUMBER_KEPT_MS = '60000' -- how long a batch is remembered: longer than a gateway waits to ask again
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
@@ -49,7 +51,8 @@ if not now then
 end
 local this_slice = (now - now % slice_ms) / slice_ms
 
--- An offset as text: redis.call takes half as long again with numbers, which it has to format. Demands share most.
+-- Returns an offset as text: with numbers, which redis.call must format, a call takes 1.5 times as long. Most demands use
+-- the same offsets.
 local texts = {}
 local function text(offset)
   local known = texts[offset]
@@ -70,7 +73,7 @@ local today = day_of(this_slice)
 
 local function read_ring(key) return call('GETRANGE', key, '0', text(ring_bytes - 1)) end
 
--- The first slice from the given one on, and before newest, that has use; newest where none has.
+-- Returns the first slice with use, from the given one on and before newest, or newest if there is none.
 local function used_from(ring, slice, newest)
   while slice < newest do
     local slot = slice % slices
@@ -84,10 +87,10 @@ local function used_from(ring, slice, newest)
   return slice < newest and slice or newest
 end
 
--- Remember the batch before it is decided. The value is its number; behind it stand the demands that were not granted in
--- full, each as its index and what it was granted.
+-- Remember the batch before it is decided. The value is its number, followed by the demands that were not granted in full,
+-- each as its index and what it was granted.
 local tenants = #keys
-local batch, before -- where it is remembered; what it was granted before, by index
+local batch, before -- the batch's key; what the batch was granted before, by index
 local partial = '' -- this batch's demands that were not granted in full
 if number ~= '' then
   batch, tenants = keys[tenants], tenants - 1
@@ -112,11 +115,11 @@ if number ~= '' then
   end
 end
 
--- The event of a tenant's last reset, 0 if there was none lately. What was known before it does not count.
+-- Returns the event of a tenant's last reset, or 0 if there was none lately. Use that was known before it is ignored.
 local function last_reset(key) return tonumber(call('GET', key .. ':reset') or 0) end
 
--- Decides the demand with this index, on the record with the summary that was read, or on what was read instead of one.
--- Returns what the reply shall say: a summary and a remark.
+-- Decides the demand with this index. stored is the record's summary as it was read, or what was read instead of it.
+-- Returns a summary and a remark for the reply.
 local function decide(index, key, stored)
   local version, at, newest, oldest, count, day_used, sum, stored_day
   if #stored == SUMMARY_BYTES then
@@ -147,7 +150,7 @@ local function decide(index, key, stored)
     if newest < first then
       sum, oldest = 0, newest
     elseif oldest < first and sum > 0 then
-      -- Mostly few slices leave, and the next with use is near. Else the whole ring is read.
+      -- Usually few slices leave, and the next slice with use is near. Otherwise the whole ring is read.
       local slot, leaving = oldest % slices, first - oldest
       local near = call('GETRANGE', key, text(slot * 4), text((slot < slices - NEAR and slot + NEAR or slices) * 4 - 1))
       local found = find(near, '[^%z]', leaving * 4 + 1)
@@ -166,7 +169,7 @@ local function decide(index, key, stored)
   end
   local day = at == this_slice and today or stored_day
 
-  -- Add what the asker knows and this record does not.
+  -- Add the use that the gateway knows and this record has lost, and the debts.
   local minute_limit, day_limit, want, known_day, known_used, known_minute, resets =
     unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   local spent = 0
@@ -188,7 +191,7 @@ local function decide(index, key, stored)
     if spent > room then spent = room end
   end
 
-  -- Both or neither.
+  -- A request is granted by both policies or by neither.
   local asked = want
   if before then want = 0 end
   local granted = want
@@ -196,7 +199,7 @@ local function decide(index, key, stored)
   if granted > day_limit - day_used then granted = day_limit - day_used end
   if granted < 0 then granted = 0 end
 
-  -- Charge the current slice. If it is a new one, the last one's count goes into the ring, before a zero for each between.
+  -- Charge the current slice. If it is new, the last one's count goes into the ring, then a zero for each slice between.
   local charge = spent + granted
   if charge > 0 then
     if sum == 0 then
@@ -219,7 +222,7 @@ local function decide(index, key, stored)
   if summary ~= stored and (stored_day or sum > 0 or day_used > 0) then
     call('SETRANGE', key, SUMMARY_START, summary)
     if day ~= stored_day then
-      -- Kept until its day and its window are past, even by a clock that lags by what is tolerated.
+      -- Keep the record until its day and its window are over, even by a clock that lags by AHEAD_MS.
       call('PEXPIRE', key, (day + 1) * day_ms + (slices + 1) * slice_ms + AHEAD_MS - now)
     end
   end
@@ -231,7 +234,7 @@ local function decide(index, key, stored)
   end
   if granted == want and sum < minute_limit and not before then return summary, pack(REMARK, index, GRANTED) end
 
-  -- Only use above the limit takes a search: at the limit, the oldest slice's release will do.
+  -- A search is needed only if the use is above the limit: at the limit, the release of the oldest slice is enough.
   local retry = oldest
   if sum > minute_limit and oldest < newest then
     ring = ring or read_ring(key)
@@ -248,13 +251,13 @@ end
 local slots, remarks = {}, {}
 for i = 1, tenants do
   local key, slot = keys[i], nil
-  -- A byte more than the summary has is asked for, so that its length proves the record's.
+  -- Read one byte more than the summary has: then the length of the result shows whether the record's length is right.
   local stored = redis.pcall('GETRANGE', key, SUMMARY_START, PAST_END)
   if #stored == SUMMARY_BYTES and debts == '' and not before then
     local version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
     local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, (i - 1) * DEMAND_BYTES + 1)
-    -- Mostly the current slice has use already, and all is granted: then only the counts grow. decide() would come to the
-    -- same, at twice the price.
+    -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
+    -- same at twice the cost.
     if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
       and want > 0 and want <= minute_limit - sum and want <= day_limit - day_used
       and (known_used <= day_used or known_day ~= today) then

@@ -14,12 +14,12 @@ import (
 
 const (
 	shards = 64
-	// sweepFrom is how many records a shard holds before it first looks for past ones. It looks again whenever it has
-	// doubled since, so that looking costs a decision O(1) on average and past records never outnumber live ones by much.
+	// sweepFrom is how many records a shard holds before it first looks for expired ones. It looks again each time that its
+	// size has doubled, so that a decision costs O(1) on average and expired records never outnumber live ones by much.
 	sweepFrom = 64
 )
 
-// Memory is the store of one process: the rule with a lock around each shard of its records.
+// Memory is the store of one process. It applies the rule to records in shards, each with its own lock.
 type Memory struct {
 	rule   quota.Rule
 	clock  func() time.Time
@@ -77,7 +77,7 @@ func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
 	return m.rule.Take(&rec.Record, now, d.Quota())
 }
 
-// add keeps a record, and drops past ones when it is time to.
+// add stores a record. If the shard has grown enough, it first drops expired records.
 func (s *shard) add(rule quota.Rule, now instant.Millis, t id.Tenant, rec *kept) {
 	if len(s.records) >= s.sweepAt {
 		s.sweep(rule, now)
@@ -94,7 +94,7 @@ func (s *shard) sweep(rule quota.Rule, now instant.Millis) {
 	}
 }
 
-// Now is the instant of the store's clock.
+// Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
 // Reset never fails.
@@ -109,7 +109,7 @@ func (m *Memory) Forget(t id.Tenant) {
 	s.Lock()
 	defer s.Unlock()
 	if rec := s.records[t]; rec != nil {
-		// Not deleted: the next dump has to say that nothing is used any more.
+		// Not: delete the record. The next dump must say that the tenant has no use.
 		*rec = kept{changed: s.era}
 		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
 	}
@@ -121,9 +121,9 @@ type Saved struct {
 	Record []byte
 }
 
-// Dump returns the records that changed since the dump with the mark since, and its own mark. A mark of 0 asks for all. If
-// saving a dump fails, the next call gives the earlier mark again. Records whose day and window are past are dropped. Only
-// one shard at a time is locked, so decisions go on meanwhile.
+// Dump returns the records that changed since the dump with the mark since, and its own mark. If since is 0, it returns
+// all records. If the caller could not save a dump, it passes the earlier mark again. Dump also drops records whose day
+// and window are over. It locks one shard at a time, so decisions continue meanwhile.
 func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 	now := m.Now()
 	for i := range m.shards {
@@ -142,7 +142,7 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 	return changed, mark
 }
 
-// Load restores what a dump has saved. The error names the records that could not be read; their tenants start anew.
+// Load restores saved records. The error names the records that could not be read; their tenants start without use.
 func (m *Memory) Load(saved []Saved) error {
 	now := m.Now()
 	var unread []error

@@ -11,7 +11,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// ErrRecord is wrapped by errors that concern one tenant's record and no other.
+// ErrRecord is wrapped by errors that concern only one tenant's record.
 var ErrRecord = errors.New("not a quota record")
 
 // Request is one tenant's question: may a request pass under these limits?
@@ -21,33 +21,33 @@ type Request struct {
 	Limits  plan.Limits
 }
 
-// Demand is what a store decides for one tenant: all its requests that wait for this decision.
+// Demand asks for one decision on all requests of a tenant that wait for it.
 type Demand struct {
 	Request
-	Want  int64        // how many requests wait; 0 only asks how the tenant stands
+	Want  int64        // how many requests wait; 0 only reads the tenant's figures
 	Known quota.DayUse // the day's use that this gateway last saw; the rule takes the larger
 	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
 	KnownMinute int64
-	// Resets is the last reset that this gateway had carried out when it learned what is Known. What it knows from before a
-	// tenant's reset does not count.
+	// Resets is the last reset that this gateway had carried out before it read Known. The store ignores Known if the
+	// tenant was reset later.
 	Resets int64
-	Spent  quota.Spent // admitted while the store could not be asked: charged first and unconditionally
+	Spent  quota.Spent // admitted while the store could not be asked; charged first, unconditionally
 }
 
-// Reset is an operator's word that a tenant's quota starts anew. Every gateway carries it out; the record is dropped once.
+// Reset is an operator's order to clear a tenant's use. Every gateway carries it out; the record is dropped only once.
 type Reset struct {
 	Tenant id.Tenant
 	Event  int64  // in the log of changes
-	UUID   string // of the event: a restored database may use its ID again
+	UUID   string // of the event, because a restored database may reuse the event's ID
 }
 
-// Quota is d as the rule takes it.
+// Quota converts d for the rule.
 func (d *Demand) Quota() quota.Demand {
 	return quota.Demand{Limits: d.Limits, Want: d.Want, Known: d.Known, KnownMinute: d.KnownMinute, Spent: d.Spent}
 }
 
-// Result is the answer to one demand. Err concerns that tenant alone and makes Verdict void. It wraps ErrRecord if the
-// record is spoiled; otherwise the tenant's own node of a cluster could not be asked.
+// Result is the answer to one demand. If Err is set, Verdict is invalid, for that tenant only. Err wraps ErrRecord if the
+// record is corrupt; otherwise the cluster node that serves the tenant could not be asked.
 type Result struct {
 	Verdict quota.Verdict
 	Err     error
@@ -55,9 +55,9 @@ type Result struct {
 
 // Store decides. It is safe for concurrent use.
 type Store interface {
-	// Decide decides all demands in one trip, those of one tenant in their order; results has their length. After an
-	// error it is unknown which of them were decided.
+	// Decide decides all demands in one trip, those of one tenant in their order. results has the same length as demands.
+	// After an error it is unknown which demands were decided.
 	Decide(ctx context.Context, demands []Demand, results []Result) error
-	// Reset drops the tenant's record: its quota starts anew.
+	// Reset drops the tenant's record.
 	Reset(ctx context.Context, r Reset) error
 }

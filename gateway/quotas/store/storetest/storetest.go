@@ -15,11 +15,10 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Opener makes a store that decides by this rule and by a clock that the test sets, or by the store's own clock if now is
-// nil.
+// Opener makes a store with this rule. Its clock is now, which the test sets, or the store's own clock if now is nil.
 type Opener func(rule quota.Rule, now func() instant.Millis) Store
 
-// Store is a store that can be looked into.
+// Store is a store in which a test can look up records.
 type Store interface {
 	store.Store
 	// Has reports whether the tenant has a record.
@@ -49,7 +48,7 @@ func Tenant(n int) (t id.Tenant) {
 	return t
 }
 
-// Request asks for a tenant under these limits.
+// Request returns a request of a tenant under these limits.
 func Request(tenant id.Tenant, minute, day int64) store.Request {
 	return store.Request{Tenant: tenant, Limits: plan.Limits{Minute: minute, Day: day}}
 }
@@ -57,7 +56,7 @@ func Request(tenant id.Tenant, minute, day int64) store.Request {
 // Epoch is where the clocks of tests start: an ordinary afternoon.
 var Epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
 
-// Take has b decide one demand.
+// Take lets b decide one demand.
 func Take(t testing.TB, b store.Store, d store.Demand) quota.Verdict {
 	t.Helper()
 	var results [1]store.Result
@@ -70,7 +69,7 @@ func Take(t testing.TB, b store.Store, d store.Demand) quota.Verdict {
 	return results[0].Verdict
 }
 
-// conformDay goes through what may happen to one tenant, as the core's own tables do in depth.
+// conformDay tests one tenant's use over a day. The tables of the core test the same in more depth.
 func conformDay(t *testing.T, open Opener) {
 	now, began := Epoch, int64(Epoch)
 	b := open(quota.Product, func() instant.Millis { return now })
@@ -110,7 +109,7 @@ func conformDay(t *testing.T, open Opener) {
 	f(release(began), 60, 1000, want(1), 1, 1, 3, 0)
 }
 
-// conformBatch: demands of a batch are decided each for itself, and those of one tenant in their order.
+// conformBatch: each demand of a batch is decided separately, and those of one tenant in their order.
 func conformBatch(t *testing.T, open Opener) {
 	b := open(quota.Product, func() instant.Millis { return Epoch })
 	demands := []store.Demand{
@@ -169,7 +168,7 @@ func conformClock(t *testing.T, open Opener) {
 	}
 }
 
-// conformConcurrent: callers that compete for one tenant's quota get exactly its limit between them.
+// conformConcurrent: callers that compete for one tenant's quota together get exactly its limit.
 func conformConcurrent(t *testing.T, open Opener) {
 	b := open(quota.Product, func() instant.Millis { return Epoch })
 	const callers, each, limit = 8, 50, 211
@@ -194,7 +193,7 @@ func conformConcurrent(t *testing.T, open Opener) {
 	}
 }
 
-// conformRange: no number is ever taken for another because it does not fit.
+// conformRange: a number that does not fit is never read as another number.
 func conformRange(t *testing.T, open Opener) {
 	b := open(quota.Product, func() instant.Millis { return Epoch })
 	const over = 1<<32 + 5 // a 32-bit field would make 5 of it
