@@ -9,8 +9,8 @@ import (
 	"petgate/shared/core/access"
 )
 
-// accept is where a request begins to count. http1 has read it; accept gives it an ID, takes the fields that are for the gateway,
-// finds the client's address, refuses what could not be read, and takes one of the slots for requests that are served at a time.
+// accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
+// request an ID, finds the client's address, refuses a request that could not be read, and takes a slot (see enter).
 func (e *Edge) accept(x *exchange) refusal {
 	r := x.claims.take(&x.request)
 	x.setID()
@@ -24,7 +24,7 @@ func (e *Edge) accept(x *exchange) refusal {
 	return e.enter(x)
 }
 
-// unreadable is the refusal of a request that could not be read.
+// unreadable returns the refusal of a request that could not be read.
 func unreadable(err error) refusal {
 	switch http1.KindOf(err) {
 	case http1.TargetTooLong:
@@ -43,7 +43,8 @@ func unreadable(err error) refusal {
 	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }
 
-// claims are the fields by which a client, or a proxy before the gateway, says who it is. They are never forwarded as they came.
+// claims are the fields in which a client, or a proxy in front of the gateway, says who it is. They are never forwarded
+// unchanged.
 type claims struct {
 	authorization  []byte
 	requestID      []byte
@@ -66,7 +67,7 @@ const (
 	traceStateSeen
 )
 
-// take takes the claims out of a request's fields, and leaves there the fields that are forwarded.
+// take moves the claims out of a request's fields. Only fields that are forwarded remain there.
 func (c *claims) take(q *http1.Request) refusal {
 	forwarded := q.Fields[:0]
 	for _, f := range q.Fields {
@@ -85,17 +86,17 @@ func (c *claims) take(q *http1.Request) refusal {
 	return refusal{}
 }
 
-// kind is what a field is to the gateway.
+// kind says what the gateway does with a field.
 type kind uint8
 
 const (
 	forward  kind = iota
-	withheld      // only the gateway may tell it to an upstream
-	claim         // read by claims.add, and then withheld
+	withheld      // dropped: only the gateway may send it to an upstream
+	claim         // read by claims.add, then dropped
 )
 
-// kindOf sorts a field by its name. A name with an underscore is withheld: servers that turn names into variables confuse it with
-// the same name with a hyphen, which may be one that only the gateway sets.
+// kindOf returns the kind of the field with this name. Names with an underscore are withheld: servers that turn names into
+// variables confuse such a name with the one that has a hyphen, and only the gateway may set some of those.
 func kindOf(name []byte) kind {
 	if bytes.IndexByte(name, '_') >= 0 {
 		return withheld
@@ -118,7 +119,7 @@ type knownField struct {
 	kind kind
 }
 
-// kinds holds the fields that are not simply forwarded, by the length of their names.
+// kinds lists the fields that are not forwarded unchanged, by the length of their names.
 var kinds = func() (table [24][]knownField) {
 	add := func(k kind, names ...string) {
 		for _, name := range names {
@@ -133,7 +134,7 @@ var kinds = func() (table [24][]knownField) {
 func (c *claims) add(name, value []byte) refusal {
 	switch {
 	case http1.EqualFold(name, "authorization"):
-		// Two of them are two clients, and a program that sees only one may see the other one.
+		// Two Authorization fields may name two clients, and a program that reads only one may read the other one.
 		if !c.once(authorizationSeen) {
 			return refusal{reason: badRequest, message: "there may be only one Authorization"}
 		}
@@ -141,9 +142,9 @@ func (c *claims) add(name, value []byte) refusal {
 	case http1.EqualFold(name, "x-request-id"):
 		c.single(requestIDSeen, &c.requestID, value)
 	case http1.EqualFold(name, "x-forwarded-for"):
-		// Several lines are one list (RFC 9110, section 5.3): a proxy may add its line below the one that the client wrote.
+		// Several lines form one list (RFC 9110, section 5.3): a proxy may add its line after the client's line.
 		if c.once(forwardedForSeen) {
-			c.forwardedFor = slices.Clip(value) // to append is then to copy
+			c.forwardedFor = slices.Clip(value) // so that append copies
 		} else {
 			c.forwardedFor = append(append(c.forwardedFor, ','), value...)
 		}
@@ -163,7 +164,7 @@ func (c *claims) once(s seen) (first bool) {
 	return first
 }
 
-// single takes a field that means nothing when it stands twice.
+// single takes a field that is ignored if it occurs twice.
 func (c *claims) single(s seen, dst *[]byte, value []byte) {
 	if c.once(s) {
 		*dst = value
@@ -172,9 +173,9 @@ func (c *claims) single(s seen, dst *[]byte, value []byte) {
 	}
 }
 
-// clientAddress is the peer's address, or, if the peer is a trusted proxy, the last one in X-Forwarded-For that is not: what
-// stands before it was written by the client. After an element that cannot be read the client is unknown, and never the proxy: the
-// zero Addr is in no allow-list.
+// clientAddress returns the peer's address. If the peer is a trusted proxy, it returns the last address in X-Forwarded-For
+// that is not a trusted proxy, because the client may have written everything before that. If it meets an invalid element,
+// the client is unknown: it returns the zero Addr, which is in no allow-list, and not the proxy's address.
 func (e *Edge) clientAddress(peer netip.Addr, forwardedFor []byte) netip.Addr {
 	addr := peer
 	list := forwardedFor
@@ -193,7 +194,7 @@ func (e *Edge) clientAddress(peer netip.Addr, forwardedFor []byte) netip.Addr {
 // parseForwarded reads an element of X-Forwarded-For: an address, or an address and a port, as some load balancers write it. It
 // returns the zero Addr for anything else.
 func parseForwarded(element []byte) netip.Addr {
-	// The conversion does not allocate: ParseAddr keeps the string for a zone only, and an error is rare.
+	// The conversion does not allocate: ParseAddr keeps the string only for a zone or an error, and both are rare.
 	addr, err := netip.ParseAddr(string(element))
 	if err != nil {
 		withPort, err := netip.ParseAddrPort(string(element))
@@ -218,8 +219,8 @@ const (
 	idBytesMax = 64
 )
 
-// setID takes the client's request ID if it can do no harm in a log or a header and does not look like a token. Otherwise it
-// draws one. An ID only tells requests apart, so a fast generator will do.
+// setID uses the client's request ID if it is safe in logs and headers and does not look like a token. Otherwise it
+// generates one. An ID only distinguishes requests, so a fast random generator is enough.
 func (x *exchange) setID() {
 	id := x.requestID
 	if len(id) >= idBytesMin && len(id) <= idBytesMax && isID(id) && !bytes.Contains(id, tokenMark) {

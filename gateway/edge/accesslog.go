@@ -13,8 +13,8 @@ import (
 	"petgate/shared/api"
 )
 
-// accessLog writes a line for each exchange in slog's JSON format. Exchanges append to a buffer, which one goroutine writes: a
-// system call for each line would be a tenth of a request's cost.
+// accessLog writes a line for each exchange in slog's JSON format. Exchanges append lines to a buffer, and one goroutine
+// writes the buffer. With a system call for each line, the log would cost a tenth of a request.
 type accessLog struct {
 	to      io.Writer
 	log     *slog.Logger
@@ -75,7 +75,7 @@ func (l *accessLog) write(x *exchange, took time.Duration) {
 	l.append(x.line)
 }
 
-// append takes up a line.
+// append adds a line to the buffer, or drops it.
 func (l *accessLog) append(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +93,8 @@ func (l *accessLog) append(line []byte) {
 // loggedPathBytesMax is how much of a path is logged.
 const loggedPathBytesMax = 256
 
-// appendAccess appends the line. Everything that comes from a client is written as a JSON string. Clients put secrets into the
-// wrong places: the query is not logged, nor a method or path that seems to contain a token.
+// appendAccess appends the line. Everything that comes from a client is written as a JSON string. Clients sometimes put
+// secrets into wrong places, so the line has no query, and no method or path that seems to contain a token.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")

@@ -5,7 +5,7 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// refusals has the refusal for each reason of package access.
+// refusals has the refusal for each result of access.Decide.
 var refusals = [...]refusal{
 	access.Allowed:           {},
 	access.OtherEnvironment:  {reason: invalidKey, message: "the API key belongs to another environment"},

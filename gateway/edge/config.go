@@ -14,13 +14,13 @@ import (
 	"petgate/shared/core/ban"
 )
 
-// Config is what can be set of an edge. A field that names a default may be left zero; all others are required, but for Upstreams'
-// secret, TrustedProxies, BanRule and TLS.
+// Config is the configuration of an edge. A field that states a default may be zero. All other fields are required, except
+// UpstreamSecret, TrustedProxies, BanRule and TLS.
 type Config struct {
-	// Environment is whose keys are served. Keys of the other environment are refused.
+	// Environment is the environment whose keys are served. Keys of the other environment are refused.
 	Environment apikey.Environment
 
-	// TrustedProxies are the peers whose X-Forwarded-For and X-Forwarded-Proto are believed.
+	// TrustedProxies are the peers whose X-Forwarded-For and X-Forwarded-Proto the gateway trusts.
 	//
 	// Danger: any client within these networks can claim any address.
 	TrustedProxies []netip.Prefix
@@ -28,32 +28,34 @@ type Config struct {
 	// Upstreams are where requests are forwarded: http://host:port or unix:/path.
 	Upstreams []string
 
-	// UpstreamSecret is sent to upstreams as X-Gateway-Secret: they can refuse requests without it. Empty sends none.
+	// UpstreamSecret is sent to upstreams as X-Gateway-Secret, so that they can refuse requests without it. Empty: not
+	// sent.
 	UpstreamSecret string
 
-	// UpstreamTimeout is for a whole exchange with an upstream, a second attempt and dialing included.
+	// UpstreamTimeout limits a whole exchange with an upstream, including a second attempt and dialing.
 	UpstreamTimeout time.Duration
 
-	// UpstreamConnsMax is how many requests one upstream may be given at a time. Default: 512.
+	// UpstreamConnsMax is how many requests one upstream gets at a time. Default: 512.
 	UpstreamConnsMax int
 
 	// UpstreamIdleTimeout is how long an unused connection to an upstream is kept. Default: 30 s.
 	//
-	// Danger: longer than the upstream keeps it, and a POST can meet a connection that is just being closed.
+	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being
+	// closed.
 	UpstreamIdleTimeout time.Duration
 
-	// UpstreamHeaderBytesMax and UpstreamBodyBytesMax bound an upstream's answer. Default: 16 KiB and 8 MiB.
+	// UpstreamHeaderBytesMax and UpstreamBodyBytesMax bound an upstream's response. Default: 16 KiB and 8 MiB.
 	UpstreamHeaderBytesMax, UpstreamBodyBytesMax int
 
-	// BanRule is the schedule by which keys that ignore their refusals are banned. The zero rule bans none.
+	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
 	BanRule ban.Rule
 
-	// ReadTimeout is for a request's head, and again for its body.
+	// ReadTimeout limits the time for a request's head, and again for its body.
 	//
-	// Danger: it is what ends clients that send slowly on purpose.
+	// Danger: if it is long, clients that send slowly on purpose hold their connections for as long.
 	ReadTimeout time.Duration
 
-	// WriteTimeout is for a response to be taken by the client. Default: 5 s.
+	// WriteTimeout limits the time in which a client must read a response. Default: 5 s.
 	WriteTimeout time.Duration
 
 	// IdleTimeout is how long a connection may be silent between two requests. Default: 60 s.
@@ -65,16 +67,16 @@ type Config struct {
 	// BodyBytesMax bounds the body of a request.
 	BodyBytesMax int
 
-	// BodiesBytesMax bounds the memory of all bodies of requests together; what exceeds it is refused.
+	// BodiesBytesMax bounds the memory for the bodies of all requests together; requests above it are refused.
 	BodiesBytesMax int
 
-	// TenantConnsMax is how many requests of one tenant an upstream may be given at a time.
+	// TenantConnsMax is how many requests of one tenant an upstream gets at a time.
 	TenantConnsMax int
 
-	// ConcurrencyMax is how many requests are served at a time; what exceeds it is refused.
+	// ConcurrencyMax is how many requests are served at a time; further requests are refused.
 	ConcurrencyMax int
 
-	// ConnectionsMax is how many connections are held; what exceeds it is refused.
+	// ConnectionsMax is how many connections are held; further connections are refused.
 	//
 	// Danger: the process needs a file descriptor for each.
 	ConnectionsMax int
@@ -83,7 +85,7 @@ type Config struct {
 	TLS *tls.Config
 }
 
-// setDefaults fills in the settings that no program sets.
+// setDefaults fills in the defaults of fields that are zero.
 func (c *Config) setDefaults() {
 	number := func(n *int, unset int) {
 		if *n == 0 {
@@ -110,15 +112,15 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// upstreamConnsMax is the default.
+// upstreamConnsMax is the default of UpstreamConnsMax.
 const upstreamConnsMax = 512
 
-// Descriptors is how many file descriptors clients and upstreams may need.
+// Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
 	return c.ConnectionsMax + refusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 }
 
-// check names everything that is wrong with the settings that are required.
+// check lists everything that is wrong with the required settings and the upstream secret.
 func (c *Config) check() error {
 	var wrong []error
 	require := func(name string, isSet bool) {
@@ -137,7 +139,7 @@ func (c *Config) check() error {
 	return errors.Join(append(wrong, CheckSecret(c.UpstreamSecret))...)
 }
 
-// CheckSecret reports what is wrong with an upstream secret.
+// CheckSecret returns an error if an upstream secret is invalid.
 func CheckSecret(secret string) error {
 	if !http1.IsValue([]byte(secret)) || strings.TrimSpace(secret) != secret {
 		return errors.New("the upstream secret cannot stand in a header field")
@@ -145,7 +147,7 @@ func CheckSecret(secret string) error {
 	return nil
 }
 
-// http is what http1 has to know.
+// http returns the settings of package http1.
 func (c *Config) http() http1.Settings {
 	s := http1.Settings{
 		Limits: http1.Limits{
@@ -158,5 +160,5 @@ func (c *Config) http() http1.Settings {
 	return s
 }
 
-// bodyStepBytes is how much memory a client gets for a body before any of it has come.
+// bodyStepBytes is how much memory a body gets before its first byte has arrived.
 const bodyStepBytes = 1024

@@ -1,26 +1,28 @@
-// Package edge is the public port: the life of a request, in one straight line.
+// Package edge is the public port. A request passes these stages:
 //
 //	accept → identify → authenticate → receive → meter → route → forward → finish
 //
-// decide in edge.go calls the stages in this order, and every stage has the file of its name. A stage passes the request on or
-// refuses it. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide refuses too, with a row for
-// that. finish always runs, also after a panic. It writes the headers that every response has, the metrics and the access log.
+// decide in edge.go calls the stages in this order, and every stage has a file with its name. A stage lets the request
+// pass or refuses it. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide also refuses:
+// the table has rows for that. finish always runs, also after a panic. It writes the response, the metrics and the access
+// log.
 //
 // A request that is refused by a stage before meter, or by meter, is not charged. A request that passes meter is charged once.
 //
 // # fasthttp
 //
-// fasthttp accepts connections, runs a goroutine for each, and writes responses. It does not read requests: package http1 does,
-// and fasthttp gets a canned "GET / HTTP/1.1" for each of them. server.go shows it in a picture and says why.
+// fasthttp accepts connections, runs a goroutine for each, and writes responses. It does not read requests: package http1
+// does, and fasthttp gets a canned "GET / HTTP/1.1" for each of them. server.go has a diagram and the reason.
 //
 // # Failure
 //
-// A request that cannot be read ends its connection, with a response of the gateway's. The rules for connections to upstreams are
-// in package upstream.
+// If a request cannot be read, the gateway responds and closes the connection. Package upstream has the rules for
+// connections to upstreams.
 //
 // # Time and memory
 //
-// Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock and may be up to a sixteenth
-// late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. It keeps nothing of
-// fasthttp's RequestCtx, which is never used as a context: it ends only with the server.
+// Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock and may be up to a
+// sixteenth late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. It
+// keeps nothing of fasthttp's RequestCtx. RequestCtx is never used as a context, because it is only canceled when the
+// server stops.
 package edge

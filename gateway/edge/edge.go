@@ -29,23 +29,23 @@ import (
 type Directory interface {
 	// Lookup finds a key by the hash of its token.
 	Lookup(apikey.Hash) (directory.Entry, bool)
-	// Fresh reports whether the directory is current enough to be used at now.
+	// Fresh reports whether the directory is recent enough to be used at now.
 	Fresh(now instant.Millis) bool
-	// Ban refuses a key until then: here at once, at the other gateways soon.
+	// Ban bans a key until the given instant: here at once, on the other gateways soon after.
 	Ban(key id.Key, until instant.Millis, reason string)
 }
 
 // Quotas decides whether a tenant may make one more request.
 type Quotas interface {
-	// Take asks for one request. An error means that it could not be decided.
+	// Take decides on one request. An error means that no decision could be made.
 	Take(quotas.Request) (quota.Verdict, error)
 	// Known returns the last known figures, without I/O.
 	Known(id.Tenant, plan.Limits) quota.Verdict
 }
 
-// Guard limits the tokens that an address may guess.
+// Guard limits how many tokens an address may guess.
 type Guard interface {
-	// Fail counts an unknown token. It is not allowed when there were too many from the address.
+	// Fail counts an unknown token. allowed is false if there were too many from this address.
 	Fail(netip.Addr) (state authfailures.State, allowed bool)
 	// Known returns the state of an address, without I/O.
 	Known(netip.Addr) authfailures.State
@@ -56,7 +56,7 @@ type Usage interface {
 	Count(tenant id.Tenant, key id.Key, outcome string)
 }
 
-// Deps are what an edge works with. All but AccessLog are required.
+// Deps are the dependencies of an edge. All but AccessLog are required.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas
@@ -66,7 +66,7 @@ type Deps struct {
 	Log        *slog.Logger
 	AccessLog  io.Writer // nil = no access log
 	Metrics    prometheus.Registerer
-	Clock      func() time.Time // for all that clients are told; I/O has the machine's
+	Clock      func() time.Time // for everything in responses; I/O uses the machine's clock
 }
 
 // Edge is the public port. Its methods are safe for concurrent use.
@@ -82,21 +82,21 @@ type Edge struct {
 	server      *fasthttp.Server
 	routes      *routes
 	upstreams   *upstream.Pool
-	secretField string // as it stands in an upstream's request
+	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes
 	strangers   strangers
 	metrics     *metrics
 	accessLog   *accessLog
 	exchanges   exchangePool
 	http        http1.Settings
-	slack       time.Duration // how late a deadline of a client's connection may be
+	slack       time.Duration // how late a client connection's deadline may be
 
 	inFlight    atomic.Int64
 	connections atomic.Int64
 	draining    atomic.Bool
 }
 
-// New returns an edge that is ready to serve. The error names everything that is wrong with cfg.
+// New returns an edge that is ready to serve. The error lists everything that is wrong with cfg.
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
 	routes, routesErr := newRoutes(deps.Operations)
@@ -134,8 +134,8 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	}
 }
 
-// decide takes a request through the stages, in the order in which they may spend: each relies on what is true after the ones
-// before it, and the first refusal is the verdict.
+// decide runs the stages. Their order is fixed: each stage relies on the results of the earlier ones, which decide what it
+// may spend. The first refusal ends the request.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r

@@ -19,7 +19,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// exchange is one request and its response: what each stage leaves for the next. It is pooled.
+// exchange is one request and its response. The stages use it to pass data to the next stage. Exchanges are pooled.
 type exchange struct {
 	state
 	buffers
@@ -45,7 +45,7 @@ type state struct {
 	hasKey  bool // entry is valid
 	entry   directory.Entry
 	guard   authfailures.State // valid without a key
-	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known usage
+	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged
 
 	strikesLeft int            // until a ban
@@ -58,7 +58,7 @@ type state struct {
 	sending upstream.Request
 }
 
-// buffers keep their capacity.
+// buffers keep their capacity when the exchange returns to the pool.
 type buffers struct {
 	request  http1.Request
 	body     http1.Body

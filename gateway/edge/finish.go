@@ -7,8 +7,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// finish ends an exchange: response, metrics, access log and usage, each exactly once. serve defers it: it also runs after a
-// panic, which it turns into a refusal. fasthttp would let a panic end the process.
+// finish ends an exchange: it writes the response, metrics, access log and usage, each exactly once. serve defers it, so
+// it also runs after a panic, and turns the panic into a refusal. With fasthttp alone, a panic would end the process.
 func (e *Edge) finish(x *exchange) {
 	if panicked := recover(); panicked != nil {
 		if x.id == nil { // accept was not reached
@@ -32,7 +32,7 @@ func (e *Edge) finish(x *exchange) {
 	e.exchanges.put(x)
 }
 
-// respond writes the response. After a panic in that, it writes one that needs nothing from outside.
+// respond writes the response. If that panics, it writes a simpler response that uses only the exchange.
 func (e *Edge) respond(x *exchange) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -45,7 +45,7 @@ func (e *Edge) respond(x *exchange) {
 	e.writeResponse(x)
 }
 
-// account records how the exchange ended. The response stands: a panic here does not change it.
+// account records how the exchange ended. A panic here does not change the response.
 func (e *Edge) account(x *exchange, took time.Duration) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

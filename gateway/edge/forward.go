@@ -10,7 +10,7 @@ import (
 	"petgate/gateway/upstream"
 )
 
-// forward sends the request to an upstream and takes its response.
+// forward sends the request to an upstream and reads its response.
 func (e *Edge) forward(x *exchange) refusal {
 	x.sent = e.appendRequest(x.sent[:0], x)
 	x.sending = upstream.Request{
@@ -30,11 +30,11 @@ func (e *Edge) forward(x *exchange) refusal {
 	return refusal{reason: upstreamUnreachable}
 }
 
-// inlineBytesMax is the largest body that is copied behind its head: one system call then sends both.
+// inlineBytesMax is the largest body that is copied behind the head, so that one system call sends both.
 const inlineBytesMax = 16 << 10
 
-// appendRequest appends the request as the upstream gets it. It is built from what was accepted, never from what came: the
-// token, hop-by-hop fields and everything that could claim an identity stayed behind.
+// appendRequest appends the request that the upstream gets. It is built only from what accept let through: the token,
+// hop-by-hop fields and all fields that claim an identity are already removed.
 func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	q := &x.request
 	dst = append(append(dst, q.Method...), ' ')
@@ -51,7 +51,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	if x.client.IsValid() {
 		dst = x.client.AppendTo(dst)
 	} else {
-		dst = append(dst, "unknown"...) // the peer of a unix socket has no address (RFC 7239, section 6)
+		dst = append(dst, "unknown"...) // such as the peer of a unix socket (RFC 7239, section 6)
 	}
 	dst = append(append(dst, "\r\nX-Forwarded-Proto: "...), e.protocol(x)...)
 	if len(q.Host) > 0 {
@@ -74,7 +74,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	return dst
 }
 
-// protocol is what the client spoke. The gateway believes a trusted proxy about that.
+// protocol returns the protocol that the client used. A trusted proxy may state it in X-Forwarded-Proto.
 func (e *Edge) protocol(x *exchange) string {
 	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.conn.peer) {
 		if http1.EqualFold(said, "https") {
@@ -90,11 +90,12 @@ func (e *Edge) protocol(x *exchange) string {
 	return "http"
 }
 
-// appendTrace continues the client's trace or begins one that is not sampled (W3C Trace Context, section 3.2): the trace ID
-// stays, and the parent is this gateway. It is never sampled: a client does not decide what is recorded behind the gateway.
+// appendTrace continues the client's trace or begins a new one (W3C Trace Context, section 3.2). A continued trace keeps
+// its ID, and this gateway becomes the parent. The sampled flag is never set: a client must not decide what is recorded
+// behind the gateway.
 func appendTrace(dst, parent []byte) (_ []byte, continued bool) {
 	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
-	// Not upper case: the recommendation makes it invalid. A later version may have more parts, behind a hyphen.
+	// Not: upper case, which the recommendation declares invalid. A later version may have more parts after a hyphen.
 	valid := len(parent) >= end && isLowerHex(parent[:2]) && string(parent[:2]) != "ff" &&
 		(len(parent) == end || parent[end] == '-' && string(parent[:2]) != "00") &&
 		parent[trace-1] == '-' && parent[span-1] == '-' && parent[flags-1] == '-' &&

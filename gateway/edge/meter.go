@@ -7,8 +7,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not free.
-// A request that was taken is not given back, whatever the response is.
+// meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not
+// free. The charge is never returned, whatever the response is.
 func (e *Edge) meter(x *exchange) refusal {
 	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
 	verdict, err := e.quotas.Take(ask)

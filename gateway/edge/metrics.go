@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are what the edge counts. No label names a tenant, a key, a path or an address: their number is not ours to bound.
+// metrics are the metrics of the edge. No label has a tenant, a key, a path or an address, because we cannot limit their
+// number.
 type metrics struct {
 	requests  [reasons]prometheus.Counter
 	responses [6]prometheus.Counter // by the first digit of the status

@@ -2,12 +2,12 @@ package edge
 
 import "time"
 
-// earlyBytesMax is how much of a body is read before the key is looked at. Most bodies are smaller.
+// earlyBytesMax is how much of a body is read before the key is checked. Most bodies are smaller.
 const earlyBytesMax = 16 << 10
 
-// receive reads what is left of a large body, now that the client may send it. Until then a client without a key costs the gateway
-// no more than earlyBytesMax, and a client that waits for 100 (Continue) sends nothing in vain. While the body arrives, the request
-// holds no slot: a slow client takes none from the others.
+// receive reads the rest of a large body after the key was checked. So a body without a valid key costs the gateway at
+// most earlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway. While the
+// body arrives, the request holds no slot, so a slow client does not block others.
 func (e *Edge) receive(x *exchange) refusal {
 	if x.body.IsComplete() {
 		return refusal{}
@@ -20,7 +20,7 @@ func (e *Edge) receive(x *exchange) refusal {
 	return e.enter(x)
 }
 
-// enter takes one of the slots for requests that are served at a time.
+// enter takes a slot. There are ConcurrencyMax slots, one for each request that is served at a time.
 func (e *Edge) enter(x *exchange) refusal {
 	if e.inFlight.Add(1) > int64(e.cfg.ConcurrencyMax) {
 		e.inFlight.Add(-1)
@@ -30,7 +30,7 @@ func (e *Edge) enter(x *exchange) refusal {
 	return refusal{}
 }
 
-// leave gives the slot back, if the request holds one.
+// leave returns the slot, if the request holds one.
 func (e *Edge) leave(x *exchange) {
 	if x.hasSlot {
 		x.hasSlot = false

@@ -46,7 +46,7 @@ const (
 // reason whose status (5xx) says that the fault is ours.
 type refusal struct {
 	reason  reason
-	message string // for the client; empty: the table's
+	message string // for the client; empty: the message in the table
 }
 
 func (r refusal) isRefused() bool { return r.reason != none }
@@ -59,7 +59,7 @@ type row struct {
 	message    string
 	retryAfter int64  // seconds, if nothing better is known; 0: none
 	challenge  string // WWW-Authenticate (RFC 6750, section 3); empty: none
-	closes     bool   // the connection ends: where the next request begins is unknown
+	closes     bool   // the connection is closed, because it is unknown where the next request begins
 	charged    bool   // one request was taken from the tenant's quota
 }
 

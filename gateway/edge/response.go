@@ -13,7 +13,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Names of the fields that are set on responses. fasthttp copies them as they are.
+// Names of the response fields that the gateway sets. fasthttp writes them unchanged.
 var (
 	nameLimit       = []byte("X-RateLimit-Limit")
 	nameRemaining   = []byte("X-RateLimit-Remaining")
@@ -56,7 +56,7 @@ func (e *Edge) writeResponse(x *exchange) {
 	}
 }
 
-// writeFailure writes a refusal with the headers that every response has, empty ones where nothing is known.
+// writeFailure writes a refusal with the headers that every response has. Limits are 0, because they may be unknown.
 func (e *Edge) writeFailure(x *exchange) {
 	h := &x.rc.Response.Header
 	wait := x.describeAddress(h, authfailures.State{})
@@ -103,7 +103,7 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 		x.setInt(h, nameRetryAfter, max(1, wait))
 	}
 	if x.rc.IsHead() {
-		if p.Length() >= 0 { // Not 0 where it was not said: GET would have another (RFC 9110, section 8.6).
+		if p.Length() >= 0 { // Not: 0 if absent, since GET may have another length (RFC 9110, section 8.6).
 			h.SetContentLength(int(p.Length()))
 		}
 		return
@@ -111,7 +111,7 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 	p.Body.Bytes = x.rc.Response.SwapBody(p.Body.Bytes)
 }
 
-// readRetryAfter reads seconds or a date (RFC 9110, section 10.2.3). It returns 0 for anything else.
+// readRetryAfter returns the seconds of a Retry-After with seconds or a date (RFC 9110, section 10.2.3), or else 0.
 func (x *exchange) readRetryAfter(value []byte) int64 {
 	if n, ok := http1.ParseDigits(value); ok {
 		return n
@@ -122,7 +122,7 @@ func (x *exchange) readRetryAfter(value []byte) int64 {
 	return 0
 }
 
-// isOurs reports whether the gateway sets a field of responses: the upstream's own one is not copied.
+// isOurs reports whether only the gateway sets a response field. The upstream's field of that name is not copied.
 func isOurs(name []byte) bool {
 	if http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) {
 		return true
@@ -146,7 +146,7 @@ var oursByLength = func() (table [24][]string) {
 	return table
 }()
 
-// describe writes what is special about an operation: deprecated, going to be removed, not stable.
+// describe writes the headers of an operation that is deprecated, will be removed or is not stable.
 func (r *route) describe(h *fasthttp.ResponseHeader) {
 	if r.deprecation != "" {
 		h.AddBytesK(nameDeprecation, r.deprecation)
@@ -162,8 +162,8 @@ func (r *route) describe(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// describeLimits writes the state of the tenant's quotas, or, where there is no key, the state of the address's failed attempts.
-// It returns the seconds after which a refused client may try again.
+// describeLimits writes the state of the tenant's quotas. Without a key it writes the state of the address's failed
+// attempts. It returns the seconds after which a refused client may try again.
 func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int64) {
 	if !x.hasKey {
 		state := x.guard
@@ -173,14 +173,14 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 		return x.describeAddress(h, state)
 	}
 	v := &x.verdict
-	if v.At == 0 { // a panic came before anything was known
+	if v.At == 0 { // a panic before the use was known
 		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
 	}
-	tight, policy := &v.Day, quota.Day // the one with the fewest remaining; the longer window if they are equal
+	tight, policy := &v.Day, quota.Day // the policy with fewer requests remaining; the day if they are equal
 	if v.Minute.Remaining() < v.Day.Remaining() {
 		tight, policy = &v.Minute, quota.Minute
 	}
-	switch x.refusal.reason { // on a 429, the one that was exceeded
+	switch x.refusal.reason { // on a 429, the policy that was exceeded
 	case minuteQuotaExceeded:
 		tight, policy = &v.Minute, quota.Minute
 	case dayQuotaExceeded:
@@ -220,7 +220,7 @@ func (x *exchange) setInt(h *fasthttp.ResponseHeader, name []byte, n int64) {
 	h.AddBytesKV(name, x.text)
 }
 
-// appendPolicy and appendState write items of the IETF draft's fields (draft-ietf-httpapi-ratelimit-headers).
+// appendPolicy and appendState append items of the fields in the IETF draft (draft-ietf-httpapi-ratelimit-headers).
 func appendPolicy(dst []byte, name string, limit, window int64) []byte {
 	dst = strconv.AppendInt(append(append(dst, name...), ";q="...), limit, 10)
 	return strconv.AppendInt(append(dst, ";w="...), window, 10)
@@ -231,5 +231,6 @@ func appendState(dst []byte, name string, remaining int64, release time.Duration
 	return strconv.AppendInt(append(dst, ";t="...), seconds(release), 10)
 }
 
-// seconds rounds up: a client that waits a second too long is admitted, one that comes too early is refused. A negative wait is 0.
+// seconds rounds up: a client that waits too long is admitted, but one that comes too early is refused. A negative wait
+// gives 0.
 func seconds(wait time.Duration) int64 { return int64((max(wait, 0) + time.Second - 1) / time.Second) }

@@ -20,14 +20,14 @@ type route struct {
 	api.Operation
 	sunset instant.Millis // 0: never
 
-	// Values of response headers. Empty ones are not sent.
+	// Values of response headers. An empty value is not sent.
 	deprecation, sunsetDate, link string
 
 	needsScope string // the message for a key without the scope
 }
 
-// routes finds operations by method and path. Only the router's tree is used: a handler only says which route it belongs to. The
-// router's own responses (redirects, OPTIONS, 405 in plain text) are off.
+// routes finds operations by method and path. It uses only the router's tree: a handler only stores its route. The
+// router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 type routes struct {
 	router  *router.Router
 	methods []string // of any operation

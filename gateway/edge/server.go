@@ -20,27 +20,27 @@ import (
 	"petgate/shared/socket"
 )
 
-// How fasthttp is used. It accepts connections, runs a goroutine for each, and writes responses: it does that well. It does not
-// read what clients send, because its parser is tolerant on purpose, and requests are smuggled where two parsers differ.
+// How fasthttp is used: it accepts connections, runs a goroutine for each, and writes responses. It does not read what
+// clients send, because its parser is tolerant on purpose, and a difference between two parsers allows request smuggling.
 //
 //	client          clientConn                fasthttp                 Edge
 //	──────          ──────────                ────────                 ────
 //	   ── bytes ──►  1 reads the request
 //	                   with http1, strictly
-//	                 2 hands on a canned
-//	                   "GET / HTTP/1.1" ───►  3 parses those words
+//	                 2 passes a canned
+//	                   "GET / HTTP/1.1" ───►  3 parses that line
 //	                                            and calls ──────────►  4 serve: the stages, on the
 //	                                                                     exchange that 1 has filled
 //	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
 
-// crowdedTenths of ConnectionsMax are held when each new connection costs a stranger its own.
+// crowdedTenths is the part of ConnectionsMax, in tenths, above which each new connection closes that of a stranger.
 const crowdedTenths = 9
 
 // refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
 const refusedMax = 1024
 
-// sendBufferBytes is how much of its responses the kernel holds for a client that does not read them. By default, the kernel
-// would go up to some megabytes.
+// sendBufferBytes is how much response data the kernel holds for a client that does not read. By default the kernel would
+// hold up to some megabytes.
 const sendBufferBytes = 128 << 10
 
 func (e *Edge) newServer() *fasthttp.Server {
@@ -48,23 +48,23 @@ func (e *Edge) newServer() *fasthttp.Server {
 		Handler: e.serve,
 		Logger:  serverLog{e.log},
 
-		// Not reached: fasthttp answers what exceeds it in plain text. The listener caps first.
+		// Never reached, because the listener has a lower limit. Above Concurrency, fasthttp would respond in plain text.
 		Concurrency: e.cfg.ConnectionsMax + refusedMax + 1,
 
-		// Not its timeouts: http1.Conn has them.
-		ReadBufferSize:  256, // canned requests are all that it reads
+		// Not: fasthttp's timeouts. http1.Conn sets the deadlines.
+		ReadBufferSize:  256, // fasthttp reads only canned requests
 		WriteBufferSize: 8 << 10,
 
 		ReduceMemoryUsage:             true, // no buffers for idle connections
 		CloseOnShutdown:               true,
-		DisableHeaderNamesNormalizing: true, // names are copied as they are
+		DisableHeaderNamesNormalizing: true, // names are written unchanged
 		NoDefaultServerHeader:         true,
 		NoDefaultContentType:          true,
 		SecureErrorLogMessage:         true,
 	}
 }
 
-// serverLog takes what fasthttp logs: failures of connections.
+// serverLog receives fasthttp's log lines: failures of connections.
 type serverLog struct{ log *slog.Logger }
 
 func (l serverLog) Printf(format string, args ...any) {
@@ -77,7 +77,8 @@ func (e *Edge) Serve(ln net.Listener) error {
 	return e.server.Serve(&listener{retrying, e})
 }
 
-// listener makes a clientConn of each connection, and refuses those that are too many: with a response while that is cheap.
+// listener turns each connection into a clientConn. Connections above ConnectionsMax get a refusal; connections above that
+// plus refusedMax are closed without a response.
 type listener struct {
 	net.Listener
 	edge *Edge
@@ -125,8 +126,8 @@ type clientConn struct {
 	stranger      // guarded by edge.strangers
 	isKnown  bool // a valid key has been seen
 
-	exchange *exchange // of the request that is being read or served; nil between requests
-	out      []byte    // what fasthttp is to read next
+	exchange *exchange // for the request that is being read or served; nil between requests
+	out      []byte    // what fasthttp reads next
 }
 
 func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
@@ -141,7 +142,7 @@ func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
 	e.strangers.touch(c)
 	conn := net.Conn(c.held)
 	if e.cfg.TLS != nil {
-		// The handshake comes with the first read or write, in the connection's own goroutine.
+		// The first read or write does the handshake, in the connection's own goroutine.
 		_ = conn.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
 		conn, c.isTLS = tls.Server(conn, e.cfg.TLS), true
 	}
@@ -149,7 +150,7 @@ func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
 	return c
 }
 
-// heldConn counts among the connections that are held until it is closed.
+// heldConn counts as a held connection until it is closed.
 type heldConn struct {
 	*socket.Timed
 	client  *clientConn
@@ -165,7 +166,7 @@ func (c *heldConn) Close() (err error) {
 	return err
 }
 
-// metKey keeps the place of c among the strangers, after a request that had a valid key or had none.
+// metKey updates the place of c among the strangers after a request, with a valid key or without one.
 func (c *clientConn) metKey(isValid bool) {
 	switch {
 	case c.isKnown:
@@ -177,8 +178,8 @@ func (c *clientConn) metKey(isValid bool) {
 	}
 }
 
-// Canned requests are what fasthttp reads instead of what the client sent. It needs to know whether the response may have
-// content: HEAD stays HEAD, and any other method is GET to it. It has to tell HTTP/1.0 clients that a connection stays open.
+// fasthttp reads canned requests instead of what the client sent. It must know whether the response may have content: HEAD
+// stays HEAD, and any other method becomes GET. It must also tell HTTP/1.0 clients that a connection stays open.
 var (
 	cannedGet       = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	cannedHead      = []byte("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -205,7 +206,8 @@ func canned(q *http1.Request) []byte {
 	return cannedGet
 }
 
-// Read gives fasthttp a canned request when the client's next one is there, or cannot be read. A panic ends this connection only.
+// Read gives fasthttp a canned request when the client's next request has arrived, or cannot be read. A panic ends only
+// this connection.
 func (c *clientConn) Read(p []byte) (n int, err error) {
 	if len(c.out) == 0 {
 		defer func() {
@@ -228,9 +230,9 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// readRequest blocks until a request is there: its head, and a small body. The stage receive reads the rest of a large one. It
-// returns io.EOF where no request has begun. An exchange begins when its head is there: a slow client holds what it has sent and
-// nothing else.
+// readRequest blocks until the head of a request, and usually its body, has arrived. The stage receive reads the rest of a
+// large body. readRequest returns io.EOF if no request has begun. An exchange is only taken when the head has arrived, so
+// a slow client holds no memory but the bytes of its head.
 func (c *clientConn) readRequest() error {
 	err := c.Await()
 	if err == io.EOF {
@@ -252,7 +254,7 @@ func (c *clientConn) readRequest() error {
 	return nil
 }
 
-// refuse makes the request one that accept refuses, and the last one of the connection: what follows on it is never looked at.
+// refuse marks the request, so that accept refuses it. It is the connection's last request: no further bytes are parsed.
 func (c *clientConn) refuse(err error) {
 	if c.exchange == nil {
 		c.exchange = c.edge.exchanges.get(c)
@@ -263,11 +265,11 @@ func (c *clientConn) refuse(err error) {
 	c.Finish(time.Now())
 }
 
-// Drain ends each connection with its next response. Listeners go on, so a load balancer can move away first.
+// Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
 func (e *Edge) Drain() { e.draining.Store(true) }
 
-// Shutdown closes the listeners and unused connections, waits until every request has its response, and frees what New
-// started. After ctx it gives up waiting.
+// Shutdown closes the listeners and unused connections, waits until every request has its response, and stops what New
+// started. It stops waiting when ctx ends.
 func (e *Edge) Shutdown(ctx context.Context) error {
 	e.Drain()
 	err := e.server.ShutdownWithContext(ctx)

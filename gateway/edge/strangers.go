@@ -2,8 +2,8 @@ package edge
 
 import "sync"
 
-// strangers are the connections on which no valid key has been seen, the one that has been silent for longest first. When
-// connections run out, they are closed in that order: clients without a key cannot keep out those that have one.
+// strangers lists the connections that have not sent a valid key yet, the one that has been silent for longest first. When
+// connections run out, strangers are closed in that order, so that clients without a key cannot block clients with one.
 type strangers struct {
 	mu          sync.Mutex
 	first, last *clientConn
@@ -15,17 +15,17 @@ type stranger struct {
 	prev, next *clientConn
 }
 
-// closestMax bounds how many are looked at for one that is idle.
+// closestMax bounds how many connections oldest checks to find an idle one.
 const closestMax = 64
 
-// touch puts c behind all others.
+// touch moves c to the end of the list.
 func (s *strangers) touch(c *clientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.putLast(c)
 }
 
-// remove takes c out: it has shown a valid key, or is closed.
+// remove removes c, because it has sent a valid key or is closed.
 func (s *strangers) remove(c *clientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,9 @@ func (s *strangers) unlink(c *clientConn) {
 	c.stranger = stranger{}
 }
 
-// oldest returns the connection that has been idle for longest, or nil. Busy connections that it meets go behind all others, so
-// that the next call meets other ones: clients that keep the first ones busy protect no other connection.
+// oldest returns the connection that has been silent for longest among those that are idle, or nil. It moves busy
+// connections to the end of the list, so that the next call checks other ones: busy connections at the front do not
+// protect the ones behind them.
 func (s *strangers) oldest() *clientConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

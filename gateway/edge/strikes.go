@@ -8,7 +8,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// strikes has a small record for each key that this gateway refused. Their number is bounded.
+// strikes has a small record for each key that this gateway refused. The number of records is bounded.
 type strikes struct {
 	rule   ban.Rule
 	shards [strikeShards]strikeShard
@@ -16,8 +16,8 @@ type strikes struct {
 
 const (
 	strikeShards = 64
-	// strikeRecordsMax bounds a shard; all shards together have at most 262,144 records. Only keys over their quota have one.
-	// If there are more such keys, some records are dropped and begin again.
+	// strikeRecordsMax bounds a shard; all shards together have at most 262,144 records. Only keys over their quota have
+	// one. If there are more such keys, some records are dropped, and those keys start again without strikes.
 	strikeRecordsMax = 4096
 )
 
@@ -55,8 +55,8 @@ func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
 	return out
 }
 
-// banned records a ban of k by any gateway, so that the next ban is longer. It takes this ban's length to be the shortest one of
-// the schedule that fits.
+// banned records a ban of k by any gateway, so that the next ban is longer. It assumes that this ban has the shortest
+// length in the schedule that fits.
 func (s *strikes) banned(k id.Key, now, until instant.Millis) {
 	if s.rule.After <= 0 {
 		return
