@@ -10,8 +10,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// Ban refuses a key until an instant: at this gateway at once, and at the others when the row of the ban has been written. A
-// background task writes it and repeats until it succeeds. A longer ban of the key stays in force.
+// Ban bans a key until an instant: at this gateway at once, and at the others when the row of the ban has been written. A
+// background task tries to write the row until it succeeds. A longer ban of the key stays in force.
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
@@ -38,7 +38,7 @@ func (d *Directory) wakeBanWriter() {
 func (d *Directory) writeBans(ctx context.Context) {
 	retry := retryMin
 	for {
-		var again <-chan time.Time // never, if nothing is pending
+		var again <-chan time.Time // nil if nothing is pending
 		if d.drainBans(context.WithoutCancel(ctx)) {
 			retry = retryMin
 		} else {
@@ -54,7 +54,7 @@ func (d *Directory) writeBans(ctx context.Context) {
 	}
 }
 
-// drainBans reports whether all rows are written.
+// drainBans writes the rows of pending bans, and reports whether all are written.
 func (d *Directory) drainBans(ctx context.Context) bool {
 	for {
 		ban, left := d.nextBan()

@@ -2,7 +2,7 @@ package directory
 
 import "syscall"
 
-// bootID names this run of the host's kernel.
+// bootID returns the ID of the host's current boot.
 func bootID() string {
 	name, err := syscall.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bootID names this run of the host's kernel, for containers too.
+// bootID returns the ID of the host's current boot. It is the same in all containers of the host.
 func bootID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package directory
 
-// bootID is not known here, so no earlier process is known to have ended.
+// bootID is unknown on this system, so no earlier process is known to have ended.
 func bootID() string { return "" }

@@ -6,7 +6,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// changes are the rows of one tail, kept until all of them are read.
+// changes are the rows of one tail. They are applied when all of them have been read.
 type changes struct {
 	plans   []keystore.Plan
 	tenants []keystore.TenantRow

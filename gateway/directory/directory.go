@@ -1,11 +1,11 @@
 // Package directory has all tenants, plans, keys and bans in memory and follows the changes in the database. No request waits
 // for the database, an unknown key costs no query, and an outage of the database changes nothing for loaded keys.
 //
-// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It then
-// follows the events: it reads new events, applies them to the records in memory, and reports with a heartbeat the last event
-// that it has applied. A notification wakes it; without one it polls once a second. If its last event is gone, the database is an
-// older copy of itself, after a fail-over or a restore. Then everything is loaded again, and refusals that the copy has lost stay in
-// force.
+// A gateway first registers and then loads, so every change made after its registration waits for its confirmation. It
+// then follows the events: it reads new events, applies them to the records in memory, and confirms the last applied event
+// with a heartbeat. A notification wakes it; without one it polls once a second. If the database no longer has that event,
+// it is an older copy of itself, as after a failover or a restore. Then everything is loaded again, and refusals that the
+// copy has lost stay in force.
 //
 // A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. It holds every
 // change that the gateway has confirmed: changes are on disk before the heartbeat that confirms them. It is removed before the
@@ -65,7 +65,7 @@ type Entry struct {
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
-	GraceEndsAt instant.Millis // after a rotation: refused from then on
+	GraceEndsAt instant.Millis // the end of the grace period after a rotation
 	BannedUntil instant.Millis
 	Allow       []netip.Prefix // empty: from anywhere
 }
@@ -78,16 +78,16 @@ type Directory struct {
 
 	state    atomic.Pointer[state]
 	seen     atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
-	maxAge   atomic.Int64              // ms, as registered; 0: none
-	gateways atomic.Int64              // registered at the last contact
+	maxAge   atomic.Int64              // ms, as registered; 0: no maximum
+	gateways atomic.Int64              // number registered at the last contact
 	skew     atomic.Int64              // time.Duration: this clock minus the database's
 	position atomic.Pointer[position]  // of the state; nil: nothing was loaded
-	fault    atomic.Pointer[error]     // why it is not ready; nil: it is
+	fault    atomic.Pointer[error]     // why the database cannot be followed; nil: it is followed
 
 	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
 	versions uint64
 	bansMu   sync.Mutex              // guards changes of bans, and pending; held briefly, because requests wait for it
-	pending  map[id.Key]keystore.Ban // imposed here, and not in the database yet
+	pending  map[id.Key]keystore.Ban // bans imposed here that are not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
 	onReset  atomic.Pointer[func(keystore.Event) error]
 
@@ -135,7 +135,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	return d, nil
 }
 
-// openSnapshot claims the snapshot for this process. If another process has it, this one runs without a snapshot.
+// openSnapshot locks the snapshot for this process. If another process has locked it, this one runs without a snapshot.
 func (d *Directory) openSnapshot() {
 	d.snapshot.wanted = make(chan struct{}, 1)
 	if d.cfg.Snapshot == "" {
@@ -169,7 +169,8 @@ func (d *Directory) restore() {
 	d.follower.last, d.follower.uuid = head.last, head.uuid
 	d.loaded(next)
 	d.gateways.Store(head.gateways)
-	// The shorter one until this process has registered: the database, which keyadmin reads, still has the earlier one.
+	// Until this process has registered, the shorter maximum age applies: the database, which keyadmin reads, still has
+	// the earlier one.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
 	}
@@ -228,7 +229,7 @@ func (d *Directory) Ready() error {
 		return fmt.Errorf("directory: %w", *fault)
 	case seen == nil && fault != nil:
 		return fmt.Errorf("directory: never loaded: %w", *fault)
-	case seen == nil: // for an instant: the other value is about to change too
+	case seen == nil: // for a moment only: fault is about to change too
 		return errors.New("directory: not loaded")
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the last contact with the database was %s ago, the maximum is %s",
@@ -247,7 +248,7 @@ func (d *Directory) Behind() error {
 	return fmt.Errorf("not read for %s; what was loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
 
-// OnReset has f called, from Run's goroutine, for every tenant whose quota an operator resets. While it fails it is called again,
-// about once a second, and neither the reset nor a later change is confirmed, though later changes are in force. Resets wait for
-// the first call of OnReset in the same way.
+// OnReset sets the function that Run's goroutine calls for every tenant whose quota an operator resets. If f fails, it is
+// called again about once a second. Until it succeeds, the reset and all later changes are not confirmed, but later
+// changes are in force. Resets wait for the first call of OnReset in the same way.
 func (d *Directory) OnReset(f func(reset keystore.Event) error) { d.onReset.Store(&f) }

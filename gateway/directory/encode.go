@@ -13,26 +13,26 @@ import (
 	"petgate/shared/keystore"
 )
 
-// The records of a snapshot: a tag and its fields, numbers as varints, texts behind their length.
+// A record of a snapshot is a tag and its fields. Numbers are varints; a text follows its length.
 const (
 	tagHead   = 'H'
 	tagPlan   = 'P'
 	tagTenant = 'T'
 	tagKey    = 'K'
 	tagBan    = 'B'
-	tagEnd    = 'E' // of everything that was there when the snapshot was taken; changes follow
+	tagEnd    = 'E' // the end of the state when the snapshot was taken; later changes follow
 )
 
-// head says whose snapshot it is and of when.
+// head says which gateway wrote the snapshot, and for which state.
 type head struct {
 	gateway  string
 	seen     int64 // ms: the last contact with the database
-	gateways int64 // registered then
+	gateways int64 // registered at that contact
 	maxAge   int64 // ms, as registered; 0: none
 	position
 }
 
-// position is the last event that is applied.
+// position is the last event that was applied.
 type position struct {
 	last keystore.Change
 	uuid string
@@ -101,12 +101,12 @@ func (c *changes) appendTo(b []byte) []byte {
 
 var errRecord = errors.New("a record cannot be read")
 
-// decoder reads records from a frame. Once it fails it reads zeros.
+// decoder reads records from a frame. After a failure it reads zeros.
 type decoder struct {
 	left   []byte
 	failed bool
 
-	planName string // the last one, which most records share
+	planName string // of the last tenant; most tenants have the same plan
 }
 
 func (d *decoder) bytes(n int) []byte {
@@ -133,7 +133,7 @@ func (d *decoder) varint() int64 {
 
 func (d *decoder) count() int {
 	v, n := binary.Uvarint(d.left)
-	if n <= 0 || v > uint64(len(d.left)-n) { // whatever is counted takes a byte at least
+	if n <= 0 || v > uint64(len(d.left)-n) { // each counted item takes at least one byte
 		d.failed, d.left = true, nil
 		return 0
 	}
@@ -148,7 +148,7 @@ func (d *decoder) limits() plan.Limits {
 	return plan.Limits{Minute: minute, Day: d.varint()}
 }
 
-// record reads one record into to, and into h or end if it is one of those.
+// record reads one record. It passes rows to to, and sets h for a head or end for the end record.
 func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 	switch tag := d.bytes(1)[0]; tag {
 	case tagHead:

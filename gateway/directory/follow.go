@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	pollEvery = time.Second // also the heartbeat's: a gateway counts as live for three of them
+	pollEvery = time.Second // also between heartbeats; a gateway counts as live for three of these intervals
 	retryMin  = 50 * time.Millisecond
 	retryMax  = time.Second
 
-	tailEvents = 1000 // at a time
+	tailEvents = 1000 // read at a time
 )
 
-// follower is where the directory stands in the log of events. It belongs to the goroutine that calls sync.
+// follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
 type follower struct {
 	registered bool
 	loaded     bool // from the database, not from a snapshot
-	rewound    bool // the database is an older copy than what is in memory
+	rewound    bool // the database is an older copy: memory has events that it has lost
 	last       keystore.Change
 	uuid       string
 	resets     []keystore.Event // quotas that are still to be reset…
 	held       keystore.Change  // …and the event before the first such reset: nothing later is confirmed
 	heldUUID   string
-	complained bool            // of a reset that failed
-	reported   keystore.Change // by the last heartbeat
+	complained bool            // a failed reset has been logged
+	reported   keystore.Change // confirmed by the last heartbeat
 	reportedAt time.Time
 	healthy    bool
 
 	// The last event whose confirmation the snapshot on disk allows: see confirmable.
 	safe        keystore.Change
 	safeUUID    string
-	unremovable bool // the snapshot; it has been logged
+	unremovable bool // the snapshot cannot be removed, and this has been logged
 }
 
-// Run follows the events until ctx ends, then writes what is left of usage and bans and signs off. End ctx only when no more
-// requests are accepted: from then on no change waits for this gateway. Run ends with keystore.ErrDisplaced if another process has
-// taken this gateway's ID: Fresh is false from then on, and the process should exit.
+// Run follows the events until ctx ends. Then it writes the remaining usage and bans, and signs off: after that, changes
+// do not wait for this gateway, so end ctx only when it accepts no more requests. Run returns keystore.ErrDisplaced if
+// another process has taken this gateway's ID: Fresh then stays false, and the process should exit.
 func (d *Directory) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
@@ -62,7 +62,7 @@ func (d *Directory) Run(ctx context.Context) error {
 func (d *Directory) follow(ctx context.Context) error {
 	wake := d.store.Listen()
 	defer wake.Close()
-	// Not ctx: a cancelled statement costs a connection, and all of them end within seconds anyway.
+	// Not: ctx itself. A cancelled statement costs a connection, and every statement ends within seconds anyway.
 	work := context.WithoutCancel(ctx)
 	retry := retryMin
 	for ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (d *Directory) follow(ctx context.Context) error {
 	return nil
 }
 
-// sync takes every step that is left between the directory and the database, and stops at the first that fails.
+// sync does all steps that bring the directory up to date with the database. It stops at the first step that fails.
 func (d *Directory) sync(ctx context.Context) error {
 	f := &d.follower
 	if !f.registered {
@@ -132,7 +132,7 @@ func (f *follower) noteRewind(err error) {
 	}
 }
 
-// checkRewind finds out whether the database still has the last event of what is in memory, which may come from a snapshot.
+// checkRewind checks whether the database still has the last event of the state in memory, which may come from a snapshot.
 func (d *Directory) checkRewind(ctx context.Context) error {
 	f := &d.follower
 	if f.rewound || f.last == 0 {
@@ -176,14 +176,14 @@ func (d *Directory) load(ctx context.Context) error {
 	f.safe, f.safeUUID = 0, ""
 	d.position.Store(&position{last, uuid})
 	d.metrics.loads.Inc()
-	// Before the heartbeat that confirms what was loaded: the file does not know of it.
+	// This must come before the heartbeat that confirms the load, because the file does not contain what was loaded.
 	d.snapshot.invalidate()
 	d.loaded(next)
 	return nil
 }
 
-// keepFresh reports this process while a load takes its time: it goes on serving what it has in memory, confirms nothing, and
-// changes wait for it. What was not fresh stays so. stop ends it.
+// keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
+// nothing, so changes still wait for this process. If the directory is not fresh, keepFresh does nothing. stop ends it.
 func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 	maxAge := time.Duration(d.maxAge.Load()) * time.Millisecond
 	if maxAge == 0 || !d.follower.registered || !d.Fresh(instant.Of(d.cfg.Clock())) {
@@ -217,7 +217,7 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 func (d *Directory) tail(ctx context.Context) (int, error) {
 	f := &d.follower
 	s := d.state.Load()
-	// Everything is read before anything is applied, so that no lock is held for the database.
+	// Everything is read before anything is applied, so that no lock is held during database calls.
 	var c changes
 	events, err := d.store.Tail(ctx, f.last, f.uuid, tailEvents, c.rows())
 	if err != nil || len(events) == 0 {
@@ -254,7 +254,7 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 func (d *Directory) confirmable() (keystore.Change, string) {
 	f := &d.follower
 	last, uuid := d.reset()
-	// A file that is older than what is confirmed would let a revoked key through after a restart.
+	// With a file that is older than the confirmed changes, a restarted gateway would admit a revoked key.
 	if err := d.snapshot.clean(); err != nil {
 		if !f.unremovable {
 			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; make its directory writable",
@@ -267,7 +267,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 	return last, uuid
 }
 
-// reset carries out the resets that are left, and returns the last event for which everything is done, with its UUID.
+// reset carries out the remaining resets. It returns the last event up to which all resets are done, with its UUID.
 func (d *Directory) reset() (keystore.Change, string) {
 	f := &d.follower
 	for hook := d.onReset.Load(); len(f.resets) > 0; f.resets = f.resets[1:] {
@@ -287,14 +287,14 @@ func (d *Directory) reset() (keystore.Change, string) {
 	return f.last, f.uuid
 }
 
-// setBan applies what the database says of a ban; one imposed here that it does not know yet still holds.
+// setBan applies a ban from the database. A longer ban that was imposed here and is not in the database yet stays in force.
 func (d *Directory) setBan(k id.Key, until instant.Millis) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
 	d.state.Load().setBan(k, max(until, d.pending[k].Until))
 }
 
-// report logs every change between working and not, once, and keeps the reason for Ready.
+// report logs once when following the database starts to fail or works again. It keeps the error for Ready.
 func (d *Directory) report(err error) {
 	f := &d.follower
 	was := d.fault.Load()
@@ -317,7 +317,7 @@ func (d *Directory) report(err error) {
 	f.healthy = err == nil
 }
 
-// kindOf returns the first of the errors that an operator tells apart.
+// kindOf returns which of these errors err is. An operator handles each of them differently.
 func kindOf(err error) error {
 	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
 		if errors.Is(err, kind) {
@@ -327,8 +327,8 @@ func kindOf(err error) error {
 	return nil
 }
 
-// signOff writes what is left and signs off. Without a database it leaves the registration and the snapshot, which belong
-// together: the gateway still counts, and may serve again. why is the error that ended Run.
+// signOff writes the remaining bans and usage, and signs off. Without a database it keeps both the registration and the
+// snapshot: the gateway still counts, and may serve again. why is the error that ended Run.
 func (d *Directory) signOff(why error) {
 	ctx := context.Background()
 	if !d.follower.healthy && !errors.Is(why, keystore.ErrDisplaced) {
@@ -339,13 +339,14 @@ func (d *Directory) signOff(why error) {
 	if err := d.drainUsage(ctx); err != nil {
 		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
-	if _, err := d.store.LastEvent(ctx); err != nil { // an outage that was not noticed before
+	if _, err := d.store.LastEvent(ctx); err != nil { // an outage that nothing noticed before
 		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 		d.recordHead()
 		return
 	}
-	// First the snapshot, and only if it is gone for certain: confirmations do not wait for a gateway that has signed off, so a
-	// later start must not find the file. That holds after an error of SignOff too, which may have been carried out.
+	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that
+	// has signed off, so a later start must not find the file. It must also be gone if SignOff returns an error, because
+	// SignOff may have succeeded.
 	if err := d.snapshot.remove(); err != nil {
 		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
 			"starts again or is forgotten", "path", d.snapshot.path, "error", err)

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// lost is what the database has lost and what stays in force: see keystore.LostRefusal.
+// lost holds the refusals that the database has lost and that stay in force: see keystore.LostRefusal.
 type lost struct {
 	revoked   map[id.Key]instant.Millis
 	rotated   map[id.Key]instant.Millis // ends of grace
@@ -31,7 +31,7 @@ func newLost(refusals []keystore.LostRefusal) lost {
 	return l
 }
 
-// touched reports whether events may have changed the list of what was lost.
+// touched reports whether events may have changed the list of lost refusals.
 func (l *lost) touched(events []keystore.EventRow) bool {
 	return len(l.revoked)+len(l.rotated)+len(l.suspended) > 0 ||
 		slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.RefusalLost })
@@ -44,8 +44,8 @@ func either(stored, lost instant.Millis) int64 {
 	return int64(lost)
 }
 
-// compare returns what the state before refuses and next, read from an older copy of the database, does not. Bans that are lost
-// are to be imposed again; a key that next does not know is refused anyway.
+// compare returns what s refuses and next does not; next was read from an older copy of the database. The caller must
+// impose the lost bans again. A key that next does not have is refused anyway.
 func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans map[id.Key]instant.Millis) {
 	bans = map[id.Key]instant.Millis{}
 	for ref := range uint32(s.tenants.len) {
@@ -77,7 +77,7 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 	return refusals, bans
 }
 
-// force puts refusals in force, whatever the rows say.
+// force applies refusals, even if the rows contradict them.
 func (s *state) force(refusals []keystore.LostRefusal) {
 	for _, r := range refusals {
 		switch r.Kind {
@@ -102,8 +102,8 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 	}
 }
 
-// keepLost puts in force what the state before refused and next, read from an older copy of the database, would let through.
-// Refusals are listed in the database, where an operator decides. Bans, which end by themselves, are imposed again.
+// keepLost applies to next what the state before refused; next was read from an older copy of the database. Refusals are
+// listed in the database, where an operator decides on them. Bans end by themselves, so they are imposed again.
 func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	now := instant.Of(d.cfg.Clock())
 	refusals, bans := before.compare(next, now)
@@ -131,7 +131,8 @@ func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	return nil
 }
 
-// readLost reads what the database has lost. next is empty, or the tail that follows sets the rows that the answer is about.
+// readLost reads the list of lost refusals into next. It does not change the rows: either next has none yet, or the caller
+// applies a tail with the affected rows afterwards.
 func (d *Directory) readLost(ctx context.Context, next *state) error {
 	refusals, err := d.store.LostRefusals(ctx)
 	if err == nil {

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked while this
-// process runs. The system releases the lock when a process ends, so the holder knows that the earlier processes have ended and
-// need not be waited for. The volume may have been moved to another host, where the lock says nothing; so each process is listed
-// with the boot ID of its host.
+// processes lists the earlier processes of this gateway on this host, in a file next to the snapshot. The file is locked
+// while this process runs. The system releases the lock when a process ends, so the holder knows that the earlier
+// processes have ended, and changes do not wait for them. If the volume was moved to another host, the lock proves
+// nothing, so each process is listed with the boot ID of its host.
 type processes struct {
-	file *os.File // nil: there is none, or another process holds it
-	dead []string // incarnations
+	file *os.File // nil: there is no file, or another process has locked it
+	dead []string // incarnations of processes that have ended
 }
 
 const processesMax = 100 // remembered
 
-// errLocked says that another process holds the file.
+// errLocked means that another process has locked the file.
 var errLocked = errors.New("another process uses this snapshot: give each gateway its own GATEWAY_SNAPSHOT")
 
 // openProcesses locks the file and adds this process to it.

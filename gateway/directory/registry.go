@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	silentEvery = 5 * time.Second // how often silent gateways are looked for
+	silentEvery = 5 * time.Second // between two searches for silent gateways
 
-	skewMax = time.Second // a larger difference to the database's clock is reported
+	skewMax = time.Second // a larger difference from the database's clock is reported
 )
 
-// registry is what the directory knows of the list of gateways. It belongs to the goroutine that calls sync.
+// registry is what the directory knows about the list of gateways. Only the goroutine that calls sync uses it.
 type registry struct {
 	generation int64          // as of the last count
-	watch      keystore.Watch // of the silent ones
+	watch      keystore.Watch // of the silent gateways
 	watchedAt  time.Time
 }
 
-// register makes this process count. Earlier processes of this gateway that have certainly ended are removed.
+// register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly
+// ended.
 func (d *Directory) register(ctx context.Context) error {
 	if err := d.store.CheckSchema(ctx); err != nil {
 		return err
@@ -40,7 +41,7 @@ func (d *Directory) register(ctx context.Context) error {
 	return nil
 }
 
-// heartbeat reports the confirmed event and takes in what the database answers.
+// heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
 func (d *Directory) heartbeat(ctx context.Context, confirmed keystore.Change, uuid string) error {
 	asked := d.cfg.Clock()
 	beat, err := d.store.Heartbeat(ctx, *d.self.Load(), confirmed, uuid)
@@ -62,8 +63,8 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed keystore.Change, uu
 	return d.removeFenced(ctx, asked)
 }
 
-// removeFenced removes gateways that were silent for so long that they refuse everything. They need not be waited for, and get no
-// share of the limits.
+// removeFenced removes gateways that have been silent for so long that they refuse every request. Changes then do not wait
+// for them, and they get no share of the limits.
 func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 	r := &d.registry
 	if now.Sub(r.watchedAt) < silentEvery {
@@ -91,8 +92,8 @@ func (d *Directory) removeFenced(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// measureSkew compares the clocks. The database's was read somewhere between asked and answered, so half of the time between them
-// is not known.
+// measureSkew compares the clocks. The database read its clock at some time between asked and answered, so the result is
+// uncertain by half of that time.
 func (d *Directory) measureSkew(asked, answered time.Time, database instant.Millis) {
 	half := answered.Sub(asked) / 2
 	skew := asked.Add(half).Sub(database.Time())
@@ -127,6 +128,6 @@ func skewText(skew time.Duration) string {
 		skew.Abs().Round(100*time.Millisecond), direction)
 }
 
-// Gateways returns how many gateway processes, this one among them, were registered when the database was last read; at least 1.
-// A gateway counts until it signs off, is forgotten or is fenced, whether or not it was seen recently.
+// Gateways returns how many gateway processes were registered when the database was last read, including this one; at
+// least 1. A gateway counts until it signs off, is forgotten or is fenced, even if it was not seen recently.
 func (d *Directory) Gateways() int { return int(d.gateways.Load()) }

@@ -31,18 +31,18 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// snapshot is the snapshot's file: a magic line, then frames with a length, a checksum and records. Each checksum continues the
-// one before it, so a missing or misplaced frame is noticed. After the end record come later changes, one frame for each batch of
-// events. They are on disk before the heartbeat that confirms them.
+// snapshot is the snapshot's file: a magic line, then frames with a length, a checksum and records. Each checksum
+// continues the previous one, so a missing or misplaced frame is detected. Later changes follow the end record, one frame
+// for each batch of events. They are on disk before the heartbeat that confirms them.
 type snapshot struct {
-	path   string        // empty: there is none
+	path   string        // empty: there is no snapshot
 	wanted chan struct{} // wakes the writer after a load
 
 	mu         sync.Mutex
 	file       *frames  // nil: the file on disk is not what this process has loaded
-	generation int      // of the state: a snapshot of an earlier one is void
+	generation int      // of the state; a new file of an earlier generation is discarded
 	taking     bool     // a new file is being written…
-	meanwhile  [][]byte // …and these changes have to follow it
+	meanwhile  [][]byte // …and these changes must be appended to it
 	stale      bool     // the file on disk is older than what is in force, and could not be removed
 	changed    int      // bytes of changes in the file
 }
@@ -66,7 +66,7 @@ func (f *frames) write(records []byte) error {
 	return err
 }
 
-// invalidate removes a file that is older than what is about to be confirmed.
+// invalidate removes the file, because a load is about to be confirmed that the file does not contain.
 func (s *snapshot) invalidate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *snapshot) discard() {
 	s.stale = s.path != "" && removeSafely(s.path) != nil
 }
 
-// removeSafely removes a file, also from what a loss of power leaves.
+// removeSafely removes a file, so that it is still gone after a loss of power.
 func removeSafely(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -102,7 +102,7 @@ func removeSafely(path string) error {
 	return nil
 }
 
-// clean returns an error while there is a file that is older than what is in force.
+// clean tries again to remove a file that is older than the state in force. It returns an error if that fails.
 func (s *snapshot) clean() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +114,8 @@ func (s *snapshot) clean() error {
 	return err
 }
 
-// append adds records to the file. Changes are on disk when it returns. If it fails, it removes the file: an old file would admit
-// what was confirmed to be refused.
+// append adds records to the file. Changes are on disk when it returns. If it fails, it removes the file, because a
+// gateway that restarts from an old file would admit requests whose refusal was confirmed.
 func (s *snapshot) append(records []byte, isChange bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (d *Directory) record(c *changes) {
 	}
 }
 
-// recordHead dates the snapshot.
+// recordHead adds the current head, with the last contact, to the snapshot.
 func (d *Directory) recordHead() {
 	if d.snapshot.path == "" {
 		return
@@ -198,10 +198,10 @@ func (d *Directory) writeSnapshots(ctx context.Context) {
 	}
 }
 
-// takeSnapshot writes a new file and replaces the old one by it.
+// takeSnapshot writes a new file and replaces the old one with it.
 func (d *Directory) takeSnapshot() error {
 	s := &d.snapshot
-	d.mu.Lock() // so that everything is of one instant; later changes are appended
+	d.mu.Lock() // so that the image is consistent; later changes are appended
 	image := d.state.Load()
 	keys, tenants, plans := image.keys.len, image.tenants.len, map[string]plan.Limits{}
 	for name, record := range image.plans {

@@ -13,9 +13,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One goroutine at a
-// time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic. Not
-// shards with locks: each lookup would write to the cache line of a lock, which all cores share.
+// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One
+// goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change
+// later are atomic. Not: shards with locks. Each lookup would then write to a lock's cache line, which all cores share.
 type state struct {
 	keys   list[key]
 	byHash index
@@ -25,11 +25,11 @@ type state struct {
 	byTenant index
 
 	allows list[[]netip.Prefix]
-	plans  map[string]*planRecord // the writer's
+	plans  map[string]*planRecord // used only by the goroutine that makes changes
 
-	lost lost // in force in addition to the rows
+	lost lost // applied in addition to the rows
 
-	versions *uint64 // the last one used; kept over a reload
+	versions *uint64 // the last version used; kept when the state is reloaded
 	err      error   // the first invalid row
 }
 
@@ -47,7 +47,8 @@ type key struct {
 	bannedUntil atomic.Int64
 }
 
-// tenant is a tenant's record. What can change is replaced as a whole, so plan, limits and version are always consistent.
+// tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always
+// consistent.
 type tenant struct {
 	id    id.Tenant
 	terms atomic.Pointer[terms]
@@ -60,7 +61,7 @@ type terms struct {
 	suspended bool
 }
 
-// planRecord is a plan that its tenants share, so a change of the plan is one write, however many tenants it has.
+// planRecord is a plan that its tenants share, so a change of the plan is one write for all of them.
 type planRecord struct {
 	name string
 	now  atomic.Pointer[planLimits]
@@ -92,7 +93,7 @@ func (s *state) expect(tenants, keys int) {
 	s.byTenant.reserve(tenants)
 }
 
-// Parts of a SHA-256 or a random ID are good hashes.
+// A part of a SHA-256 or of a random ID is a good hash.
 func hashOfHash(h *apikey.Hash) uint64    { return binary.LittleEndian.Uint64(h[:]) }
 func hashOfKey(k *id.Key) uint64          { return binary.LittleEndian.Uint64(k[:]) }
 func hashOfTenant(t *id.Tenant) uint64    { return binary.LittleEndian.Uint64(t[:]) }
@@ -126,7 +127,7 @@ func (s *state) entry(ref uint32) Entry {
 	return e
 }
 
-// rows receives what a load, a tail or a snapshot reads. ban is called for every ban.
+// rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
 func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
@@ -164,7 +165,7 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
-// newTerms returns what follows was, with a new version unless the limits are the same.
+// newTerms returns the successor of was. It has a new version, unless the limits are the same.
 func (s *state) newTerms(was *terms, planName string, override plan.Limits, suspended bool) *terms {
 	next := &terms{plan: s.plans[planName], override: override, suspended: suspended}
 	if was != nil {
@@ -181,7 +182,7 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 func (s *state) setKey(row *keystore.KeyRow) {
 	revokedAt, graceEndsAt := either(row.RevokedAt, s.lost.revoked[row.ID]), either(row.GraceEndsAt, s.lost.rotated[row.ID])
 	if ref, known := s.findKey(&row.ID); known {
-		k := s.keys.at(ref) // the rest of it never changes
+		k := s.keys.at(ref) // its other fields never change
 		k.revokedAt.Store(revokedAt)
 		k.graceEndsAt.Store(graceEndsAt)
 		return

@@ -4,11 +4,11 @@ import (
 	"sync/atomic"
 )
 
-// list is an array that grows in place. Its elements never move, so references stay valid. One goroutine at a time adds; any number
-// read, without locks.
+// list is an array that grows in place. Its elements never move, so references stay valid. One goroutine at a time may
+// add; any number of goroutines may read, without locks.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
-	len    int // the adder's
+	len    int // used only by the goroutine that adds
 }
 
 const chunkLen = 1024
@@ -30,11 +30,12 @@ func (l *list[T]) add() (ref uint32, item *T) {
 
 func (l *list[T]) at(ref uint32) *T { return &(*l.chunks.Load())[ref/chunkLen][ref%chunkLen] }
 
-// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three quarters
-// full. Elements are never removed. One goroutine at a time inserts; any number find, without locks.
+// index finds references by hash: open addressing with linear probing, in a table that is replaced when it is three
+// quarters full. Elements are never removed. One goroutine at a time may insert; any number of goroutines may search,
+// without locks.
 type index struct {
 	slots atomic.Pointer[[]atomic.Uint32] // reference + 1; 0 is free. The length is a power of two
-	used  int                             // the inserter's
+	used  int                             // used only by the goroutine that inserts
 }
 
 // reserve makes room for n references.
@@ -47,7 +48,7 @@ func (x *index) reserve(n int) {
 	x.slots.Store(&slots)
 }
 
-// find returns the reference for which same is true, among those of that hash.
+// find returns the reference with this hash for which same is true.
 func (x *index) find(hash uint64, same func(ref uint32) bool) (ref uint32, ok bool) {
 	slots := *x.slots.Load()
 	mask := uint64(len(slots) - 1)

@@ -26,17 +26,17 @@ const (
 type usage struct {
 	shards [usageShards]usageShard
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	backlog map[usageRow]usageSum
 	batch   int64               // the last batch's number
-	sent    []keystore.UsageRow // that batch, until the database has certainly stored it
+	sent    []keystore.UsageRow // the last batch, until the database has certainly stored it
 	dropped prometheus.Counter
 }
 
 type usageShard struct {
 	mu     sync.Mutex
 	counts map[usageKey]int64
-	_      [48]byte // a cache line each
+	_      [48]byte // gives each shard its own cache line
 }
 
 type usageKey struct {
@@ -91,7 +91,7 @@ func (u *usage) collect(now instant.Millis) {
 	}
 }
 
-// next returns the batch to send: the last one again if it is unknown whether it was stored.
+// next returns the batch to send. It is the last batch again if that may not have been stored.
 func (u *usage) next() []keystore.UsageRow {
 	if u.sent != nil || len(u.backlog) == 0 {
 		return u.sent
@@ -127,7 +127,7 @@ func (d *Directory) flushUsage(ctx context.Context) {
 	}
 }
 
-// drainUsage writes everything that was counted. What fails is kept.
+// drainUsage writes all counts. It keeps counts that it cannot write.
 func (d *Directory) drainUsage(ctx context.Context) error {
 	u := &d.usage
 	u.mu.Lock()
