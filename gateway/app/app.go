@@ -1,8 +1,8 @@
 // Package app assembles a gateway from its settings: the directory of keys, the quotas, the edge and the admin port.
 //
 // A gateway starts even if the database or Redis is unavailable. Without the database it serves from its snapshot; without
-// Redis it admits its share of the limits. If it cannot serve, /readyz says why. It exits only for problems that waiting does
-// not solve: a port in use, an invalid setting, a missing SQLite file.
+// Redis it admits its share of the limits. If it cannot serve, /readyz says why. It exits only for problems that do not
+// end by themselves: a port in use, an invalid setting, a missing SQLite file.
 package app
 
 import (
@@ -78,8 +78,8 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	// Last to end: it writes the usage of the last requests, and signs off when no more keys are accepted. If it ends by itself,
-	// another process has taken this gateway's ID: the gateway drains and ends with that error.
+	// The directory ends last: it writes the usage of the last requests, and signs off when no more keys are accepted. If
+	// it ends by itself, another process has taken this gateway's ID: the gateway then drains and returns that error.
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	stopKeys := background(keys.Run, end)
@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		defer cancel()
 		err = errors.Join(err, limits.Close(settle))
 	}()
-	// Each gateway does so, because each may bring back the day's use that it remembers until it has forgotten it.
+	// Each gateway must carry out each reset: otherwise it could restore the day's use that it remembers.
 	keys.OnReset(func(e keystore.Event) error {
 		limits.Reset(ctx, quotas.Reset{Tenant: e.Tenant, Event: int64(e.ID), UUID: e.UUID})
 		return nil
@@ -142,7 +142,8 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}.Run(ctx)
 }
 
-// reachable is the address at which other hosts reach a listener. For a listener on all addresses it is the host's name.
+// reachable returns the address at which other hosts reach a listener. For a listener on all addresses it has the host's
+// name.
 func reachable(address net.Addr) string {
 	tcp, isTCP := address.(*net.TCPAddr)
 	host, err := os.Hostname()
@@ -168,13 +169,13 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	return found
 }
 
-// apart describes the problem of several gateways that keep quotas in process.
+// apart describes the problem that several gateways keep quotas in process.
 func apart(gateways int) string {
 	return fmt.Sprintf("%d gateways are registered and this one keeps quotas in process: a tenant may use its whole limit at each; "+
 		"set REDIS_URL to one Redis for all", gateways)
 }
 
-// background runs f and calls ended when f returns. stop ends f, waits for it and returns its error.
+// background runs f and calls ended when f returns. stop cancels f's context, waits for f and returns its error.
 func background(f func(context.Context) error, ended func()) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -8,11 +8,12 @@ import (
 	"petgate/gateway/edge"
 )
 
-// otherDescriptors is how many files a gateway has open beside its clients and upstreams: logs, the database, Redis, the admin
-// port.
+// otherDescriptors bounds the files that a gateway has open besides the connections to clients and upstreams: logs, the
+// database, Redis, the admin port.
 const otherDescriptors = 128
 
-// fitDescriptors lowers the maximum of connections to what the limit of open files allows. It is an error if that is nothing.
+// fitDescriptors lowers the maximum of connections to what the limit of open files allows. It returns an error if that is
+// 0.
 func fitDescriptors(cfg *edge.Config, log *slog.Logger) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// idSuffixLen is long enough that two hosts with the same name do not draw the same suffix.
+// idSuffixLen is long enough that two hosts with the same name do not get the same random suffix.
 const idSuffixLen = 8
 
-// gatewayID returns the gateway's name. If the setting is empty, the name is the host's name, the listen address, and a random
-// suffix that is kept in a file next to the snapshot. So it is the same after a restart, and different on another host of
-// the same name.
+// gatewayID returns the gateway's name. If the setting is empty, the name is the host's name, the listen address, and a
+// random suffix that is kept in a file next to the snapshot. So the gateway's name is the same after a restart, and
+// different on another host of the same name.
 func (c *Config) gatewayID(log *slog.Logger) string {
 	if c.ID != "" {
 		return c.ID
@@ -54,7 +54,8 @@ func keptSuffix(path string) (string, error) {
 	return suffix, nil
 }
 
-// newSuffix writes the whole file before it gives it its name. If another gateway was first, that one's suffix is used.
+// newSuffix writes a complete file and then gives it the final name. If another gateway did so first, newSuffix returns
+// that suffix.
 func newSuffix(path string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// What the directory holds in memory.
+	// Sizes of the directory's data in memory.
 	keyBytes    = 88 + 2*8 // a record and its entries in two indexes
 	tenantBytes = 120
 
-	// What the process may allocate, in addition to a large directory, before the garbage collector runs.
+	// How much the process may allocate, in addition to a large directory, before the garbage collector runs.
 	headroomBytes = 40 << 20
 	gcPercentMin  = 20
 )

@@ -23,7 +23,7 @@ type (
 	}
 )
 
-// usage is one policy in a report.
+// usage is a tenant's use of one policy, as reported.
 type usage struct {
 	Limit     int64          `json:"limit"`
 	Used      int64          `json:"used"`
@@ -36,7 +36,7 @@ func report(u quota.Usage) usage {
 	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
-// serveQuota serves GET /quota/{tenant}: the usage of a tenant. It takes nothing from the quota.
+// serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
 func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
 	type failure struct {
 		Error string `json:"error"`

@@ -32,8 +32,8 @@ type Conn struct {
 	settings *Settings
 	reader   Reader
 	state    atomic.Uint32 // a connState
-	now      time.Time     // when the clock was last read; timeouts count from here
-	head     []byte        // what Await has found, in the buffer
+	now      time.Time     // the last reading of the clock; timeouts count from it
+	head     []byte        // the head that Await has found, in the buffer
 	closing  sync.Once
 
 	small [smallBytes]byte
@@ -115,8 +115,8 @@ func (c *Conn) unreadable(err error) error {
 	return err
 }
 
-// skipBlank skips one empty line before a request, which old clients send after a body (RFC 9112, section 2.2). It refuses at
-// once what cannot become a request.
+// skipBlank skips one empty line before a request, which old clients send after a body (RFC 9112, section 2.2). It refuses
+// at once bytes that cannot begin a request.
 func (c *Conn) skipBlank(hasBlank *bool) error {
 	r := &c.reader
 	if bytes.HasPrefix(r.unused(), crlf) && !*hasBlank {
@@ -165,7 +165,7 @@ func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	return err
 }
 
-// Next prepares c for the next request. now is the time of the last response.
+// Next prepares c for the next request. The last response was made at now.
 func (c *Conn) Next(now time.Time) {
 	if !c.is(ending) {
 		c.enter(idle)
@@ -182,7 +182,7 @@ func (c *Conn) Finish(now time.Time) {
 // finishBy makes reads fail after timeout from now.
 func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
 	c.now = now
-	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // on a connection that is closed, the read fails too
+	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // if the connection is closed, the read fails too
 }
 
 // Write writes a response, or a part of it.

@@ -7,7 +7,7 @@
 //	Request   the head of a request
 //	Response  the head and the body of an upstream's response
 //	Body      the content of a message, read in steps
-//	Reader    lines, heads and bodies out of a buffer; Conn and upstream connections share it
+//	Reader    reads lines, heads and bodies through a buffer; Conn and upstream connections use it
 //	Field     a header field; fields.go has the one table of hop-by-hop fields
 //	Error     why a message cannot be read
 //

@@ -10,17 +10,18 @@ type Kind uint8
 
 // The kinds of an Error.
 const (
-	Malformed      Kind = iota + 1 // not according to the grammar
+	Malformed      Kind = iota + 1 // against the grammar
 	TargetTooLong                  // of a request
 	FieldsTooLarge                 // header or trailer fields, by number or by size
 	BodyTooLarge
 	Busy             // there is no memory for the body at the moment
 	UnmetExpectation // Expect is not 100-continue
-	TimedOut         // it did not arrive in time
+	TimedOut         // the message did not arrive in time
 	Ended            // the connection ended or failed during the message
 )
 
-// Error is why a message cannot be read. After an Error, the start of the next message is unknown, so the connection has to end.
+// Error says why a message cannot be read. After an Error, the start of the next message is unknown, so the connection
+// must be closed.
 type Error struct {
 	Kind   Kind
 	Reason string // for the peer; it never contains what the peer sent
@@ -78,7 +79,7 @@ var (
 	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only supported expectation is 100-continue"}
 )
 
-// failed makes an Error of what a connection returned.
+// failed turns an error of a connection into an Error.
 func failed(err error) *Error {
 	if t := net.Error(nil); errors.As(err, &t) && t.Timeout() {
 		return &Error{Kind: TimedOut, Reason: "the message did not arrive in time", Err: err}

@@ -17,7 +17,7 @@ const (
 	endToEnd      kind = iota // returned as a Field
 	hopByHop                  // dropped
 	connection                // Connection: it names further hop-by-hop fields
-	contentLength             // this and the following three frame and route a message
+	contentLength             // this kind and the three below determine the framing or the routing of a message
 	transferCoding
 	host
 	expect
@@ -105,7 +105,7 @@ func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
 	case connection:
 		return f.readConnection(value)
 	case contentLength:
-		// Not the list of equal lengths that RFC 9112, section 6.3, lets a recipient accept.
+		// Not: a list of equal lengths, which RFC 9112, section 6.3, allows a recipient to accept.
 		n, ok := ParseDigits(value)
 		if !ok || f.hasLength {
 			return errLength

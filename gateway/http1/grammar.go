@@ -2,7 +2,7 @@ package http1
 
 import "bytes"
 
-// Classes of bytes, one bit each. A byte above 127 is obs-text and belongs to no class but valueByte.
+// Classes of bytes, one bit each. A byte above 127 is obs-text, which belongs only to valueByte.
 const (
 	tokenByte uint8 = 1 << iota // tchar (RFC 9110, section 5.6.2)
 	valueByte                   // field-vchar, SP and HTAB (RFC 9110, section 5.5)
@@ -28,7 +28,7 @@ var classes = func() (table [256]uint8) {
 	}
 	add(pathByte|queryByte, digits+letters+"-._~!$&'()*+,;=:@/")
 	add(queryByte, "?")
-	// Not the rest of reg-name (RFC 3986, section 3.2.2): no host that this gateway serves has such a name.
+	// Not: the other bytes of reg-name (RFC 3986, section 3.2.2). No host that this gateway serves has them in its name.
 	add(hostByte, digits+letters+"-._")
 	add(digitByte, digits)
 	add(hexByte, digits+"abcdefABCDEF")
@@ -37,7 +37,7 @@ var classes = func() (table [256]uint8) {
 
 func is(c byte, class uint8) bool { return classes[c]&class != 0 }
 
-// all reports whether every byte of b is of the class. It is true for an empty b.
+// all reports whether every byte of b belongs to the class. It is true for an empty b.
 func all(b []byte, class uint8) bool {
 	for _, c := range b {
 		if classes[c]&class == 0 {

@@ -13,7 +13,7 @@ type Limits struct {
 	FieldsMax      int // their number
 	BodyBytesMax   int
 	Bodies         *Budget // for the bodies of all connections; nil: no limit
-	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, whatever length was announced
+	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, not by the announced length
 }
 
 // Reader reads lines, heads and bodies from one side of a connection. It is for one goroutine at a time.
@@ -21,7 +21,7 @@ type Reader struct {
 	buffer
 	from io.Reader
 
-	small []byte   // the buffer at first
+	small []byte   // the first buffer
 	large *[]byte  // replaces small if more is needed
 	pool  *Buffers // where large comes from; nil: only small
 }
@@ -121,7 +121,7 @@ var crlf = []byte("\r\n")
 type Body struct {
 	Bytes []byte
 
-	budget *Budget // where held was taken
+	budget *Budget // from which held was taken
 	held   int
 
 	next         bodyPart
@@ -170,8 +170,8 @@ func (b *Body) frame(isChunked bool, length int64) {
 // chunkLineBytesMax bounds the line with a chunk's size, extensions included.
 const chunkLineBytesMax = 512
 
-// readBody reads until the body is complete, or until it has pauseAt bytes and more follow. It ignores chunk extensions and drops
-// trailer fields, as RFC 9112 demands and allows (sections 7.1.1 and 7.1.2).
+// readBody reads until the body is complete, or until it has pauseAt bytes and more follow. It ignores chunk extensions,
+// as RFC 9112 demands (section 7.1.1), and drops trailer fields, as it allows (section 7.1.2).
 func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 	for b.next != bodyEnd {
 		var err error

@@ -88,14 +88,15 @@ func (q *Request) check(l *Limits) error {
 	case q.Version == 1 && !q.hasHost:
 		return errHost
 	case q.isChunked && q.hasLength:
-		// RFC 9112, section 6.1: recipients that use different ones of the two fields see different requests.
+		// RFC 9112, section 6.1: a recipient that uses one field and a recipient that uses the other see different
+		// requests.
 		return errLengthAndChunk
 	case q.isChunked && q.Version == 0:
 		return errOldCoding
 	case q.length > int64(l.BodyBytesMax):
 		return errBodyTooLarge
 	}
-	// RFC 9110, section 10.1.1: an HTTP/1.0 client cannot mean it. Without a body there is nothing to wait for.
+	// RFC 9110, section 10.1.1: Expect from an HTTP/1.0 client is ignored. Without a body the client does not wait.
 	q.AwaitsContinue = q.AwaitsContinue && q.Version == 1 && (q.isChunked || q.length > 0)
 	return nil
 }

@@ -15,7 +15,7 @@ type Response struct {
 	head  []byte
 }
 
-// Length is what Content-Length says, also in a response to HEAD. It is -1 if there is no Content-Length.
+// Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no Content-Length.
 func (p *Response) Length() int64 {
 	if !p.hasLength {
 		return -1
@@ -32,8 +32,8 @@ func (p *Response) Reset(bodyBytesMax int) {
 
 const interimMax = 8 // 1xx responses before the final one
 
-// ReadResponse reads the response to one request. It is as strict as for requests: if the end of a response is read wrongly, the
-// next response goes to the wrong client.
+// ReadResponse reads the response to one request. It is as strict as for requests: if it finds the wrong end of a
+// response, the next response goes to the wrong client.
 func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	for range interimMax {
 		head, err := r.readResponseHead()
@@ -54,7 +54,7 @@ func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	return errInterim
 }
 
-// readResponseHead reads up to the empty line. It refuses at once what cannot become a status line.
+// readResponseHead reads up to the empty line. It refuses at once bytes that cannot begin a status line.
 func (r *Reader) readResponseHead() ([]byte, error) {
 	for scanned := 0; ; {
 		start := r.unused()

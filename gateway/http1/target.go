@@ -15,8 +15,8 @@ func (q *Request) readTarget(target []byte) error {
 		q.Target, q.Path = target, target
 		return nil
 	default:
-		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it must be valid: other programs take
-		// userinfo in front of it for credentials.
+		// Absolute form, which a server must accept (section 3.2.2). The host is not used, but it must be valid, because
+		// other programs read userinfo in front of it as credentials.
 		scheme, rest, ok := bytes.Cut(target, []byte("://"))
 		if !ok || !EqualFold(scheme, "http") && !EqualFold(scheme, "https") {
 			return errTarget
@@ -132,7 +132,7 @@ func isDots(segment []byte) bool {
 	return dots == 1 || dots == 2
 }
 
-// isQuery reports whether b may stand after the question mark (RFC 3986, section 3.4).
+// isQuery reports whether b is a valid query (RFC 3986, section 3.4).
 func isQuery(b []byte) bool {
 	for i := 0; i < len(b); i++ {
 		if b[i] == '%' {

@@ -47,8 +47,9 @@ func (c *conn) reset(now time.Time) {
 	c.hasBegun, c.isUsed, c.usedAt = false, true, now
 }
 
-// exchange sends a request and reads its response. It sends nothing if the upstream has closed the connection, because a POST
-// would be lost, or if the upstream has sent something without a request, because it would be taken for the response.
+// exchange sends a request and reads its response. It sends nothing if the upstream has closed the connection, because a
+// POST would be lost. It also sends nothing if the upstream has sent bytes without a request, because they would be read
+// as the response.
 func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
 	if len(request.Body) > 0 {
 		err = c.exchangeLarge(request, response)
@@ -84,8 +85,8 @@ func (c *conn) send(request []byte) error {
 	return err
 }
 
-// exchangeLarge sends the body while it reads the response: an upstream may refuse a large body before it has all of it, and then
-// read no more. Such a response counts, and the connection is not used again.
+// exchangeLarge sends the body while it reads the response: an upstream may respond before it has the whole body, and then
+// read no further. That response is valid, but the connection is not used again.
 func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
 	if err := c.Check(); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
 		sent <- err
 	}()
 	err := c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
-	_ = c.SetWriteDeadline(time.Now()) // what is not sent by now is not needed
+	_ = c.SetWriteDeadline(time.Now()) // the rest of the body is not needed
 	c.deadline = socket.Deadline{}
 	if notSent := <-sent; notSent != nil {
 		response.IsReusable = false

@@ -22,17 +22,17 @@ const (
 // host is one instance of the service, with its connections.
 type host struct {
 	network, address string
-	bit              uint64 // in a set of hosts
+	bit              uint64 // of this host in a set of hosts
 	pool             *Pool
 
 	inFlight     atomic.Int64
 	failures     atomic.Int64 // in a row
 	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
-	loggedAt     atomic.Int64 // the same
+	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
 	mu     sync.Mutex
 	idle   []*conn           // in the order of their last use
-	shares map[id.Tenant]int // requests in flight, of tenants that have any
+	shares map[id.Tenant]int // requests in flight by tenant, without zeros
 }
 
 // outcome is how one attempt ended.
@@ -41,7 +41,7 @@ type outcome uint8
 const (
 	answered    outcome = iota
 	full                // the instance has its maximum of requests; nothing was sent
-	unconnected         // it could not be dialed, or closed a new connection at once; nothing was sent
+	unconnected         // the instance could not be dialed, or closed a new connection at once; nothing was sent
 	stale               // an idle connection was closed; nothing was sent
 	died                // a connection that had served before ended without a byte of a response
 	broken              // the response is invalid
@@ -79,7 +79,8 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 	}
 }
 
-// enter takes a slot, unless all are taken or the tenant has its share. So one tenant cannot keep out the others.
+// enter takes a slot, unless all slots are taken or the tenant already has TenantConnsMax. So one tenant cannot block the
+// others.
 func (h *host) enter(t id.Tenant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,8 +168,8 @@ func (h *host) release(c *conn, now time.Time) {
 	}
 }
 
-// succeeded ends an ejection. If all instances are ejected, as when they are restarted in turn, the first one to succeed gets the
-// requests again.
+// succeeded ends an ejection. If all instances are ejected, for example because they were restarted in turn, the first
+// instance that succeeds gets the requests again.
 func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)

@@ -20,8 +20,8 @@ type Config struct {
 	URLs           []string      // http://host:port or unix:/path
 	Timeout        time.Duration // of an exchange, including a second attempt and dialing
 	IdleTimeout    time.Duration // how long an unused connection is kept
-	ConnsMax       int           // how many requests an instance is given at a time
-	TenantConnsMax int           // how many of them may be one tenant's
+	ConnsMax       int           // how many requests an instance gets at a time
+	TenantConnsMax int           // how many of these requests may belong to one tenant
 	HeaderBytesMax int           // of a response
 	BodyBytesMax   int           // of a response
 	Log            *slog.Logger
@@ -71,7 +71,7 @@ func New(cfg Config) (*Pool, error) {
 	return p, errors.Join(wrong...)
 }
 
-// bodyStepBytes is the step in which memory for a response grows, whatever length was announced.
+// bodyStepBytes is the step in which memory for a response grows. The announced length does not matter.
 const bodyStepBytes = 64 << 10
 
 // CheckURL returns an error if the URL of an upstream is invalid.
@@ -125,8 +125,8 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 	}
 }
 
-// pick returns the least loaded healthy instance that was not tried yet, else the least loaded ejected one: if all fail, it is
-// better to try one than to refuse. It returns nil if all were tried.
+// pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded
+// ejected one, which is better than a refusal. It returns nil if all were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
 	var bestLoad int64
