@@ -2,10 +2,10 @@
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 IN := cd "$(ROOT)" &&
 
-# What the binaries say of themselves; without git nothing is known.
+# The version that the programs report: "dev" without git.
 export VERSION ?= $(shell git -C "$(ROOT)" describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# The images are built by the same line: a test compares it with deploy/docker/Dockerfile.
+# deploy/docker/Dockerfile has the same command; a test compares the two.
 BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin
 
 FUZZTIME ?= 30s
@@ -23,13 +23,13 @@ run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090
 build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
 	$(IN) $(BUILD)
 
-# The programs are built once, and not by each test that starts one.
+# The programs are built once, not by each test that starts one.
 test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec go test -race -timeout 5m ./...'
 
-# Packages that have a test of full size alone, or of two sizes. One package at a time: the figures are measured, and packages
-# would disturb one another.
+# Runs the packages with tests that exist only in full size, or in two sizes. One package at a time: packages that run together
+# would disturb the figures of one another.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
 	@$(IN) TEST_PROGRAMS=haproxy PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && \
@@ -37,7 +37,7 @@ e2e: ## run the tests in full size with built programs, and print a line for eac
 			$$(grep -rlE --include="*_test.go" "^//go:build e2e|testkit\.(Size|FullSize)" . | xargs -n 1 dirname | sort -u) | \
 		go run ./deploy/figures'
 
-# One test, which says while it runs what it does. It fails where something grows by more than the noise.
+# One test, which reports its progress. It fails if something grows by more than the noise.
 soak: ## run the built programs for SOAK (30m) under load, key churn, restarts and faults, and print what grows
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec env SOAK=$(SOAK) go test -tags soak -count=1 -v -timeout 0 -run "^TestSoak$$" ./deploy/soak'

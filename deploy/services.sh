@@ -6,11 +6,11 @@
 #
 # Needed: Go as new as go.mod says, a C compiler (for -race), Postgres and Redis. The servers come from
 # TEST_DATABASE_URL and TEST_REDIS_URL, from installed binaries, from apt (as root or `sudo -n`), from brew, or from a
-# Docker engine; the first that works. It asks no questions, and says what it is about to install. What it installs is
-# neither started as a system service nor enabled at boot: the tests start private servers themselves (shared/testkit).
-# Where everything is there already, this takes no noticeable time. A Ctrl-C leaves nothing behind.
+# Docker engine: the first of these that works. It asks no questions, and says what it is about to install. It does not start
+# the installed servers as system services or enable them at boot: the tests start private servers (shared/testkit).
+# If nothing is missing, this takes no noticeable time. A Ctrl-C leaves nothing behind.
 #
-# TEST_PROGRAMS names what only some tests need, such as haproxy: programs whose packages have the same name.
+# TEST_PROGRAMS names programs that only some tests need, such as haproxy. Their packages must have the same names.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -50,7 +50,7 @@ go_is_new() {
 
 has_compiler() { have "$(go env CC)"; }
 
-# The directories besides PATH are those that shared/testkit looks into as well.
+# shared/testkit searches the same directories besides PATH.
 has_postgres() {
 	[ -n "${TEST_DATABASE_URL:-}" ] && return
 	{ have initdb && have postgres; } && return
@@ -62,14 +62,14 @@ has_postgres() {
 
 has_redis() { [ -n "${TEST_REDIS_URL:-}" ] || have redis-server; }
 
-# missing_programs looks where Debian keeps what only root is expected to run as well.
+# missing_programs also searches the directories in which Debian keeps programs for root.
 missing_programs() {
 	for name in ${TEST_PROGRAMS:-}; do
 		(PATH=$PATH:/usr/sbin && have "$name") || echo "$name"
 	done
 }
 
-# missing prints the Debian packages of what is not there yet.
+# missing prints the Debian packages that are still needed.
 missing() {
 	has_compiler || echo gcc libc6-dev
 	has_postgres || echo postgresql
@@ -93,8 +93,8 @@ quietly() {
 }
 
 # as_root_install runs as root: POLICY PACKAGES… . policy-rc.d keeps the packages' services from starting, which would take
-# ports 5432 and 6379. Packages enable their services at boot as well: the ones installed here are disabled again. Debian's
-# packages of servers have services of the same name.
+# ports 5432 and 6379. Packages also enable their services at boot; the services installed here are disabled again. In Debian, a
+# server's package and its service have the same name.
 as_root_install='
 	[ -e "$0" ] || {
 		trap "rm -f $0" EXIT

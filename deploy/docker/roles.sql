@@ -1,5 +1,5 @@
 -- Database roles with the rights that each program needs, and no others. A superuser runs this after `keyadmin migrate`, after
--- every upgrade; to run it again changes nothing. psql variables: gateway_password, petsvc_password, keyadmin_password.
+-- every upgrade; running it again changes nothing. psql variables: gateway_password, petsvc_password, keyadmin_password.
 --
 --   gateway   reads tenants, plans and keys, and cannot create or change them. It writes bans with their events, its own
 --             registration, statistics, and the quotas of a gateway without Redis.
@@ -21,7 +21,7 @@ ALTER ROLE gateway PASSWORD :'gateway_password';
 ALTER ROLE petsvc PASSWORD :'petsvc_password';
 ALTER ROLE keyadmin PASSWORD :'keyadmin_password';
 
--- Until PostgreSQL 15 everybody may create tables in the schema public.
+-- Before PostgreSQL 15, every role may create tables in the schema public.
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO gateway, keyadmin;
 
@@ -32,7 +32,8 @@ GRANT INSERT, UPDATE, DELETE ON gateways, gateway_registry, usage_hours, quota_r
 GRANT UPDATE (last_used_at) ON tenant_keys TO gateway;
 GRANT INSERT, UPDATE ON plans, tenants, tenant_keys TO keyadmin;
 
--- The pet service migrates its own tables. Those that an earlier version made in the schema public move with their rows.
+-- The pet service migrates its own tables. Tables that an earlier version created in the schema
+-- public are moved here with their rows.
 CREATE SCHEMA IF NOT EXISTS petsvc AUTHORIZATION petsvc;
 ALTER ROLE petsvc SET search_path = petsvc;
 DO $$
