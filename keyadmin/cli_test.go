@@ -12,7 +12,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Every command explains itself, with an example, and a terminal makes no difference.
+// Every command has a help text with an example. A terminal makes no difference.
 func TestHelp(t *testing.T) {
 	s := newShell(t, testkit.SQLite(t))
 	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
@@ -48,7 +48,7 @@ func TestHelp(t *testing.T) {
 	s.golden("help")
 }
 
-// Command lines that make no sense end with 2, name every problem that can be told at once, and never reach the database.
+// Invalid command lines end with 2, name every problem that can be found at once, and never reach the database.
 func TestBadUsage(t *testing.T) {
 	s := newShell(t, "sqlite:/nowhere/at/all.db")
 	const key = "key_0123456789abcdef"
@@ -92,7 +92,7 @@ func TestBadUsage(t *testing.T) {
 	}
 }
 
-// Anybody can read arguments in ps: secrets among them are refused, and not repeated.
+// Every user can read arguments in ps. A secret argument is therefore refused and not repeated.
 func TestSecretsAreNoArguments(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
@@ -176,7 +176,7 @@ func TestDatabaseErrors(t *testing.T) {
 	}
 }
 
-// Whoever is in the wrong directory is told so.
+// If the working directory is wrong, the error says so.
 func TestMissingRelativeFile(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -185,7 +185,7 @@ func TestMissingRelativeFile(t *testing.T) {
 	s.want(exitFailed, "$DATABASE_URL", "tenant", "list")
 }
 
-// Commands refuse to work on tables that are not those they were built for.
+// Commands refuse to work on tables of another version than their own.
 func TestSchema(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)

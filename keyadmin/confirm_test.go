@@ -11,8 +11,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// looks is a registry that answers each look with the next of its lists, and the last one from then on. A nil list is a
-// database that does not answer.
+// looks is a registry that returns the next of its lists at each read, and the last list at all reads after that. A nil list
+// is a database that does not answer.
 type looks [][]keystore.Gateway
 
 func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
@@ -161,7 +161,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Whoever interrupts the waiting is still told who may not know.
+// After an interrupt, keyadmin still names the gateways that may not have applied the change.
 func TestInterruptedConfirm(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var stderr bytes.Buffer

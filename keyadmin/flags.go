@@ -109,7 +109,7 @@ func (s *scope) UnmarshalText(text []byte) error {
 	return err
 }
 
-// allScopes adds scopes up. None is all of them.
+// allScopes combines scopes. An empty list means all scopes.
 func allScopes(scopes []scope) apikey.Scopes {
 	if len(scopes) == 0 {
 		return apikey.AllScopes

@@ -62,7 +62,7 @@ func FuzzParseDuration(f *testing.F) {
 	})
 }
 
-// Each type takes what it should and refuses everything else with an error that repeats the value, unless that is too long.
+// Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
 func TestFlags(t *testing.T) {
 	f := func(flag encoding.TextUnmarshaler, good, bad []string) {
 		t.Helper()

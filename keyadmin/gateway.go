@@ -35,7 +35,7 @@ func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
 	}
 }
 
-// staleAfter is when a gateway counts as silent. Gateways report every second.
+// staleAfter is the time after which a gateway counts as silent. Gateways report every second.
 const staleAfter = 3000 // ms
 
 // gatewayState is the state of a gateway in one word.

@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 	})
 }
 
-// unknownToken is well formed, but of no key.
+// unknownToken is well formed, but belongs to no key.
 func unknownToken(s *shell) string {
 	s.t.Helper()
 	token, err := apikey.Mint(apikey.Live, rand.NewChaCha8([32]byte{1}))
@@ -286,7 +286,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// explaining runs usage explain on tokens in every state. The gateway's admin port is a server that answers as one does.
+// explaining runs usage explain on tokens in every state. A server of the test stands for the gateway's admin port.
 func TestUsageExplain(t *testing.T) {
 	answers := map[string]string{}
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// shell runs commands against one database and writes down what they say. Its clock stands still but for Sleep, and its
-// randomness is always the same.
+// shell runs commands against one database and records their output. Only Sleep moves its clock, and its randomness is always
+// the same.
 type shell struct {
 	t        *testing.T
 	terminal bool
@@ -32,7 +32,7 @@ type shell struct {
 	env      []string
 	now      time.Time
 	random   io.Reader
-	onSleep  func() // what goes on elsewhere while a command waits
+	onSleep  func() // what happens elsewhere while a command waits
 	record   strings.Builder
 }
 
@@ -45,7 +45,7 @@ func newShell(t *testing.T, url string) *shell {
 	}
 }
 
-// newMigrated is newShell on a database that has its tables.
+// newMigrated is newShell on a migrated database.
 func newMigrated(t *testing.T, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
@@ -190,7 +190,7 @@ func (s *shell) events() int {
 	return len(events)
 }
 
-// gateway is as much of a gateway as keyadmin can see: a registration that reports what it has applied.
+// gateway is the part of a gateway that keyadmin can see: a registration that reports what it has applied.
 type gateway struct {
 	shell *shell
 	store *keystore.Store
@@ -208,7 +208,7 @@ func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 	return g
 }
 
-// follow applies everything there is.
+// follow applies all events.
 func (g *gateway) follow() {
 	g.shell.t.Helper()
 	events, err := g.store.Events(g.shell.t.Context(), 0)

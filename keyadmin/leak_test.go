@@ -63,8 +63,8 @@ func dump(t *testing.T, db *database.DB) string {
 	return text.String()
 }
 
-// A token is told once, on standard output, by the command that mints it. Nothing that keyadmin says or stores holds it or a
-// piece of it again.
+// A token is printed once, on standard output, by the command that creates it. After that, keyadmin neither prints nor stores
+// the token or a part of it.
 func TestTokensDoNotLeak(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
@@ -129,7 +129,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 			t.Fatal("not even the hint of a token is found: this test looks in the wrong places")
 		}
 		for _, token := range tokens {
-			// Its own command line stands in the record, where the test gave a token as an argument.
+			// The record contains the command line. There the test itself gave a token as an argument.
 			said = strings.ReplaceAll(strings.ReplaceAll(said, "whoami "+token, ""), "whoami "+strings.ToUpper(token), "")
 		}
 		said = strings.ReplaceAll(strings.ReplaceAll(said, "whoami "+wrong[:46]+"\n", ""), "whoami "+wrong+"x\n", "")

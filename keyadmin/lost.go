@@ -10,7 +10,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// lostView is a lost refusal as JSON; its fields are a contract with other people's scripts.
+// lostView is a lost refusal as JSON; scripts rely on its fields.
 type lostView struct {
 	Kind       string `json:"kind"`
 	Tenant     string `json:"tenantId"`

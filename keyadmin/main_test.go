@@ -13,7 +13,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// The built program, as scripts use it: streams, exit codes, and nothing that waits for a person.
+// The built program, as scripts use it: streams, exit codes, and no questions to a person.
 func TestBinary(t *testing.T) {
 	path := testkit.Build(t, "petgate/keyadmin")
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -59,7 +59,7 @@ func TestBinary(t *testing.T) {
 			t.Errorf("key create = %+v", key)
 		}
 
-		// A gateway that never answers: the waiting ends with an interrupt, and says so.
+		// A gateway never answers: an interrupt ends the wait, and keyadmin says so.
 		s := newShell(t, url)
 		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--wait", "10m")

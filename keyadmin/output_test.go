@@ -87,7 +87,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// What cannot be written is a failure, not a silent success: a token that nobody saw is lost.
+// If the output cannot be written, the command fails: a token that was not shown is lost.
 func TestBrokenOutput(t *testing.T) {
 	a := &app{stdio: stdio{Out: brokenWriter{}}, cli: &cli{Output: "json"}}
 	if err := a.printSecret(keyView{}, "token"); err == nil {

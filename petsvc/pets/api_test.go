@@ -176,7 +176,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// What fasthttp answers itself is text unless it is told otherwise.
+// By default, the responses that fasthttp makes itself are text.
 func TestUnreadableRequests(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{})
 	for _, c := range []struct {
@@ -269,7 +269,7 @@ func TestDrain(t *testing.T) {
 	if a := r.do(t, "GET", "/v1/pets", ""); a.header.Get("Connection") != "" {
 		t.Errorf("Connection: %s before the drain", a.header.Get("Connection"))
 	}
-	// A writer that stays holds the request below in the middle of its work.
+	// A writer that does not finish blocks the request below in the middle of its work.
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	})
 }
 
-// More requests than connections and queue are refused at once, those in the queue after a second.
+// If connections and queue are full, further requests are refused at once. Requests in the queue are refused after a second.
 func TestOverload(t *testing.T) {
 	const queue = 4
 	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
@@ -125,7 +125,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// Every pet that was answered 201 is there once; one that was answered otherwise is there once or not at all.
+// A pet whose request was answered 201 is stored once. Any other pet is stored once or not at all.
 func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 	server := testkit.Postgres(t)
 	u, err := url.Parse(server)
@@ -204,7 +204,7 @@ func removeDatabase(t *testing.T, path string) {
 	}
 }
 
-// What connects first is not refused for a database that just was not looked for.
+// The first request is not refused only because the state of the database is not known yet.
 func TestFirstRequestsWaitForTheFirstLook(t *testing.T) {
 	for range 3 {
 		r := launch(t, testkit.Postgres(t), pets.Config{})

@@ -64,7 +64,7 @@ func list(t testing.TB, s *Service, rc *fasthttp.RequestCtx) {
 	}
 }
 
-// Our own part of a list does not grow with its rows. The driver's does: a string and an interface for every text.
+// Our own allocations for a list do not grow with its rows. The driver's do: a string and an interface for every text.
 func TestListAllocations(t *testing.T) {
 	s := startSeeded(t, testkit.Postgres(t))
 	var rc fasthttp.RequestCtx

@@ -97,8 +97,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What decode takes, encoding/json must read the same way; what decode refuses as no JSON, encoding/json must refuse
-// too, and the answer has to come back as it was sent.
+// If decode accepts a body, encoding/json must read it the same way. If decode refuses a body because it is not JSON,
+// encoding/json must refuse it too. The response must contain the values that were sent.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"Rex","categoryId":1}`, `{"name":"R\ud83d\ude00","categoryId":-0,"status":"sold","x":[{}]}`, `{"id":1}`,

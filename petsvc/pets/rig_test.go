@@ -26,8 +26,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// rig is a service on a database, reached over memory. Every answer that it hands out has been held to the OpenAPI
-// document.
+// rig is a service on a database, reached over memory. It checks every response against the OpenAPI document before it
+// returns it.
 type rig struct {
 	*pets.Service
 	db       *database.DB
@@ -81,14 +81,14 @@ func launch(t testing.TB, url string, config pets.Config) *rig {
 	return r
 }
 
-// answer is one answer.
+// answer is one response.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// code returns the code of an Error, or "" if the answer is none.
+// code returns the code of an Error, or "" if the response is not an Error.
 func (a answer) code() string {
 	var e struct{ Code string }
 	_ = json.Unmarshal([]byte(a.body), &e)

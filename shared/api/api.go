@@ -1,7 +1,7 @@
 // Package api is the public interface as one document, and what the programs take from it: the operations, and the body
 // of every error.
 //
-// The document describes every status and header that the system sends; tests hold the running system to it.
+// The document describes every status and header that the system sends; tests check the running system against it.
 package api
 
 import (

@@ -23,12 +23,12 @@ type Details interface {
 	AppendJSON(dst []byte) []byte
 }
 
-// Limited are the details of a 429. What is zero is left out.
+// Limited are the details of a 429. Members that are zero are left out.
 type Limited struct {
 	Policy          string // minute, day, or another name of what was exceeded
 	Plan            string
 	Limit           int64
-	Used            int64          // left out without a limit, not when it is zero
+	Used            int64          // left out if there is no limit; a zero is not left out
 	ResetAt         instant.Millis // rounded up to seconds
 	RetryAfter      int64          // seconds
 	StrikesUntilBan int            // after how many more refusals, at most, the key is banned
@@ -65,7 +65,7 @@ func (l Limited) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendJSON appends e as a JSON object. It allocates nothing but what dst lacks.
+// AppendJSON appends e as a JSON object. It allocates only if dst has too little room.
 func (e Error) AppendJSON(dst []byte) []byte {
 	dst = AppendString(append(dst, `{"code":`...), e.Code)
 	dst = AppendString(append(dst, `,"message":`...), e.Message)
@@ -78,7 +78,7 @@ func (e Error) AppendJSON(dst []byte) []byte {
 
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// WriteError makes e the response of rc: status, Content-Type and body. Headers that are set already stay.
+// WriteError makes e the response of rc: status, Content-Type and body. Headers that are already set are kept.
 func WriteError(rc *fasthttp.RequestCtx, e Error) {
 	body := bodies.Get().(*[]byte)
 	*body = e.AppendJSON((*body)[:0])

@@ -1,5 +1,5 @@
-// Package archtest keeps the import rules: which package may know which. They are data, checked by a test against what
-// `go list -json` says of the module.
+// Package archtest has the import rules: which package may import which. The rules are data. A test checks them against the
+// output of `go list -json`.
 package archtest
 
 import (
@@ -30,17 +30,17 @@ type listed struct {
 type rule struct {
 	Why     string
 	Of      []string // importers that it binds
-	Except  []string // importers that it leaves alone
+	Except  []string // importers that it does not bind
 	Forbids []string
-	Allows  []string // what Forbids does not mean
+	Allows  []string // exceptions to Forbids
 	Tests   bool     // it binds test files as well
 
-	violation [2]string // an importer and an import that break it: the tests prove that it is noticed
+	violation [2]string // an importer and an import that break the rule: a test checks that this is noticed
 }
 
 var programs = []string{module + "gateway/...", module + "petsvc/...", module + "keyadmin/..."}
 
-// products is what is delivered; bench is a laboratory, where foreign parts are the point.
+// products are the delivered packages. bench is not one of them: it measures, and needs other imports.
 var products = append([]string{module + "shared/...", module + "deploy/..."}, programs...)
 
 // rules are the import rules of the module.
@@ -146,7 +146,7 @@ func violations(packages []listed) []string {
 	return found
 }
 
-// unused returns those of foundations that no product code imports.
+// unused returns the foundations that no product code imports.
 func unused(packages []listed) []string {
 	var found []string
 	for _, fixed := range foundations {
@@ -207,7 +207,7 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// Purity is more than imports: package time is there for durations, and its clock is not for core.
+// Import rules alone do not keep core pure: it may use package time for durations, but not its clock.
 func TestCoreReadsNoClock(t *testing.T) {
 	clock := regexp.MustCompile(`\btime\.(Now|Since|Until|After|Tick|Sleep|New)`)
 	checked := 0

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// A row that another writer changes between the reading and the writing of a change is read again: both changes hold.
+// If another writer changes a row after it was read and before it is written, the row is read again: both changes hold.
 func TestChangesOfOneRowBothHold(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		ctx, db := t.Context(), open(t, url)
@@ -48,7 +48,7 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 			t.Errorf("after both changes: %+v, %v", key, err)
 		}
 
-		// A row that others keep changing is given up on, and not overwritten.
+		// If others keep changing the row, the change fails and overwrites nothing.
 		plans, n := []string{"free", "pro"}, 0
 		meanwhile = func() {
 			if _, _, err := other.SetPlan(ctx, tenant.ID, plans[n%2]); err != nil {

@@ -17,8 +17,8 @@ func (s *Store) Events(ctx context.Context, since instant.Millis) ([]Event, erro
 	return events, fail("list events", err)
 }
 
-// HasEvent reports whether there is an event of that ID and UUID. If it was there once and is not any longer, the database is an
-// older copy of itself.
+// HasEvent reports whether there is an event of that ID and UUID. If the event existed before and does not exist now, the database
+// is an older copy of itself.
 func (s *Store) HasEvent(ctx context.Context, c Change, uuid string) (known bool, err error) {
 	err = s.db.GetContext(ctx, &known, hasEvent, c, uuid)
 	return known, fail("find event", err)

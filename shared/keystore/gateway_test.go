@@ -155,7 +155,7 @@ func TestReplacedProcessesCount(t *testing.T) {
 	})
 }
 
-// A restored or failed-over database displaces nobody: it knows smaller generations only, or an equal one of another process.
+// A restored or failed-over database displaces no gateway: it has only smaller generations, or an equal one of another process.
 func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
@@ -185,7 +185,7 @@ func TestRestoredDatabaseDisplacesNobody(t *testing.T) {
 	})
 }
 
-// restore puts one gateway in the place of all.
+// restore replaces all gateways by one.
 func restore(t *testing.T, db *database.DB, incarnation string, generation int64) {
 	t.Helper()
 	for _, statement := range []string{

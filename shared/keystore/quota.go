@@ -11,8 +11,8 @@ import (
 // quotaKept is how long a record can matter: it is about one UTC day, and clocks differ.
 const quotaKept = 25 * time.Hour
 
-// SaveQuotas keeps the records for the time in which no gateway runs, in the place of earlier ones of the same tenants. now is
-// in ms. Only in-process quotas need it: it makes no event.
+// SaveQuotas stores the records until a gateway runs again. They replace earlier records of the same tenants. now is in ms.
+// Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	return fail("save quotas", s.saveQuotas(ctx, now, records))
 }
@@ -45,7 +45,7 @@ func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
 	return records, fail("load quotas", err)
 }
 
-// RequestQuotaReset gives the tenant a fresh quota: gateways apply the event, and what was kept is dropped.
+// RequestQuotaReset gives the tenant a fresh quota: gateways apply the event, and the stored record is deleted.
 func (s *Store) RequestQuotaReset(ctx context.Context, tenant id.Tenant) (Change, error) {
 	return s.write(ctx, "reset quota", func(t *tx) error {
 		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {

@@ -76,7 +76,7 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 	return made, change, nil
 }
 
-// SetPlan moves a tenant to another plan; its overrides and its use stay.
+// SetPlan moves a tenant to another plan; its overrides and its usage stay.
 func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, plan string) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "set plan", tenant, TenantPlanSet, func(row *Tenant) error {
 		row.Plan = plan
@@ -84,7 +84,7 @@ func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, plan string) (Ten
 	})
 }
 
-// SetQuota gives a tenant limits of its own; one of 0 stays as it is.
+// SetQuota gives a tenant limits of its own. A limit of 0 is not changed.
 func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Limits) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "set quota", tenant, TenantQuotaSet, func(row *Tenant) error {
 		row.Override = plan.Effective(row.Override, override)
@@ -92,7 +92,7 @@ func (s *Store) SetQuota(ctx context.Context, tenant id.Tenant, override plan.Li
 	})
 }
 
-// ClearQuota takes a tenant's own limits away: its plan's hold again.
+// ClearQuota removes a tenant's own limits, so that its plan's limits apply again.
 func (s *Store) ClearQuota(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "clear quota", tenant, TenantQuotaSet, func(row *Tenant) error {
 		row.Override = plan.Limits{}

@@ -128,7 +128,7 @@ type KeySpec struct {
 	ExpiresAt   instant.Millis // 0: never
 }
 
-// Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. To add it again, as
+// Ban refuses a key until an instant. It is identified by key, actor and the instant at which it was imposed. Adding it again, as
 // after a lost reply, changes nothing, even if it was lifted in between.
 type Ban struct {
 	Key       id.Key         `db:"key_id" json:"keyId"`

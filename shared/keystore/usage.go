@@ -14,8 +14,8 @@ import (
 const usageKept = 400 * 24 * time.Hour
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
-// already added changes nothing, so a batch can be sent again after a lost reply. Its rows have each tenant, key, outcome and hour
-// once. Usage older than 400 days is deleted. Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
+// already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch have the same tenant, key,
+// outcome and hour. Usage older than 400 days is deleted. Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
 func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
 	return fail("add usage", s.addUsage(ctx, r, batch, rows))
 }

@@ -93,7 +93,7 @@ func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
 	}
 }
 
-// addressed is a listener on which nobody calls.
+// addressed is a listener that gets no connections.
 type addressed struct {
 	address net.Addr
 	closed  chan struct{}
@@ -127,13 +127,13 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 	}
 }
 
-// server is a Public that only notes when what happened.
+// server is a Public that only records what happened, and when.
 type server struct {
 	mu     sync.Mutex
 	events []string
 	start  time.Time
 	stop   chan struct{}
-	slow   time.Duration // what is in flight takes this long
+	slow   time.Duration // a request in flight takes this long
 	fail   error
 }
 

@@ -89,7 +89,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	f([]string{"--drain-delay=soon", "--log-level=loud", "--drain-limit=0s"}, append(ofEnvironment,
 		`TEST_DRAIN_DELAY (--drain-delay) is "soon": use a duration`, `TEST_LOG_LEVEL (--log-level) is "loud": use debug, info`,
 		`TEST_DRAIN_LIMIT (--drain-limit) is "0s": it must be positive`)...)
-	// Behind an argument without a place nothing can be read, but the environment and what stands before it can.
+	// Arguments after one that cannot be placed are not read. The environment and the arguments before it are.
 	f([]string{"--drain-delay=soon", "--what"}, append(ofEnvironment, `"soon"`, "unknown flag --what")...)
 	f([]string{"stray"}, append(ofEnvironment, "unexpected argument stray")...)
 	f([]string{"--database-url=postgres://u:pw@h/d"}, append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)
@@ -131,7 +131,7 @@ func TestUnknownVariables(t *testing.T) {
 }
 
 func TestAskedFor(t *testing.T) {
-	t.Setenv("TEST_BAN_AFTER", "many") // none of --help and --version needs good settings
+	t.Setenv("TEST_BAN_AFTER", "many") // --help and --version need no valid settings
 	for arg, want := range map[string]string{"--help": "TEST_DATABASE", "--version": "prog "} {
 		if _, code, done, out, _ := load(arg); code != 0 || !done || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, done %t, output %q", arg, code, done, out)

@@ -33,8 +33,8 @@ func TestCallsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Somebody may make a descriptor blocking, as os.File does in some cases. A quiet call must not block all the same: the
-// process would stop at the next garbage collection.
+// A descriptor may become blocking: os.File does this in some cases. A quiet call must not block even then: the process would
+// stop at the next garbage collection.
 func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 	near, _ := pair(t, "tcp")
 	raw, err := near.Conn.(syscall.Conn).SyscallConn()

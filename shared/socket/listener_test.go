@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// failing fails to accept for a while, as a process that is out of descriptors does.
+// failing fails to accept for a while, like a process without free descriptors.
 type failing struct {
 	net.Listener
 	until time.Time

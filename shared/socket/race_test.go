@@ -4,7 +4,7 @@ package socket
 
 import "testing"
 
-// The race detector does not see what a quiet call reads and writes, so there must be none in a program that has it.
+// The race detector does not see what a quiet call reads and writes, so a program built with it must make none.
 func TestTheRaceDetectorSeesEveryCall(t *testing.T) {
 	if canCallQuietly || saves.quiet {
 		t.Error("calls are quiet")

@@ -130,7 +130,7 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-// An answer that is there before anybody waits for it must be found: the poller reports it once.
+// A response that arrives before the goroutine waits for it must be found: the poller reports it only once.
 func TestExchangeFindsEveryAnswer(t *testing.T) {
 	near, far := pair(t, "tcp")
 	go func() {
@@ -237,7 +237,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// What is there before the question was asked is no answer to it.
+// Data that arrived before the request was sent is not its response.
 func TestExchangeOnAStaleConnectionSendsNothing(t *testing.T) {
 	near, far := pair(t, "tcp")
 	if _, err := far.Write([]byte("unasked")); err != nil {

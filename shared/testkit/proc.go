@@ -20,7 +20,7 @@ func (p *Process) ResidentBytes(t testing.TB) int64 {
 	return kilobytes << 10
 }
 
-// ProcessorTime is what the process has used of all processors.
+// ProcessorTime is the time that the process has used of all processors.
 func (p *Process) ProcessorTime(t testing.TB) time.Duration {
 	t.Helper()
 	_, rest, _ := strings.Cut(p.proc(t, "stat"), ") ") // proc(5): the 14th and 15th field are utime and stime
@@ -54,8 +54,8 @@ func (p *Process) proc(t testing.TB, file string) string {
 	return string(text)
 }
 
-// ProcessorTime is what the server's present processes have used of all processors. It counts nanoseconds, where
-// Process.ProcessorTime counts hundredths of a second: a Postgres has one process a connection, and each would be rounded.
+// ProcessorTime is the time that the server's present processes have used of all processors. It counts nanoseconds, where
+// Process.ProcessorTime counts hundredths of a second: Postgres has one process per connection, and the time of each would be rounded.
 func (s *Server) ProcessorTime(t testing.TB) time.Duration {
 	t.Helper()
 	pid := s.cmd.Process.Pid

@@ -69,7 +69,7 @@ func TestPostgresSurvivesAKill(t *testing.T) {
 	}
 }
 
-// What is paused when its server ends does not stay behind.
+// A process that is paused when its server ends does not survive the server.
 func TestPausedServerLeavesNothingBehind(t *testing.T) {
 	s := StartPostgres(t)
 	for range 2 {
@@ -175,7 +175,7 @@ func TestServersEndWithAKilledTest(t *testing.T) {
 	}
 }
 
-// isRunning is false for a zombie as well: in a container perhaps nobody reaps an orphan.
+// isRunning is false for a zombie as well: in a container, perhaps no process reaps an orphan.
 func isRunning(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && !strings.HasPrefix(string(out), "Z")

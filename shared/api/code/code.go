@@ -1,6 +1,6 @@
 // Package code lists the codes with which a request is refused because of its key or its quota, each with its HTTP status.
-// The gateway answers with them, and keyadmin explains with them. It is apart from package api so that keyadmin needs no
-// HTTP server.
+// The gateway answers with them, and keyadmin explains with them. This package is separate from package api, so that keyadmin
+// needs no HTTP server.
 package code
 
 import (
@@ -9,7 +9,7 @@ import (
 	"petgate/shared/core/access"
 )
 
-// Code is one of the codes of the OpenAPI document, and the HTTP status that comes with it.
+// Code is one of the codes of the OpenAPI document, with its HTTP status.
 type Code struct {
 	Name   string
 	Status int

@@ -44,9 +44,9 @@ type Record struct {
 
 	waiting  uint32         // promises that are not due yet
 	refused  instant.Millis // when the first of them was given
-	dueAt    instant.Millis // the earliest of them; when it comes due, all do: an excuse too many does no harm
+	dueAt    instant.Millis // when the earliest of them is due; then all count as due: an extra excuse does no harm
 	excuses  uint32         // promises that came due since turnedAt and are unused
-	older    uint32         // the same of the period before turnedAt
+	older    uint32         // the same, for the period before turnedAt
 	turnedAt instant.Millis
 
 	bannedAt  instant.Millis // when the last ban began, 0 = never

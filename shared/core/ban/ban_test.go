@@ -106,7 +106,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// Strikes older than Within never count: at a steady rate just below After in Within nobody is banned.
+// Strikes older than Within never count: a steady rate just below After in Within causes no ban.
 func TestSlowOffenderIsNotBanned(t *testing.T) {
 	var rec ban.Record
 	strikes := 0
@@ -138,14 +138,14 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// worker is a client thread that calls, and after a refusal waits as told.
+// worker is a client thread. After a refusal it waits for Retry-After.
 type worker struct {
 	next    instant.Millis // when it calls
 	serving bool           // its call has been admitted, and is answered at next
 }
 
-// Workers that share a key under a rolling limit, and each sleep Retry-After, are never struck, however many they are,
-// however slow the upstream answers and however much later than told they wake.
+// Workers that share a key under a rolling limit and each sleep for Retry-After never get a strike. The number of workers,
+// a slow upstream and workers that wake too late make no difference.
 func TestWhoWaitsIsNeverStruck(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.SampledFrom([]int{1, 2, 7, 200}).Draw(t, "workers")
@@ -193,7 +193,7 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 	})
 }
 
-// A client that ignores Retry-After is banned after 30 strikes, within the seconds that takes at its rate.
+// A client that ignores Retry-After is banned after 30 strikes, as soon as its rate allows.
 func TestWhoIgnoresIsBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := instant.Millis(rapid.Int64Range(1, 1900).Draw(t, "calls every ms"))

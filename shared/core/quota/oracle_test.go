@@ -12,13 +12,13 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// oracle is the rule as one would write it without a thought of cost: it keeps the instant of every admission.
+// oracle is the rule in its simplest form, without regard to cost: it keeps the instant of every admission.
 type oracle struct {
 	rule     quota.Rule
 	admitted []instant.Millis
 }
 
-// used counts what stands at now: admissions whose slice has not been released, and those of now's day.
+// used returns the usage at now: admissions whose slice has not been released, and those of now's day.
 func (o *oracle) used(now instant.Millis) (minute, day int64) {
 	for _, at := range o.admitted {
 		if released := at.Truncate(o.rule.Slice).Add(o.rule.Slice + o.rule.Window()); now < released {
@@ -67,7 +67,7 @@ func drawPause(t *rapid.T, rule quota.Rule) int64 {
 	).Draw(t, "pause")
 }
 
-// The rule grants exactly what the oracle grants, no less and no more, and tells the same use.
+// The rule grants exactly what the oracle grants, no less and no more, and reports the same usage.
 func TestTakeIsTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
@@ -91,15 +91,15 @@ func TestTakeIsTheOracle(t *testing.T) {
 	})
 }
 
-// With one limit all along, no window of the full length ever holds more admissions than it, wherever it begins. Clocks
-// may lag further and further behind true time by stepping back: the promise is about true time.
+// If the limit never changes, no window of the full length has more admissions than the limit, wherever the window begins.
+// Clocks may step back and so lag more and more behind true time: the promise is about true time.
 func TestNeverMoreThanTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
 		limits := drawLimits(t)
 		var rec quota.Record
 		var admitted []instant.Millis // true instants
-		// From the middle of a range so long that no lag reaches below zero.
+		// The start is so late that no lag reaches below zero.
 		now, lag := rapid.Int64Range(1e12, 2e12).Draw(t, "now"), int64(0)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now += drawPause(t, rule)
@@ -157,8 +157,8 @@ func drawRecord(t *rapid.T, rule quota.Rule) (rec quota.Record, now int64, limit
 	return rec, now, drawLimits(t)
 }
 
-// Every instant that a verdict names is true to the millisecond: a client that waits for it finds what it was promised,
-// and one that comes a millisecond earlier does not.
+// Every instant that a verdict names is true to the millisecond: a client that waits until then finds what it was promised,
+// and a client that comes a millisecond earlier does not.
 func TestPromisedInstantsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")
@@ -202,7 +202,7 @@ func TestPromisedInstantsAreExact(t *testing.T) {
 	})
 }
 
-// A record that went through its binary form decides as if it had not, and its form is stable.
+// A record that was encoded and decoded decides like the original, and its binary form is stable.
 func TestFormKeepsEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom(rules).Draw(t, "rule")

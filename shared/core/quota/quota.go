@@ -1,12 +1,12 @@
-// Package quota decides how many requests a tenant may make now: so many in any minute, so many in a UTC day.
+// Package quota decides how many requests a tenant may make now. It has a limit for any minute and a limit for a UTC day.
 //
-// The minute rolls. Time is cut into slices, and the admissions of a slice are released one window after the slice's
-// end: up to a slice late, never early. So in no window that ends at any instant have more than the limit been admitted.
-// The day is the UTC calendar day. A request is taken from both policies or from neither, and of n that are wanted the
-// first k ≤ n may be granted. Limits are arguments of every decision: a change holds from the next one on, and use is kept.
+// The minute is a rolling window. Time is cut into slices. The admissions of a slice are released one window after the end
+// of the slice: up to a slice late, never early. So no window, wherever it ends, has more admissions than the limit.
+// The day is the UTC calendar day. A request is charged to both policies or to neither. Of n requests, the first k ≤ n may
+// be granted. Limits are arguments of each decision: a change holds from the next decision on, and usage is kept.
 //
-// Decisions are pure and not safe for concurrent use of one Record: their caller holds a lock, or is Redis, where the
-// same rule runs as a script on the same bytes.
+// Decisions are pure. They are not safe for concurrent use of one Record: the caller holds a lock, or it is Redis, which
+// runs the same rule as a script on the same bytes.
 package quota
 
 import (
@@ -23,7 +23,7 @@ type Rule struct {
 	Day    time.Duration // the day policy's period, counted from the Unix epoch, so that 24 h is the UTC day
 }
 
-// Product is the rule that is sold. Only tests use another, with windows they can afford to wait for.
+// Product is the rule of the product. Only tests use other rules, whose windows are short enough to wait for.
 var Product = Rule{Slice: 250 * time.Millisecond, Slices: 240, Day: 24 * time.Hour}
 
 // Window is the minute policy's length.
@@ -32,7 +32,7 @@ func (r Rule) Window() time.Duration { return r.Slice * time.Duration(r.Slices) 
 // Policy is one of a quota's two limits.
 type Policy uint8
 
-// The policies. None answers which policy refused when none did.
+// The policies. None means that no policy refused.
 const (
 	None Policy = iota
 	Minute
@@ -41,24 +41,24 @@ const (
 
 func (p Policy) String() string { return [...]string{"none", "minute", "day"}[p] }
 
-// Usage is one policy at an instant, after the decision that tells of it.
+// Usage is the state of one policy after a decision.
 type Usage struct {
-	Limit, Used int64          // Used exceeds Limit where a limit was lowered or use was merged in
-	ResetAt     instant.Millis // when nothing is used any more if nothing more comes: the window's end, or the day's
-	ReleaseAt   instant.Millis // when use next shrinks; where nothing is used, ResetAt
+	Limit, Used int64          // Used exceeds Limit if the limit was lowered or usage was merged in
+	ResetAt     instant.Millis // when usage is 0 again if no more requests come: the end of the window or of the day
+	ReleaseAt   instant.Millis // when usage next shrinks; ResetAt if nothing is used
 	RetryAt     instant.Millis // when this policy would admit one more; 0 is at once
 }
 
-// Remaining is how many more the policy would admit now.
+// Remaining is how many more requests the policy would admit now.
 func (u Usage) Remaining() int64 { return max(0, u.Limit-u.Used) }
 
-// DayUse is what is known of a day's use. The zero value knows nothing.
+// DayUse is the known usage of a day. The zero value means that nothing is known.
 type DayUse struct {
 	Day  int64 // days since the Unix epoch
 	Used int64
 }
 
-// Spent is use that was admitted elsewhere, while this record could not be asked.
+// Spent is usage that a gateway admitted while this record was unavailable.
 type Spent struct {
 	Minute int64  // admitted within the window that ends now
 	Day    DayUse // admitted within that day
@@ -68,23 +68,23 @@ type Spent struct {
 type Demand struct {
 	Limits plan.Limits
 	Want   int64  // requests that ask to be admitted; 0 peeks
-	Known  DayUse // the day's use that the asker last saw: the larger of this and the record's counts
-	// KnownMinute is the window's use that the asker last saw and that is not released yet. It only matters if the record
-	// has lost use of the day: as much of the loss as this is charged to the current slice.
+	Known  DayUse // the day's usage that the caller last saw; the larger of it and the record's own holds
+	// KnownMinute is the window's usage that the caller last saw and that is not released yet. It only matters if the record
+	// has lost usage of the day: then the loss, but at most KnownMinute, is charged to the current slice.
 	KnownMinute int64
 	Spent       Spent // charged first, whatever the limits
 }
 
 // Verdict is the answer to one demand.
 type Verdict struct {
-	At          instant.Millis // the deciding clock's instant
+	At          instant.Millis // when the decision was made, by the clock that decides
 	Granted     int64
 	Minute, Day Usage
-	DayUse      DayUse // as Day, to be given with the next demand
+	DayUse      DayUse // the same as Day, to pass with the next demand
 	Degraded    bool   // one gateway decided alone, without the count that all share; no rule sets it
 }
 
-// Violated names the policy that admits no more; where both do, the one that frees later; None where neither does.
+// Violated returns the policy that refuses more requests: if both do, the one that admits again later; if neither, None.
 func (v Verdict) Violated() Policy {
 	switch {
 	case v.Minute.RetryAt == 0 && v.Day.RetryAt == 0:
@@ -96,5 +96,5 @@ func (v Verdict) Violated() Policy {
 	}
 }
 
-// RetryAt is when one more would be admitted by both policies; 0 is at once.
+// RetryAt is when both policies would admit one more request; 0 is at once.
 func (v Verdict) RetryAt() instant.Millis { return max(v.Minute.RetryAt, v.Day.RetryAt) }

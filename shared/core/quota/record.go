@@ -25,8 +25,8 @@ type summary struct {
 	sum     int64  // use of all slices in the window
 }
 
-// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last so
-// that reading it, and a byte more than it has, proves the whole record's length.
+// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last.
+// So a read of the summary and of one byte after it proves the length of the whole record.
 const (
 	SummaryBytes = 44
 
@@ -55,7 +55,7 @@ func (r Rule) Append(dst []byte, rec *Record) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(rec.sum))
 }
 
-// Decode reads what Append wrote. The error says in what src is not a record of this rule.
+// Decode reads what Append wrote. The error says why src is not a record of this rule.
 func (r Rule) Decode(src []byte) (rec Record, err error) {
 	if len(src) != r.RecordBytes() {
 		return rec, fmt.Errorf("a quota record of %d bytes, want %d", len(src), r.RecordBytes())
@@ -79,8 +79,8 @@ func (r Rule) Decode(src []byte) (rec Record, err error) {
 	return rec, nil
 }
 
-// sumOf adds up the counts of the window. Releasing slices takes exactly these from the sum, so a record with another sum
-// would never become empty.
+// sumOf adds up the counts of the window. The release of slices subtracts exactly these counts from the sum, so a record with
+// another sum would never become empty.
 func (r Rule) sumOf(rec *Record) (sum int64) {
 	if rec.sum == 0 {
 		return 0 // the counts are stale
@@ -109,8 +109,8 @@ func decodeSummary(src []byte) (s summary, err error) {
 	return s, nil
 }
 
-// Verdict tells what a decision that was made elsewhere, on a record that now has this summary, comes to.
-// retrySlice is the slice whose release brings the minute's use under its limit, where it is not under it already.
+// Verdict returns the verdict of a decision that was made elsewhere. The record now has this summary. retrySlice is the
+// slice whose release brings the minute's usage under its limit, if it is not under the limit already.
 func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
 	s, err := decodeSummary(src)
 	if err != nil {
@@ -119,8 +119,8 @@ func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, grante
 	return r.verdict(&s, now, limits, granted, retrySlice), nil
 }
 
-// VerdictFrom is Verdict for a record that had this summary before granted was charged, within its limits, to the slice
-// it is at, which is also its newest.
+// VerdictFrom is Verdict for a record that had this summary before the decision. Then granted was charged, within the limits,
+// to the record's current slice, which is also its newest.
 func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, granted int64) (Verdict, error) {
 	s, err := decodeSummary(src)
 	if err != nil {
@@ -132,7 +132,7 @@ func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, gr
 	return r.verdict(&s, now, limits, granted, s.oldest), nil
 }
 
-// IsUnused reports whether rec counts nothing, so that it need not be kept.
+// IsUnused reports whether rec counts nothing, so that it can be dropped.
 func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 }
 
 // ExpiresAt is when rec may be dropped: its day and its window are past, even by a clock that lags by Ahead.

@@ -80,7 +80,7 @@ func TestVerdictRefuses(t *testing.T) {
 	refused(summary, "of another version")
 }
 
-// What Redis leaves to be added comes to what the rule would have said.
+// A verdict that is completed from Redis's reply is equal to the rule's own verdict.
 func TestVerdictFrom(t *testing.T) {
 	const now = 1_700_000_030_001 // in the slice of its newest use
 	for want := int64(1); want <= 58; want += 19 {

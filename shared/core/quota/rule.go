@@ -8,19 +8,19 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Ahead is how far in the future a record may be found. A clock that stepped back so far is waited for: until it has
-// caught up, the record's own slice stands for now. What lies further ahead was dated by a clock that was wrong.
+// Ahead is how far in the future a record may be. If a clock stepped back by at most this, the record's own slice counts as
+// now until the clock has caught up. If a record is further ahead, the clock that dated it was wrong.
 const Ahead = 5 * time.Second
 
-// CountMax is the largest count that a record holds. Only use that was merged in gets there, and there it stays.
+// CountMax is the largest count that a record holds. Only merged usage can reach it. The count then stays there.
 const CountMax = math.MaxUint32
 
-// Take decides d at the instant now, charges rec what it grants, and tells how rec stands afterwards.
+// Take decides d at the instant now, charges rec what it grants, and returns the state of rec afterwards.
 //
-// A clock that steps back reopens nothing: what is counted stays counted, and a day that has begun goes on. A record
-// more than Ahead in the future is dated anew: all its use counts as if it had been admitted now, in this slice and on
-// this day. That may hold a tenant back for one window more, but never lets it pass a limit. The same holds for use that rec
-// has lost and the asker knows.
+// A clock that steps back releases nothing: what is counted stays counted, and a day that has begun continues. A record
+// that is more than Ahead in the future gets a new date: all its usage counts as admitted now, in this slice and on this day.
+// That may hold a tenant back for one more window, but it never lets the tenant exceed a limit. The same holds for usage that
+// rec has lost and that the caller knows.
 func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
 	r.advance(rec, now)
 	if lost := int64(Count(d.Known.Used)) - int64(rec.dayUsed); d.Known.Day == r.day(rec.at) && lost > 0 {
@@ -60,7 +60,7 @@ func (r Rule) advance(rec *Record, now instant.Millis) {
 	}
 }
 
-// charge counts n in the slice that rec is at, whatever the limits.
+// charge counts n in rec's current slice, whatever the limits are.
 func (r Rule) charge(rec *Record, n uint32) {
 	switch {
 	case n == 0:
@@ -82,7 +82,7 @@ func (r Rule) charge(rec *Record, n uint32) {
 	rec.sum += int64(n)
 }
 
-// retrySlice is the slice whose release brings use under the limit. It means nothing where use is under it already.
+// retrySlice is the slice whose release brings usage under the limit. It has no meaning if usage is already under the limit.
 func (r Rule) retrySlice(rec *Record, limit int64) int64 {
 	if rec.sum <= limit {
 		return rec.oldest
@@ -97,7 +97,7 @@ func (r Rule) retrySlice(rec *Record, limit int64) int64 {
 	return slice
 }
 
-// usedFrom is the first slice from the given one on that has use.
+// usedFrom returns the first slice with usage, from the given slice on.
 func (r Rule) usedFrom(rec *Record, slice int64) int64 {
 	for slice < rec.newest && *r.slot(rec, slice) == 0 {
 		slice++
@@ -105,7 +105,7 @@ func (r Rule) usedFrom(rec *Record, slice int64) int64 {
 	return min(slice, rec.newest)
 }
 
-// countOf is the use of a slice between the oldest and the newest that have any.
+// countOf returns the usage of a slice that is between the oldest and the newest slice with usage.
 func (r Rule) countOf(rec *Record, slice int64) uint32 {
 	if slice == rec.newest {
 		return rec.count
@@ -128,7 +128,7 @@ func (r Rule) releaseAt(slice int64) instant.Millis {
 	return r.startsAt(slice + 1 + int64(r.Slices))
 }
 
-// verdict tells how a record stands.
+// verdict returns the state of a record.
 func (r Rule) verdict(s *summary, now instant.Millis, limits plan.Limits, granted, retrySlice int64) Verdict {
 	day := r.day(s.at)
 	midnight := instant.Millis((day + 1) * r.Day.Milliseconds())
@@ -154,8 +154,8 @@ func (r Rule) verdict(s *summary, now instant.Millis, limits plan.Limits, grante
 	return v
 }
 
-// Count is n as a record can hold it.
+// Count returns n, limited to what a record can hold.
 func Count(n int64) uint32 { return uint32(min(max(0, n), CountMax)) }
 
-// Limit is a limit that a decision can go by. One that is not set admits nothing.
+// Limit returns n, limited to what a decision can use. A limit that is not set admits nothing.
 func Limit(n int64) int64 { return min(max(0, n), plan.LimitMax) }

@@ -9,10 +9,10 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// rule has slices of 1 s, a window of 4 s and days of 60 s, so that tables can be worked out in the head.
+// rule has slices of 1 s, a window of 4 s and days of 60 s, so that the tables can be checked without a computer.
 var rule = quota.Rule{Slice: time.Second, Slices: 4, Day: time.Minute}
 
-// row is one demand on a tenant's record and what must come of it; instants are in ms.
+// row is one demand on a tenant's record and its expected result; instants are in ms.
 type row struct {
 	now    instant.Millis
 	demand quota.Demand
@@ -202,8 +202,8 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A record that has lost use learns it from the asker: the day's, and as much of the loss as the asker still knows to be in
-// the window.
+// A record that has lost usage gets it from the caller: the usage of the day, and the part of the loss that is still in the
+// window as the caller knows.
 func TestLostUse(t *testing.T) {
 	const now = 1_700_000_000_000
 	day := int64(now / quota.Product.Day.Milliseconds())

@@ -35,7 +35,7 @@ func FixedUpstream(t testing.TB) string {
 // Client is an HTTP/1.1 client with one connection. It connects when it has a request to send, and keeps the connection
 // until a reply says otherwise. It sends exactly the bytes that it is given.
 //
-// Not net/http's client: that one repeats a request when its connection turns out to be closed, which hides faults.
+// It is not net/http's client, which repeats a request if its connection is closed. That would hide faults.
 type Client struct {
 	Addr string      // host:port
 	From string      // the address to call from; empty is any
@@ -76,8 +76,8 @@ func (c *Client) Connect() error {
 	return nil
 }
 
-// Do sends a request and reads its response. The response to a request that could not be sent whole is read as well: a
-// server may refuse a large one early and close the connection.
+// Do sends a request and reads its response. If the request cannot be sent completely, Do still reads the response: a
+// server may refuse a large request early and close the connection.
 func (c *Client) Do(request string) (Reply, error) {
 	began := time.Now()
 	if err := c.Connect(); err != nil {
