@@ -47,7 +47,7 @@ func (m machine) fake(t *testing.T, name, body string) {
 	}
 }
 
-// env is the environment of a run: what it writes for root lies in the machine as well.
+// env is the environment of a run. What the run writes as root is also inside the machine.
 func (m machine) env(more []string) []string {
 	return append(more, "PATH="+m.path, "HOME="+os.Getenv("HOME"), "TMPDIR="+m.path, "POLICY_RC_D="+m.policy())
 }

@@ -184,7 +184,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// printCreated prints a new key and the conditions of its use.
+// printCreated prints a new key, and notes on its limits and its tenant.
 func (a *app) printCreated(key keystore.Key, token string, t keystore.Tenant, plans map[string]plan.Limits) error {
 	tenant := viewTenant(t, plans)
 	view := viewKey(key, owner{t, tenant.Limits}, 0, a.now())

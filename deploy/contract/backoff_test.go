@@ -13,7 +13,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The two loops of docs/api.md, as they stand there, against a gateway that refuses them first.
+// The two loops of docs/api.md, unchanged, against a gateway that first refuses them.
 func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
 	f.MustKeyadmin("tenant", "create", "patient")

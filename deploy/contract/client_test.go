@@ -8,7 +8,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// request is what a test sends, to the byte where it matters.
+// request is what a test sends. Where it matters, the test sets every byte.
 type request struct {
 	token  string
 	method string   // the operation's own when empty

@@ -1,5 +1,5 @@
-// Package contract_test drives the built programs over sockets and holds every answer to the OpenAPI document. `make test` runs
-// it. gone_test.go alone builds an edge in the test process, because its clock has to stand in the year 2030.
+// Package contract_test drives the built programs over sockets and checks every response against the OpenAPI document.
+// `make test` runs it. gone_test.go alone builds an edge in the test process, because its clock has to stand in the year 2030.
 package contract_test
 
 import (
@@ -16,15 +16,15 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// refusal is one way to be refused, over a socket, whatever operation is asked for.
+// refusal is one way to be refused, over a socket, whatever operation is requested.
 type refusal struct {
 	code    string
-	base    func(*system) string // where to ask; the ordinary gateway when nil
+	base    func(*system) string // where to send the request; nil: the ordinary gateway
 	request func(*system) request
-	only    string // the operation it is about; all when empty
+	only    string // the operation that it concerns; empty: all
 }
 
-// system is everything that a database's worth of provocations needs.
+// system is everything that the provocations on one database need.
 type system struct {
 	*fleet.Fleet
 	good                              fleet.Key
@@ -149,7 +149,7 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 	})
 }
 
-// successes asks for every operation so that it succeeds; the first one stores the pet that the others find.
+// successes requests every operation with success. The first one stores the pet that the others find.
 func (s *system) successes(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
@@ -205,14 +205,14 @@ func TestNoSuchRoute(t *testing.T) {
 		if got := codeOf(t, a); got != "no_such_route" {
 			t.Errorf("%s: %d %s", target, a.status, a.body)
 		}
-		// The one operation that declares 404 lends its description.
+		// Only one operation declares 404: its description is used.
 		if err := validate(loadDocument(t), a); err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
 }
 
-// awaitUpstream waits until the faulty upstream is asked again.
+// awaitUpstream waits until the faulty upstream gets requests again.
 func (s *system) awaitUpstream(t *testing.T) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, "the upstream is back", func() bool {
@@ -220,7 +220,7 @@ func (s *system) awaitUpstream(t *testing.T) {
 	})
 }
 
-// failedAttempts sends well-formed tokens that nobody has until the address is told to wait.
+// failedAttempts sends well-formed tokens without a key, until the gateway tells the address to wait.
 func (s *system) failedAttempts(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
@@ -241,7 +241,7 @@ func (s *system) failedAttempts(t *testing.T) []answer {
 	return answers
 }
 
-// overloaded asks a gateway that serves one request at a time while it serves one.
+// overloaded sends a request to a gateway that serves one request at a time and is serving one.
 func (s *system) overloaded(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer

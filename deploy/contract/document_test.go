@@ -29,7 +29,7 @@ var operations = []operation{
 	{"getPet", "GET", "/v1/pets/{petId}", "/v1/pets/1", ""},
 }
 
-// answer is one answer of the running system, and the operation that was asked for.
+// answer is one response of the running system, with the requested operation.
 type answer struct {
 	what      string
 	operation operation
@@ -50,8 +50,8 @@ func loadDocument(t testing.TB) *openapi3.T {
 	return doc
 }
 
-// validate returns how an answer departs from the document: an undeclared status or header, a missing or ill-formed
-// one, or a body that is not what was promised.
+// validate returns how a response differs from the document: an undeclared status or header, a missing or ill-formed header,
+// or a body that the document does not describe.
 func validate(doc *openapi3.T, a answer) error {
 	item := doc.Paths.Find(a.operation.path)
 	described := item.GetOperation(a.operation.method)
@@ -88,9 +88,9 @@ func validate(doc *openapi3.T, a answer) error {
 	return errors.Join(append(undeclared, openapi3filter.ValidateResponse(context.Background(), input))...)
 }
 
-// checkAnswers holds every answer to the document, and then the check itself to account: with any declared status taken
-// out of the document, it must find something wrong with the same answers. So it also fails where a status is declared
-// that nothing provoked.
+// checkAnswers checks every response against the document. Then it tests the check itself: if it removes any declared status
+// from the document, the check must fail for the same responses. So it also fails if the document declares a status that no
+// test provoked.
 func checkAnswers(t *testing.T, answers []answer) {
 	t.Helper()
 	doc := loadDocument(t)

@@ -23,7 +23,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// everyone is a directory in which every token is a good key, with quotas that never end.
+// everyone is a directory in which every token is a good key, with quotas that are never used up.
 type everyone struct{}
 
 func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
@@ -51,8 +51,8 @@ func full(limits plan.Limits) quota.Verdict {
 	}
 }
 
-// gone asks an edge whose clock stands at an instant: no built program can be taken to the year 2030. One instant before
-// the sunset of the deprecated operation it is served, and says what is coming; at the sunset it is gone.
+// gone sends requests to an edge whose clock stands at a given instant, because the clock of a built program cannot be set to
+// 2030. Just before its sunset, the deprecated operation is served and announces the sunset. At the sunset it is gone.
 func gone(t *testing.T) []answer {
 	t.Helper()
 	sunset := time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC)

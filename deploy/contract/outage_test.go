@@ -9,7 +9,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The refusals that nothing but a broken system gives.
+// The refusals that only a broken system gives.
 func TestRefusalsOfABrokenSystem(t *testing.T) {
 	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
 	f := fleet.Start(t, fleet.Spec{
@@ -39,7 +39,7 @@ func TestRefusalsOfABrokenSystem(t *testing.T) {
 	expect(t, f, key, http.StatusOK, "")
 }
 
-// expect asks for every operation until all are answered so, and returns those answers.
+// expect requests every operation until all have the expected response, and returns these responses.
 func expect(t *testing.T, f *fleet.Fleet, key fleet.Key, status int, code string) []answer {
 	t.Helper()
 	var answers []answer

@@ -21,7 +21,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// program is which of ours a service runs, by its image; empty for another one.
+// program returns which of our programs a service runs, by its image. It is empty for other programs.
 func program(image string) string {
 	name, ours := strings.CutPrefix(image, "petgate-")
 	if !ours {
@@ -213,7 +213,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 	}
 }
 
-// With --wait, a one-shot service that nobody waits for would count as a failure when it ends.
+// With --wait, a service that runs once would count as failed when it ends, unless another service waits for it.
 func TestOneShotsAreWaitedFor(t *testing.T) {
 	services := load(t).Services
 	for _, name := range []string{"secrets", "migrate", "roles"} {
@@ -252,8 +252,8 @@ func TestDataIsKept(t *testing.T) {
 	}
 }
 
-// A service that is taken over gives away its own secrets only: it mounts a volume of its own, in which are the files that it
-// reads, and no others.
+// An attacker who controls a service gets only the secrets of this service: it mounts a volume of its own, which has only the
+// files that it reads.
 func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	services := load(t).Services
 	script := services["secrets"].Entrypoint[len(services["secrets"].Entrypoint)-1]
@@ -302,7 +302,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 		}
 		slices.Sort(reads)
 		slices.Sort(given[reader])
-		if name == "migrate" { // reads one file of those that roles reads
+		if name == "migrate" { // reads one of the files that roles reads
 			reads = given[reader]
 		}
 		if len(mounts) != 1 || mounts[0] != reader+"-secrets:/run/petgate:ro" || !slices.Equal(reads, given[reader]) {
@@ -311,7 +311,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 	}
 }
 
-// The script that draws the secrets gives each reader its files, and the same ones when it runs again.
+// The script that generates the secrets gives each reader its files. When it runs again, it gives the same files.
 func TestSecretsAreDrawnOnce(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner"} {

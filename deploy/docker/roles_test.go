@@ -10,11 +10,11 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// Each program does its work with the rights of its role, and a role gives no more than that.
+// Each program can do its work with the rights of its role, and the role has no other rights.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.StartPostgres(t).URL})
-	before := f.AddPets() // as before there were roles: its tables are the superuser's
+	before := f.AddPets() // as in versions without roles: its tables belong to the superuser
 	if reply := before.Client().Must(t, fleet.PostPet("", "from before")); reply.Status != 201 {
 		t.Fatal(reply)
 	}

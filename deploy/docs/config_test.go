@@ -1,4 +1,4 @@
-// Package docs keeps documents that are written from several programs.
+// Package docs checks and writes the documents that describe several programs.
 package docs
 
 import (
@@ -32,7 +32,7 @@ func TestConfig(t *testing.T) {
 	want(t, "../../docs/config.md", text.String())
 }
 
-// want compares a document with what it has to be, or writes it.
+// want compares a document with its expected content, or writes it.
 func want(t *testing.T, path, text string) {
 	t.Helper()
 	if *update {

@@ -16,7 +16,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// subject is a tenant and its key, on their way into a state. past is a store whose clock is an hour late.
+// subject is a tenant and its key, which a test brings into a state. past is a store whose clock is an hour late.
 type subject struct {
 	*testing.T
 	now, past *keystore.Store
@@ -126,7 +126,7 @@ func (p pair) enterStates() {
 	}
 }
 
-// In every pair of states the gateway refuses with the first of them, and what keyadmin says of the key agrees.
+// In every pair of states, the gateway refuses because of the first one, and keyadmin reports the same for the key.
 func TestEveryPairOfKeyStates(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: fleet.FixedUpstream(t)})
@@ -153,7 +153,7 @@ func TestEveryPairOfKeyStates(t *testing.T) {
 		if got := gateway.MustAsk(t, p.token).Code(); got != p.first.code {
 			t.Errorf("%s: the gateway answers %q, want %q", names, got, p.first.code)
 		}
-		// keyadmin does not know where a call comes from: it passes over the address, and the second state decides.
+		// keyadmin does not know where a call comes from: it ignores the address, so the second state decides.
 		seen := p.first
 		if p.first.name == "address not allowed" {
 			seen = p.second

@@ -32,7 +32,7 @@ func show[T any](t testing.TB, f *fleet.Fleet, args ...string) (shown T) {
 	return shown
 }
 
-// A key and its successor have one quota, and the old one's answers say until when it is good.
+// A key and its successor share one quota, and responses to the old key say when it ends.
 func TestRotation(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -118,8 +118,8 @@ func usage(t testing.TB, f *fleet.Fleet, tenant string) map[usageLine]int {
 	return sums
 }
 
-// What is asked is what is shown, once a gateway has flushed it or ended in order; a killed one takes its last seconds with
-// it, and no more.
+// usage show counts every request, after a gateway has written its usage or ended cleanly. A killed gateway loses only the
+// usage of its last seconds.
 func TestUsageAddsUp(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -178,7 +178,7 @@ func TestUsageAddsUp(t *testing.T) {
 		inOrder, lost)
 }
 
-// Who may call where, from where and when.
+// Which key may call which gateway, from which address and when.
 func TestWhoMayCall(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -205,7 +205,7 @@ func TestWhoMayCall(t *testing.T) {
 	here := f.NewKey("acme", "--allow", "127.0.0.0/8")
 	live.Want(t, here.Token, 200, "")
 	live.Want(t, office.Token, 403, "address_not_allowed")
-	live.Want(t, office.Token, 403, "address_not_allowed", "X-Forwarded-For: 192.0.2.7") // believed of nobody
+	live.Want(t, office.Token, 403, "address_not_allowed", "X-Forwarded-For: 192.0.2.7") // no client is trusted to send it
 	for from, status := range map[string]int{
 		"192.0.2.7": 200, "192.0.3.7": 403, "2001:db8:1::7": 200, "2001:db9::7": 403, "198.51.100.1, 192.0.2.255": 200,
 		"192.0.2.7, 198.51.100.1": 403,

@@ -11,7 +11,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// throughProxy returns the fleet's database URL as a gateway sees it for which the network can break.
+// throughProxy returns the fleet's database URL for a gateway whose network the test can break.
 func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(database)
@@ -23,7 +23,7 @@ func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	return proxy, "DATABASE_URL=" + u.String()
 }
 
-// wantUnconfirmed runs a command that one gateway must not be said to have applied.
+// wantUnconfirmed runs a command that must report one gateway as unconfirmed.
 func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args ...string) {
 	t.Helper()
 	done := f.Keyadmin(args...)
@@ -38,7 +38,7 @@ func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args 
 	}
 }
 
-// A gateway that does not apply a revocation is named, and the one that does refuses. To repeat the command waits anew.
+// A gateway that does not apply a revocation is named, and the gateway that applies it refuses. A repeated command waits again.
 func TestRevocationWithALaggard(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -64,7 +64,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 		proxy.BlackHole()
 		wantUnconfirmed(t, f, cut, "key", "revoke", partitioned.ID, "--yes", "--wait", "500ms")
 		well.Want(t, partitioned.Token, 401, "invalid_api_key")
-		cut.Want(t, partitioned.Token, 200, "") // it cannot know, and nobody was told that it does
+		cut.Want(t, partitioned.Token, 200, "") // it cannot know of the revocation, and keyadmin did not say that it does
 		proxy.Restore(t)
 		f.MustKeyadmin("key", "revoke", partitioned.ID, "--yes", "--wait", "30s")
 		cut.Want(t, partitioned.Token, 401, "invalid_api_key")
@@ -82,7 +82,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 	})
 }
 
-// With a maximum age, a gateway that cannot be reached fences itself off, and is known to have done so.
+// With a maximum age, a gateway that is cut off refuses all requests after that age, and keyadmin relies on that.
 func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -115,7 +115,8 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 // revocationsStarting are the revocations against a gateway that is just starting.
 var revocationsStarting = testkit.Size(4, 30)
 
-// A gateway that starts while a revocation commits has registered in time to be waited for, or it loads the revocation.
+// A gateway starts while a revocation commits. Either it registers in time, so that keyadmin waits for it, or it loads the
+// revocation.
 func TestRevocationWhileAGatewayStarts(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -136,7 +137,7 @@ func TestRevocationWhileAGatewayStarts(t *testing.T) {
 		begun := time.Now()
 		l := startLoad(t, key.Token, 2, time.Millisecond, starting)
 		starting.Launch(t)
-		// From the first moment of the start to its end: the steps are spread over what a start takes.
+		// From the beginning of the start to its end: the steps are spread over the time that a start takes.
 		<-time.After(time.Duration(i) * 150 * time.Millisecond / time.Duration(revocationsStarting))
 		done := f.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", "1s")
 		over := time.Now()

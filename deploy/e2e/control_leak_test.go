@@ -39,7 +39,7 @@ func leaks(text, token string) bool {
 	return false
 }
 
-// media collects all that the product has said and kept, by where.
+// media collects everything that the product has written and stored, by place.
 type media struct {
 	t *testing.T
 
@@ -53,7 +53,7 @@ func (m *media) add(where, text string) {
 	m.texts[where] += text + "\n"
 }
 
-// recordingProxy passes everything on to target, and keeps what it is sent but for the request line, which is the client's.
+// recordingProxy passes everything on to target. It keeps what it receives, except the request line, which is the client's.
 func (m *media) recordingProxy(target string) string {
 	m.t.Helper()
 	to, err := url.Parse(target)
@@ -62,7 +62,7 @@ func (m *media) recordingProxy(target string) string {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		dump, _ := httputil.DumpRequest(r, true) // what cannot be read is not passed on either
+		dump, _ := httputil.DumpRequest(r, true) // a request that cannot be read is not passed on either
 		_, fields, _ := strings.Cut(string(dump), "\n")
 		m.add("upstream requests", fields)
 		proxy.ServeHTTP(w, r)
@@ -71,7 +71,7 @@ func (m *media) recordingProxy(target string) string {
 	return server.URL
 }
 
-// keyadmin runs a command and keeps what it says; input is standard input.
+// keyadmin runs a command and keeps its output; input is standard input.
 func (m *media) keyadmin(f *fleet.Fleet, input string, args ...string) string {
 	m.t.Helper()
 	done := f.KeyadminWith(input, args...)
@@ -157,9 +157,9 @@ func (m *media) addFile(where, path string) {
 	m.add(where, string(text))
 }
 
-// A token is told once, on standard output, by the command that mints it, and sent by its client. Nothing that the product
-// says, keeps or passes on holds it or a piece of it. The planted token is let into every medium by a door of its own, in
-// names and IDs that operators and clients choose, and has to be found in all of them.
+// A token is printed once, on standard output, by the command that creates it. Its client sends it. Nothing else that the
+// product prints, stores or passes on contains the token or a part of it. To test the search, a planted token enters every
+// medium in names and IDs that operators and clients choose. The search must find it in all of them.
 func TestTokensDoNotLeak(t *testing.T) {
 	together(t)
 	m := &media{t: t, texts: map[string]string{}}
@@ -186,7 +186,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	}, "--id", secret, "--listen", "127.0.0.1:0", "--admin-listen", admin)}
 	other.AwaitReady(t)
 
-	// A life of keys.
+	// The life of some keys.
 	tenant := strings.Fields(m.keyadmin(f, "", "tenant", "create", secret, "--minute", "20", "--day", "100", "-o", "json"))
 	m.keyadmin(f, "", "tenant", "create", "spent", "--minute", "1")
 	live := m.mint(f, "key", "create", secret)
@@ -235,7 +235,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 	}
 	rotated := m.mint(f, "key", "rotate", id(reader), "--grace", "1h", "--yes")
 	tokens = append(tokens, rotated)
-	m.keyadmin(f, "", "key", "rotate", id(reader), "--grace", "1h", "--yes") // says so, and mints none
+	m.keyadmin(f, "", "key", "rotate", id(reader), "--grace", "1h", "--yes") // says so, and creates no token
 	expect("a rotated key", "", m.call(g, "GET /v1/pets", reader))
 	expect("its successor", "", m.call(g, "GET /v1/pets", rotated))
 	m.keyadmin(f, "", "key", "revoke", id(live), "--yes")
@@ -257,13 +257,13 @@ func TestTokensDoNotLeak(t *testing.T) {
 		return strings.Contains(f.MustKeyadmin("usage", "show", "spent"), "key_banned")
 	})
 
-	// What is left behind.
+	// Files and records that remain.
 	for _, path := range []string{"gateway", "petsvc", "keyadmin"} {
 		help := testkit.Start(t, testkit.Build(t, "petgate/"+path), []string{"GATEWAY_ID=" + secret}, "--help")
 		help.ExitCode(t)
 		m.add("help", help.Stdout.String()+help.Stderr.String())
 	}
-	m.add("help", secret) // nothing that anyone chooses gets there
+	m.add("help", secret) // no name that users choose gets there
 	for _, program := range []string{"gateway", "petsvc"} {
 		wrong := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--listen", secret)
 		if code := wrong.ExitCode(t); code != 2 {

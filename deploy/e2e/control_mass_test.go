@@ -23,7 +23,7 @@ const megabyte = 1 << 20
 
 // What a gateway with a million keys may need.
 const (
-	massLoadMax     = 2 * time.Minute  // by the clock, which is also that of whatever else the machine does
+	massLoadMax     = 2 * time.Minute  // elapsed time, which includes the machine's other work
 	massLoadCPUMax  = 10 * time.Second // of a processor
 	massResidentMax = 256 * megabyte
 	bogusGrowthMax  = 10 * megabyte
@@ -37,7 +37,7 @@ var (
 	massBogus   = testkit.Size(20_000, 1_000_000)
 )
 
-// bogusToken is well formed, and nobody's.
+// bogusToken is well formed, but belongs to no key.
 func bogusToken(t testing.TB) string {
 	t.Helper()
 	token, err := apikey.Mint(apikey.Live, rand.Reader)
@@ -97,7 +97,7 @@ func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]i
 	return statuses
 }
 
-// outcomes is how many requests ended in one way.
+// outcomes is the number of requests with one outcome.
 func outcomes(t testing.TB, p *fleet.Program, outcome string) int {
 	t.Helper()
 	return int(p.Metric(t, "gateway_requests_total", `outcome="`+outcome+`"`))
@@ -111,7 +111,7 @@ func seed(t testing.TB, url string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	// As evenly spread as real IDs are: gateways rely on it.
+	// Spread as evenly as real IDs, because gateways rely on that.
 	tenant := func(i int) string {
 		h := sha256.Sum256(fmt.Appendf(nil, "tenant %d", i%massTenants))
 		return id.Tenant(h[:10]).String()
@@ -145,7 +145,7 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 	}
 }
 
-// A gateway holds all keys there are, and unknown ones cost neither memory nor a query.
+// A gateway holds all keys, and unknown keys cost neither memory nor a query.
 func TestManyKeysAndUnknownTokens(t *testing.T) {
 	together(t)
 	redis, prefix := testkit.Redis(t)
@@ -171,7 +171,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	if keys := g.Metric(t, "gateway_directory_keys", ""); keys != float64(massKeys+1) {
 		t.Errorf("the gateway holds %v keys, want %d", keys, massKeys+1)
 	}
-	// At work the heap is as large as it gets between two collections.
+	// Under load, the heap has the size that it reaches between two collections.
 	if statuses := flood(t, g, massBogus/10, func() string { return key.Token }); statuses[200] != massBogus/10 {
 		t.Errorf("answers to a known key: %v", statuses)
 	}

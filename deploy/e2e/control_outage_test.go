@@ -8,7 +8,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// arriveMax is what a change may take to arrive once the database is back: the product aims at a fifth of it.
+// arriveMax is how long a change may take to arrive after the database is back. The product aims at a fifth of it.
 const arriveMax = 5 * time.Second
 
 // outage is how long the database is away.
@@ -34,8 +34,8 @@ func wantAllServed(t *testing.T, what string, shots []shot) (served int) {
 	return served
 }
 
-// No request is refused or fails because Postgres hangs or is gone, a gateway that is restarted meanwhile serves from its
-// snapshot, and what is changed afterwards arrives.
+// If Postgres hangs or is down, no request is refused or fails because of it. A gateway that is restarted during the outage
+// serves from its snapshot. Changes after the outage arrive.
 func TestPostgresOutage(t *testing.T) {
 	together(t)
 	postgres := testkit.StartPostgres(t)

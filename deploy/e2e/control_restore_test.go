@@ -17,7 +17,7 @@ var restoredTables = []string{
 	"plans", "tenants", "tenant_keys", "bans", "events", "gateway_registry", "gateways", "lost_refusals",
 }
 
-// backUp copies the tables, and restore puts the copies in their place, as restoring a backup does.
+// backUp copies the tables. restore replaces the tables by the copies, like a restore of a backup.
 func backUp(t *testing.T, db *database.DB) (restore func()) {
 	t.Helper()
 	for _, table := range restoredTables {
@@ -46,7 +46,7 @@ func backUp(t *testing.T, db *database.DB) (restore func()) {
 	}
 }
 
-// The database is restored from a backup while three gateways serve. Since the backup one gateway was restarted, one was killed
+// The database is restored from a backup while three gateways serve. After the backup, one gateway was restarted, one was killed
 // and restarted, and keys were revoked and created.
 func TestRestoreFromBackup(t *testing.T) {
 	together(t)

@@ -12,10 +12,10 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// confirmMax is what a confirmation may take at worst: the product aims at a fifth of it on a machine of its own.
+// confirmMax is the longest time that a confirmation may take. On a machine of its own, the product aims at a fifth of it.
 const confirmMax = 5 * time.Second
 
-// confirmMedianMax allows reduced tests more, as they run beside those of other packages.
+// confirmMedianMax is larger in reduced size, because these tests run beside those of other packages.
 var confirmMedianMax = testkit.Size(time.Second, 5*50*time.Millisecond)
 
 var (
@@ -27,8 +27,8 @@ var (
 // confirmation is how keyadmin says that all gateways have applied a change.
 var confirmation = regexp.MustCompile(`confirmed by (\d+) of (\d+) gateways in (\d+ (?:ms|s))`)
 
-// revoke revokes a key, which all gateways have to confirm, and returns when the command was over and what it said the
-// confirmation took.
+// revoke revokes a key, which all gateways have to confirm. It returns when the command ended, and the time for the
+// confirmation as the command reports it.
 func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took time.Duration) {
 	t.Helper()
 	begun := time.Now()
@@ -46,8 +46,8 @@ func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took t
 
 func compact(text string) string { return regexp.MustCompile(`\s`).ReplaceAllString(text, "") }
 
-// revokeUnderLoad revokes keys one after the other while all gateways are asked with them, and returns what each took to
-// confirm. No request that starts after the command is over may be answered 200.
+// revokeUnderLoad revokes keys one after the other while all gateways get requests with them. It returns how long each
+// confirmation took. No request that starts after the end of the command may be answered 200.
 func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key) []time.Duration {
 	t.Helper()
 	l := startLoad(t, keys[0].Token, 2, 4*time.Millisecond, f.Gateways...)
@@ -123,8 +123,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// cutListeners ends the gateways' listening sessions as soon as they are there again, until it is stopped. It returns how
-// many it has ended.
+// cutListeners ends the gateways' listening sessions, each as soon as it exists again, until it is stopped. It returns how
+// many sessions it has ended.
 func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
 	t.Helper()
 	end, cut := make(chan struct{}), make(chan int)
@@ -156,7 +156,7 @@ func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
 	return stop
 }
 
-// loseNotifications has every later session's pg_notify do nothing but count its calls.
+// loseNotifications replaces pg_notify for all later sessions: it only counts its calls.
 func loseNotifications(t *testing.T, db *database.DB) (lost func() int) {
 	t.Helper()
 	var name string

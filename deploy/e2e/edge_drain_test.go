@@ -52,8 +52,8 @@ func restart(t *testing.T, p *fleet.Program) {
 	p.Start(t)
 }
 
-// TestRestartOfTheOnlyPets restarts a pet service that has no other beside it. While there is none requests fail, but
-// nothing is lost that was promised, and nothing doubled.
+// TestRestartOfTheOnlyPets restarts the only pet service. Requests fail during the restart, but no pet that was confirmed is
+// lost, and none is stored twice.
 func TestRestartOfTheOnlyPets(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, PetsEnv: []string{"PETSVC_DRAIN_DELAY=0s"}})
@@ -73,7 +73,7 @@ func TestRestartOfTheOnlyPets(t *testing.T) {
 		"and %d more whose answer was lost", away.Round(time.Millisecond), load.counts[502], load.total(), load.counts[201], unanswered)
 }
 
-// TestDrain stops a gateway and a pet service while a request is in flight that outlasts the listener.
+// TestDrain stops a gateway and a pet service while a request is in flight. The request lasts longer than the listener.
 func TestDrain(t *testing.T) {
 	together(t)
 	database := testkit.Postgres(t)
@@ -86,7 +86,7 @@ func TestDrain(t *testing.T) {
 	patient.RawQuery = query.Encode()
 	f := fleet.Start(t, fleet.Spec{
 		Database: database, Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay},
-		// The statement that is held up must not be given up after the usual 5 s.
+		// The delayed statement must not time out after the usual 5 s.
 		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + patient.String()},
 	})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -136,7 +136,7 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 		return err != nil
 	})
 	closed := time.Since(asked)
-	<-time.After(time.Until(began.Add(edgeHeldFor))) // what is shown is that so long a request lives on
+	<-time.After(time.Until(began.Add(edgeHeldFor))) // the test shows that such a long request survives
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// startHAProxy starts the balancer of docs/operations.md, as it stands there but for addresses, before three gateways. It
-// returns where it listens.
+// startHAProxy starts haproxy in front of three gateways, with the configuration of docs/operations.md. Only the addresses are
+// changed. It returns the address of haproxy.
 func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/operations.md")
@@ -53,7 +53,7 @@ func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 	return address
 }
 
-// findHAProxy looks where Debian puts it as well, which is in the PATH of root alone.
+// findHAProxy also searches Debian's directory for haproxy, which is only in root's PATH.
 func findHAProxy(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"haproxy", "/usr/sbin/haproxy"} {
@@ -142,7 +142,7 @@ func TestForwardedAddress(t *testing.T) {
 	} {
 		for _, key := range []fleet.Key{office, inside} {
 			want(403, balancer, "127.0.0.3", key.Token, forged...)
-			want(403, gateway, "127.0.0.3", key.Token, forged...) // no proxy, so that nothing it says is believed
+			want(403, gateway, "127.0.0.3", key.Token, forged...) // not a proxy, so its header fields are not trusted
 		}
 		want(200, balancer, "127.0.0.2", office.Token, forged...)
 	}

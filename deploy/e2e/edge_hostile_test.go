@@ -20,7 +20,7 @@ var edgeMutations = testkit.Size(300, 10_000)
 
 // hostile are byte streams of which nothing may be forwarded. KEY is a valid token.
 var hostile = []string{
-	// Without a key that is valid.
+	// Without a valid key.
 	"GET /v1/pets HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ptg_live_x\r\n\r\n",
 	"GET /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Basic KEY\r\n\r\n",
@@ -90,8 +90,8 @@ func TestHostileStreams(t *testing.T) {
 		}
 	}
 
-	// The same ones and good ones, with bytes changed at random but the same in every run. Without a key nothing may be
-	// forwarded; with one, exactly what was admitted.
+	// The same streams and valid ones, with bytes changed at random, but equally in every run. Without a key, nothing may be
+	// forwarded. With a key, exactly the admitted requests are forwarded.
 	random := rand.New(rand.NewPCG(1, 2))
 	streams := append([]string{fleet.GetPets("KEY"), fleet.PostPet("KEY", "Rex"), fleet.GetPets("KEY") + fleet.PostPet("KEY", "Rex")}, hostile...)
 	for _, token := range []string{"ptg_live_" + strings.Repeat("0", 38), key.Token} {
@@ -150,7 +150,7 @@ func mutated(random *rand.Rand, stream string) string {
 	return string(b)
 }
 
-// play sends a stream, ends it, and returns the statuses of all answers. Anything that is no answer fails the test.
+// play sends a stream, ends it, and returns the statuses of all answers. If anything else arrives, the test fails.
 func play(t *testing.T, p *fleet.Program, stream string) (statuses []int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
@@ -159,7 +159,7 @@ func play(t *testing.T, p *fleet.Program, stream string) (statuses []int) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(fleet.ReplyWithin))
-	_, _ = io.WriteString(conn, stream) // fails where the gateway has refused and gone
+	_, _ = io.WriteString(conn, stream) // fails if the gateway has refused and closed the connection
 	_ = conn.(*net.TCPConn).CloseWrite()
 	in := bufio.NewReader(conn)
 	asked := &http.Request{Method: http.MethodGet}

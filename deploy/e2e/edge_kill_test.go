@@ -14,7 +14,7 @@ var (
 	edgeQuota = testkit.Size(200, 2000)
 )
 
-// TestKillUnderPosts kills the pet service and a gateway again and again while pets are created.
+// TestKillUnderPosts kills the pet service and a gateway repeatedly while pets are created.
 func TestKillUnderPosts(t *testing.T) {
 	together(t)
 	url, prefix := testkit.Redis(t)
@@ -41,7 +41,7 @@ func TestKillUnderPosts(t *testing.T) {
 		edgeKills, len(load.created), load.counts[201], unanswered, load.counts[502], load.counts[0])
 }
 
-// TestKillOverAdmitsNothing kills a gateway again and again while a tenant uses up its minute at two of them.
+// TestKillOverAdmitsNothing kills a gateway repeatedly while a tenant uses up its minute at two gateways.
 func TestKillOverAdmitsNothing(t *testing.T) {
 	together(t)
 	url, prefix := testkit.Redis(t)
@@ -68,7 +68,7 @@ func TestKillOverAdmitsNothing(t *testing.T) {
 	if took := time.Since(began); took > time.Minute {
 		t.Fatalf("it took %v: the machine is too slow to see one window", took)
 	}
-	// A killed gateway may have taken a request that it never answered: one, as its worker sends one at a time.
+	// A killed gateway may have charged a request that it never answered. It is only one, because its worker sends one at a time.
 	admitted := l.count(200)
 	if admitted > edgeQuota || admitted < edgeQuota-kills {
 		t.Errorf("%d admitted of %d with %d kills", admitted, edgeQuota, kills)

@@ -11,10 +11,10 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// keylessMemoryMax is by how much clients without a key may make a gateway grow.
+// keylessMemoryMax is the memory that clients without a key may add to a gateway.
 const keylessMemoryMax = 30 << 20
 
-// Clients without a key that send large bodies, all at once, cost little memory, and an honest client is served beside them.
+// Many clients without a key send large bodies at once: this costs little memory, and an honest client is still served.
 func TestKeylessBodies(t *testing.T) {
 	const clients, size = 700, 1 << 20
 	f := fleet.Start(t, fleet.Spec{})

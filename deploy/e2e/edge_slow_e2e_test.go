@@ -19,22 +19,22 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// normalRounds are the requests from which a normal p99 is taken.
+// normalRounds is the number of requests for the p99 of normal operation.
 const normalRounds = 2000
 
 // slowGoneWithin is how long a client may be slow.
 const slowGoneWithin = 10 * time.Second
 
-// bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle one keeps the
-// stack that its last request needed, 4 kB with in-process quotas, and 2 kB besides; for a slow one there is room for what
-// the process itself grows by meanwhile.
+// bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle connection keeps
+// the stack that its last request needed, 4 kB with in-process quotas, and 2 kB more. The maximum for a slow connection includes
+// the growth of the process itself during the test.
 const (
 	bytesPerIdleMax = 8 << 10
 	bytesPerSlowMax = 16 << 10
 )
 
-// TestSlowProcessClients opens slow connections of each kind beside an honest client. Each kind has a gateway of its own, whose
-// memory has not been in use before.
+// TestSlowProcessClients opens slow connections of each kind beside an honest client. Each kind has a new gateway, whose
+// memory has not been used before.
 func TestSlowProcessClients(t *testing.T) {
 	const clients = 800
 	needDescriptors(t, clients+1000)
@@ -80,7 +80,7 @@ func TestSlowProcessClients(t *testing.T) {
 		if took > slowGoneWithin {
 			t.Errorf("slow %s were gone after %v", kind.name, took)
 		}
-		if kind.drip != "" && each > bytesPerSlowMax { // what readers cost are answers
+		if kind.drip != "" && each > bytesPerSlowMax { // slow readers cost more: the responses to them
 			t.Errorf("slow %s: %d bytes of resident memory for each", kind.name, each)
 		}
 		t.Logf("figure: %d slow %s at a gateway process: gone %.1f s after the last came; %d bytes of resident memory each; "+
@@ -88,7 +88,7 @@ func TestSlowProcessClients(t *testing.T) {
 	}
 }
 
-// TestIdleProcessConnections keeps connections that asked once.
+// TestIdleProcessConnections keeps connections open after one request each.
 func TestIdleProcessConnections(t *testing.T) {
 	const clients = 10_000
 	needDescriptors(t, clients+1000)
@@ -123,7 +123,7 @@ func TestIdleProcessConnections(t *testing.T) {
 		clients, each, beside, alone)
 }
 
-// largeUpstream answers what askInTurn asks with an empty list, and anything else with more than the kernel takes at once.
+// largeUpstream answers the requests of askInTurn with an empty list, and all others with more than the kernel takes at once.
 func largeUpstream(t *testing.T) string {
 	t.Helper()
 	large := strings.Repeat(" ", 256<<10) + "[]"
@@ -140,7 +140,7 @@ func largeUpstream(t *testing.T) string {
 	return server.URL
 }
 
-// askInTurn asks n times, or until stopped, and returns how long the answers took.
+// askInTurn sends n requests, one after the other, or fewer if it is stopped. It returns the latencies.
 func askInTurn(t *testing.T, p *fleet.Program, token string, n int, stop <-chan struct{}) []time.Duration {
 	c := p.Client()
 	defer c.Close()
@@ -170,8 +170,8 @@ func p99(took []time.Duration) time.Duration {
 	return took[len(took)*99/100].Round(time.Microsecond)
 }
 
-// resident is the memory of a process when collections free no more: stacks shrink by half with each, and what is free goes
-// back to the kernel in the background.
+// resident is the memory of a process when collections free no more. Each collection shrinks stacks by half, and free memory
+// returns to the kernel in the background.
 func resident(t *testing.T, p *fleet.Program) int64 {
 	t.Helper()
 	look := time.NewTicker(250 * time.Millisecond)
@@ -192,7 +192,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 	}
 }
 
-// dialSlow connects with a small receive buffer, so that a client that does not read is soon felt.
+// dialSlow connects with a small receive buffer, so that the gateway soon notices a client that does not read.
 func dialSlow(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -205,7 +205,7 @@ func dialSlow(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// drip says a little on every connection, ten times a second, until stopped.
+// drip sends a little on every connection, ten times a second, until it is stopped.
 func drip(conns []net.Conn, what string, stop <-chan struct{}) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -215,7 +215,7 @@ func drip(conns []net.Conn, what string, stop <-chan struct{}) {
 			return
 		case <-tick.C:
 			for _, c := range conns {
-				_, _ = io.WriteString(c, what) // to one that is gone, it fails
+				_, _ = io.WriteString(c, what) // fails if the connection is closed
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func needDescriptors(t *testing.T, n uint64) {
 	if limit.Cur < n {
 		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
 	}
-	// Set even where it is enough: Go raises the soft limit for itself, and gives children the old one unless it was set here.
+	// It is set even if it is high enough: Go raises its own soft limit, and gives children the old one unless it is set here.
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
 	}

@@ -57,7 +57,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestTLS renews the certificate of a running gateway, well and badly.
+// TestTLS renews the certificate of a running gateway, with valid and with invalid files.
 func TestTLS(t *testing.T) {
 	together(t)
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func TestTLS(t *testing.T) {
 		took.Round(time.Millisecond))
 }
 
-// TestCheck has both programs look at settings of which nearly all are bad, and at good ones.
+// TestCheck runs both programs with --check on settings that are nearly all invalid, and on valid ones.
 func TestCheck(t *testing.T) {
 	together(t)
 	f := func(program string, good, bad, named []string) {

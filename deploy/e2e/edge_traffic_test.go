@@ -11,22 +11,22 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// traffic is constant load: workers with a connection each, which GET and POST in turns and give every pet a name of its
-// own.
+// traffic is constant load. Its workers have one connection each, send GET and POST in turns, and give every pet a different
+// name.
 type traffic struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu      sync.Mutex
 	counts  map[int]int     // answers by status; 0 = none
-	wrong   []string        // what was neither 200 to a GET nor 201 to a POST
+	wrong   []string        // responses other than 200 to a GET and 201 to a POST
 	created map[string]bool // names; true = answered 201
 	slowest time.Duration
 }
 
 const (
 	trafficWorkers = 6
-	trafficPace    = 6 * time.Millisecond // of each worker, as far as answers allow
+	trafficPace    = 6 * time.Millisecond // of each worker; longer if responses take longer
 )
 
 // startTraffic sends load to the addresses, each worker to one of them.
@@ -76,14 +76,14 @@ func (l *traffic) note(name string, want int, got fleet.Reply, err error, took t
 	}
 }
 
-// count returns how many answers with a status there were so far.
+// count returns the number of responses with a status so far.
 func (l *traffic) count(status int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[status]
 }
 
-// more waits until n more requests were answered as they should be.
+// more waits until n more requests had the expected response.
 func (l *traffic) more(t testing.TB, n int) {
 	t.Helper()
 	good := func() int { return l.count(200) + l.count(201) }
@@ -91,7 +91,7 @@ func (l *traffic) more(t testing.TB, n int) {
 	testkit.Eventually(t, fleet.ReplyWithin, fmt.Sprintf("%d more answers", n), func() bool { return good() >= from+n })
 }
 
-// end stops the load; it is over when it returns.
+// end stops the load. When end returns, no request is in flight.
 func (l *traffic) end() {
 	close(l.stop)
 	l.done.Wait()
@@ -104,7 +104,7 @@ func (l *traffic) total() (n int) {
 	return n
 }
 
-// faultless fails the test for every request that was not answered as it should be.
+// faultless fails the test for every request without the expected response.
 func (l *traffic) faultless(t testing.TB) {
 	t.Helper()
 	if len(l.wrong) > 0 {
@@ -112,8 +112,8 @@ func (l *traffic) faultless(t testing.TB) {
 	}
 }
 
-// stored compares what was answered with what is in the database. It returns how many pets are there whose requests got no
-// 201, as the client cannot know of one whose answer was lost.
+// stored compares the responses with the database. It returns how many pets are stored although their requests got no 201:
+// if a response was lost, the client cannot know that the pet is stored.
 func (l *traffic) stored(t testing.TB, f *fleet.Fleet) (unanswered int) {
 	t.Helper()
 	rows := petRows(t, f)

@@ -11,7 +11,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// TestHangingPets stops the pet service in its tracks: connections are accepted by the kernel, and nothing is answered.
+// TestHangingPets pauses the pet service: the kernel accepts connections, and nothing answers.
 func TestHangingPets(t *testing.T) {
 	together(t)
 	const deadline = 500 * time.Millisecond
@@ -55,7 +55,7 @@ func TestHangingPets(t *testing.T) {
 		slowest.Round(time.Millisecond), deadline, again.Round(time.Millisecond))
 }
 
-// TestSocketAndSecret puts a gateway before a pet service on a Unix socket, and one before a pet service that knows a secret.
+// TestSocketAndSecret uses one gateway with a pet service on a Unix socket, and one with a pet service that requires a secret.
 func TestSocketAndSecret(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{})

@@ -2,11 +2,11 @@
 //
 // `make test` runs the tests of the files without a build tag, in reduced size, beside other packages. `make e2e` builds with
 // the tag e2e: it runs the same tests in full size, one package at a time, and those of the files named *_e2e_test.go, which
-// take too long for every day. A line that begins with "figure:" is what `make e2e` prints of a test.
+// take too long for daily use. `make e2e` prints the lines of a test that begin with "figure:".
 //
 // The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways and their clients), and this
 // file with load_test.go. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,
-// edge_ the request path, process_ what a program does with its surroundings.
+// edge_ the request path, process_ a program's standard output and error.
 package e2e_test
 
 import (
@@ -17,7 +17,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// together lets tests of reduced size overlap. In full size one would spoil the figures of another.
+// together lets tests of reduced size overlap. In full size, one test would distort the figures of another.
 func together(t *testing.T) {
 	if !testkit.FullSize {
 		t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// load is clients that list pets with a token at a pace, until it is ended. It keeps every exchange. A test may change the
-// token meanwhile.
+// load is a number of clients that list pets with a token at a fixed rate, until end. It keeps every exchange. A test may change
+// the token while it runs.
 type load struct {
 	token atomic.Pointer[string]
 
@@ -29,7 +29,7 @@ type shot struct {
 	fleet.Reply
 }
 
-// startLoad begins with so many clients at each gateway, each of which sends a request every so often.
+// startLoad starts the given number of clients at each gateway. Each sends a request at the given interval.
 func startLoad(t testing.TB, token string, clients int, every time.Duration, gateways ...*fleet.Program) *load {
 	t.Helper()
 	l := &load{stop: make(chan struct{})}
@@ -90,7 +90,7 @@ func (l *load) count(status int) (n int) {
 	return n
 }
 
-// take returns and forgets what was sent so far.
+// take returns the requests sent so far and forgets them.
 func (l *load) take() []shot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +99,8 @@ func (l *load) take() []shot {
 	return shots
 }
 
-// end stops the load once all that is under way is answered. It returns what was sent since the last take, which between
-// still finds afterwards.
+// end stops the load when all requests in flight are answered. It returns the requests since the last take; between still
+// finds these afterwards.
 func (l *load) end() []shot {
 	select {
 	case <-l.stop:

@@ -12,8 +12,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// `gateway | head -n 1`, a log shipper that restarts: the reader of standard output and standard error goes away. The
-// programs go on serving.
+// `gateway | head -n 1`, a log shipper that restarts: the reader of standard output and standard error ends. The
+// programs continue to serve.
 func TestClosedStandardOutputKillsNothing(t *testing.T) {
 	together(t)
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t)})

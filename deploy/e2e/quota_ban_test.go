@@ -10,8 +10,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// A key that ignores its refusals is banned: everywhere within a second, for as long as it was told, longer each time, over
-// restarts, until an operator lifts it.
+// A key that ignores its refusals is banned, everywhere within a second, for as long as its responses say. Each ban is longer
+// than the last one. A ban survives restarts, and an operator can lift it.
 func TestBans(t *testing.T) {
 	t.Parallel()
 	const first = 4 * time.Second
@@ -28,7 +28,7 @@ func TestBans(t *testing.T) {
 	}
 
 	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1", "--day", "100000")
-	s.provoke(key, s.Gateways[1]) // at another gateway than the first time
+	s.provoke(key, s.Gateways[1]) // at a different gateway this time
 	s.MustKeyadmin("tenant", "set-quota", "t", "--minute", "1000", "--day", "100000")
 	second := s.banLength(key)
 	for _, gateway := range s.Gateways {
@@ -60,7 +60,8 @@ func TestBans(t *testing.T) {
 	}
 }
 
-// provoke has a key refused until it is banned, and returns how many requests that took, and after how long all gateways knew.
+// provoke sends refused requests until the key is banned. It returns the number of requests and the time until all
+// gateways knew.
 func (s *quotaSite) provoke(key fleet.Key, gateway *fleet.Program) (requests int, spread time.Duration) {
 	s.t.Helper()
 	left := 1 << 20
@@ -93,7 +94,7 @@ func (s *quotaSite) provoke(key fleet.Key, gateway *fleet.Program) (requests int
 	return requests, spread
 }
 
-// awaitEnd asks until a banned key is served again, and returns how long the ban was said to last and how far off that was.
+// awaitEnd sends requests until a banned key is served again. It returns the announced length of the ban and its error.
 func (s *quotaSite) awaitEnd(key fleet.Key, gateway *fleet.Program) (said, off time.Duration) {
 	s.t.Helper()
 	got := gateway.Ask(key.Token)
@@ -112,7 +113,7 @@ func (s *quotaSite) awaitEnd(key fleet.Key, gateway *fleet.Program) (said, off t
 	return said, off
 }
 
-// banLength is how long the key's ban lasts from its begin, as operators see it.
+// banLength is the length of the key's whole ban, as operators see it.
 func (s *quotaSite) banLength(key fleet.Key) time.Duration {
 	s.t.Helper()
 	var bans []struct {

@@ -15,7 +15,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// inMode reports whether every gateway decides on quotas so: "shared" or "outage".
+// inMode reports whether every gateway decides on quotas in this mode: "shared" or "outage".
 func (s *quotaSite) inMode(mode string) bool {
 	for _, g := range s.Gateways {
 		if g.Metrics()[`gateway_limits_mode{mode="`+mode+`"}`] != 1 {
@@ -25,7 +25,7 @@ func (s *quotaSite) inMode(mode string) bool {
 	return true
 }
 
-// load has one client at each gateway ask a hundred times a second.
+// load runs one client at each gateway. Each client sends a hundred requests per second.
 func (s *quotaSite) load(key fleet.Key) *load {
 	s.t.Helper()
 	return startLoad(s.t, key.Token, 1, 10*time.Millisecond, s.Gateways...)
@@ -40,7 +40,7 @@ func admitted(all []shot) (n int) {
 	return n
 }
 
-// latency is the given share's longest: 0.99, or 1 for the worst.
+// latency returns a quantile of the latencies, such as 0.99, or the longest for 1.
 func latency(all []shot, share float64) time.Duration {
 	took := make([]time.Duration, len(all))
 	for i, one := range all {
@@ -53,8 +53,8 @@ func latency(all []shot, share float64) time.Duration {
 // record is the name in Redis under which a key's tenant is counted.
 func record(key fleet.Key) string { return "petgate:{" + key.TenantID + "}" }
 
-// Whatever becomes of Redis, no request fails for it, nothing is unlimited, no window admits more than twice the limit and a
-// request a gateway, answers stay quick, and the gateways use Redis again as soon as it is back.
+// Whatever happens to Redis, no request fails because of it, and nothing is unlimited. No window admits more than twice the
+// limit and one request per gateway. Responses stay fast, and the gateways use Redis again as soon as it is back.
 func TestRedisFaults(t *testing.T) {
 	const limit, gateways, lasting, lossy = 300, 3, 3 * time.Second, "flushed"
 	server := testkit.StartRedis(t)
@@ -87,7 +87,7 @@ func TestRedisFaults(t *testing.T) {
 			wait(2 * time.Second) // every tenant's debt is charged with its first request
 			settled, alone := time.Now(), s.decidedAlone()
 			wait(time.Second)
-			quiet := s.decidedAlone() == alone // else this machine held a gateway up, which then had an outage of its own
+			quiet := s.decidedAlone() == alone // otherwise the machine delayed a gateway, which then had an outage of its own
 			for _, one := range all {
 				one.end()
 			}
@@ -95,9 +95,9 @@ func TestRedisFaults(t *testing.T) {
 			if over.Sub(healthy) > 59*time.Second {
 				t.Fatal("this machine took longer than a window")
 			}
-			bound := 2*limit + gateways // each may admit one of a tenant that has used its limit up
+			bound := 2*limit + gateways // each may admit one request of a tenant that has used up its limit
 			if name == lossy {
-				bound += s.decidedAlone() - before // a loss of counts and an outage on top of it are two faults
+				bound += s.decidedAlone() - before // a loss of counts and another outage are two faults
 			}
 			for who, one := range all {
 				whole := one.between(healthy, over)

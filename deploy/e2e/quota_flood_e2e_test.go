@@ -53,7 +53,7 @@ func (s *quotaSite) scriptCalls() (calls int) {
 	return calls
 }
 
-// flood has so many clients ask each gateway without a pause, and counts the requests.
+// flood runs the given number of clients at each gateway and counts their requests. The clients send without a pause.
 func (s *quotaSite) flood(clients int, lasting time.Duration, ask func(gateway *fleet.Program, n int64)) int64 {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -71,7 +71,7 @@ func (s *quotaSite) flood(clients int, lasting time.Duration, ask func(gateway *
 	return next.Load()
 }
 
-// A flood of refused requests of one key costs Redis a call a second a gateway, one of a banned key nothing.
+// A flood of refused requests of one key costs Redis one call per second for each gateway. A flood of a banned key costs none.
 func TestFloodOfOneKey(t *testing.T) {
 	const lasting = 5 * time.Second
 	undisturbed(t, func(t *testing.T) bool {
@@ -105,8 +105,8 @@ func TestFloodOfOneKey(t *testing.T) {
 	})
 }
 
-// A flood of unknown tokens from ever other addresses costs Redis at most 200 calls a second a gateway and bounded memory, and
-// is nothing to valid keys, even from the same addresses.
+// A flood of unknown tokens from changing addresses costs Redis at most 200 calls per second for each gateway and bounded
+// memory. It does not affect valid keys, even from the same addresses.
 func TestFloodOfUnknownTokens(t *testing.T) {
 	const gateways, lasting = 2, 15 * time.Second
 	s := newQuotaSite(t, gateways, "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")
@@ -166,7 +166,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 		t.Errorf("answers by status: %v", statuses)
 	}
 
-	// One address alone is refused, and still not with a valid key.
+	// A single address is refused, but not if it uses a valid key.
 	limited := 0
 	for range 150 {
 		if got := s.Gateways[0].Ask(tokens[0], header+"192.0.2.1"); got.Code() == "too_many_failed_attempts" {
@@ -187,7 +187,7 @@ func residentBytes(t *testing.T, gateways []*fleet.Program) (sum int64) {
 	return sum
 }
 
-// Three gateways on a private cluster of three Redis nodes admit what each tenant may, to the request.
+// Three gateways on a private cluster of three Redis nodes admit exactly what each tenant may send.
 func TestRedisCluster(t *testing.T) {
 	const tenants, limit = 12, 10
 	undisturbed(t, func(t *testing.T) bool {

@@ -13,8 +13,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// A refusal's headers are true. Clients that sleep exactly Retry-After are served, whatever the phase of their window, and are
-// never banned, however many of them share a key; one that does not sleep is banned.
+// A refusal's headers are true. Clients that sleep exactly Retry-After are served, in every phase of their window. They are
+// never banned, even if many of them share a key. A client that does not sleep is banned.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	const alone, together, lasting = 24, 200, 85 * time.Second
@@ -68,7 +68,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 		for n := range together {
 			all.Go(func() { obedient(shared, rand.New(rand.NewPCG(uint64(n), 3))) })
 		}
-		all.Go(func() { // one gateway bans, as it counts the strikes of its own refusals
+		all.Go(func() { // one gateway bans, because each counts only the strikes of its own refusals
 			for s.Gateways[0].Ask(deaf.Token).Code() != "key_banned" && time.Now().Before(end) {
 				deafRequests.Add(1)
 				wait(100 * time.Millisecond)

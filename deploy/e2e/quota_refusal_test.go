@@ -8,7 +8,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// quotaOfAll is gateways that count together: three on one Redis, or, in the size for every day, one on its own.
+// quotaOfAll starts gateways that count together: three on one Redis or, in reduced size, a single one.
 func quotaOfAll(t *testing.T, env ...string) *quotaSite {
 	t.Helper()
 	if testkit.FullSize {
@@ -17,7 +17,7 @@ func quotaOfAll(t *testing.T, env ...string) *quotaSite {
 	return openQuotaSite(t, fleet.Spec{Gateways: 1}, env...)
 }
 
-// A refused request costs nothing of the day, however many there are: the plan that is bought next has it all.
+// Refused requests are not charged to the day, however many they are: after a change of plan, the whole day is left.
 func TestRefusalCostsNothing(t *testing.T) {
 	refused := 500
 	if testkit.FullSize {
@@ -52,7 +52,7 @@ func TestRefusalCostsNothing(t *testing.T) {
 	})
 }
 
-// An operator sees what the next call would meet, without taking anything, and gives a tenant its quota back.
+// An operator sees the result of the next call without charging a request, and can reset a tenant's quota.
 func TestUsageExplainAndReset(t *testing.T) {
 	undisturbed(t, func(t *testing.T) bool {
 		s := quotaOfAll(t, "GATEWAY_BAN_AFTER=0")
@@ -89,7 +89,7 @@ func TestUsageExplainAndReset(t *testing.T) {
 	})
 }
 
-// In-process quotas survive a restart through the database: in order all of it, killed all but the last second.
+// In-process quotas survive a restart in the database: all usage after a clean exit, all but the last second after a kill.
 func TestQuotasSurviveRestart(t *testing.T) {
 	s := openQuotaSite(t, fleet.Spec{Gateways: 1}, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--minute", "60", "--day", "1000")
@@ -103,7 +103,7 @@ func TestQuotasSurviveRestart(t *testing.T) {
 
 	s.burst(key.Token, 10)
 	saved := time.Now()
-	for time.Since(saved) < 2*time.Second { // what is older than a second is saved
+	for time.Since(saved) < 2*time.Second { // usage older than a second is saved
 		<-time.After(50 * time.Millisecond)
 	}
 	s.burst(key.Token, 10)

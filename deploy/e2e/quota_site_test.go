@@ -19,7 +19,7 @@ type quotaSite struct {
 	server *testkit.Server // Redis; nil for in-process quotas
 }
 
-// newQuotaSite starts gateways on a private Redis, before an upstream that answers whatever happens.
+// newQuotaSite starts gateways on a private Redis, with an upstream that always answers.
 func newQuotaSite(t *testing.T, gateways int, env ...string) *quotaSite {
 	t.Helper()
 	server := testkit.StartRedis(t)
@@ -88,12 +88,12 @@ func (s *quotaSite) decidedAlone() (sum int) {
 	return sum
 }
 
-// quotaPatience bounds how long a test is repeated that this machine disturbs: a gateway that is held up for longer than its
-// budget of 50 ms has an outage, and then no longer counts in Redis alone.
+// quotaPatience limits how long a test is repeated if the machine disturbs it. A gateway that is delayed for longer than its
+// budget of 50 ms has an outage, and then does not count only in Redis.
 const quotaPatience = 5 * time.Minute
 
-// undisturbed runs a test that needs every decision to be Redis's, again if the machine disturbed it. The test says whether it
-// did, before it judges.
+// undisturbed runs a test in which Redis must make every decision. It repeats the test if the machine disturbed it. The test
+// reports a disturbance before it checks its results.
 func undisturbed(t *testing.T, run func(t *testing.T) (disturbed bool)) {
 	t.Helper()
 	began := time.Now()

@@ -12,7 +12,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// What each saving of shared/socket saves: gateways that differ in nothing else take turns under the same load.
+// What each saving of shared/socket saves: gateways that differ only in these savings take turns under the same load.
 func TestSpeedOfSockets(t *testing.T) {
 	const (
 		rounds   = 7
@@ -60,7 +60,7 @@ func TestSpeedOfSockets(t *testing.T) {
 	}
 }
 
-// send asks from many connections for a time and returns how many requests were answered.
+// send sends requests on many connections for the given time, and returns how many were answered.
 func send(t testing.TB, p *fleet.Program, request string, span time.Duration) (answered int) {
 	t.Helper()
 	end := time.Now().Add(span)

@@ -12,31 +12,31 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// What a request may cost, counted and not timed, so that a busy machine changes nothing. Go reads a socket twice for each
-// message: the first read finds nothing and waits. One at a time, a request at the gateway reads from the client, the
-// service (once: it waits before it reads) and Redis, and writes to each; a list at the pet service reads from the gateway
-// and the database. What is above whole numbers is what the programs do beside it: statistics, timers, the database.
+// What a request may cost. It is counted, not timed, so a busy machine does not change it. Go reads a socket twice for each
+// message: the first read finds nothing and waits. A single request at the gateway reads from the client, the service (once:
+// it waits before it reads) and Redis, and writes to each. A list at the pet service reads from the gateway and the database.
+// The fractions are for the other work of the programs: statistics, timers, checks of the database.
 const (
 	gatewayReadsMax  = 5.2
 	gatewayWritesMax = 3.2
 	petsReadsMax     = 4.2
 	petsWritesMax    = 2.2
 
-	// Over everything in the gateway: of each request, and of each call of Redis, which is mostly go-redis's.
+	// Of everything in the gateway: for each request, and for each call of Redis. Most of the latter is go-redis's.
 	requestAllocationsMax = 3
 	callAllocationsMax    = 25
 
-	callsMax = 0.5 // of Redis, for a request that comes together with many
+	callsMax = 0.5 // of Redis, per request, when many requests come together
 
 	speedRequests = 2000
 	speedClients  = 128
 )
 
-// countable makes the programs call read(2) and write(2), which the kernel counts for a process, in place of recvfrom(2) and
-// sendto(2), which it does not. There are as many of the ones as of the others.
+// countable makes the programs call read(2) and write(2), which the kernel counts for a process, instead of recvfrom(2) and
+// sendto(2), which it does not count. The number of calls is the same.
 const countable = "PETGATE_SOCKETS=exchange,deadlines"
 
-// speedFleet is a gateway with Redis and an unlimited tenant, whose pools and buffers have been made.
+// speedFleet is a gateway with Redis and an unlimited tenant. The gateway's pools and buffers exist already.
 type speedFleet struct {
 	*fleet.Fleet
 	gateway *fleet.Program
@@ -92,13 +92,13 @@ func TestSpeedInCalls(t *testing.T) {
 	}
 }
 
-// The sockets are those of the product here: the others allocate.
+// This test uses the sockets of the product: the others allocate.
 func TestSpeedInAllocations(t *testing.T) {
 	s := startSpeed(t)
 	const allocated = "go_memstats_mallocs_total"
 	callsBefore := s.redisCalls(t)
 	first := s.gateway.Metric(t, allocated, "")
-	before := s.gateway.Metric(t, allocated, "") // what asking costs is between the two
+	before := s.gateway.Metric(t, allocated, "") // the cost of reading the metrics is between the two
 	const together = speedClients * 200
 	s.send(t, speedClients, together)
 	allocations := (s.gateway.Metric(t, allocated, "") - before - (before - first)) / together
@@ -137,7 +137,7 @@ func countCalls(t testing.TB, p *fleet.Program) (c ioCalls) {
 	return c
 }
 
-// since is what a request of speedRequests has cost.
+// since returns the cost of one of the speedRequests.
 func (c ioCalls) since(before ioCalls) ioCalls {
 	return ioCalls{(c.reads - before.reads) / speedRequests, (c.writes - before.writes) / speedRequests}
 }

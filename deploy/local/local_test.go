@@ -20,7 +20,7 @@ import (
 // startWithin includes a build of keyadmin.
 const startWithin = 2 * time.Minute
 
-// copyModule copies the sources as an archive would hold them: no .git, nothing built, no data.
+// copyModule copies the sources as in an archive: no .git, no binaries, no data.
 func copyModule(t *testing.T) string {
 	t.Helper()
 	root, dst := filepath.Join("..", ".."), t.TempDir()
@@ -64,7 +64,7 @@ func newLocal(t *testing.T) *local {
 	public, admin := "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t)), "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t))
 	l.url, l.admin = "http://"+public, "http://"+admin
 	l.env = []string{"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing"}
-	// The copy's keyadmin is built with what is in the caches already.
+	// The copy's keyadmin is built from the existing caches.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
 		value, err := exec.Command("go", "env", name).Output()
 		if err != nil {
@@ -188,7 +188,7 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
 	}
 
-	// A second run keeps the pets and the quota, and replaces the key before it answers, welcome or not.
+	// A second run keeps the pets and the quota. It replaces the key before it answers, even before it prints the welcome.
 	l.Process = testkit.Start(t, l.binary, l.env)
 	testkit.Eventually(t, startWithin, "/readyz", func() bool {
 		response, err := http.Get(l.admin + "/readyz")

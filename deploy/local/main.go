@@ -83,7 +83,7 @@ func enterModule(dir string) error {
 
 // run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// The ports first: if they are in use, it may be by another local, whose data must not be touched.
+	// The ports first: another local may be using them, and its data must not be touched.
 	ports, err := app.Listen(cfg)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// series is what was measured of one process over a run.
+// series is the measurements of one process over a run.
 type series struct {
 	at     []time.Duration // since the run began, ascending
 	values []float64
@@ -22,7 +22,7 @@ const (
 	// A run is cut into bins, and each bin counts with its median: neighbouring samples depend on one another, and a garbage
 	// collection makes a sawtooth.
 	bins = 12
-	// sureness is the 99.9% quantile of Student's t with bins-2 degrees of freedom: one series in a thousand that does not grow
+	// sureness is the 99.9% quantile of Student's t with bins-2 degrees of freedom: of a thousand series that do not grow, one
 	// looks as if it did.
 	sureness = 4.14
 )
@@ -31,7 +31,7 @@ const (
 type slope struct {
 	level   float64 // the median of all samples
 	perHour float64
-	noise   float64 // what the slope may be off, per hour
+	noise   float64 // the possible error of the slope, per hour
 }
 
 // grows reports whether the series rises by more than its noise.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A leak is noticed, and noise, a sawtooth or a step at the resolution is not.
+// A leak is reported. Noise, a sawtooth and a step of the size of the resolution are not.
 func TestSlope(t *testing.T) {
 	f := func(name string, grows bool, resolution float64, value func(minute float64) float64) {
 		t.Helper()

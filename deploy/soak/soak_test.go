@@ -17,7 +17,7 @@ import (
 
 const (
 	requestsPerSecond = 1500
-	clients           = 48 // each waits for its answer before it asks again
+	clients           = 48 // each waits for its response before it sends the next request
 
 	restTime  = 8 * time.Second // between two faults
 	faultTime = 2 * time.Second // how long a server is away
@@ -25,7 +25,7 @@ const (
 	warmUp    = 5               // 1/warmUp of the run is not measured: pools, caches and the heap fill
 )
 
-// watched are the metrics whose growth is a leak, and by how much each may differ over a whole run without being one.
+// watched are the metrics whose growth means a leak. Each has the difference over a whole run that is not a leak yet.
 var watched = []struct {
 	name, metric string
 	unit         float64
@@ -48,23 +48,23 @@ type run struct {
 
 	mu     sync.Mutex
 	phase  int  // changes whenever a fault begins or is over
-	faulty bool // a fault lasts, or its traces do
+	faulty bool // during a fault, and as long as it has effects
 	counts map[answer]int
 	tokens []string // those that the load uses
 
 	series map[string]*series // by program and metric
 }
 
-// answer is a kind of answer: its status, its code, and whether a fault lasted.
+// answer is a kind of response: its status, its code, and whether it came during a fault.
 type answer struct {
 	faulty bool
 	status int
 	code   string
 }
 
-// TestSoak runs three gateways and a pet service for SOAK (30 minutes), at 1,500 requests a second. All the time keys are
-// created and revoked. In turn Redis hangs or is killed, Postgres is stopped or killed, one gateway is killed and another one
-// restarted. The first gateway and the pet service live through it all, and must not grow.
+// TestSoak runs three gateways and a pet service for SOAK (30 minutes), at 1,500 requests a second. Keys are created
+// and revoked all the time. In turn, Redis hangs or is killed, Postgres is stopped or killed, one gateway is killed and another
+// one is restarted. The first gateway and the pet service run the whole time, and must not grow.
 func TestSoak(t *testing.T) {
 	lasting := 30 * time.Minute
 	if given := os.Getenv("SOAK"); given != "" {
@@ -102,7 +102,7 @@ func TestSoak(t *testing.T) {
 	r.report()
 }
 
-// load is one client, which asks its gateway at a steady pace.
+// load is one client, which sends requests to its gateway at a steady rate.
 func (r *run) load(n int) {
 	c := r.Gateways[n%len(r.Gateways)].Client()
 	defer c.Close()
@@ -129,7 +129,7 @@ func (r *run) load(n int) {
 	}
 }
 
-// churn creates keys, has the load use each for a while, and revokes it.
+// churn creates keys, lets the load use each for a while, and revokes it.
 func (r *run) churn() {
 	const kept = 10
 	r.MustKeyadmin(append([]string{"tenant", "create", "churn"}, fleet.Unlimited...)...)
@@ -173,7 +173,7 @@ func (r *run) churn() {
 	}
 }
 
-// fault breaks something, mends it, and waits until all is well again.
+// fault breaks something, repairs it, and waits until everything works again.
 func (r *run) fault(n int) {
 	r.enter(true)
 	victim := r.Gateways[1+n%(len(r.Gateways)-1)]
@@ -210,7 +210,7 @@ func (r *run) fault(n int) {
 	for _, p := range append(slices.Clone(r.Gateways), r.Pets) {
 		p.AwaitReady(r.t)
 	}
-	// All that was sent before is answered by now: no timeout of the product is longer, but for those of slow clients.
+	// All earlier requests are answered now: no timeout of the product is longer, except those for slow clients.
 	<-time.After(5 * time.Second)
 	r.enter(false)
 }
@@ -222,7 +222,7 @@ func (r *run) enter(faulty bool) {
 	r.faulty = faulty
 }
 
-// look takes a sample again and again, between faults.
+// look takes samples repeatedly, between faults.
 func (r *run) look(warm time.Duration) {
 	tick := time.NewTicker(looks)
 	defer tick.Stop()

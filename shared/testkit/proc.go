@@ -55,7 +55,8 @@ func (p *Process) proc(t testing.TB, file string) string {
 }
 
 // ProcessorTime is the time that the server's present processes have used of all processors. It counts nanoseconds, where
-// Process.ProcessorTime counts hundredths of a second: Postgres has one process per connection, and the time of each would be rounded.
+// Process.ProcessorTime counts hundredths of a second: Postgres has one process per connection, and each
+// time would be rounded.
 func (s *Server) ProcessorTime(t testing.TB) time.Duration {
 	t.Helper()
 	pid := s.cmd.Process.Pid
