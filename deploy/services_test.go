@@ -113,7 +113,7 @@ func TestServices(t *testing.T) {
 	f("Go is too old", map[string]string{"redis-server": "", "go": "echo go1.20.1"}, nil, 1, "", "this is 1.20.1")
 }
 
-// What is installed is not started, and no longer enabled at boot.
+// Installed services are not started, and are no longer enabled at boot.
 func TestServicesAreDisabled(t *testing.T) {
 	m := newMachine(t)
 	m.fake(t, "id", "echo 0")

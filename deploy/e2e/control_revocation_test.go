@@ -21,7 +21,7 @@ var confirmMedianMax = testkit.Size(time.Second, 5*50*time.Millisecond)
 var (
 	revocations     = testkit.Size(6, 40)
 	revocationsLost = testkit.Size(2, 20) // with every notification lost
-	revocationsCut  = testkit.Size(2, 10) // while the listening sessions are cut again and again
+	revocationsCut  = testkit.Size(2, 10) // while the listening sessions are cut repeatedly
 )
 
 // confirmation is how keyadmin says that all gateways have applied a change.

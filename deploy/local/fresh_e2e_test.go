@@ -16,8 +16,8 @@ import (
 )
 
 // TestOnAFreshMachine runs the documented command from an unpacked archive with nothing but the go command in PATH, and
-// with empty HOME, GOPATH and GOCACHE. Modules come from the test's own module cache, as a proxy: what is measured is
-// compilation.
+// with empty HOME, GOPATH and GOCACHE. Modules come from the test's own module cache, which serves as a proxy: the
+// test measures compilation.
 func TestOnAFreshMachine(t *testing.T) {
 	l := newLocal(t)
 	goCommand, err := exec.LookPath("go")
@@ -51,7 +51,7 @@ func TestOnAFreshMachine(t *testing.T) {
 	}
 	l.keyadmin(t, "tenant", "show", "demo")
 
-	// A terminal's Ctrl-C goes to the whole process group. The go command then exits 1 whatever its program did, and
+	// A terminal's Ctrl-C goes to the whole process group. The go command then always exits with 1, and
 	// names the program's exit code if it was not 0.
 	if err := syscall.Kill(-l.PID(), syscall.SIGINT); err != nil {
 		t.Fatal(err)

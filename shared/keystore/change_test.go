@@ -14,7 +14,7 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		ctx, db := t.Context(), open(t, url)
 		other := keystore.New(db, nil, nil, "bob")
-		meanwhile := func() {} // runs when the row has been read, and the change is about to be dated
+		meanwhile := func() {} // runs after the row has been read, and before the change gets its time
 		s := keystore.New(db, func() time.Time { meanwhile(); return time.Now() }, nil, "ada")
 		once := func(f func()) {
 			meanwhile = func() {

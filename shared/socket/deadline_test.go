@@ -13,7 +13,7 @@ func TestDeadlineIsNeverEarlyAndSeldomTold(t *testing.T) {
 	var told time.Time
 	tellings := 0
 	now := time.Unix(1000, 0)
-	for range 100_000 { // a request a millisecond
+	for range 100_000 { // one request per millisecond
 		now = now.Add(time.Millisecond)
 		if tell, changed := d.Move(now.Add(timeout), slack); changed {
 			told = tell

@@ -37,7 +37,7 @@ func TestTimed(t *testing.T) {
 		f("read, sooner than before", readTimeout, c.SetReadDeadline, c.Read)
 		f("write", writeTimeout, c.SetWriteDeadline, c.Write)
 
-		// A deadline that is set anew for each request passes only when no further request comes.
+		// If each request sets a new deadline, the deadline passes only when no further request comes.
 		go func() {
 			for range 100 {
 				time.Sleep(readTimeout / 2)

@@ -38,7 +38,7 @@ func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
 	return r.verdict(&rec.summary, now, d.Limits, granted, r.retrySlice(rec, minute))
 }
 
-// advance brings rec to now: releases slices that have left the window, and begins the day's count anew on a new day.
+// advance brings rec to now: releases slices that have left the window, and starts the day's count again on a new day.
 func (r Rule) advance(rec *Record, now instant.Millis) {
 	at := int64(max(0, now)) / r.Slice.Milliseconds()
 	if r.startsAt(rec.at) > now.Add(Ahead) {

@@ -155,7 +155,7 @@ type refusal struct {
 
 func (r Reply) refusal() (body refusal) {
 	if r.Status >= 400 {
-		_ = json.Unmarshal([]byte(r.Body), &body) // what is not JSON has no code
+		_ = json.Unmarshal([]byte(r.Body), &body) // a body that is not JSON has no code
 	}
 	return body
 }
