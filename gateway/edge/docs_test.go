@@ -31,10 +31,10 @@ func TestDocs(t *testing.T) {
 func refusalsDoc() string {
 	var b strings.Builder
 	b.WriteString("# Refusals\n\n" + generated + `
-Whatever the gateway refuses is answered with an Error body: ` + "`code`, `message`, `status`" + `, and ` + "`details`" + ` on a 429. The
+The gateway answers every refused request with an Error body: ` + "`code`, `message`, `status`" + `, and ` + "`details`" + ` on a 429. The
 message may say more than the one here, such as why a key is not valid. The code is also the label of metrics and the outcome
-in the access log. Refusals by accept end the connection. What is refused before a request was taken from the quota is not
-charged.
+in the access log. Refusals by accept end the connection. The stage is the first that can refuse so: a body is read after
+authenticate, and may then be refused like a head. A request that is refused before it is taken from the quota is not charged.
 
 | stage | code | status | charged | message |
 |---|---|---|---|---|
@@ -46,7 +46,7 @@ charged.
 			charged = "yes"
 		}
 		if r == internal {
-			charged = "as far as it came"
+			charged = "if meter passed"
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | %d | %s | %s |\n", row.stage, row.code, row.status, charged, row.message)
 	}

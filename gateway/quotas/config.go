@@ -44,8 +44,8 @@ type Config struct {
 	Prefix string
 	// Clock is time.Now by default. With Redis it only dates what this process remembers: decisions use Redis's own clock.
 	Clock func() time.Time
-	// Budget is how long a decision may take, from when its request joined the queue. Default 50 ms. A trip that takes
-	// longer counts as an outage, so with too small a budget each pause becomes an outage.
+	// Budget is how long Redis may be silent during one call before it is down. Default 50 ms. The time that a request waits
+	// in this gateway's own queue does not count, nor does time in which this process did not run.
 	Budget time.Duration
 	// OnOutage is Share by default.
 	OnOutage Outage

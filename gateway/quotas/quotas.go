@@ -65,7 +65,7 @@ type Quotas interface {
 	Mode() string
 	// Ready returns an error while no request can be decided.
 	Ready() error
-	// Health returns the problems that an operator has to fix. Requests are still decided.
+	// Health returns the problems that an operator has to fix. They do not stop requests.
 	Health(ctx context.Context) []string
 	// AuthFailures limits failed authentications per address and minute; 0 = no limit. It is called once.
 	AuthFailures(perMinute int) *authfailures.Guard

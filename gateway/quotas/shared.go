@@ -44,7 +44,8 @@ func (s *Shared) redisConfig() redis.Config {
 	}
 }
 
-// Take decides on one request. It returns within the budget, or a little later if Redis has just stopped answering.
+// Take decides on one request. A request waits for the call under way, and then for its own. Each
+// ends when Redis was silent for the budget.
 func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		s.metrics.remembered.Inc()
@@ -175,7 +176,7 @@ func (s *Shared) changed(down bool, cause error) {
 	s.config.Log.Warn("quotas are decided without Redis", "how", s.config.OnOutage.String(), "error", cause)
 }
 
-// Ready always returns nil: requests are also decided in an outage.
+// Ready always returns nil. In an outage requests are decided by shares, or refused if the operator chose so.
 func (s *Shared) Ready() error { return nil }
 
 // Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
