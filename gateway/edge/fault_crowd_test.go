@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"petgate/gateway/directory"
 	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
@@ -96,7 +98,8 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 
 // The bodies of all requests share one budget, which is given back.
 func TestBodiesShareABudget(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout = 100_000, patience })
+	registry := prometheus.NewRegistry()
+	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout, s.Metrics = 100_000, patience, registry })
 	first := r.dial(t)
 	conn, err := net.Dial("tcp", r.address)
 	if err != nil {
@@ -106,11 +109,13 @@ func TestBodiesShareABudget(t *testing.T) {
 	if _, err := io.WriteString(conn, rawPost("Content-Length: 60001")+repeat("a", 60_000)); err != nil {
 		t.Fatal(err)
 	}
-	request := rawPost("Content-Length: 60000") + repeat("a", 60_000)
-	testkit.Eventually(t, patience, "a full budget", func() bool {
-		got := begin(t, r, request)
-		return got.Status == 503 && got.refusal() == nil
+	testkit.Eventually(t, patience, "the first body holds its memory", func() bool {
+		return gauges(t, registry, "gateway_body_bytes") > 60_000
 	})
+	request := rawPost("Content-Length: 60000") + repeat("a", 60_000)
+	if got := begin(t, r, request); got.Status != 503 || got.refusal() != nil {
+		t.Errorf("past the budget: %d, %v", got.Status, got.refusal())
+	}
 	if got := begin(t, r, rawGet()); got.Status != 200 {
 		t.Errorf("a request without a body got %d", got.Status)
 	}

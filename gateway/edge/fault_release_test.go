@@ -3,6 +3,7 @@ package edge_test
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,20 +49,24 @@ func TestEverythingIsGivenBack(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, patience, "nothing held", func() bool {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		held := 0.0
-		for _, f := range families {
-			switch f.GetName() {
-			case "gateway_requests_in_flight", "gateway_connections", "gateway_body_bytes":
-				held += f.GetMetric()[0].GetGauge().GetValue()
-			}
-		}
-		return held == 0
+		return gauges(t, registry, "gateway_requests_in_flight", "gateway_connections", "gateway_body_bytes") == 0
 	})
 	if seen, admitted := len(r.upstream.Seen()), int(r.admitted.Load()); seen != admitted || seen == 0 {
 		t.Errorf("%d requests were admitted, and the upstream saw %d", admitted, seen)
 	}
+}
+
+// gauges returns the sum of gauges.
+func gauges(t *testing.T, registry *prometheus.Registry, names ...string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if slices.Contains(names, f.GetName()) {
+			sum += f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return sum
 }
