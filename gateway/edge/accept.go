@@ -96,7 +96,8 @@ const (
 )
 
 // kindOf returns the kind of the field with this name. Names with an underscore are withheld: servers that turn names into
-// variables confuse such a name with the one that has a hyphen, and only the gateway may set some of those.
+// variables confuse such a name with the same name with hyphens, and some of the names with hyphens may come only from the
+// gateway.
 func kindOf(name []byte) kind {
 	if bytes.IndexByte(name, '_') >= 0 {
 		return withheld
@@ -134,7 +135,7 @@ var kinds = func() (table [24][]knownField) {
 func (c *claims) add(name, value []byte) refusal {
 	switch {
 	case http1.EqualFold(name, "authorization"):
-		// Two Authorization fields may name two clients, and a program that reads only one may read the other one.
+		// Two Authorization fields may name two clients, and another program may choose a different one than the gateway.
 		if !c.once(authorizationSeen) {
 			return refusal{reason: badRequest, message: "there may be only one Authorization"}
 		}
@@ -175,7 +176,7 @@ func (c *claims) single(s seen, dst *[]byte, value []byte) {
 
 // clientAddress returns the peer's address. If the peer is a trusted proxy, it returns the last address in X-Forwarded-For
 // that is not a trusted proxy, because the client may have written everything before that. If it meets an invalid element,
-// the client is unknown: it returns the zero Addr, which is in no allow-list, and not the proxy's address.
+// the client is unknown: it does not return the proxy's address but the zero Addr, which is in no allow-list.
 func (e *Edge) clientAddress(peer netip.Addr, forwardedFor []byte) netip.Addr {
 	addr := peer
 	list := forwardedFor

@@ -52,7 +52,7 @@ type Config struct {
 
 	// ReadTimeout limits the time for a request's head, and again for its body.
 	//
-	// Danger: if it is long, clients that send slowly on purpose hold their connections for as long.
+	// Danger: the longer it is, the longer a client that sends slowly on purpose holds its connection.
 	ReadTimeout time.Duration
 
 	// WriteTimeout limits the time in which a client must read a response. Default: 5 s.

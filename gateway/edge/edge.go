@@ -134,8 +134,8 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	}
 }
 
-// decide runs the stages. Their order is fixed: each stage relies on the results of the earlier ones, which decide what it
-// may spend. The first refusal ends the request.
+// decide runs the stages. Their order is fixed: the results of the earlier stages decide what a stage may spend. The first
+// refusal ends the request.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r

@@ -95,7 +95,7 @@ func (e *Edge) protocol(x *exchange) string {
 // behind the gateway.
 func appendTrace(dst, parent []byte) (_ []byte, continued bool) {
 	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
-	// Not: upper case, which the recommendation declares invalid. A later version may have more parts after a hyphen.
+	// Upper case is not accepted: the recommendation declares it invalid. A later version may have more parts after a hyphen.
 	valid := len(parent) >= end && isLowerHex(parent[:2]) && string(parent[:2]) != "ff" &&
 		(len(parent) == end || parent[end] == '-' && string(parent[:2]) != "00") &&
 		parent[trace-1] == '-' && parent[span-1] == '-' && parent[flags-1] == '-' &&

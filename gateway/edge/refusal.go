@@ -5,7 +5,7 @@ import (
 	"petgate/shared/api/code"
 )
 
-// reason is why a request is refused. The zero reason means that it is not.
+// reason is why a request is refused. The zero reason means that it is not refused.
 type reason uint8
 
 // The reasons, in the order of the stages that refuse with them.

@@ -103,7 +103,7 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 		x.setInt(h, nameRetryAfter, max(1, wait))
 	}
 	if x.rc.IsHead() {
-		if p.Length() >= 0 { // Not: 0 if absent, since GET may have another length (RFC 9110, section 8.6).
+		if p.Length() >= 0 { // If it is absent, 0 would be wrong: GET may have another length (RFC 9110, section 8.6).
 			h.SetContentLength(int(p.Length()))
 		}
 		return

@@ -33,7 +33,7 @@ import (
 //	                                                                     exchange that 1 has filled
 //	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
 
-// crowdedTenths is the part of ConnectionsMax, in tenths, above which each new connection closes that of a stranger.
+// crowdedTenths is the part of ConnectionsMax, in tenths, above which a stranger's connection is closed for each new one.
 const crowdedTenths = 9
 
 // refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
@@ -51,7 +51,7 @@ func (e *Edge) newServer() *fasthttp.Server {
 		// Never reached, because the listener has a lower limit. Above Concurrency, fasthttp would respond in plain text.
 		Concurrency: e.cfg.ConnectionsMax + refusedMax + 1,
 
-		// Not: fasthttp's timeouts. http1.Conn sets the deadlines.
+		// fasthttp's timeouts are not set, because http1.Conn sets the deadlines.
 		ReadBufferSize:  256, // fasthttp reads only canned requests
 		WriteBufferSize: 8 << 10,
 
@@ -77,8 +77,8 @@ func (e *Edge) Serve(ln net.Listener) error {
 	return e.server.Serve(&listener{retrying, e})
 }
 
-// listener turns each connection into a clientConn. Connections above ConnectionsMax get a refusal; connections above that
-// plus refusedMax are closed without a response.
+// listener turns each connection into a clientConn. Connections above ConnectionsMax get a refusal; connections above
+// ConnectionsMax + refusedMax are closed without a response.
 type listener struct {
 	net.Listener
 	edge *Edge

@@ -55,8 +55,8 @@ func (s *strikes) refused(k id.Key, now, promised instant.Millis) ban.Outcome {
 	return out
 }
 
-// banned records a ban of k by any gateway, so that the next ban is longer. It assumes that this ban has the shortest
-// length in the schedule that fits.
+// banned records a ban of k by any gateway, so that the next ban is longer. The length of this ban is not known here.
+// banned assumes the shortest length in the schedule that reaches from now to until.
 func (s *strikes) banned(k id.Key, now, until instant.Millis) {
 	if s.rule.After <= 0 {
 		return

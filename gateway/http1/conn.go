@@ -194,8 +194,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // Close closes the connection. After Finish it lets the client read the response first. While a request is still arriving, Close
-// does nothing: only Shutdown calls it then, because fasthttp considers the connection idle, and the connection is closed after
-// the response instead.
+// does nothing, and the connection is closed after the response. Only Shutdown calls Close at that time, because fasthttp
+// considers the connection idle.
 func (c *Conn) Close() (err error) {
 	if c.is(arriving) {
 		return nil

@@ -105,7 +105,7 @@ func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
 	case connection:
 		return f.readConnection(value)
 	case contentLength:
-		// Not: a list of equal lengths, which RFC 9112, section 6.3, allows a recipient to accept.
+		// A list of equal lengths is refused too, although RFC 9112, section 6.3, allows a recipient to accept it.
 		n, ok := ParseDigits(value)
 		if !ok || f.hasLength {
 			return errLength

@@ -28,7 +28,7 @@ var classes = func() (table [256]uint8) {
 	}
 	add(pathByte|queryByte, digits+letters+"-._~!$&'()*+,;=:@/")
 	add(queryByte, "?")
-	// Not: the other bytes of reg-name (RFC 3986, section 3.2.2). No host that this gateway serves has them in its name.
+	// The other bytes of reg-name (RFC 3986, section 3.2.2) are refused. No host that this gateway serves has them in its name.
 	add(hostByte, digits+letters+"-._")
 	add(digitByte, digits)
 	add(hexByte, digits+"abcdefABCDEF")
