@@ -12,8 +12,8 @@ import (
 // database, Redis, the admin port.
 const otherDescriptors = 128
 
-// fitDescriptors lowers the maximum of connections to what the limit of open files allows. It returns an error if that is
-// 0.
+// fitDescriptors lowers the maximum of connections to what the limit of open files allows. It returns an error if
+// the limit leaves no room for a connection.
 func fitDescriptors(cfg *edge.Config, log *slog.Logger) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

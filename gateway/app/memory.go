@@ -18,7 +18,7 @@ const (
 // tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage than data, so the memory is
 // returned to the system at once. The directory's records stay for a long time and hold no pointers, so collections are cheap:
 // they run before the heap has grown to twice its size, which is Go's default.
-// Not a memory limit: a process near its limit would collect without end. If GOGC is set, the operator decides.
+// It sets no memory limit, because a process near its limit would collect without end. If GOGC is set, the operator decides.
 func tuneCollector(keys, tenants int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent(keys, tenants))

@@ -30,8 +30,8 @@ type lastSeen struct {
 	shards [shards]struct {
 		sync.Mutex
 		tenants map[id.Tenant]snapshot
-		// Upper bound of refuseUntil over the shard, read without the lock: past it, no tenant here can have a remembered
-		// refusal, so most requests skip the lookup.
+		// Upper bound of refuseUntil over the shard, read without the lock. After this instant, no tenant here can have a
+		// remembered refusal, so most requests skip the lookup.
 		refusedUntil atomic.Int64
 	}
 }
@@ -75,8 +75,8 @@ func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
 }
 
 // put stores f unless the stored snapshot is newer: a tenant may be in two trips, and may be forgotten during one. Trips
-// never overlap by rememberFor: if a snapshot seems newer by more than that, the clock has stepped back since it was
-// dated.
+// that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
+// has stepped back since that snapshot was dated.
 func (k *lastSeen) put(t id.Tenant, f snapshot) {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
@@ -136,7 +136,8 @@ func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) 
 	return v
 }
 
-// lay copies the use of last into unused, the policy's state without any use, if that use has not expired at now.
+// lay copies the use in last to unused, which is the policy's state without any use. It copies nothing if the use in last has
+// expired at now.
 func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	if last.Used == 0 || now >= last.ResetAt {
 		return

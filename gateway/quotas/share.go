@@ -55,7 +55,7 @@ type debt struct {
 // uncharged returns the part of the use here that Redis has not confirmed.
 func (d *debt) uncharged() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
 
-// lapse drops debts from before the current window and the current day of here.
+// lapse drops debts that are older than the current window or the current day. The verdict here has the use of both.
 func (d *debt) lapse(here quota.Verdict) {
 	for _, spent := range [...]*quota.Spent{&d.owed, &d.sent, &d.unsure} {
 		spent.Minute = min(spent.Minute, here.Minute.Used)

@@ -39,7 +39,7 @@ type batcher struct {
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
-	tripping sync.Mutex    // held during a trip of requests, and while the probe recovers
+	tripping sync.Mutex    // held during a trip of requests, and while the probe runs recover
 	number   int64         // of the last batch; guarded by tripping
 	lost     lostBatch     // the unanswered batch after which the server was down; guarded by tripping
 	resets   []store.Reset // wait until the server is back; guarded by tripping
@@ -291,8 +291,8 @@ func (b *batcher) probeDemand() store.Demand {
 	}
 }
 
-// outcomeOf tells whether Redis may have executed a call that returned this error, or one tenant's part of a call. It has
-// not if it refused the call, or if the call was never sent.
+// outcomeOf tells whether Redis may have executed a call that returned this error, or one tenant's part of a call. Redis
+// has not executed a call that it refused, or a call that was never sent.
 func outcomeOf(err error) Outcome {
 	if err == nil {
 		return Decided // first, because the code below allocates

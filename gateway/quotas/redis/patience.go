@@ -13,9 +13,9 @@ import (
 const (
 	// step is how long a connection waits at a time. It costs nothing while Redis answers.
 	step = 10 * time.Millisecond
-	// lateness is the delay of a step's end from which we know that this process got no CPU time.
+	// lateness: if a step ends later than planned by more than this, this process got no CPU time.
 	lateness = step / 2
-	// patience bounds the whole wait, in budgets, on a machine that interrupts every budget.
+	// patience is how many budgets the whole wait may last. It is needed on a machine that interrupts every budget.
 	patience = 10
 )
 
@@ -78,8 +78,9 @@ func (*patientConn) SetReadDeadline(time.Time) error  { return nil }
 func (*patientConn) SetWriteDeadline(time.Time) error { return nil }
 
 // SyscallConn is called each time that go-redis takes the connection out of its pool: go-redis peeks at the socket to see
-// whether Redis has closed it (internal/pool/conn_check.go). Through the net package, that peek would be the only system
-// call of a batch that the Go scheduler is told about. So Check does it instead, and go-redis's own peek finds nothing.
+// whether Redis has closed it (internal/pool/conn_check.go). Of all system calls of a
+// batch, only this peek would involve the Go scheduler, if the net package made it. So Check peeks instead, and go-redis's own
+// peek finds nothing.
 func (c *patientConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err

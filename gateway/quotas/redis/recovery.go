@@ -106,7 +106,8 @@ func (b *batcher) wasDecided(number int64, demands []store.Demand, results []sto
 	return err == nil, err
 }
 
-// tell sends debts to the server, and with everything also the known use of all tenants, which the server may have lost.
+// tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants, which the
+// server may have lost.
 func (b *batcher) tell(everything bool) error {
 	r := b.redis
 	for chunk := range slices.Chunk(r.ledger.Untold(everything), tenantsMax) {

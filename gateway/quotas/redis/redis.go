@@ -63,7 +63,8 @@ type Ledger interface {
 	// Resolve records what became of a demand that was Unsure: whether it was decided and, if so, how many requests it was
 	// granted.
 	Resolve(d *store.Demand, decided bool, granted int64)
-	// Untold returns the tenants with debts to Redis and, if everything is true, also those with known use in the window.
+	// Untold returns the tenants with debts to Redis. If the argument everything is set, it also returns those with known
+	// use in the window.
 	Untold(everything bool) []store.Request
 }
 
@@ -108,7 +109,7 @@ func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
 	return r, nil
 }
 
-// New is Open for any store, such as one that fails.
+// New is like Open, but uses the given store, for example one that fails.
 func New(cfg Config, s Store, ledger Ledger) *Redis {
 	r := &Redis{cfg: cfg, store: s, ledger: ledger}
 	r.closing, r.close = context.WithCancel(context.Background())

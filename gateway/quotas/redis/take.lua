@@ -17,10 +17,10 @@
 --
 -- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
 --          is the demand's index, from 0, as uint32, and a byte:
---            none     the whole want is granted; the summary is that of the record before its counts grew by that
+--            none     the whole want is granted; the summary is that of the record before its counts grew by the want
 --            GRANTED  the whole want is granted, and the minute has more; the summary is that of the record now
---            LIMITED  two numbers follow: granted as uint32; as uint64 the slice whose release brings the minute's use below
---                     its limit, if it is not below it already; the summary is that of the record now
+--            LIMITED  two numbers follow: what was granted, as uint32; a slice, as uint64, whose release brings the minute's
+--                     use below its limit (no meaning if it is below already); the summary is that of the record now
 --            others   this record is unusable and stays unchanged; the summary is void
 --          Any other failure (a replica, no memory) would affect all tenants: the first write fails the whole call.
 --
@@ -115,7 +115,8 @@ if number ~= '' then
   end
 end
 
--- Returns the event of a tenant's last reset, or 0 if there was none lately. Use that was known before it is ignored.
+-- Returns the event of a tenant's last reset, or 0 if there was none lately. The script ignores use that a gateway knew
+-- before that reset.
 local function last_reset(key) return tonumber(call('GET', key .. ':reset') or 0) end
 
 -- Decides the demand with this index. stored is the record's summary as it was read, or what was read instead of it.
@@ -199,7 +200,8 @@ local function decide(index, key, stored)
   if granted > day_limit - day_used then granted = day_limit - day_used end
   if granted < 0 then granted = 0 end
 
-  -- Charge the current slice. If it is new, the last one's count goes into the ring, then a zero for each slice between.
+  -- Charge the current slice. If it is new, the count of the newest slice so far goes into the ring, and then a zero for
+  -- each slice between the two.
   local charge = spent + granted
   if charge > 0 then
     if sum == 0 then

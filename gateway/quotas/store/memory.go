@@ -121,9 +121,10 @@ type Saved struct {
 	Record []byte
 }
 
-// Dump returns the records that changed since the dump with the mark since, and its own mark. If since is 0, it returns
-// all records. If the caller could not save a dump, it passes the earlier mark again. Dump also drops records whose day
-// and window are over. It locks one shard at a time, so decisions continue meanwhile.
+// Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of
+// the earlier dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark
+// again. Dump also drops records whose day and window are over. It locks one shard at a time, so decisions continue
+// meanwhile.
 func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 	now := m.Now()
 	for i := range m.shards {

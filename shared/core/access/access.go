@@ -1,7 +1,7 @@
 // Package access decides whether a key may call now, and if not, why.
 //
-// It is the only place that knows the order of the checks. The gateway refuses by it. keyadmin explains, shows and rotates
-// keys by it. Decide is pure: the time is an argument.
+// It is the only place that knows the order of the checks. The gateway uses it to refuse calls. keyadmin uses it to
+// explain, show and rotate keys. Decide is pure: the time is an argument.
 package access
 
 import (

@@ -19,7 +19,7 @@ import (
 // Environment separates live keys from test keys. A gateway serves one environment and refuses keys of the other.
 type Environment uint8
 
-// The environments. The zero value is none.
+// The environments. The zero value stands for no environment.
 const (
 	Live Environment = iota + 1
 	Test

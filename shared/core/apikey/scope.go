@@ -23,7 +23,7 @@ var scopeNames = []struct {
 	name  string
 }{{PetsRead, "pets:read"}, {PetsWrite, "pets:write"}}
 
-// ParseScopes reads scope names; none at all is the empty set.
+// ParseScopes reads scope names. Without names it returns the empty set.
 func ParseScopes(names []string) (Scopes, error) {
 	var set Scopes
 next:

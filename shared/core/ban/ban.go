@@ -1,13 +1,14 @@
 // Package ban decides when a key that ignores Retry-After is banned, and for how long.
 //
 // A 429 promises an instant: the one at which its Retry-After ends. A request that is refused before that instant, and at
-// least Rule.Grace after the 429, is a strike. After strikes within Within ban the key for For. A ban that begins within
-// Memory of the one before lasts twice as long as that one, up to Max.
+// least Rule.Grace after the 429, is a strike. A key that gets Rule.After strikes within Rule.Within is banned for
+// Rule.For. If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as that one, up to
+// Rule.Max.
 //
 // Several workers may share one key, and the gateway cannot tell them apart. Each receives its own promise. A worker that
 // waited can therefore arrive before the instant that was promised to another worker. So every promise that has come due
 // excuses one refusal. A worker that waits always has such an excuse and is never struck, however many workers there are.
-// A worker that does not wait has none. An unused excuse expires between one and two Within after it was granted.
+// A worker that does not wait has none. An unused excuse expires after one to two times Rule.Within.
 //
 // Everything here is pure: time is an argument. A Record is not safe for concurrent use.
 package ban
@@ -57,7 +58,7 @@ type Record struct {
 // Outcome is the result of one refusal.
 type Outcome struct {
 	Strike          bool           // the request did not wait
-	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one did or the rule is off
+	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one led to a ban, or the rule is off
 	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
 

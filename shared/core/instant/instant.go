@@ -9,7 +9,7 @@ type Millis int64
 // Of returns t, rounded down to a millisecond.
 func Of(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// Add returns m plus d. What d has beyond whole milliseconds is dropped.
+// Add returns m plus d. Fractions of a millisecond in d are dropped.
 func (m Millis) Add(d time.Duration) Millis { return m + Millis(d.Milliseconds()) }
 
 // Sub returns the time from other to m.

@@ -1,7 +1,7 @@
 // Package plan has the limits of plans and tenants.
 //
 // A plan has two limits, per minute and per day. A tenant may override either of them. Limits belong to the tenant,
-// not to its keys: a second key buys no second allowance. All functions are pure and safe for concurrent use.
+// not to its keys: a second key does not add a second allowance. All functions are pure and safe for concurrent use.
 package plan
 
 import (
@@ -9,7 +9,7 @@ import (
 	"regexp"
 )
 
-// LimitMax is the largest limit. Quota records hold counts in 32 bits; it stays well below.
+// LimitMax is the largest limit. It is well below what quota records can hold: they have 32 bits for each count.
 const LimitMax = 1_000_000_000
 
 // Limits are the numbers of requests that each policy admits. Zero means not set, never unlimited.

@@ -5,8 +5,8 @@
 // The day is the UTC calendar day. A request is charged to both policies or to neither. Of n requests, the first k ≤ n may
 // be granted. Limits are arguments of each decision: a change holds from the next decision on, and usage is kept.
 //
-// Decisions are pure. They are not safe for concurrent use of one Record: the caller holds a lock, or it is Redis, which
-// runs the same rule as a script on the same bytes.
+// Decisions are pure. They are not safe for concurrent use of one Record, so the caller holds a lock. Redis runs the same rule
+// as a script on the same bytes, one script at a time.
 package quota
 
 import (
@@ -68,7 +68,7 @@ type Spent struct {
 type Demand struct {
 	Limits plan.Limits
 	Want   int64  // requests that ask to be admitted; 0 peeks
-	Known  DayUse // the day's usage that the caller last saw; the larger of it and the record's own holds
+	Known  DayUse // the day's usage that the caller last saw; the larger of this and the record's own count applies
 	// KnownMinute is the window's usage that the caller last saw and that is not released yet. It only matters if the record
 	// has lost usage of the day: then the loss, but at most KnownMinute, is charged to the current slice.
 	KnownMinute int64
@@ -84,7 +84,8 @@ type Verdict struct {
 	Degraded    bool   // one gateway decided alone, without the count that all share; no rule sets it
 }
 
-// Violated returns the policy that refuses more requests: if both do, the one that admits again later; if neither, None.
+// Violated returns the policy that refuses more requests. If both refuse, it is the one that admits again later. If neither
+// refuses, it is None.
 func (v Verdict) Violated() Policy {
 	switch {
 	case v.Minute.RetryAt == 0 && v.Day.RetryAt == 0:

@@ -9,7 +9,7 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Record is one tenant's use. The zero value is a tenant that has never asked. Its rule's methods work on it.
+// Record is one tenant's use. The zero value is a tenant that has never asked. The methods of Rule read and change it.
 type Record struct {
 	summary
 	ring []uint32 // uses of the slices from oldest on, before newest, by slice modulo Slices; all else in it is stale
@@ -19,7 +19,7 @@ type Record struct {
 type summary struct {
 	at      int64  // the latest slice in which a decision was made
 	newest  int64  // the latest slice in the window that has use
-	oldest  int64  // the first slice in the window that has use; newest where none has
+	oldest  int64  // the first slice in the window that has use; the same as newest if no slice has use
 	count   uint32 // use of the slice newest
 	dayUsed uint32 // use of the day in which the slice at lies
 	sum     int64  // use of all slices in the window
@@ -119,8 +119,8 @@ func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, grante
 	return r.verdict(&s, now, limits, granted, retrySlice), nil
 }
 
-// VerdictFrom is Verdict for a record that had this summary before the decision. Then granted was charged, within the limits,
-// to the record's current slice, which is also its newest.
+// VerdictFrom is Verdict for a record that had this summary before the decision. The decision then charged the
+// granted requests, within the limits, to the record's current slice, which is also its newest.
 func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, granted int64) (Verdict, error) {
 	s, err := decodeSummary(src)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"petgate/shared/core/plan"
 )
 
-// Ahead is how far in the future a record may be. If a clock stepped back by at most this, the record's own slice counts as
-// now until the clock has caught up. If a record is further ahead, the clock that dated it was wrong.
+// Ahead is how far in the future a record may be. If a clock stepped back by at most Ahead, the record's own slice counts
+// as now until the clock has caught up. If a record is further ahead, the clock that dated it was wrong.
 const Ahead = 5 * time.Second
 
 // CountMax is the largest count that a record holds. Only merged usage can reach it. The count then stays there.
