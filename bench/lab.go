@@ -23,7 +23,7 @@ type lab struct {
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
 	smallKeyPath string // one key of a tenant that may make one request a day; bans are off where it is used
-	bannedPath   string // the same of another tenant, which is banned
+	bannedPath   string // one key of another such tenant, used where bans are on
 	processes    []*process
 	sides        []*lab // of a comparison
 }

@@ -117,7 +117,7 @@ func (r Result) writeFigures(b *strings.Builder) {
 	}
 }
 
-// addedTrips is how much longer a single client waits because quotas are in Redis, in trips of redis-benchmark.
+// addedTrips is how much longer a single client waits because quotas are in Redis. The unit is a trip of redis-benchmark.
 func (r Result) addedTrips() spread {
 	var values []float64
 	off, trips := r.of("trip", policyIsOff, 0), r.of("trip", redisTrip, 0)

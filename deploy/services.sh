@@ -184,5 +184,5 @@ fi
 
 [ $# -gt 0 ] || exit 0
 cd "$root"
-[ -n "$containers" ] || exec "$@" # nothing is left to clean up, and signals are the command's
+[ -n "$containers" ] || exec "$@" # nothing is left to clean up, so the command itself gets the signals
 "$@"

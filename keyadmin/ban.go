@@ -44,7 +44,7 @@ func (a *app) bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
 	return running, err
 }
 
-// ban returns the current ban of a key. The zero value is no ban.
+// ban returns the current ban of a key. The zero value means that the key is not banned.
 func (a *app) ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
 	bans, err := a.bans(ctx)
 	return bans[key], err

@@ -167,7 +167,8 @@ func (a *app) databaseURL() (string, error) {
 	return url, nil
 }
 
-// usageError is a command line that makes no sense in a way that its values do not show: exit 2, nothing was tried.
+// usageError is a mistake in the command line that the checks of single flags and arguments do not find: exit 2, nothing was
+// tried.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }

@@ -202,7 +202,7 @@ func TestSchema(t *testing.T) {
 	})
 }
 
-// At a terminal each destructive verb asks, and only yes is yes. A script is never asked.
+// At a terminal, each destructive verb asks a question, and goes on only if the answer is yes. A script is never asked.
 func TestQuestions(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")

@@ -150,7 +150,7 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 func (p progress) advice() string {
 	longest := time.Duration(0)
 	for _, g := range p.laggards {
-		// Not for one that was seen a moment ago: changes would no longer wait for a gateway that runs.
+		// Never advise to forget a gateway that was seen a moment ago: it runs, and changes would no longer wait for it.
 		if g.Age <= staleAfter {
 			continue
 		}

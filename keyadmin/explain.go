@@ -173,7 +173,7 @@ func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, f figures)
 	return e
 }
 
-// byFigures decides by the quota. If both policies refuse the request, the one that is free later counts.
+// byFigures decides by the quota. If both limits refuse the request, the later retryAt counts.
 func (e explanation) byFigures(f figures) explanation {
 	if f.Environment != e.Environment {
 		return e.refuse(code.InvalidKey,

@@ -125,7 +125,7 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
-// A distance is a metric: that is what makes "at most 2" mean something.
+// distance is a metric. Otherwise a maximum of 2 would have no clear meaning.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[ab]{0,6}`)

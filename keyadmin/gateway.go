@@ -133,7 +133,7 @@ func (c *gatewayForget) Run(ctx context.Context, a *app) error {
 	var known []string
 	for _, g := range gateways {
 		known = append(known, g.ID)
-		if g.ID == c.ID { // the first of them is a replaced one, if there is any
+		if g.ID == c.ID { // if several have this ID, the first is a replaced one
 			return a.forget(ctx, g, c.Yes)
 		}
 	}

@@ -322,7 +322,7 @@ Examples:
     keyadmin tenant set-quota globex --clear`
 }
 
-// BadSettings checks that the flags say one thing.
+// BadSettings checks that there is something to change, and that the flags do not contradict each other.
 func (c *tenantSetQuota) BadSettings() service.BadSettings {
 	var bad service.BadSettings
 	given := c.Minute != 0 || c.Day != 0

@@ -196,7 +196,7 @@ func (s *system) refusals(t *testing.T) []answer {
 	return answers
 }
 
-// A path that the document does not have is answered as its general response says.
+// A path that is not in the document gets the document's general response for such paths.
 func TestNoSuchRoute(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: faultyUpstream(t)})
 	key := f.NewTenant("lost")

@@ -193,7 +193,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		}
 	}
 	for _, image := range []string{"petgate-gateway", "petgate-petsvc", "petgate-keyadmin"} {
-		if built[image] != 1 { // twice, and the next up finds one of them changed
+		if built[image] != 1 { // if two services built it, the next up would find one of them changed
 			t.Errorf("%s is built by %d services", image, built[image])
 		}
 	}

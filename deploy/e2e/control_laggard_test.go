@@ -64,7 +64,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 		proxy.BlackHole()
 		wantUnconfirmed(t, f, cut, "key", "revoke", partitioned.ID, "--yes", "--wait", "500ms")
 		well.Want(t, partitioned.Token, 401, "invalid_api_key")
-		cut.Want(t, partitioned.Token, 200, "") // it cannot know of the revocation, and keyadmin did not say that it does
+		cut.Want(t, partitioned.Token, 200, "") // it cannot know the revocation, and keyadmin has reported that
 		proxy.Restore(t)
 		f.MustKeyadmin("key", "revoke", partitioned.ID, "--yes", "--wait", "30s")
 		cut.Want(t, partitioned.Token, 401, "invalid_api_key")

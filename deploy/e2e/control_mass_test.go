@@ -211,8 +211,8 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	}
 }
 
-// liveBytes returns how much memory a gateway cannot do without: what a collection leaves. What is resident also depends on how
-// far the next collection is.
+// liveBytes returns how much memory a gateway cannot do without: what a collection leaves. The resident memory also depends on
+// the time until the next collection.
 func liveBytes(t testing.TB, g *fleet.Program) int64 {
 	t.Helper()
 	g.AdminPage(t, "/debug/pprof/heap?gc=1")

@@ -41,7 +41,7 @@ func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took t
 	if took, err := time.ParseDuration(compact(said[3])); err == nil && took < time.Second {
 		return over, took
 	}
-	return over, over.Sub(begun).Round(time.Millisecond) // what it says is cut to whole seconds
+	return over, over.Sub(begun).Round(time.Millisecond) // the command reports such a time in whole seconds
 }
 
 func compact(text string) string { return regexp.MustCompile(`\s`).ReplaceAllString(text, "") }
@@ -123,8 +123,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// cutListeners ends the gateways' listening sessions, each as soon as it exists again, until it is stopped. It returns how
-// many sessions it has ended.
+// cutListeners ends the gateways' listening sessions again and again, until stop is called. stop returns how many sessions were
+// ended.
 func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
 	t.Helper()
 	end, cut := make(chan struct{}), make(chan int)
@@ -138,7 +138,7 @@ func cutListeners(t *testing.T, db *database.DB) (stop func() int) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			var ended int
-			// The empty statement is a listener's ping, and what a new session has not replaced yet.
+			// The empty statement is a listener's ping. A new session also shows it, until its first statement.
 			err := db.Get(&ended, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 				WHERE datname = current_database() AND backend_type = 'client backend' AND state = 'idle'
 				AND (query LIKE 'LISTEN%' OR query = '' AND backend_start < now() - interval '8 seconds')`)

@@ -90,8 +90,8 @@ func TestHostileStreams(t *testing.T) {
 		}
 	}
 
-	// The same streams and valid ones, with bytes changed at random, but equally in every run. Without a key, nothing may be
-	// forwarded. With a key, exactly the admitted requests are forwarded.
+	// The same streams and valid ones, with bytes changed at random. The changes are the same in every run. Without a key,
+	// nothing may be forwarded. With a key, exactly the admitted requests are forwarded.
 	random := rand.New(rand.NewPCG(1, 2))
 	streams := append([]string{fleet.GetPets("KEY"), fleet.PostPet("KEY", "Rex"), fleet.GetPets("KEY") + fleet.PostPet("KEY", "Rex")}, hostile...)
 	for _, token := range []string{"ptg_live_" + strings.Repeat("0", 38), key.Token} {

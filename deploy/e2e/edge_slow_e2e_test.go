@@ -26,8 +26,8 @@ const normalRounds = 2000
 const slowGoneWithin = 10 * time.Second
 
 // bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle connection keeps
-// the stack that its last request needed, 4 kB with in-process quotas, and 2 kB more. The maximum for a slow connection includes
-// the growth of the process itself during the test.
+// another 2 kB and the stack of its last request, which is 4 kB with in-process quotas. The maximum for a slow connection
+// includes the growth of the process itself during the test.
 const (
 	bytesPerIdleMax = 8 << 10
 	bytesPerSlowMax = 16 << 10
@@ -231,7 +231,8 @@ func needDescriptors(t *testing.T, n uint64) {
 	if limit.Cur < n {
 		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
 	}
-	// It is set even if it is high enough: Go raises its own soft limit, and gives children the old one unless it is set here.
+	// The limit is set even if it is high enough: Go raises its own soft limit at the start. Children would get the old limit if
+	// it were not set here.
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
 	}

@@ -71,7 +71,7 @@ func TestTLS(t *testing.T) {
 		c.TLS = &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}
 		return c
 	}
-	// visit asks on a new connection and returns what was agreed on it.
+	// visit sends a request on a new connection and returns the result of its TLS handshake.
 	visit := func(protocols ...string) tls.ConnectionState {
 		t.Helper()
 		c := client(protocols...)

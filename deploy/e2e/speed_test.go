@@ -22,7 +22,7 @@ const (
 	petsReadsMax     = 4.2
 	petsWritesMax    = 2.2
 
-	// Of everything in the gateway: for each request, and for each call of Redis. Most of the latter is go-redis's.
+	// Allocations of the whole gateway: for each request, and for each call of Redis. go-redis makes most of those for a call.
 	requestAllocationsMax = 3
 	callAllocationsMax    = 25
 
@@ -92,7 +92,7 @@ func TestSpeedInCalls(t *testing.T) {
 	}
 }
 
-// This test uses the sockets of the product: the others allocate.
+// This test uses the sockets of the product, because the countable ones allocate.
 func TestSpeedInAllocations(t *testing.T) {
 	s := startSpeed(t)
 	const allocated = "go_memstats_mallocs_total"

@@ -31,7 +31,7 @@ const (
 	socketPath  = "var/petsvc.sock"
 	accessPath  = "var/access.log"
 
-	// petsWithin limits requests at the pet service after the gateway has drained. There should be none.
+	// petsWithin is how long requests at the pet service may take after the gateway has drained. There should be none.
 	petsWithin = 5 * time.Second
 )
 
@@ -106,7 +106,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	}
 	defer stopPets()
 
-	// After the socket, which another local holds whose log must not be emptied: it may run on other ports.
+	// Only after the socket: if another local runs on other ports, it holds the socket, and its log must not be emptied.
 	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

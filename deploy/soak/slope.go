@@ -38,7 +38,7 @@ type slope struct {
 func (s slope) grows() bool { return s.perHour > s.noise }
 
 // slope fits a line to the medians of the bins, by least squares. Growth over the whole run of less than resolution is noise.
-// It is false without enough samples.
+// The second result is false if there are too few samples.
 func (s *series) slope(resolution float64) (slope, bool) {
 	if len(s.values) < 2*bins {
 		return slope{}, false

@@ -25,7 +25,7 @@ const (
 	warmUp    = 5               // 1/warmUp of the run is not measured: pools, caches and the heap fill
 )
 
-// watched are the metrics whose growth means a leak. Each has the difference over a whole run that is not a leak yet.
+// watched are the metrics whose growth means a leak. Growth of at most resolution over a whole run is not a leak.
 var watched = []struct {
 	name, metric string
 	unit         float64

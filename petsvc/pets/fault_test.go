@@ -90,7 +90,7 @@ func TestOverload(t *testing.T) {
 	const queue = 4
 	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
 	usable := int(gathered(t, r, "petsvc_usable_connections"))
-	r.db.SetMaxOpenConns(usable + 2) // also one for the transaction, which no request would have
+	r.db.SetMaxOpenConns(usable + 2) // one more for the transaction of this test
 	tx, err := r.db.Begin()          // the writer that all others wait for
 	if err != nil {
 		t.Fatal(err)

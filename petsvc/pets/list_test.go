@@ -34,7 +34,7 @@ func TestStatementsPrepareOnBothDatabases(t *testing.T) {
 	})
 }
 
-// startSeeded returns a service with the pets of the demonstration, of which a list of 20 is 1.2 kB.
+// startSeeded returns a service with the pets of the demonstration. A list of 20 of them is 1.2 kB.
 func startSeeded(t testing.TB, url string) *Service {
 	t.Helper()
 	db, err := database.OpenOrCreate(url)

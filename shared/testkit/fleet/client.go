@@ -163,7 +163,7 @@ func (r Reply) refusal() (body refusal) {
 // Code is the code of a refusal, empty for any other reply.
 func (r Reply) Code() string { return r.refusal().Code }
 
-// Message is the message of a refusal; without a response, why there is none.
+// Message is the message of a refusal. Without a response, it is the reason why there is none.
 func (r Reply) Message() string {
 	if r.Status == 0 {
 		return r.Body
@@ -171,7 +171,7 @@ func (r Reply) Message() string {
 	return r.refusal().Message
 }
 
-// StrikesUntilBan is what a refusal says about them, 0 if it says nothing.
+// StrikesUntilBan is the number of strikes until a ban, as a refusal gives it; 0 if the refusal gives none.
 func (r Reply) StrikesUntilBan() int { return r.refusal().Details.StrikesUntilBan }
 
 // RetryAfter is the Retry-After field, 0 without one.
