@@ -46,7 +46,7 @@ func openFollower(t testing.TB, url, gateway string) *keystore.Store {
 	return keystore.New(db, nil, nil, gateway)
 }
 
-// What a change costs Postgres grows with the gateways that read and confirm it.
+// The cost of a change for Postgres grows with the number of gateways that read and confirm it.
 func TestWhatAChangeCosts(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	store := openStore(t, server.URL)
@@ -77,7 +77,7 @@ func TestWhatAChangeCosts(t *testing.T) {
 			confirmed(t, store, change)
 			waited += time.Since(begun)
 		}
-		once() // what follows finds everything prepared
+		once() // from here on, all statements are prepared
 		waited = 0
 		cost := measure(func() {
 			for range pairs {

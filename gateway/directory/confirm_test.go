@@ -14,7 +14,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// What is confirmed is in force at that instant, while others write.
+// A change is in force as soon as it is confirmed, also while others write.
 func TestWhatIsConfirmedIsInForce(t *testing.T) {
 	t.Parallel()
 	const writers, changes = 4, 25
@@ -98,7 +98,7 @@ func TestBanWaitsForNoChange(t *testing.T) {
 	}
 }
 
-// A change of a plan is one store, whatever number of tenants have it.
+// A change of a plan is one write in memory, however many tenants have the plan.
 func TestPlanChangeTouchesNoTenant(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))

@@ -61,7 +61,7 @@ type Entry struct {
 	Scopes      apikey.Scopes
 	Plan        string
 	Limits      plan.Limits
-	Version     uint64 // changes whenever the tenant's limits do
+	Version     uint64 // changes when the tenant's limits change
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis

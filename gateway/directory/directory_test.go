@@ -345,7 +345,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 	})
 }
 
-// The database as it was a while ago, with other events under the IDs that are known here.
+// The database is an older copy, in which other events have the IDs that the directory knows.
 func TestRewoundEventsAreLoadedAfresh(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {

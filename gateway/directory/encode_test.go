@@ -18,7 +18,7 @@ func FuzzRecords(f *testing.F) {
 	rows.Ban(id.Key{2}, -1)
 	f.Add(append(appendHead(c.appendTo(nil), head{gateway: "gw-1", seen: 5, gateways: 2}), tagEnd))
 	f.Fuzz(func(t *testing.T, records []byte) {
-		// Whatever can be read is read the same after it was written again.
+		// Records that can be read are the same after they were written and read again.
 		var first, second changes
 		again := first.read(records)
 		if written := first.appendTo(nil); again && !second.read(written) {

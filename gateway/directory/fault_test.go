@@ -103,7 +103,7 @@ func TestNeverLoaded(t *testing.T) {
 	eventually(t, "it loads when the database is there", func() bool { return d.Ready() == nil && d.Fresh(instant.Of(time.Now())) })
 }
 
-// A gateway dies without a word, the database is gone too, and the gateway starts again.
+// A gateway is killed, the database is gone too, and the gateway starts again.
 func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()
 	store, proxied, proxy := behindProxy(t)
@@ -115,7 +115,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
 
-	// What is confirmed after the snapshot was taken is in it too.
+	// Changes that are confirmed after the snapshot was taken are in it too.
 	late, lateHash := addKey(t, store, tenant.ID)
 	_, _, err := store.RevokeKey(t.Context(), revoked.ID)
 	if err != nil {
@@ -168,7 +168,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	eventually(t, "it follows again", func() bool { _, ok := again.Lookup(lastHash); return ok })
 	wantSame(t, again.Directory, store)
 
-	// Signed off, it counts no more: a snapshot would let it accept what all the others confirm to refuse.
+	// After the sign-off changes do not wait for this gateway. With a snapshot, it would accept keys that all others refuse.
 	if err := again.stop(); err != nil {
 		t.Error(err)
 	}
@@ -177,7 +177,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	}
 }
 
-// What operators are told of a gateway's maximal age holds until it has registered with another.
+// The maximum age that operators see for a gateway applies until the gateway has registered with another one.
 func TestMaxAgeOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	_, proxied, proxy := behindProxy(t)
@@ -266,7 +266,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 			t.Errorf("cut off after byte %d of %d, and nobody sees it", at, len(whole))
 		}
 	}
-	// A change that was being written when the process died was confirmed to nobody.
+	// A change that was being written when the process died had not been confirmed.
 	d.recordHead()
 	longer, err := os.ReadFile(path)
 	if err != nil {

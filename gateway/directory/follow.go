@@ -62,7 +62,7 @@ func (d *Directory) Run(ctx context.Context) error {
 func (d *Directory) follow(ctx context.Context) error {
 	wake := d.store.Listen()
 	defer wake.Close()
-	// Not: ctx itself. A cancelled statement costs a connection, and every statement ends within seconds anyway.
+	// ctx itself is not used: a cancelled statement costs a connection, and every statement ends within seconds anyway.
 	work := context.WithoutCancel(ctx)
 	retry := retryMin
 	for ctx.Err() == nil {
@@ -317,7 +317,7 @@ func (d *Directory) report(err error) {
 	f.healthy = err == nil
 }
 
-// kindOf returns which of these errors err is. An operator handles each of them differently.
+// kindOf returns which of the errors below err is. An operator handles each of them differently.
 func kindOf(err error) error {
 	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
 		if errors.Is(err, kind) {

@@ -59,7 +59,7 @@ func follow() error {
 	return <-done
 }
 
-// follower starts a process that follows; end ends its input and returns what it found wrong, kill does not ask.
+// startFollower starts a process that follows. end ends its input and returns the differences that it found; kill kills it.
 func startFollower(t *testing.T, url, snapshot string) (end func() error, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -111,7 +111,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 			working.Wait()
 			close(idle)
 		}()
-		snapshot := snapshotPath(t) // by which each of them knows that the one before it has ended
+		snapshot := snapshotPath(t) // it tells each process that the previous one has ended
 		end, kill := startFollower(t, url, snapshot)
 		kills := 0
 		const killsMax = 5

@@ -132,7 +132,7 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// One change does not have the whole file written again.
+// After one change, the whole file is not written again.
 func TestOneChangeIsAppended(t *testing.T) {
 	t.Parallel()
 	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1", Snapshot: snapshotPath(t)})

@@ -102,7 +102,7 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 	}
 }
 
-// keepLost applies to next what the state before refused; next was read from an older copy of the database. Refusals are
+// keepLost makes next refuse everything that before refused. next was read from an older copy of the database. Refusals are
 // listed in the database, where an operator decides on them. Bans end by themselves, so they are imposed again.
 func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	now := instant.Of(d.cfg.Clock())

@@ -12,7 +12,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// rewind takes the database back to before the events after last, as a fail-over does that loses the latest commits.
+// rewind removes the events after last from the database, as if a fail-over had lost the latest commits.
 func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...string) {
 	t.Helper()
 	tx, err := db.Begin()
@@ -33,7 +33,7 @@ func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...s
 	}
 }
 
-// What was refused when the database went back stays refused, also at a gateway that starts later, until an operator decides.
+// Refusals that the database has lost stay in force, also at a gateway that starts later, until an operator decides.
 func TestRefusalsSurviveARewind(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -141,7 +141,7 @@ func TestFreshDuringALongLoad(t *testing.T) {
 	}
 }
 
-// A gateway that was restarted from its snapshot remembers too what the database has lost meanwhile.
+// A gateway that was restarted from its snapshot also remembers refusals that the database has lost.
 func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	t.Parallel()
 	server := testkit.StartPostgres(t)

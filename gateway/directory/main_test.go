@@ -122,7 +122,7 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 		rows, unhex = "json_each($1)", "unhex(value->>'h')"
 	}
 	insert := func(query string, n int, row func(i int) map[string]string) {
-		const step = 4_000 // a statement has 5 s, also on a machine that has more to do
+		const step = 4_000 // a statement may take at most 5 s, also on a busy machine
 		for from := 0; from < n; from += step {
 			var batch []map[string]string
 			for i := from; i < min(from+step, n); i++ {

@@ -55,7 +55,8 @@ func restoreRegistry(t *testing.T, db *database.DB, statement string) {
 	}
 }
 
-// A process that is cut off from the database while another one takes its ID goes on being waited for, until it refuses everything.
+// Another process takes the ID of one that is cut off from the database. Changes wait for the first one until it refuses
+// everything.
 func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const maxAge = 2 * time.Second
@@ -122,7 +123,7 @@ func TestReplacedProcessCanBeForgotten(t *testing.T) {
 	proxy.Restore(t)
 }
 
-// A process that was killed on this host is known to have ended by its lock, and is not waited for.
+// The lock shows that a process killed on this host has ended, so changes do not wait for it.
 func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -141,7 +142,7 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// What the lock's file says of another boot, perhaps of another host, proves nothing.
+// What the lock's file says about another boot, perhaps of another host, proves nothing.
 func TestProcessesOfAnotherBootMayRun(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")

@@ -59,7 +59,7 @@ func measure() error {
 	m.Keys = d.state.Load().keys.len
 	m.Resident, m.Peak = resident("VmRSS"), resident("VmHWM")
 
-	db.Close() // whoever asks it now fails
+	db.Close() // statements fail from now on
 	for i := range uint64(bogusLookups) {
 		if _, found := d.Lookup(bogus(i)); found {
 			m.BogusFound++
@@ -100,7 +100,7 @@ func churn() {
 	}
 }
 
-// lookups returns the nanoseconds of one look-up, on so many cores at once.
+// lookups returns the nanoseconds of one lookup when that many cores look up at once.
 func lookups(d *Directory, keys, cores int) float64 {
 	hashes := make([][32]byte, min(keys, 50_000))
 	for i := range hashes {
@@ -136,7 +136,8 @@ func cpu() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// resident reads one of this process's figures, in bytes, from /proc; where there is none it is what Go got from the system.
+// resident reads one of this process's figures, in bytes, from /proc; without /proc, it returns the memory that Go got from the
+// system.
 func resident(field string) int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -177,7 +178,7 @@ func TestScale(t *testing.T) {
 	if grown := m.AfterBogus - m.Resident; grown > 10*megabyte {
 		t.Errorf("bogus look-ups took %d MB", grown/megabyte)
 	}
-	// Not the time by the clock, which is also that of whatever else the machine does.
+	// This checks processor time, because elapsed time also depends on what else the machine does.
 	if !raceEnabled && (m.LoadCPU > 10*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
 		t.Errorf("load took %v of CPU, want at most 10 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
 			m.Peak/megabyte, m.Churned/megabyte)

@@ -66,7 +66,7 @@ func (f *frames) write(records []byte) error {
 	return err
 }
 
-// invalidate removes the file, because a load is about to be confirmed that the file does not contain.
+// invalidate removes the file before a load is confirmed, because the file does not contain that load.
 func (s *snapshot) invalidate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,7 +42,7 @@ func duringSnapshot(t *testing.T, d *Directory, f func()) {
 	}
 }
 
-// What is applied while a snapshot is being written is in it: it may be confirmed before the snapshot is there.
+// A change that is applied while a snapshot is being written is in the snapshot: it may be confirmed before the file is there.
 func TestChangeDuringASnapshotIsInIt(t *testing.T) {
 	t.Parallel()
 	d, key := openWithSnapshot(t)
@@ -65,7 +65,7 @@ func TestChangeDuringASnapshotIsInIt(t *testing.T) {
 	}
 }
 
-// A snapshot of what was in memory before a load never becomes the file: the load's changes are not in it.
+// A snapshot of the state before a load never becomes the file, because it lacks the load's changes.
 func TestSnapshotFromBeforeALoadIsDropped(t *testing.T) {
 	t.Parallel()
 	d, _ := openWithSnapshot(t)
@@ -84,7 +84,7 @@ func TestSnapshotThatLacksAChangeIsRemoved(t *testing.T) {
 	if err := d.takeSnapshot(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.snapshot.file.File.Close(); err != nil { // what is written now fails
+	if err := d.snapshot.file.File.Close(); err != nil { // writes fail from now on
 		t.Fatal(err)
 	}
 	key.RevokedAt = 1

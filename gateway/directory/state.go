@@ -13,9 +13,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One
-// goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change
-// later are atomic. Not: shards with locks. Each lookup would then write to a lock's cache line, which all cores share.
+// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One goroutine at
+// a time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic.
+// There are no shards with locks, because each lookup would then write to a lock's cache line, which all cores share.
 type state struct {
 	keys   list[key]
 	byHash index

@@ -1,5 +1,5 @@
-// Package api is the public interface as one document, and what the programs take from it: the operations, and the body
-// of every error.
+// Package api has the document of the public interface and the parts of it that the programs use: the operations, and the body of
+// every error.
 //
 // The document describes every status and header that the system sends; tests check the running system against it.
 package api
@@ -18,7 +18,7 @@ import (
 //go:embed openapi.yaml
 var document []byte
 
-// Document returns the OpenAPI document as YAML. It is shared: change a copy.
+// Document returns the OpenAPI document as YAML. It is shared, so change only a copy.
 func Document() []byte { return document }
 
 // Operation is one operation of the document.
@@ -26,7 +26,7 @@ type Operation struct {
 	ID           string        // operationId
 	Method       string        // in capitals
 	Path         string        // template, as in /v1/pets/{petId}
-	Scope        apikey.Scopes // what a key must be allowed
+	Scope        apikey.Scopes // the scopes that a key needs
 	DeprecatedAt time.Time     // zero = not deprecated
 	SunsetAt     time.Time     // from this instant on it is gone; zero = never
 	Successor    string        // path of what replaces it; empty = nothing

@@ -1,7 +1,7 @@
 // Package database opens Petgate's databases: PostgreSQL or SQLite behind one URL.
 //
-// Open does not connect. If the server is down, statements fail, not Open, so a program can start and report that it is not
-// ready. Both databases use $1 placeholders, so one SQL text serves both where their SQL agrees.
+// Open does not connect. If the server is down, Open succeeds and statements fail, so a program can start and report that it is
+// not ready. Both databases use $1 placeholders, so one SQL text serves both where their SQL agrees.
 //
 // Statements need no context that can be cancelled: with lib/pq such a context costs a goroutine per statement, and a
 // cancellation costs the connection. Instead, a PostgreSQL session has a statement_timeout, and a connection is closed if the
@@ -82,7 +82,7 @@ func CheckURL(rawURL string) error {
 	return err
 }
 
-// OpenOrCreate is Open, but a missing SQLite file is created (mode 0600), its directory too.
+// OpenOrCreate is like Open, but creates a missing SQLite file (mode 0600) and its directory.
 func OpenOrCreate(rawURL string) (*DB, error) {
 	return open(rawURL, true)
 }
@@ -102,11 +102,11 @@ func open(rawURL string, create bool) (*DB, error) {
 func (d *DB) Dialect() Dialect { return d.dialect }
 
 // Check asks the database for a response. It may take as long as any statement. It fails if a SQLite file was deleted or
-// replaced, and closes it: an open file would still work, but what is written to it would be lost.
+// replaced. It then closes the old file: statements on it would still work, but their writes would be lost.
 func (d *DB) Check() error {
 	if d.dialect == SQLite {
 		if err := d.sameFile(); err != nil {
-			d.SetMaxIdleConns(0) // closes those that are idle
+			d.SetMaxIdleConns(0) // closes the idle connections
 			d.SetMaxIdleConns(sqliteConnectionsMax)
 			return fmt.Errorf("check the database: %w", &connectError{err})
 		}
@@ -124,7 +124,7 @@ func Redact(rawURL string) string {
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "(not a URL)" // not its text: it may contain a password that cannot be found
+		return "(not a URL)" // the text itself may contain a password that cannot be found
 	}
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {

@@ -243,7 +243,7 @@ func TestMigrate(t *testing.T) {
 			}
 		}
 		check(both, 0, 2)
-		check(both, 0, 2) // the first look has left nothing behind
+		check(both, 0, 2) // the first check has created nothing
 		if err := db.Migrate(t.Context(), one); err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestEach(t *testing.T) {
 				t.Errorf("after %d: %q, %v; want %q, %v", after, got, err, want, enough)
 			}
 		}
-		db.SetMaxOpenConns(1) // every query finds what the one before left
+		db.SetMaxOpenConns(1) // so every query uses the connection that the previous one used
 		f(1, nil, "int64 2 string two, int64 3 string three")
 		f(0, errors.New("enough"), "int64 1 string one")
 		f(3, nil, "")
@@ -383,7 +383,7 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// Rows that f has seen are not read again: Each fails when the connection breaks within them.
+// f never gets a row twice: Each fails if the connection breaks after the first row.
 func TestEachRowIsGivenOnce(t *testing.T) {
 	db := open(t, testkit.Postgres(t))
 	const query = `SELECT n, CASE WHEN n = $1 THEN pg_terminate_backend(pg_backend_pid()) END FROM generate_series(1, 5) n`
@@ -399,7 +399,7 @@ func TestEachRowIsGivenOnce(t *testing.T) {
 	}
 }
 
-// A server that restarts breaks every connection of the pool; a query finds that out and still gets its answer.
+// A server that restarts breaks every connection of the pool; a query still gets its answer.
 func TestEachSurvivesBrokenConnections(t *testing.T) {
 	url := testkit.Postgres(t)
 	db, other := open(t, url), open(t, url)

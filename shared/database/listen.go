@@ -30,8 +30,8 @@ type Listener struct {
 	done chan struct{}
 }
 
-// Listen returns at once and connects in the background until Close. PostgreSQL: it wakes on NOTIFY channel, on a connection of
-// its own. SQLite has no channels: it wakes within 200 ms after any commit by another connection.
+// Listen returns at once and connects in the background until Close. With PostgreSQL it has a connection of its own and wakes on
+// NOTIFY channel. SQLite has no channels: it wakes within 200 ms after any commit by another connection.
 func (d *DB) Listen(channel string) *Listener {
 	ctx, stop := context.WithCancel(context.Background())
 	wake := make(chan struct{}, 1)

@@ -15,7 +15,7 @@ import (
 
 // Migrations are the tables of one owner, as goose files.
 type Migrations struct {
-	FS    fs.FS  // migrations for both databases, and in the folders postgres and sqlite those for one database
+	FS    fs.FS  // migrations for both databases; those for one database are in the folders postgres and sqlite
 	Table string // goose's version table; each owner needs its own
 }
 
@@ -66,7 +66,7 @@ func (d *DB) provider(m Migrations, pool *sql.DB, options ...goose.ProviderOptio
 		goose.WithTableName(m.Table), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))...)
 }
 
-// migrationFiles presents the files for both databases and those for one as one folder.
+// migrationFiles presents the files for both databases and the files for one database as one folder.
 type migrationFiles struct {
 	fs.FS
 	own string // the folder for this database only; it may not exist

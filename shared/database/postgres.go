@@ -30,7 +30,7 @@ const (
 func openPostgres(rawURL string) (*DB, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		// Not err: it quotes the part that did not parse, which may contain a password.
+		// The message leaves out err, because err quotes the part that did not parse, which may contain a password.
 		return nil, fmt.Errorf("%w: percent-encode special characters in the user name and password", ErrURL)
 	}
 	q := u.Query()
@@ -121,8 +121,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// idleTimeoutConn fails a read or write that makes no progress for longer than silence, and closes with its dialer's
-// context. One goroutine reads at a time.
+// idleTimeoutConn fails a read or write that makes no progress for longer than silence, and closes when its dialer's context
+// ends. One goroutine reads at a time.
 type idleTimeoutConn struct {
 	*socket.Conn
 	silence       time.Duration

@@ -33,8 +33,8 @@ func openSQLite(path string, create bool) (*DB, error) {
 	}
 	path = filepath.Clean(path)
 	d := &DB{dialect: SQLite, file: path}
-	// Write-ahead logging lets readers work during a write. A transaction takes the write lock when it begins. If it read first
-	// and wrote later, it would fail with "busy" at once if another one wrote in between, whatever the timeout.
+	// Write-ahead logging lets readers work during a write. A transaction takes the write lock when it begins. A transaction that
+	// reads first and writes later would fail with "busy" at once when another one has written in between, whatever the timeout.
 	d.dsn = fmt.Sprintf("file:%s?mode=rw&_busy_timeout=%d&_journal_mode=WAL&_foreign_keys=1&_txlock=immediate",
 		(&url.URL{Path: path}).EscapedPath(), sqliteBusyTimeout.Milliseconds())
 	c, err := sqlite.NewConnector(d.dsn)
@@ -99,8 +99,8 @@ func (d *DB) createFile() error {
 	return d.Ping()
 }
 
-// lockFile prevents other processes and goroutines from creating or migrating databases in the same directory until unlock. Not
-// a lock on the file itself: SQLite has its own locks there, and closing any descriptor of the file would drop them.
+// lockFile prevents other processes and goroutines from creating or migrating databases in the same directory until unlock. It
+// does not lock the file itself: SQLite has its own locks there, and closing any descriptor of the file would drop them.
 func (d *DB) lockFile(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(d.file))
 	if err != nil {

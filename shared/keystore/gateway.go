@@ -32,8 +32,8 @@ func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
 	return gateways, fail("list silent gateways", err)
 }
 
-// ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. Of several processes with
-// this ID it removes the one that registered first. A process that still runs registers again, unless it was replaced.
+// ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. If several processes
+// have this ID, it removes the one that registered first. A process that still runs registers again, unless it was replaced.
 func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, error) {
 	return s.write(ctx, "forget gateway", func(t *tx) error {
 		var processes []Gateway
@@ -54,7 +54,7 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 	})
 }
 
-// Registration is one gateway process. Its ID outlives the process, its incarnation does not.
+// Registration is one gateway process. After a restart the ID is the same, but the incarnation is new.
 type Registration struct {
 	ID           string
 	Incarnation  string // random
@@ -194,14 +194,14 @@ type Gateway struct {
 	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`              // its last heartbeat, by the database's clock
 	Age          int64          `db:"age" json:"age"`                     // ms since SeenAt, by the database's clock
 	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`    // ms; if its directory is older, it refuses everything; 0: no maximum
-	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but it has not signed off
+	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but this one has not signed off
 }
 
 // fenceMargin covers the rounding between a heartbeat and its row.
 const fenceMargin = time.Second
 
-// FenceAfter returns the time after its last heartbeat from which a process certainly refuses everything: its maximum age, a
-// second, and a thousandth for clocks that run at different speeds. 0: it never does.
+// FenceAfter returns how long after its last heartbeat a process certainly refuses everything: its maximum age, a second, and a
+// thousandth for clocks that run at different speeds. 0: never.
 func (g Gateway) FenceAfter() time.Duration {
 	if g.MaxAge <= 0 {
 		return 0
@@ -223,7 +223,8 @@ type sighting struct {
 	since     time.Time // when this watch first saw that heartbeat
 }
 
-// Fenced reports whether g refuses everything, from the heartbeats seen in this and earlier calls. now has a monotonic reading.
+// Fenced reports whether g refuses everything. It decides by the heartbeats seen in this and earlier calls. now must have a
+// monotonic reading.
 func (w *Watch) Fenced(g Gateway, now time.Time) bool {
 	if g.MaxAge <= 0 {
 		return false

@@ -71,7 +71,7 @@ func TestGateways(t *testing.T) {
 	})
 }
 
-// A tail and a heartbeat each notice that an event's ID is another event's now.
+// A tail and a heartbeat each notice that another event now has the ID of a known event.
 func TestTailNoticesAnotherEvent(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		newTenant(t, s, "acme")
@@ -204,7 +204,7 @@ func restore(t *testing.T, db *database.DB, incarnation string, generation int64
 	}
 }
 
-// Fences are counted by the watcher's own clock, from when it first saw a heartbeat.
+// A Watch measures by its own clock how long ago it first saw a heartbeat.
 func TestWatch(t *testing.T) {
 	const maxAge = 7000
 	begun := time.Now()

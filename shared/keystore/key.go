@@ -70,7 +70,7 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 		c, _, err = s.change(ctx, now, event{kind: KeyCreated, about: subject{tenant: k.Tenant, key: k.ID}, after: k}, insertKey, row...)
 	}
 	if err != nil {
-		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // not the token: the key was not stored
+		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // no token: the key was not stored
 	}
 	return k, token, c, nil
 }

@@ -42,7 +42,8 @@ const (
 	usageLock int64 = 0x7065_7467_0002
 )
 
-// Store reads and writes the key database. Rows have the times of its clock, and gateways the times of the database's clock.
+// Store reads and writes the key database. The times of gateways are by the database's clock, all other times by the store's
+// clock.
 type Store struct {
 	db     *database.DB
 	clock  func() time.Time

@@ -57,7 +57,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// wantError checks an error's kind and that its text names what it must.
+// wantError checks an error's kind, and that its text contains the given texts.
 func wantError(t *testing.T, err, kind error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

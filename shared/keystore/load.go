@@ -79,7 +79,7 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 		return err
 	}
 	defer conn.Close()
-	// Not BeginTx: it would take the write lock.
+	// BeginTx is not used, because it would take the write lock.
 	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, 
 	return rows.Err()
 }
 
-// reader scans rows, of which there may be millions, into one buffer, and keeps the texts that most of them share.
+// reader scans rows, possibly millions, into one buffer. It keeps the texts that most rows share.
 type reader struct {
 	t       TenantRow
 	k       KeyRow

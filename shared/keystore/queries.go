@@ -42,7 +42,7 @@ const (
 	insertTenant = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
-	// Sets only what can change. Only if the row is as it was read: $6 to $9.
+	// Sets only what can change. Changes the row only if it still has the values that were read: $6 to $9.
 	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5
 		WHERE id = $1 AND plan = $6 AND minute_limit = $7 AND day_limit = $8 AND suspended = $9 AND {locked}`
 )
@@ -68,7 +68,7 @@ const (
 	// Sets only what can change.
 	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
 
-	// $1: ID, $2: now. Only if the row is as it was read: $3 to $5.
+	// $1: ID, $2: now. Changes the row only if it still has the values that were read: $3 to $5.
 	revokeKey = `UPDATE tenant_keys SET revoked_at = $2
 		WHERE id = $1 AND revoked_at = $3 AND grace_ends_at = $4 AND replaced_by = $5 AND {locked}`
 )
@@ -93,8 +93,8 @@ const (
 )
 
 const (
-	// Draws the next ID. The writers' lock must be held: if a larger ID were committed first, readers would skip this one. Not a
-	// sequence: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
+	// Draws the next ID. The writers' lock must be held: if a larger ID were committed first, readers would skip this one. A
+	// sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
 	insertEvent = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
 
@@ -163,7 +163,8 @@ const (
 	// $1: ID, $2: incarnation.
 	deleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
 
-	// Only if it has sent no heartbeat since. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its maximum age.
+	// Deletes the process only if it has sent no heartbeat after $3. $1: ID, $2: incarnation, $3: its last heartbeat, $4: its
+	// maximum age.
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
@@ -182,7 +183,7 @@ const (
 )
 
 const (
-	// Claims a batch. No row if it was added before. $1: gateway, $2: incarnation, $3: batch.
+	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation, $3: batch.
 	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
 
 	// $1: rows of UsageRow with distinct key, hour and outcome.
@@ -191,12 +192,13 @@ const (
 			CAST(value->>'requests' AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id, hour, key_id, outcome) DO UPDATE SET requests = usage_hours.requests + excluded.requests`
 
-	// $1: rows of UsageRow. Rounded to the minute, so that the row of a busy key is not rewritten every few seconds.
+	// $1: rows of UsageRow. Updates a key's last use at most once a minute, so that the row of a busy key is not rewritten every
+	// few seconds.
 	touchKeys = `UPDATE tenant_keys SET last_used_at = u.last_at
 		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
 		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
 
-	// $1: rows of UsageRow, $2: the first hour that their tenants keep.
+	// $1: rows of UsageRow, $2: the first hour that is kept.
 	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
 
 	// $1: tenant, $2: the first hour.
@@ -218,7 +220,7 @@ const (
 )
 
 const (
-	// Those that the database's own rows do not already have.
+	// Lists only refusals that the rows of keys and tenants still lack.
 	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
 		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
 		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0

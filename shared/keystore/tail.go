@@ -36,7 +36,7 @@ func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to
 	if err := s.db.Each(ctx, r.read, tailFew, int64(after)); err != nil {
 		return nil, err
 	}
-	// If these few were all events, this finds no more. That is rare and costs little.
+	// There may be more events. If there are none, this query was needless, which is rare and costs little.
 	if n := len(r.events); n >= tailFewMax-1 && n < max {
 		r.after, r.uuid, r.found = r.events[n-1].ID, r.events[n-1].UUID, false
 		if err := s.db.Each(ctx, r.read, tailMany, int64(r.after), int64(max-n+1)); err != nil {

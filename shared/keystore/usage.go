@@ -21,7 +21,7 @@ func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows 
 }
 
 func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
-	// Few statements: a batch may contain every key of a busy minute.
+	// There are few statements, because a batch may contain every key of a busy minute.
 	text, err := json.Marshal(rows)
 	if err != nil {
 		return err

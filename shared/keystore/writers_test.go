@@ -96,7 +96,7 @@ func TestFourProcessesWriteAtOnce(t *testing.T) {
 			t.Errorf("%d events, want %d", len(events), want)
 		}
 		by := map[string]int{}
-		last := map[string]instant.Millis{} // of each writer: it dates its event before it waits for the lock
+		last := map[string]instant.Millis{} // of each writer, because a writer sets its event's time before it waits for the lock
 		for i, e := range events {
 			if int(e.ID) != i+1 || e.At < last[e.Actor] {
 				t.Errorf("event %d: ID %d at %d", i+1, e.ID, e.At)

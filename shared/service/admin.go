@@ -28,8 +28,8 @@ type Problem struct {
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be
 // published: it has no password, and profiles show memory.
 //
-// It serves only host names that it knows. This prevents DNS rebinding: a web page could point a name of its own to this
-// address and have a browser on this network read the response.
+// It serves only host names that it knows. This prevents DNS rebinding: a web page could point a name of its own to this address
+// and make a browser on this network read the response.
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
@@ -43,8 +43,8 @@ type Admin struct {
 	draining atomic.Bool
 }
 
-// NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; a host
-// name in it is known.
+// NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; if it has a
+// host name, requests may use that name.
 func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), hosts: map[string]bool{"localhost": true}}
 	for _, host := range append(settings.AdminHosts, listen) {
@@ -61,7 +61,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		Handler:           a,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s unless asked for longer
+		WriteTimeout:      2 * time.Minute, // a CPU profile takes 30 s unless the request asks for longer
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

@@ -3,7 +3,7 @@
 // Behind a load balancer, the drain loses no request. After SIGTERM or SIGINT:
 //
 //  1. /readyz fails at once. The program keeps serving for the drain delay, so that the load balancer notices.
-//  2. For one more second, responses have Connection: close, so that kept connections end between two requests.
+//  2. For one more second, responses have Connection: close, so that persistent connections end between two requests.
 //  3. The listener and idle connections are closed. Requests in flight have until the drain limit to complete.
 //
 // A second signal ends the process at once. Exit codes: 0 after a drain, 1 when the program could not start, serve or
@@ -76,7 +76,7 @@ type Public interface {
 type Serving struct {
 	Public   Public
 	Listener net.Listener
-	Admin    *Admin // started by the program, so that it is alive before it can serve
+	Admin    *Admin // started by the program itself, so that /healthz responds before the program can serve
 	Settings Settings
 	Log      *slog.Logger
 	Facts    []any // keys and values for the log line at the start, in addition to the addresses

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Settings are those of every program that serves. A program embeds them with its own environment prefix:
+// Settings are the settings that all programs that serve have in common. A program embeds them with its own environment prefix:
 //
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
@@ -117,7 +117,7 @@ func unknown(settings Program, prefix string, environ []string) []string {
 	return names
 }
 
-// lookupFile reads NAME or the file that NAME_FILE names.
+// lookupSecret reads NAME or the file that NAME_FILE names.
 func lookupSecret(name string, lookup func(string) (string, bool)) (value string, given bool, problem string) {
 	value, given = lookup(name)
 	file, _ := lookup(name + "_FILE")

@@ -89,7 +89,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	f([]string{"--drain-delay=soon", "--log-level=loud", "--drain-limit=0s"}, append(ofEnvironment,
 		`TEST_DRAIN_DELAY (--drain-delay) is "soon": use a duration`, `TEST_LOG_LEVEL (--log-level) is "loud": use debug, info`,
 		`TEST_DRAIN_LIMIT (--drain-limit) is "0s": it must be positive`)...)
-	// Arguments after one that cannot be placed are not read. The environment and the arguments before it are.
+	// After an argument that cannot be placed, no arguments are read. Earlier arguments and the environment are read.
 	f([]string{"--drain-delay=soon", "--what"}, append(ofEnvironment, `"soon"`, "unknown flag --what")...)
 	f([]string{"stray"}, append(ofEnvironment, "unexpected argument stray")...)
 	f([]string{"--database-url=postgres://u:pw@h/d"}, append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)

@@ -3,8 +3,8 @@ package socket
 import "time"
 
 // Deadline avoids most SetDeadline calls of a connection. Each call moves a timer of the runtime, and each request would move
-// several timers a little. Instead, the connection gets a deadline that is a little late, and keeps it while it is late by no
-// more than the slack. So calls fail up to the slack late, and never early.
+// several timers a little. Instead, the connection gets a deadline that is later by the slack. It keeps this deadline until a
+// call needs a later one, or one that is earlier by more than the slack. So a call fails at most the slack late, and never early.
 //
 // The zero Deadline belongs to a connection without a deadline. It is for one goroutine, and for one direction or both.
 type Deadline struct{ told time.Time }
@@ -12,8 +12,8 @@ type Deadline struct{ told time.Time }
 // Slack is how late a call with the timeout may fail: a sixteenth.
 func Slack(timeout time.Duration) time.Duration { return timeout / 16 }
 
-// Move reports whether the connection's deadline must be updated to allow for t, at most slack late, and to what. The zero
-// time means no deadline.
+// Move reports whether the connection's deadline must be changed for a call that should fail at t, and returns the new deadline,
+// which is at most slack later than t. The zero time means no deadline.
 func (d *Deadline) Move(t time.Time, slack time.Duration) (tell time.Time, changed bool) {
 	if t.IsZero() {
 		changed = !d.told.IsZero()

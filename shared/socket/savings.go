@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that selects the savings of this package, separated by commas. Without it, all are on.
-// "none" turns all off; connections then behave like those of package net.
+// Variable is the environment variable that lists the savings to use, separated by commas. Without it, all are on. "none" turns
+// all off; connections then behave like those of package net.
 const Variable = "PETGATE_SOCKETS"
 
 // savings are the savings of this package.

@@ -80,8 +80,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return t.n, err
 }
 
-// Exchange writes all of out, waits for the response and reads the part that has arrived. It skips the first read of Read, which
-// would find nothing. If the connection is stale, it writes nothing and returns ErrStale.
+// Exchange writes all of out, waits for the response and reads the part that has arrived. Unlike Read, it does not read before it
+// waits, because no response can be there yet. If the connection is stale, it writes nothing and returns ErrStale.
 func (c *Conn) Exchange(out, in []byte) (n int, err error) {
 	if c.raw == nil || len(out) == 0 || len(in) == 0 || !saves.exchange {
 		if err := c.Check(); err != nil {
@@ -195,7 +195,7 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 }
 
 // tryExchange writes first. RawConn.Read has just reset the poller's state of this descriptor, so the poller reports any response
-// that arrives after the write, and no read is needed before that. It is not documented that RawConn.Read resets the poller
+// that arrives after the write, and no read is needed before it does. It is not documented that RawConn.Read resets the poller
 // before the callback. It does so in Go 1.26; TestExchangeFindsEveryAnswer fails if this changes.
 func (c *Conn) tryExchange(fd uintptr) bool {
 	if len(c.writing.bytes) == 0 {
