@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
@@ -19,11 +20,12 @@ import (
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
 
 const metricsHead = "# Metrics\n\n" + generated +
-	"The admin ports of gateway and petsvc serve these under `/metrics` in the format of Prometheus, beside the figures of the Go\n" +
+	"The admin ports of gateway and petsvc serve these metrics under `/metrics` in the format of Prometheus, beside the figures of the Go\n" +
 	"runtime and of the process. No label names a tenant, a key, a path or an address. A gateway's outcomes are the codes of\n" +
 	"[refusals](refusals.md), and `ok`; petsvc's are the codes of its [errors](api.md), `ok` and `created`.\n\n" +
 	"| name | labels | what it is |\n|---|---|---|\n"
@@ -34,7 +36,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	found, log := &describing{}, slog.New(slog.DiscardHandler)
+	found, log := &describing{Registry: prometheus.NewRegistry()}, slog.New(slog.DiscardHandler)
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
@@ -54,16 +56,27 @@ func TestMetrics(t *testing.T) {
 	if _, err := edge.New(cfg, edge.Deps{Operations: operations, Log: log, Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
-	service := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})
-	if err := service.Shutdown(t.Context()); err != nil {
+	server := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})
+	if err := server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	service.RegisterBuildInfo(found)
+	problems, err := testutil.GatherAndLint(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 	slices.Sort(found.lines)
 	want(t, "../../docs/metrics.md", metricsHead+strings.Join(found.lines, ""))
 }
 
-// describing is a registry that keeps descriptions only.
-type describing struct{ lines []string }
+// describing is a registry that also keeps a line of the page for each metric.
+type describing struct {
+	*prometheus.Registry
+	lines []string
+}
 
 func (d *describing) Register(c prometheus.Collector) error {
 	found := make(chan *prometheus.Desc, 8)
@@ -77,13 +90,13 @@ func (d *describing) Register(c prometheus.Collector) error {
 		labels, _, _ = strings.Cut(labels, "}")
 		d.lines = append(d.lines, fmt.Sprintf("| `%s` | %s | %s |\n", name, labels, help))
 	}
-	return nil
+	return d.Registry.Register(c)
 }
 
 func (d *describing) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
-		_ = d.Register(c) // cannot fail
+		if err := d.Register(c); err != nil {
+			panic(err)
+		}
 	}
 }
-
-func (d *describing) Unregister(prometheus.Collector) bool { return false }

@@ -100,7 +100,7 @@ func flood(t testing.TB, p *fleet.Program, n int, token func() string) map[int]i
 // outcomes is the number of requests with one outcome.
 func outcomes(t testing.TB, p *fleet.Program, outcome string) int {
 	t.Helper()
-	return int(p.Metric(t, "gateway_requests_total", `outcome="`+outcome+`"`))
+	return int(p.Metric(t, "petgate_gateway_requests_total", `outcome="`+outcome+`"`))
 }
 
 // seed fills the tables with massTenants and massKeys. Not with shared/database, which gives up on a long statement.
@@ -168,7 +168,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	g.Launch(t)
 	testkit.Eventually(t, massLoadMax, "the gateway has loaded everything", g.Ready)
 	loaded, rss, cpu := time.Since(begun), g.ResidentBytes(t), g.ProcessorTime(t)
-	if keys := g.Metric(t, "gateway_directory_keys", ""); keys != float64(massKeys+1) {
+	if keys := g.Metric(t, "petgate_gateway_directory_keys", ""); keys != float64(massKeys+1) {
 		t.Errorf("the gateway holds %v keys, want %d", keys, massKeys+1)
 	}
 	// Under load, the heap has the size that it reaches between two collections.

@@ -90,8 +90,8 @@ func TestDrain(t *testing.T) {
 		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + patient.String()},
 	})
 	key := f.NewTenant("acme", fleet.Unlimited...)
-	drain(t, f, "gateway", f.Gateways[0], "gateway_requests_in_flight", key.Token)
-	drain(t, f, "petsvc", f.Pets, "petsvc_busy_connections", key.Token)
+	drain(t, f, "gateway", f.Gateways[0], "petgate_gateway_requests_in_flight", key.Token)
+	drain(t, f, "petsvc", f.Pets, "petgate_petsvc_busy_connections", key.Token)
 }
 
 func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight, token string) {

@@ -99,7 +99,7 @@ func TestRollingGateways(t *testing.T) {
 		t.Errorf("%d pets are stored without an answer", n)
 	}
 	for _, g := range f.Gateways {
-		if n := g.Metric(t, "gateway_requests_total", `outcome="ok"`); n == 0 {
+		if n := g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`); n == 0 {
 			t.Errorf("%s got nothing after its restart", g.ID)
 		}
 	}

@@ -72,8 +72,8 @@ func TestHostileStreams(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	gateway := f.Gateways[0]
 	key := f.NewTenant("acme", fleet.Unlimited...)
-	forwarded := func() float64 { return f.Pets.Metric(t, "petsvc_requests_total", "") }
-	admitted := func() float64 { return gateway.Metric(t, "gateway_requests_total", `outcome="ok"`) }
+	forwarded := func() float64 { return f.Pets.Metric(t, "petgate_petsvc_requests_total", "") }
+	admitted := func() float64 { return gateway.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) }
 	answers := make(map[int]int)
 
 	for _, stream := range hostile {
@@ -116,7 +116,7 @@ func TestHostileStreams(t *testing.T) {
 			t.Errorf("%d answers with status %d", n, status)
 		}
 	}
-	if n := gateway.Metric(t, "gateway_responses_total", `class="5xx"`); n != 0 {
+	if n := gateway.Metric(t, "petgate_gateway_responses_total", `class="5xx"`); n != 0 {
 		t.Errorf("the gateway counts %v answers 5xx", n)
 	}
 	c := gateway.Client()

@@ -59,7 +59,7 @@ func TestSlowProcessClients(t *testing.T) {
 			}
 			if i%100 == 99 { // so that they are slow, and not just many at once
 				testkit.Eventually(t, fleet.ReplyWithin, "their arrival", func() bool {
-					return gateway.Metric(t, "gateway_connections", "") > float64(i) && gateway.Metric(t, "gateway_requests_in_flight", "") == 0
+					return gateway.Metric(t, "petgate_gateway_connections", "") > float64(i) && gateway.Metric(t, "petgate_gateway_requests_in_flight", "") == 0
 				})
 			}
 		}
@@ -69,7 +69,7 @@ func TestSlowProcessClients(t *testing.T) {
 		honest := make(chan []time.Duration, 1)
 		go func() { honest <- askInTurn(t, gateway, key.Token, 1<<30, stop) }()
 		testkit.Eventually(t, slowGoneWithin+fleet.ReplyWithin, "the end of the slow ones", func() bool {
-			return gateway.Metric(t, "gateway_connections", "") <= 1
+			return gateway.Metric(t, "petgate_gateway_connections", "") <= 1
 		})
 		took := time.Since(came)
 		close(stop)
@@ -107,7 +107,7 @@ func TestIdleProcessConnections(t *testing.T) {
 	}
 	each := (resident(t, gateway) - before) / clients
 	beside := p99(askInTurn(t, gateway, key.Token, normalRounds, nil))
-	if n := gateway.Metric(t, "gateway_connections", ""); n < clients {
+	if n := gateway.Metric(t, "petgate_gateway_connections", ""); n < clients {
 		t.Errorf("the gateway holds %v connections of %d", n, clients)
 	}
 	for _, c := range idle[clients-10:] {

@@ -18,7 +18,7 @@ import (
 // inMode reports whether every gateway decides on quotas in this mode: "shared" or "outage".
 func (s *quotaSite) inMode(mode string) bool {
 	for _, g := range s.Gateways {
-		if g.Metrics()[`gateway_limits_mode{mode="`+mode+`"}`] != 1 {
+		if g.Metrics()[`petgate_gateway_limits_mode{mode="`+mode+`"}`] != 1 {
 			return false
 		}
 	}

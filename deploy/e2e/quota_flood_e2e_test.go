@@ -153,7 +153,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 	valid.Wait()
 	calls = s.scriptCalls() - calls - len(took)
 	grown := residentBytes(t, s.Gateways) - rss
-	addresses := s.Gateways[0].Metrics()["gateway_limits_failed_attempts_addresses"]
+	addresses := s.Gateways[0].Metrics()["petgate_gateway_limits_failed_attempts_addresses"]
 	slices.Sort(took)
 	t.Logf("figure: %d unknown tokens from as many addresses at %d gateways in %v: %d calls of Redis, %d a second a gateway; "+
 		"%.1f MB more memory a gateway for %.0f addresses; %d requests of a valid key from the same addresses: %d harmed, p99 %v",

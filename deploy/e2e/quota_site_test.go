@@ -82,7 +82,7 @@ func (s *quotaSite) decidedAlone() (sum int) {
 			`decisions_total{outcome="local_admitted"}`, `decisions_total{outcome="local_refused"}`,
 			`trips_total{result="failed"}`, `trips_total{result="unsure"}`,
 		} {
-			sum += int(metrics["gateway_limits_"+name])
+			sum += int(metrics["petgate_gateway_limits_"+name])
 		}
 	}
 	return sum

@@ -75,7 +75,7 @@ func (s *speedFleet) send(t *testing.T, clients, requests int) {
 
 // redisCalls is how often the gateway has called Redis.
 func (s *speedFleet) redisCalls(t *testing.T) float64 {
-	return s.gateway.Metric(t, "gateway_limits_trips_total", "")
+	return s.gateway.Metric(t, "petgate_gateway_limits_trips_total", "")
 }
 
 func TestSpeedInCalls(t *testing.T) {

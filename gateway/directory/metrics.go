@@ -17,39 +17,39 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 	gauge := func(name, help string, value func() float64) {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	gauge("gateway_directory_keys", "Keys in memory.", func() float64 {
+	gauge("petgate_gateway_directory_keys", "Keys in memory.", func() float64 {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return float64(d.state.Load().keys.len)
 	})
 	const age = "Time since the last contact with the database; -1 before the first load."
-	gauge("gateway_directory_age_seconds", age, func() float64 {
+	gauge("petgate_gateway_directory_age_seconds", age, func() float64 {
 		seen := d.seen.Load()
 		if seen == nil {
 			return -1
 		}
 		return d.cfg.Clock().Sub(*seen).Seconds()
 	})
-	gauge("gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
+	gauge("petgate_gateway_directory_gateways", "Gateways registered when the database was last read.", func() float64 {
 		return float64(d.gateways.Load())
 	})
 	const skew = "This host's clock minus the database's at the last heartbeat; a difference smaller than half of the round trip is 0."
-	gauge("gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
-	gauge("gateway_bans_pending", "Bans imposed here that are not in the database yet.", func() float64 {
+	gauge("petgate_gateway_directory_clock_skew_seconds", skew, func() float64 { return time.Duration(d.skew.Load()).Seconds() })
+	gauge("petgate_gateway_bans_pending", "Bans that this gateway imposed and has not yet written to the database.", func() float64 {
 		d.bansMu.Lock()
 		defer d.bansMu.Unlock()
 		return float64(len(d.pending))
 	})
 	d.usage.dropped = make.NewCounter(prometheus.CounterOpts{
-		Name: "gateway_usage_dropped_requests_total",
-		Help: "Requests missing from the usage statistics, because too many rows waited for an unavailable database.",
+		Name: "petgate_gateway_usage_dropped_requests_total",
+		Help: "Requests that are missing from the usage statistics because the database was unavailable for too long.",
 	})
 	return &metrics{
 		loads: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_directory_loads_total", Help: "Full loads from the database.",
+			Name: "petgate_gateway_directory_loads_total", Help: "Full loads from the database.",
 		}),
 		events: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_directory_events_total", Help: "Events applied.",
+			Name: "petgate_gateway_directory_events_total", Help: "Events applied.",
 		}),
 	}
 }

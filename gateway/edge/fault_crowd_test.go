@@ -110,7 +110,7 @@ func TestBodiesShareABudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, "the first body holds its memory", func() bool {
-		return gauges(t, registry, "gateway_body_bytes") > 60_000
+		return gauges(t, registry, "petgate_gateway_body_bytes") > 60_000
 	})
 	request := rawPost("Content-Length: 60000") + repeat("a", 60_000)
 	if got := begin(t, r, request); got.Status != 503 || got.refusal() != nil {

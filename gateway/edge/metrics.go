@@ -24,37 +24,37 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
-		Name: "gateway_requests_total",
+		Name: "petgate_gateway_requests_total",
 		Help: "Requests by outcome: ok, or the code of the refusal. Responses of the service count as ok, whatever their status.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
-		Name: "gateway_responses_total",
+		Name: "petgate_gateway_responses_total",
 		Help: "Responses by class of status: 2xx, 3xx, 4xx, 5xx.",
 	}, []string{"class"})
 	m := &metrics{
 		seconds: make.NewHistogram(prometheus.HistogramOpts{
-			Name:    "gateway_request_seconds",
+			Name:    "petgate_gateway_request_seconds",
 			Help:    "Time from a request's last byte to its response, of all requests.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		bans: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_bans_total",
+			Name: "petgate_gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
 		}),
 		acceptFailures: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_accept_failures_total",
-			Help: "Failures to accept a connection, as when the process is out of file descriptors.",
+			Name: "petgate_gateway_accept_failures_total",
+			Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
 		}),
 		evicted: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_connections_evicted_total",
+			Name: "petgate_gateway_connections_evicted_total",
 			Help: "Connections without a valid key that were closed to make room for others.",
 		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_access_log_dropped_total",
-			Help: "Lines of the access log that were dropped, because their reader is too slow or gone.",
+			Name: "petgate_gateway_access_log_dropped_total",
+			Help: "Lines of the access log that were dropped because the log's reader is too slow or has gone.",
 		}),
 		shed: make.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_connections_shed_total",
+			Name: "petgate_gateway_connections_shed_total",
 			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
@@ -65,18 +65,18 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		m.responses[class] = responses.WithLabelValues(string('0'+rune(class)) + "xx")
 	}
 	make.NewCounterFunc(prometheus.CounterOpts{
-		Name: "gateway_upstream_retries_total",
+		Name: "petgate_gateway_upstream_retries_total",
 		Help: "Second attempts, after an upstream closed a connection that had served before.",
 	}, func() float64 { return float64(e.upstreams.Retries()) })
 	gauge := func(name, help string, value func() float64) {
 		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	gauge("gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
-	gauge("gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
-	gauge("gateway_body_bytes", "Memory taken for the bodies of requests.", func() float64 {
+	gauge("petgate_gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
+	gauge("petgate_gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
+	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", func() float64 {
 		return float64(e.http.Limits.Bodies.Used())
 	})
-	gauge("gateway_upstreams_ejected", "Upstreams that get no requests for a while, because they failed.", func() float64 {
+	gauge("petgate_gateway_upstreams_ejected", "Upstreams that have failed and get no requests at the moment.", func() float64 {
 		return float64(e.upstreams.Ejected(time.Now()))
 	})
 	return m

@@ -19,9 +19,10 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	auto := promauto.With(reg)
 	decisions := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "gateway_limits_decisions_total",
-		Help: "Quota decisions: admitted and refused by the store, refused from memory of a refusal (remembered), " +
-			"decided by this gateway's share of the limits (local_), or not at all (undecided).",
+		Name: "petgate_gateway_limits_decisions_total",
+		Help: "Quota decisions, by outcome. admitted, refused: decided by the store. remembered: refused without asking, " +
+			"because the store has just refused. local_admitted, local_refused: decided by this gateway's share of the limits. " +
+			"undecided: answered with 503.",
 	}, []string{"outcome"})
 	return &metrics{
 		admitted:      decisions.WithLabelValues("admitted"),
@@ -31,15 +32,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		localRefused:  decisions.WithLabelValues("local_refused"),
 		undecided:     decisions.WithLabelValues("undecided"),
 		unsaved: auto.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_limits_saves_failed_total",
-			Help: "Times in-process quotas could not be saved; the next time saves them too.",
+			Name: "petgate_gateway_limits_saves_failed_total",
+			Help: "Failed attempts to save the quotas that are kept in memory. The next attempt saves them too.",
 		}),
 		chargedInVain: auto.NewCounter(prometheus.CounterOpts{
-			Name: "gateway_limits_charged_in_vain_total",
-			Help: "Requests that Redis charged in a batch that it did not answer, and that were refused here meanwhile.",
+			Name: "petgate_gateway_limits_charged_in_vain_total",
+			Help: "Requests that Redis charged although the gateway refused them: the reply to their batch was lost.",
 		}),
 		mode: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gateway_limits_mode",
+			Name: "petgate_gateway_limits_mode",
 			Help: "1 for the mode in force: shared (Redis decides), outage (it does not answer), memory (in-process quotas).",
 		}, []string{"mode"}),
 		authFailures: authfailures.NewMetrics(reg),

@@ -253,13 +253,13 @@ func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 		t.Errorf("the log tells the secret or a target, in which there may be one: %s", lines.String())
 	}
 	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(`
-# HELP petsvc_requests_total Requests served, by operation and outcome.
-# TYPE petsvc_requests_total counter
-petsvc_requests_total{operation="createPet",outcome="created"} 1
-petsvc_requests_total{operation="getPet",outcome="pet_not_found"} 1
-petsvc_requests_total{operation="listPets",outcome="ok"} 1
-petsvc_requests_total{operation="none",outcome="method_not_allowed"} 1
-`), "petsvc_requests_total"); err != nil {
+# HELP petgate_petsvc_requests_total Requests served, by operation and outcome.
+# TYPE petgate_petsvc_requests_total counter
+petgate_petsvc_requests_total{operation="createPet",outcome="created"} 1
+petgate_petsvc_requests_total{operation="getPet",outcome="pet_not_found"} 1
+petgate_petsvc_requests_total{operation="listPets",outcome="ok"} 1
+petgate_petsvc_requests_total{operation="none",outcome="method_not_allowed"} 1
+`), "petgate_petsvc_requests_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -277,7 +277,7 @@ func TestDrain(t *testing.T) {
 	inFlight := make(chan answer)
 	go func() { inFlight <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
 	testkit.Eventually(t, 5*time.Second, "the request is in flight", func() bool {
-		return gathered(t, r, "petsvc_busy_connections") == 1
+		return gathered(t, r, "petgate_petsvc_busy_connections") == 1
 	})
 	r.Drain()
 	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 {

@@ -89,7 +89,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 func TestOverload(t *testing.T) {
 	const queue = 4
 	r := start(t, testkit.SQLite(t), pets.Config{Queue: queue})
-	usable := int(gathered(t, r, "petsvc_usable_connections"))
+	usable := int(gathered(t, r, "petgate_petsvc_usable_connections"))
 	r.db.SetMaxOpenConns(usable + 2) // one more for the transaction of this test
 	tx, err := r.db.Begin()          // the writer that all others wait for
 	if err != nil {
@@ -109,12 +109,12 @@ func TestOverload(t *testing.T) {
 	for range usable + queue {
 		running.Go(post)
 	}
-	testkit.Eventually(t, 5*time.Second, "the queue is full", func() bool { return gathered(t, r, "petsvc_queue_requests") >= queue })
+	testkit.Eventually(t, 5*time.Second, "the queue is full", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue })
 	began := time.Now()
 	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "overloaded" || time.Since(began) > 500*time.Millisecond {
 		t.Errorf("with a full queue: %d %s after %v", a.status, a.body, time.Since(began))
 	}
-	testkit.Eventually(t, 5*time.Second, "the queue gives up", func() bool { return gathered(t, r, "petsvc_queue_requests") == 0 })
+	testkit.Eventually(t, 5*time.Second, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,17 +20,17 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	with := promauto.With(reg)
 	return &metrics{
 		requests: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "petsvc_requests_total", Help: "Requests served, by operation and outcome.",
+			Name: "petgate_petsvc_requests_total", Help: "Requests served, by operation and outcome.",
 		}, []string{"operation", "outcome"}),
 		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "petsvc_request_seconds", Help: "Time from a request's last byte to its response's first, by operation.",
+			Name: "petgate_petsvc_request_seconds", Help: "Time from a request's last byte to its response's first, by operation.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 		}, []string{"operation"}),
 		acceptFailures: with.NewCounter(prometheus.CounterOpts{
-			Name: "petsvc_accept_failures_total", Help: "Failures to accept a connection, as when the process is out of file descriptors.",
+			Name: "petgate_petsvc_accept_failures_total", Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
 		}),
 		databaseUp: with.NewGauge(prometheus.GaugeOpts{
-			Name: "petsvc_database_up", Help: "1 while the database is available and requests may use it.",
+			Name: "petgate_petsvc_database_up", Help: "1 while the database is available and requests may use it.",
 		}),
 	}
 }
@@ -40,11 +40,11 @@ func watchStore(reg prometheus.Registerer, s *store) {
 	gauge := func(name, help string, value func() float64) {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	gauge("petsvc_queue_requests", "Requests waiting for a connection to the database.",
+	gauge("petgate_petsvc_queue_requests", "Requests waiting for a connection to the database.",
 		func() float64 { return float64(s.waiting.Load()) })
-	gauge("petsvc_busy_connections", "Connections to the database in use by requests.",
+	gauge("petgate_petsvc_busy_connections", "Connections to the database in use by requests.",
 		func() float64 { return float64(len(s.slots)) })
-	gauge("petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
+	gauge("petgate_petsvc_usable_connections", "Connections to the database available to requests, in use or not.",
 		func() float64 { return float64(cap(s.slots)) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	a.Metrics.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	RegisterBuildInfo(a.Metrics)
 	a.SetReady(func() []Problem { return []Problem{{Name: "start", Detail: "the program is starting"}} })
 	a.server = &http.Server{
 		Handler:           a,
@@ -78,6 +80,16 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		a.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return a
+}
+
+// RegisterBuildInfo adds the metric that names the running version.
+func RegisterBuildInfo(registry prometheus.Registerer) {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "petgate_build_info",
+		Help: "Always 1. The labels name the version of the program and of the Go release that built it.",
+	}, []string{"version", "goversion"})
+	info.WithLabelValues(Version(), runtime.Version()).Set(1)
+	registry.MustRegister(info)
 }
 
 // Handle adds a handler; the pattern is one of http.ServeMux.

@@ -168,7 +168,7 @@ func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 || command.Selected() != nil {
 		return err
 	}
-	fmt.Fprintf(command.Stdout, "\nOnly from the environment, or from the file that the name with _FILE appended names:\n")
+	fmt.Fprintf(command.Stdout, "\nSecrets, from the environment. With _FILE appended to a name, its value is the path of a file that holds the secret:\n")
 	for _, flag := range p.secrets {
 		fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
 	}

@@ -15,13 +15,13 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	auto := promauto.With(reg)
 	refused := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "gateway_limits_failed_attempts_refused_total",
-		Help: "Failed authentications refused with 429, by who knew: this gateway (local) or Redis (shared).",
+		Name: "petgate_gateway_limits_failed_attempts_refused_total",
+		Help: "Failed authentications refused with 429. The label by says who decided: this gateway alone (local) or Redis (shared).",
 	}, []string{"by"})
 	return &Metrics{
 		local: refused.WithLabelValues("local"), shared: refused.WithLabelValues("shared"),
 		addresses: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "gateway_limits_failed_attempts_addresses",
+			Name: "petgate_gateway_limits_failed_attempts_addresses",
 			Help: "Addresses whose failed authentications are remembered.",
 		}),
 	}

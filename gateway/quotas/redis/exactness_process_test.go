@@ -145,8 +145,8 @@ func (r *rig) checkAlone(t *testing.T) {
 	for _, g := range r.Gateways {
 		metrics := scrape(g)
 		for _, name := range []string{
-			`gateway_limits_decisions_total{outcome="local_admitted"}`, `gateway_limits_decisions_total{outcome="local_refused"}`,
-			`gateway_limits_trips_total{result="failed"}`, `gateway_limits_trips_total{result="unsure"}`,
+			`petgate_gateway_limits_decisions_total{outcome="local_admitted"}`, `petgate_gateway_limits_decisions_total{outcome="local_refused"}`,
+			`petgate_gateway_limits_trips_total{result="failed"}`, `petgate_gateway_limits_trips_total{result="unsure"}`,
 		} {
 			if n := metrics[name]; n > 0 {
 				t.Errorf("%s: %s is %v although Redis was well\n%s", g.ID, name, n, g.Stderr)

@@ -23,7 +23,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return auto.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
 	trips := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "gateway_limits_trips_total",
+		Name: "petgate_gateway_limits_trips_total",
 		Help: "Batches sent to Redis: ok, failed (not executed), or unsure (no answer in time: may have been executed).",
 	}, []string{"result"})
 	powers := prometheus.ExponentialBuckets(1, 2, 11)
@@ -31,17 +31,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		tripOK:     trips.WithLabelValues("ok"),
 		tripFailed: trips.WithLabelValues("failed"),
 		tripUnsure: trips.WithLabelValues("unsure"),
-		tripSeconds: histogram("gateway_limits_trip_seconds", "Duration of a trip to Redis.",
+		tripSeconds: histogram("petgate_gateway_limits_trip_seconds", "Duration of a trip to Redis.",
 			prometheus.ExponentialBuckets(0.0001, 2, 11)),
-		batchRequests: histogram("gateway_limits_batch_requests", "Requests decided by one trip to Redis.", powers),
-		batchTenants:  histogram("gateway_limits_batch_tenants", "Tenants decided by one trip to Redis.", powers),
-		timeouts: counter("gateway_limits_timeouts_total",
+		batchRequests: histogram("petgate_gateway_limits_batch_requests", "Requests decided by one trip to Redis.", powers),
+		batchTenants:  histogram("petgate_gateway_limits_batch_tenants", "Tenants decided by one trip to Redis.", powers),
+		timeouts: counter("petgate_gateway_limits_timeouts_total",
 			"Requests whose budget ended before Redis had decided them."),
-		recordErrors: counter("gateway_limits_record_errors_total",
+		recordErrors: counter("petgate_gateway_limits_record_errors_total",
 			"Decisions for which a tenant's record in Redis was unusable."),
 		serversDown: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "gateway_limits_breakers_open",
-			Help: "Redis servers that are not asked because they did not answer.",
+			Name: "petgate_gateway_limits_redis_servers_down",
+			Help: "Redis servers that are considered down and get no batches.",
 		}),
 	}
 }
