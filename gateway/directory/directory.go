@@ -135,7 +135,8 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	return d, nil
 }
 
-// openSnapshot locks the snapshot for this process. If another process has locked it, this one runs without a snapshot.
+// openSnapshot locks the snapshot for this process. If it cannot be locked, this process runs without a snapshot. An earlier
+// snapshot of this gateway then has to be removed before a change is confirmed: a later process could start from it.
 func (d *Directory) openSnapshot() {
 	d.snapshot.wanted = make(chan struct{}, 1)
 	if d.cfg.Snapshot == "" {
@@ -144,6 +145,9 @@ func (d *Directory) openSnapshot() {
 	var err error
 	if d.processes, err = openProcesses(d.cfg.Snapshot+".lock", d.self.Load().Incarnation); err != nil {
 		d.cfg.Log.Error("directory: running without a snapshot", "path", d.cfg.Snapshot, "error", err)
+		if mayStart(d.cfg.Snapshot, d.cfg.GatewayID) {
+			d.snapshot.stale = d.cfg.Snapshot
+		}
 		return
 	}
 	d.snapshot.path = d.cfg.Snapshot

@@ -258,7 +258,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 	if err := d.snapshot.clean(); err != nil {
 		if !f.unremovable {
 			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; make its directory writable",
-				"path", d.snapshot.path, "error", err)
+				"path", d.cfg.Snapshot, "error", err)
 		}
 		f.unremovable = true
 		return f.safe, f.safeUUID
@@ -349,7 +349,7 @@ func (d *Directory) signOff(why error) {
 	// SignOff may have succeeded.
 	if err := d.snapshot.remove(); err != nil {
 		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
-			"starts again or is forgotten", "path", d.snapshot.path, "error", err)
+			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
 		return
 	}
 	if err := d.store.SignOff(ctx, *d.self.Load()); err != nil {

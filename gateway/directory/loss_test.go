@@ -111,6 +111,39 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
+// A process that cannot use its snapshot, here because another one has locked it, confirms changes that are not in the
+// file. So a later process must not find the file. It leaves the file of another gateway.
+func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		id    string
+		stays bool
+	}{{"gw-1", false}, {"gw-2", true}} {
+		store := openStore(t, testkit.SQLite(t))
+		path := snapshotPath(t)
+		_, key, _ := fixture(t, store)
+		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.takeSnapshot(); err != nil { // then it hangs: Run does not begin
+			t.Fatal(err)
+		}
+		without := start(t, store, Config{GatewayID: c.id, Snapshot: path})
+		if err := store.SignOff(t.Context(), *d.self.Load()); err != nil { // as if an operator forgot it
+			t.Fatal(err)
+		}
+		_, revoked, err := store.RevokeKey(t.Context(), key.ID)
+		confirm(t, store, revoked, err)
+		if _, err := os.Stat(path); (err == nil) != c.stays {
+			t.Errorf("the snapshot of gw-1 after %s has confirmed a revocation: %v", c.id, err)
+		}
+		without.stop()
+		d.snapshot.close()
+		d.processes.close()
+	}
+}
+
 func TestUsageBacklogIsBounded(t *testing.T) {
 	t.Parallel()
 	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})

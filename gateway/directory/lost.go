@@ -37,13 +37,6 @@ func (l *lost) touched(events []keystore.EventRow) bool {
 		slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.RefusalLost })
 }
 
-func either(stored, lost instant.Millis) int64 {
-	if stored != 0 {
-		return int64(stored)
-	}
-	return int64(lost)
-}
-
 // compare returns what s refuses and next does not; next was read from an older copy of the database. The caller must
 // impose the lost bans again. A key that next does not have is refused anyway.
 func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans map[id.Key]instant.Millis) {

@@ -154,25 +154,41 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	}
 	t.Cleanup(func() { through.Close() })
 	proxied := keystore.New(through, nil, nil, "gw-1")
-	_, key, hash := fixture(t, store)
+	tenant, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
 	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
 	last, err := store.LastEvent(t.Context())
 	confirm(t, store, last, err)
+	_, _, err = store.Suspend(t.Context(), tenant.ID)
+	confirm(t, store, 0, err)
 	_, c, err := store.RevokeKey(t.Context(), key.ID)
 	confirm(t, store, c, err)
 	proxy.Kill()
 	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
 	d.stop()
 	again := start(t, proxied, Config{Snapshot: path})
-	rewind(t, db, last, "UPDATE tenant_keys SET revoked_at = 0")
+	rewind(t, db, last, "UPDATE tenant_keys SET revoked_at = 0", "UPDATE tenants SET suspended = false")
 	proxy.Restore(t)
 	eventually(t, "it has listed what was lost", func() bool {
 		refusals, err := store.LostRefusals(t.Context())
-		return err == nil && len(refusals) == 1
+		return err == nil && len(refusals) == 2
 	})
 	if e, ok := again.Lookup(hash); !ok || e.RevokedAt == 0 {
 		t.Errorf("let through: %t %+v", ok, e)
+	}
+
+	// A later change of the same key and tenant writes their rows, which lack the refusals, to the snapshot.
+	last, err = store.LastEvent(t.Context())
+	confirm(t, store, last, err)
+	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	_, c, err = store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))})
+	confirm(t, store, c, err)
+	proxy.Kill()
+	eventually(t, "the next outage is noticed", func() bool { return again.Behind() != nil })
+	again.stop()
+	third := start(t, proxied, Config{Snapshot: path})
+	if e, ok := third.Lookup(hash); !ok || e.RevokedAt == 0 || !e.Suspended || e.BannedUntil == 0 {
+		t.Errorf("let through after a change of the key: %t %+v", ok, e)
 	}
 }

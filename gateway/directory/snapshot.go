@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -43,7 +44,7 @@ type snapshot struct {
 	generation int      // of the state; a new file of an earlier generation is discarded
 	taking     bool     // a new file is being written…
 	meanwhile  [][]byte // …and these changes must be appended to it
-	stale      bool     // the file on disk is older than what is in force, and could not be removed
+	stale      string   // path of a file that is older than what is in force: not removed yet; empty: there is none
 	changed    int      // bytes of changes in the file
 }
 
@@ -88,7 +89,22 @@ func (s *snapshot) isOutdated() bool {
 // discard removes the file. If that fails, clean tries again. The lock must be held.
 func (s *snapshot) discard() {
 	s.shut()
-	s.stale = s.path != "" && removeSafely(s.path) != nil
+	if s.path != "" {
+		s.stale = s.path
+		_ = s.removeStale() // clean tries again
+	}
+}
+
+// removeStale removes the file that is older than the state in force, if there is one. The lock must be held.
+func (s *snapshot) removeStale() error {
+	if s.stale == "" {
+		return nil
+	}
+	err := removeSafely(s.stale)
+	if err == nil {
+		s.stale = ""
+	}
+	return err
 }
 
 // removeSafely removes a file, so that it is still gone after a loss of power.
@@ -106,12 +122,7 @@ func removeSafely(path string) error {
 func (s *snapshot) clean() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stale {
-		return nil
-	}
-	err := removeSafely(s.path)
-	s.stale = err != nil
-	return err
+	return s.removeStale()
 }
 
 // append adds records to the file. Changes are on disk when it returns. If it fails, it removes the file, because a
@@ -234,7 +245,7 @@ func (d *Directory) takeSnapshot() error {
 		}
 		if err == nil {
 			s.shut()
-			s.file, s.meanwhile, s.changed, s.stale = f, nil, 0, false
+			s.file, s.meanwhile, s.changed, s.stale = f, nil, 0, ""
 			return syncDir(s.path)
 		}
 	}
@@ -321,10 +332,10 @@ func (s *snapshot) remove() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shut()
-	if s.path == "" {
-		return nil
+	if s.path != "" {
+		s.stale = s.path
 	}
-	return removeSafely(s.path)
+	return s.removeStale()
 }
 
 func (s *snapshot) close() {
@@ -351,6 +362,9 @@ func readSnapshot(path, gateway string, to keystore.Rows) (head, error) {
 	return h, nil
 }
 
+// errOtherGateway means that another gateway wrote the snapshot.
+var errOtherGateway = errors.New("written by another gateway")
+
 func readFrames(path, gateway string, to keystore.Rows) (h head, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -376,7 +390,7 @@ func readFrames(path, gateway string, to keystore.Rows) (h head, err error) {
 				return h, err
 			}
 			if h.gateway != gateway {
-				return h, fmt.Errorf("it was written by gateway %q, this is %q", h.gateway, gateway)
+				return h, fmt.Errorf("%w: by %q, this is %q", errOtherGateway, h.gateway, gateway)
 			}
 		}
 	}
@@ -387,6 +401,19 @@ func readFrames(path, gateway string, to keystore.Rows) (h head, err error) {
 		return h, errors.New("it is cut off")
 	}
 	return h, nil
+}
+
+// mayStart reports whether this gateway might start from the file: it exists, and no other gateway wrote it.
+func mayStart(path, gateway string) bool {
+	if _, err := os.Lstat(path); err != nil {
+		return false // not removed: on a read-only file system, even the removal of a missing file fails
+	}
+	nothing := keystore.Rows{
+		Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(*keystore.KeyRow) {},
+		Ban: func(id.Key, instant.Millis) {},
+	}
+	_, err := readSnapshot(path, gateway, nothing)
+	return !errors.Is(err, errOtherGateway)
 }
 
 func readFrame(from io.Reader, into []byte, sum *uint32) ([]byte, error) {

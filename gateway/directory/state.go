@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -148,20 +149,21 @@ func (s *state) nextVersion() uint64 {
 	return *s.versions
 }
 
+// setTenant applies a tenant's row. It adds a lost suspension to the row, so that a snapshot of the row has it too.
 func (s *state) setTenant(row *keystore.TenantRow) {
-	suspended := row.Suspended || s.lost.suspended[row.ID]
+	row.Suspended = row.Suspended || s.lost.suspended[row.ID]
 	if _, known := s.plans[row.Plan]; !known {
 		s.refuse("tenant %s has an unknown plan %q", row.ID, row.Plan)
 		return
 	}
 	if ref, known := s.findTenant(&row.ID); known {
 		t := s.tenants.at(ref)
-		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, suspended))
+		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, row.Suspended))
 		return
 	}
 	ref, t := s.tenants.add()
 	t.id = row.ID
-	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, suspended))
+	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, row.Suspended))
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
@@ -179,12 +181,14 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 	return next
 }
 
+// setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot of the row has it too.
 func (s *state) setKey(row *keystore.KeyRow) {
-	revokedAt, graceEndsAt := either(row.RevokedAt, s.lost.revoked[row.ID]), either(row.GraceEndsAt, s.lost.rotated[row.ID])
+	row.RevokedAt = cmp.Or(row.RevokedAt, s.lost.revoked[row.ID])
+	row.GraceEndsAt = cmp.Or(row.GraceEndsAt, s.lost.rotated[row.ID])
 	if ref, known := s.findKey(&row.ID); known {
 		k := s.keys.at(ref) // its other fields never change
-		k.revokedAt.Store(revokedAt)
-		k.graceEndsAt.Store(graceEndsAt)
+		k.revokedAt.Store(int64(row.RevokedAt))
+		k.graceEndsAt.Store(int64(row.GraceEndsAt))
 		return
 	}
 	owner, known := s.findTenant(&row.Tenant)
@@ -195,8 +199,8 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	ref, k := s.keys.add()
 	k.hash, k.id, k.tenant = row.Hash, row.ID, owner
 	k.environment, k.scopes, k.expiresAt = uint8(row.Environment), row.Scopes, row.ExpiresAt
-	k.revokedAt.Store(revokedAt)
-	k.graceEndsAt.Store(graceEndsAt)
+	k.revokedAt.Store(int64(row.RevokedAt))
+	k.graceEndsAt.Store(int64(row.GraceEndsAt))
 	if len(row.Allow) > 0 {
 		at, allow := s.allows.add()
 		*allow = row.Allow
