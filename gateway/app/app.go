@@ -32,6 +32,9 @@ const settleWithin = 5 * time.Second
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
+// errEnding leaves a reset to the other gateways.
+var errEnding = errors.New("this gateway is ending")
+
 // Ports are the listeners of a gateway.
 type Ports struct{ Public, Admin net.Listener }
 
@@ -86,7 +89,8 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	defer func() { err = errors.Join(err, stopKeys()) }()
 	limits, err := quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: keys.Gateways, Saver: saver{store}, Metrics: admin.Metrics, Log: log,
+		LiveGateways: keys.Gateways, Saver: saver{store}, OutageFile: cfg.outageFile(), GatewayID: self,
+		Metrics: admin.Metrics, Log: log,
 	})
 	if err != nil {
 		return err
@@ -94,6 +98,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	defer func() {
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 		defer cancel()
+		keys.OnReset(func(keystore.Event) error { return errEnding })
 		err = errors.Join(err, limits.Close(settle))
 	}()
 	// Each gateway must carry out each reset: otherwise it could restore the day's use that it remembers.

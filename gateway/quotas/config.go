@@ -54,6 +54,11 @@ type Config struct {
 	LiveGateways func() int
 	// Saver keeps in-process quotas over a restart; with nil they are lost. Unused with Redis.
 	Saver Saver
+	// OutageFile keeps over a restart what Redis has to get from this gateway after an outage; if it is empty, that is lost.
+	// Unused without Redis.
+	OutageFile string
+	// GatewayID is written into OutageFile: the file of another gateway is ignored.
+	GatewayID string
 	// Rule is quota.Product by default. Only tests set it: all gateways of one Redis must use the same rule.
 	Rule quota.Rule
 	// Metrics is where metrics are registered; nil registers none.

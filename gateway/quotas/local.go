@@ -3,7 +3,6 @@ package quotas
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"petgate/gateway/quotas/authfailures"
@@ -20,15 +19,11 @@ type Local struct {
 	records *store.Memory
 	loaded  atomic.Bool // the saved records are in records
 	saved   uint64      // the mark of the last dump that was saved
-
-	closing context.Context // canceled by Close
-	close   context.CancelFunc
-	running sync.WaitGroup
+	saving  worker
 }
 
 func openLocal(ctx context.Context, cfg Config) *Local {
 	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock)}
-	l.closing, l.close = context.WithCancel(context.Background())
 	l.metrics.setMode(modeMemory)
 	if cfg.Saver == nil {
 		l.loaded.Store(true)
@@ -38,9 +33,9 @@ func openLocal(ctx context.Context, cfg Config) *Local {
 	if err != nil {
 		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
 	}
-	l.running.Go(func() {
-		if err == nil || l.keepLoading() {
-			l.keepSaving()
+	l.saving.run(func(closing context.Context) {
+		if err == nil || l.keepLoading(closing) {
+			keepSaving(closing, cfg.Log, func() error { return l.save(closing) })
 		}
 	})
 	return l
@@ -94,7 +89,6 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 
 // Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
-	l.close()
-	l.running.Wait()
+	l.saving.stop()
 	return l.saveLast(ctx)
 }

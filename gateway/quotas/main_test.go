@@ -65,7 +65,8 @@ func newFakeOver(
 ) *Shared {
 	fake.onDecide = onDecide
 	s := newShared(cfg.withDefaults())
-	s.redis = redis.New(s.redisConfig(), fake, s)
+	resets := s.restore()
+	s.start(redis.New(s.redisConfig(), fake, s), resets)
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }

@@ -33,7 +33,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		undecided:     decisions.WithLabelValues("undecided"),
 		unsaved: auto.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_limits_saves_failed_total",
-			Help: "Failed attempts to save the quotas that are kept in memory. The next attempt saves them too.",
+			Help: "Failed attempts to save the quotas that are kept in memory, or what Redis has to get after an outage. " +
+				"The next attempt saves them too.",
 		}),
 		chargedInVain: auto.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_limits_charged_in_vain_total",

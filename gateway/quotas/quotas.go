@@ -12,7 +12,8 @@
 //
 // While Redis does not answer, Shared admits this gateway's share of each limit; localShare states how many requests this
 // can admit at most. When Redis is back, they are charged there before it decides again. The gateway then also asks what
-// became of a batch that was not answered, so that each request is charged once. If only one tenant's record in Redis is
+// became of a batch that was not answered, so that each request is charged once. A file keeps all this over a restart of the
+// gateway. If only one tenant's record in Redis is
 // unusable, the share decides for that tenant alone. With Refuse, all these requests get ErrUndecided instead.
 //
 // # Concurrency
@@ -82,11 +83,12 @@ func Open(ctx context.Context, cfg Config) (Quotas, error) {
 		return openLocal(ctx, cfg), nil
 	}
 	s := newShared(cfg)
+	resets := s.restore() // first: as soon as Redis answers, it gets the debts
 	client, err := redis.Open(ctx, s.redisConfig(), s)
 	if err != nil {
 		return nil, err
 	}
-	s.redis = client
+	s.start(client, resets)
 	if !client.IsDown() {
 		s.Health(ctx)
 	}

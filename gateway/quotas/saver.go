@@ -3,13 +3,15 @@ package quotas
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 )
 
-// saveEvery is how often in-process quotas are saved. A killed process loses at most this much.
+// saveEvery is how often in-process quotas are saved, and the record of an outage. A killed process loses at most this much.
 const saveEvery = time.Second
 
 // Saved is a tenant's quota record as it survives a restart.
@@ -39,41 +41,65 @@ func (l *Local) load(ctx context.Context) error {
 }
 
 // keepLoading tries until the saved records are loaded. It returns false if Close comes first.
-func (l *Local) keepLoading() bool {
+func (l *Local) keepLoading(closing context.Context) bool {
 	tick := time.NewTicker(loadEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.closing.Done():
+		case <-closing.Done():
 			return false
 		case <-tick.C:
 		}
-		if l.load(l.closing) == nil {
+		if l.load(closing) == nil {
 			l.config.Log.Info("the saved quotas are loaded")
 			return true
 		}
 	}
 }
 
-// keepSaving saves changed records until Close. Records that could not be saved are saved with the next second's changes.
-func (l *Local) keepSaving() {
-	tick := time.NewTicker(saveEvery)
-	defer tick.Stop()
+// keepSaving saves what has changed until closing ends. What could not be saved is saved with the next second's changes. A
+// save that takes long, because an outage has very many tenants, is followed by a longer pause: it uses at most a twentieth
+// of a processor.
+func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
+	timer := time.NewTimer(saveEvery)
+	defer timer.Stop()
 	failing := false
 	for {
 		select {
-		case <-l.closing.Done():
+		case <-closing.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
-		err := l.save(l.closing)
+		began := time.Now()
+		err := save()
+		timer.Reset(max(saveEvery, 19*time.Since(began)))
 		if err != nil && !failing {
-			l.config.Log.Error("quotas cannot be saved: a restart would forget them", "error", err)
+			log.Error("quotas cannot be saved: a restart would forget them", "error", err)
 		} else if err == nil && failing {
-			l.config.Log.Info("quotas are saved again")
+			log.Info("quotas are saved again")
 		}
 		failing = err != nil
 	}
+}
+
+// worker is a goroutine that ends with its owner.
+type worker struct {
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+func (w *worker) run(f func(closing context.Context)) {
+	var closing context.Context
+	closing, w.end = context.WithCancel(context.Background())
+	w.running.Go(func() { f(closing) })
+}
+
+// stop ends the goroutine, if there is one, and waits for it.
+func (w *worker) stop() {
+	if w.end != nil {
+		w.end()
+	}
+	w.running.Wait()
 }
 
 // save saves the records that changed since the last save. Only one goroutine at a time may call it.

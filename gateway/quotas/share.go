@@ -8,6 +8,7 @@ import (
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -32,15 +33,16 @@ import (
 //   - Redis keeps its counts, or loses them once while a gateway that has seen them still runs;
 //   - all gateways notice within probeInterval of one another that Redis is back, so that Redis has all their debts when it
 //     decides again (see package redis);
-//   - no gateway is restarted: each restart adds one request, and the debts that the process had not sent to Redis.
+//   - a gateway that is restarted finds its file (see outageRecord). Otherwise each restart adds one request.
 //
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
 type localShare struct {
 	memory *store.Memory
 
-	mu   sync.Mutex
-	debt map[id.Tenant]debt
-	size atomic.Int64 // of debt; lets decisions by Redis skip the lock
+	mu      sync.Mutex
+	debt    map[id.Tenant]debt
+	size    atomic.Int64 // of debt; lets decisions by Redis skip the lock
+	changes atomic.Int64 // of debts; an outageRecord is saved if they have changed
 }
 
 // debt counts a tenant's requests that were admitted here and that Redis has not confirmed:
@@ -135,12 +137,10 @@ func (o *localShare) collect(t id.Tenant) quota.Spent {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	debt, ok := o.debt[t]
+	debt, ok := o.current(t)
 	if !ok {
 		return quota.Spent{}
 	}
-	d := store.Demand{Request: store.Request{Tenant: t}}
-	debt.lapse(o.memory.Take(o.memory.Now(), &d))
 	owed := debt.owed
 	debt.sent, debt.owed = plus(debt.sent, owed), quota.Spent{}
 	o.set(t, debt)
@@ -184,16 +184,62 @@ func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (char
 	return chargedInVain
 }
 
-// owing returns the tenants with debts.
-func (o *localShare) owing() (tenants []id.Tenant) {
+// owing returns the tenants with debts that the next demand carries.
+func (o *localShare) owing() []id.Tenant {
+	return o.tenants(func(d debt) bool { return d.owed != (quota.Spent{}) })
+}
+
+func (o *localShare) tenants(which func(debt) bool) (tenants []id.Tenant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, debt := range o.debt {
-		if debt.owed != (quota.Spent{}) {
+		if which(debt) {
 			tenants = append(tenants, t)
 		}
 	}
 	return tenants
+}
+
+// unpaid is the use of a tenant that Redis has not confirmed.
+type unpaid struct {
+	Tenant  id.Tenant `json:"tenant"`
+	Minute  int64     `json:"minute"`
+	Day     int64     `json:"day"` // days since the Unix epoch
+	DayUsed int64     `json:"dayUsed"`
+}
+
+// unpaid returns the debts of all tenants. It locks once for each, so that decisions continue meanwhile.
+func (o *localShare) unpaid() (all []unpaid) {
+	for _, t := range o.tenants(func(debt) bool { return true }) {
+		o.mu.Lock()
+		if debt, ok := o.current(t); ok {
+			spent := debt.uncharged()
+			all = append(all, unpaid{t, spent.Minute, spent.Day.Day, spent.Day.Used})
+		}
+		o.mu.Unlock()
+	}
+	return all
+}
+
+// restore adds a debt from before a restart, and counts it as use of the share here. The use in the window is dated at the
+// instant of the save: later than it was, so that the share is not admitted again.
+func (o *localShare) restore(before unpaid, savedAt instant.Millis) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	spent := quota.Spent{Minute: before.Minute, Day: quota.DayUse{Day: before.Day, Used: before.DayUsed}}
+	o.memory.Take(min(savedAt, o.memory.Now()), &store.Demand{Request: store.Request{Tenant: before.Tenant}, Spent: spent})
+	o.set(before.Tenant, debt{owed: spent})
+	o.current(before.Tenant)
+}
+
+// current returns the debt of t without what has lapsed. The caller must hold mu.
+func (o *localShare) current(t id.Tenant) (d debt, ok bool) {
+	if d, ok = o.debt[t]; !ok {
+		return d, false
+	}
+	d.lapse(o.memory.Take(o.memory.Now(), &store.Demand{Request: store.Request{Tenant: t}}))
+	o.set(t, d)
+	return d, d != debt{}
 }
 
 // forget drops the use and the debts of t.
@@ -209,16 +255,18 @@ func (o *localShare) forget(t id.Tenant) {
 func (o *localShare) sweep(day int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for t, debt := range o.debt {
-		if debt.uncharged().Day.Day < day {
-			delete(o.debt, t)
+	for t, one := range o.debt {
+		if one.uncharged().Day.Day < day {
+			o.set(t, debt{})
 		}
 	}
-	o.size.Store(int64(len(o.debt)))
 }
 
 // set stores a debt, or deletes it if it is zero. The caller must hold mu.
 func (o *localShare) set(t id.Tenant, d debt) {
+	if d != o.debt[t] {
+		o.changes.Add(1)
+	}
 	if d == (debt{}) {
 		delete(o.debt, t)
 	} else {

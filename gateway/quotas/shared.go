@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -25,6 +26,8 @@ type Shared struct {
 	share    *localShare
 	resets   atomic.Int64 // the last reset that was carried out here
 	evicting atomic.Bool  // at the last check, Redis was set to evict records
+	saved    int64        // the mark of the outageRecord in the file
+	saving   worker
 }
 
 // newShared returns quotas to which Open adds the Redis.
@@ -35,6 +38,15 @@ func newShared(cfg Config) *Shared {
 	}
 	s.metrics.setMode(modeShared)
 	return s
+}
+
+// start begins to decide in Redis. resets are those that restore returned.
+func (s *Shared) start(client *redis.Redis, resets []store.Reset) {
+	s.redis = client
+	client.Resume(context.Background(), resets)
+	if s.config.OutageFile != "" {
+		s.saving.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
+	}
 }
 
 func (s *Shared) redisConfig() redis.Config {
@@ -202,7 +214,10 @@ func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
 	})
 }
 
-// Close closes the connections to Redis.
-func (s *Shared) Close(context.Context) error { return s.redis.Close() }
+// Close closes the connections to Redis, and saves what Redis has not got yet.
+func (s *Shared) Close(context.Context) error {
+	s.saving.stop()
+	return errors.Join(s.redis.Close(), s.save())
+}
 
 func (s *Shared) now() instant.Millis { return instant.Of(s.config.Clock()) }

@@ -47,6 +47,7 @@ func (b *batcher) recover() error {
 	if err := b.tell(false); err != nil { // debts since the first tell
 		return err
 	}
+	b.heard.Store(true)
 	b.down.Store(false)
 	return nil
 }
@@ -58,6 +59,7 @@ func (b *batcher) reset() error {
 			return err
 		}
 		b.resets = b.resets[1:]
+		b.redis.waiting.Add(1)
 	}
 	return nil
 }

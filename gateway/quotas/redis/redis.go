@@ -88,6 +88,7 @@ type Redis struct {
 	client  redis.UniversalClient // nil if New was given another store
 	servers servers
 	downs   atomic.Int32
+	waiting atomic.Int64 // counts changes of the batchers' waiting resets
 
 	closing context.Context // canceled by Close
 	close   context.CancelFunc
@@ -145,8 +146,39 @@ func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
 	b.resets = append(b.resets, reset) // the server is down, or has just come back
+	r.waiting.Add(1)
 	if !b.down.Load() {
 		_ = b.ask(b.reset) // if it fails, the server is down, and its probe carries out the reset
+	}
+}
+
+// WaitingResets returns the resets that wait until their server is back.
+func (r *Redis) WaitingResets() (waiting []store.Reset) {
+	for _, b := range r.servers.all() {
+		b.tripping.Lock()
+		waiting = append(waiting, b.resets...)
+		b.tripping.Unlock()
+	}
+	return waiting
+}
+
+// ResetChanges is a number that changes whenever WaitingResets does.
+func (r *Redis) ResetChanges() int64 { return r.waiting.Load() }
+
+// Resume sends what an earlier process of this gateway left: its waiting resets, and the debts that the ledger has. What
+// cannot be sent now is sent before its server decides again. Resume is called before the first Take.
+func (r *Redis) Resume(ctx context.Context, resets []store.Reset) {
+	for _, reset := range resets {
+		r.Reset(ctx, reset)
+	}
+	owing := map[*batcher]bool{}
+	for _, q := range r.ledger.Untold(false) {
+		owing[r.batcher(q.Tenant)] = true
+	}
+	for b := range owing {
+		b.tripping.Lock()
+		_ = b.ask(func() error { return b.tell(false) })
+		b.tripping.Unlock()
 	}
 }
 

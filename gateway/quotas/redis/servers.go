@@ -2,6 +2,8 @@ package redis
 
 import (
 	"encoding/binary"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -44,6 +46,13 @@ func (r *Redis) batcherOf(key string) *batcher {
 		b = r.addBatcher(master)
 	}
 	return b
+}
+
+// all returns the batchers that exist now.
+func (s *servers) all() []*batcher {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return append(slices.Collect(maps.Values(s.byMaster)), s.first)
 }
 
 func (r *Redis) addBatcher(master *redis.Client) *batcher {

@@ -1,0 +1,116 @@
+package quotas
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/instant"
+)
+
+// outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage, and resets.
+// A file keeps it over a restart. The restarted process reports it to Redis and counts it as use of its own share.
+//
+// The file is a line with the version and a checksum, and then this record in JSON.
+type outageRecord struct {
+	Gateway string         `json:"gateway"` // whose record it is
+	SavedAt instant.Millis `json:"savedAt"` // by the gateway's clock; the use of the window counts from here
+	Debts   []unpaid       `json:"debts"`
+	Resets  []store.Reset  `json:"resets"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func recordHead(body []byte) string {
+	return fmt.Sprintf("petgate outage record 1 %08x", crc32.Checksum(body, castagnoli))
+}
+
+// readRecord returns the record in the file. Its error wraps fs.ErrNotExist if there is none.
+func readRecord(path, gateway string) (r outageRecord, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return r, err
+	}
+	head, body, _ := strings.Cut(string(text), "\n")
+	if head != recordHead([]byte(body)) {
+		return r, errors.New("it has another version, or its checksum does not match")
+	}
+	if err := json.Unmarshal([]byte(body), &r); err != nil {
+		return r, err
+	}
+	if r.Gateway != gateway {
+		return outageRecord{}, fmt.Errorf("it was written by gateway %q, this is %q", r.Gateway, gateway)
+	}
+	return r, nil
+}
+
+// write replaces the file, or removes it if there is nothing to keep. A reader never sees half a file.
+func (r *outageRecord) write(path string) error {
+	if len(r.Debts) == 0 && len(r.Resets) == 0 {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append([]byte(recordHead(body)+"\n"), body...))
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+// restore loads the record from before a restart. It returns the resets that Redis has not carried out. A file that cannot
+// be used is ignored: this process then knows nothing of its earlier use, as after a first start.
+func (s *Shared) restore() []store.Reset {
+	path := s.config.OutageFile
+	if path == "" {
+		return nil
+	}
+	r, err := readRecord(path, s.config.GatewayID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s.saved = -1 // the first save replaces or removes the file
+	if err != nil {
+		s.config.Log.Error("the record of an outage is ignored: what this gateway admitted before its restart is not reported to Redis",
+			"path", path, "error", err)
+		return nil
+	}
+	for _, one := range r.Debts {
+		s.share.restore(one, r.SavedAt)
+	}
+	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Debts), "resets", len(r.Resets))
+	return r.Resets
+}
+
+// save writes the record if it has changed since the last save. Only one goroutine at a time may call it.
+func (s *Shared) save() error {
+	mark := s.share.changes.Load() + s.redis.ResetChanges()
+	if s.config.OutageFile == "" || mark == s.saved {
+		return nil
+	}
+	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unpaid(), Resets: s.redis.WaitingResets()}
+	if err := r.write(s.config.OutageFile); err != nil {
+		s.metrics.unsaved.Inc()
+		return fmt.Errorf("quotas: save the record of the outage: %w", err)
+	}
+	s.saved = mark
+	return nil
+}

@@ -1,0 +1,156 @@
+package quotas
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What a gateway admitted in an outage is charged in Redis after the gateway was restarted, and stays used there meanwhile.
+func TestDebtsSurviveARestart(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSiteWithFiles(t, 3, files), asking(1, 100)
+		s.server.fail(errRefused)
+		if n := s.use(r, s.gateways[0]) + s.use(r, s.gateways[1]); n != 66 {
+			t.Fatalf("%d admitted in the outage, want 66", n)
+		}
+		s.restart(0)
+		time.Sleep(saveEvery * 3 / 2)
+		s.kill(1)
+		s.start(1)
+		if n := s.use(r, s.gateways[0]) + s.use(r, s.gateways[1]); n != 0 {
+			t.Errorf("%d more admitted after the restarts", n)
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[2], r); v.Minute.Used != 67 || v.Day.Used != 67 {
+			t.Errorf("after the outage: %+v, want 66 + 1 used", v)
+		}
+		time.Sleep(saveEvery * 3 / 2)
+		if left, err := os.ReadDir(files); err != nil || len(left) != 0 {
+			t.Errorf("nothing is owed, but there are files: %v, %v", left, err)
+		}
+
+		// Redis is back before the gateway.
+		mustTake(t, s.gateways[0], r)
+		s.server.fail(errRefused)
+		if n := s.use(asking(2, 100), s.gateways[1]); n != 33 {
+			t.Errorf("%d admitted by a process that has reported to Redis since it started, want its share", n)
+		}
+		admitted := s.use(r, s.gateways[0])
+		if err := s.gateways[0].Close(background); err != nil {
+			t.Fatal(err)
+		}
+		s.server.fail(nil)
+		s.start(0)
+		if v := mustTake(t, s.gateways[2], r); v.Minute.Used != 68+admitted+1 || admitted != (100-68)/3 {
+			t.Errorf("%d admitted in a second outage, then %+v", admitted, v)
+		}
+
+		// A day later, no debt is left of them.
+		s.server.fail(errRefused)
+		s.use(r, s.gateways[1])
+		if err := s.gateways[1].Close(background); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour)
+		s.server.fail(nil)
+		s.start(1)
+		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 1 || v.Day.Used != 1 {
+			t.Errorf("a day later: %+v", v)
+		}
+	})
+}
+
+// A gateway that is killed loses the last second of its record: then it admits one request of the tenant once more.
+func TestKilledInAnOutage(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
+		s.server.fail(errRefused)
+		for range 20 {
+			mustTake(t, s.gateways[0], r)
+		}
+		time.Sleep(saveEvery * 3 / 2)
+		lost := s.use(r, s.gateways[0])
+		s.kill(0)
+		s.start(0)
+		if n := s.use(r, s.gateways[0]); n != 0 {
+			t.Errorf("%d more admitted", n)
+		}
+		other := asking(2, 100)
+		lost += s.use(other, s.gateways[0])
+		s.kill(0)
+		s.start(0)
+		if n := s.use(other, s.gateways[0]); n != 1 {
+			t.Errorf("%d admitted of a tenant that is not in the record, want the least share", n)
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 21 || lost != 30+1 {
+			t.Errorf("after the outage: %+v; %d lost", v, lost)
+		}
+	})
+}
+
+// A reset that waits for Redis is carried out although all gateways were restarted meanwhile.
+func TestWaitingResetSurvivesARestart(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
+		s.use(r, s.gateways[0])
+		s.server.fail(errRefused)
+		for i, g := range s.gateways {
+			s.use(asking(2, 100), g) // it has noticed
+			g.Reset(background, Reset{Tenant: r.Tenant, Event: 7, UUID: "u"})
+			s.restart(i)
+			s.restart(i) // it is still kept
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[0], r); v.Minute.Used != 1 || v.Day.Used != 1 {
+			t.Errorf("after the reset: %+v", v)
+		}
+	})
+}
+
+// A file that cannot be used is reported and ignored. The gateway then begins with the least share.
+func TestUnusableOutageFile(t *testing.T) {
+	for name, spoil := range map[string]func(text string) string{
+		"empty":           func(string) string { return "" },
+		"cut off":         func(text string) string { return text[:len(text)-1] },
+		"a changed digit": func(text string) string { return strings.Replace(text, `"minute":50`, `"minute":10`, 1) },
+		"a later version": func(text string) string { return strings.Replace(text, "record 1", "record 2", 1) },
+		"of gw-1":         func(text string) string { return text },
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
+				s.server.fail(errRefused)
+				from := 0
+				if name == "of gw-1" {
+					from = 1
+				}
+				s.use(r, s.gateways[from])
+				if err := s.gateways[from].Close(background); err != nil {
+					t.Fatal(err)
+				}
+				text, err := os.ReadFile(s.file(from))
+				if err != nil || !strings.Contains(string(text), `"minute":50`) {
+					t.Fatalf("the record of 50 requests: %q, %v", text, err)
+				}
+				if err := os.WriteFile(s.file(0), []byte(spoil(string(text))), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.start(0)
+				if n := s.use(r, s.gateways[0]); n != 1 {
+					t.Errorf("%d admitted, want the least share", n)
+				}
+				if log := s.logs.String(); strings.Count(log, "level=ERROR") != 1 || !strings.Contains(log, "record of an outage is ignored") {
+					t.Errorf("log:\n%s", log)
+				}
+			})
+		})
+	}
+}
