@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"petgate/gateway/http1"
+	"petgate/gateway/share"
 	"petgate/shared/core/id"
 )
 
@@ -30,9 +31,10 @@ type host struct {
 	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
 	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
-	mu     sync.Mutex
-	idle   []*conn           // in the order of their last use
-	shares map[id.Tenant]int // requests in flight by tenant, without zeros
+	tenants *share.Shares // of the slots
+
+	mu   sync.Mutex
+	idle []*conn // in the order of their last use
 }
 
 // outcome is how one attempt ended.
@@ -82,23 +84,16 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 // enter takes a slot, unless all slots are taken or the tenant already has TenantConnsMax. So one tenant cannot block the
 // others.
 func (h *host) enter(t id.Tenant) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.inFlight.Load() >= int64(h.pool.cfg.ConnsMax) || h.shares[t] >= h.pool.cfg.TenantConnsMax {
-		return false
+	if h.inFlight.Add(1) <= int64(h.pool.cfg.ConnsMax) && h.tenants.Take(t) {
+		return true
 	}
-	h.inFlight.Add(1)
-	h.shares[t]++
-	return true
+	h.inFlight.Add(-1)
+	return false
 }
 
 func (h *host) leave(t id.Tenant) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.tenants.Return(t)
 	h.inFlight.Add(-1)
-	if h.shares[t]--; h.shares[t] == 0 {
-		delete(h.shares, t)
-	}
 }
 
 // exchange makes one exchange on c and keeps c if it can be used again.

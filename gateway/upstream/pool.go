@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"petgate/gateway/http1"
+	"petgate/gateway/share"
 	"petgate/shared/core/id"
 )
 
@@ -66,7 +67,7 @@ func New(cfg Config) (*Pool, error) {
 	for i, text := range cfg.URLs {
 		network, address, err := parseURL(text)
 		wrong = append(wrong, err)
-		p.hosts = append(p.hosts, &host{network: network, address: address, bit: 1 << i, pool: p, shares: make(map[id.Tenant]int)})
+		p.hosts = append(p.hosts, &host{network: network, address: address, bit: 1 << i, pool: p, tenants: share.New(cfg.TenantConnsMax)})
 	}
 	return p, errors.Join(wrong...)
 }

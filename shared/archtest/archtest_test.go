@@ -101,7 +101,7 @@ var rules = []rule{
 	{
 		Why: "gateway/upstream knows HTTP and sockets, and nothing of keys, limits or the edge",
 		Of:  []string{module + "gateway/upstream"}, Forbids: []string{module + "...", "github.com/..."},
-		Allows:    []string{module + "gateway/http1", module + "shared/socket", module + "shared/core/id"},
+		Allows:    []string{module + "gateway/http1", module + "gateway/share", module + "shared/socket", module + "shared/core/id"},
 		violation: [2]string{module + "gateway/upstream", "github.com/valyala/fasthttp"},
 	},
 	{
