@@ -42,10 +42,10 @@ type Config struct {
 
 	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
-	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503."`
+	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
 	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor."`
+	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. One tenant gets half of them. At the maximum, a new connection closes one without a valid key or the one that has been idle for longest."`
 
 	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum, so revocations do not reach this gateway during an outage of the database."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`

@@ -40,6 +40,9 @@ func (e *Edge) authenticate(x *exchange) refusal {
 		access.Call{Environment: e.cfg.Environment, Client: x.client, Now: x.now})
 	if !why.IsOfKey() {
 		x.entry, x.hasKey = entry, true
+		if !x.conn.admit(entry.Tenant) {
+			return refusal{reason: overloaded, message: "your account holds too many connections: use fewer of them for more requests"}
+		}
 	}
 	if why == access.Banned {
 		x.bannedUntil = entry.BannedUntil

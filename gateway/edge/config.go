@@ -67,8 +67,13 @@ type Config struct {
 	// BodyBytesMax bounds the body of a request.
 	BodyBytesMax int
 
-	// BodiesBytesMax bounds the memory for the bodies of all requests together; requests above it are refused.
+	// BodiesBytesMax bounds the memory for the bodies of all requests together; requests above it are refused. The large
+	// bodies of one tenant get half of it.
 	BodiesBytesMax int
+
+	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving.
+	// Above it, each further one closes the connection whose head has been arriving for longest. Default: 64 MiB.
+	HeadsBytesMax int
 
 	// TenantConnsMax is how many requests of one tenant an upstream gets at a time.
 	TenantConnsMax int
@@ -76,7 +81,8 @@ type Config struct {
 	// ConcurrencyMax is how many requests are served at a time; further requests are refused.
 	ConcurrencyMax int
 
-	// ConnectionsMax is how many connections are held; further connections are refused.
+	// ConnectionsMax is how many connections are held. Above it, each further one closes an idle one, or is refused. One
+	// tenant gets half of them, unless they come from TrustedProxies.
 	//
 	// Danger: the process needs a file descriptor for each.
 	ConnectionsMax int
@@ -106,6 +112,7 @@ func (c *Config) setDefaults() {
 	number(&c.TargetBytesMax, 8<<10)
 	number(&c.HeaderBytesMax, 16<<10)
 	number(&c.FieldsMax, 100)
+	number(&c.HeadsBytesMax, 64<<20)
 	if c.TLS != nil {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = []string{"http/1.1"}
@@ -153,6 +160,7 @@ func (c *Config) http() http1.Settings {
 		Limits: http1.Limits{
 			TargetBytesMax: c.TargetBytesMax, FieldBytesMax: c.HeaderBytesMax, FieldsMax: c.FieldsMax,
 			BodyBytesMax: c.BodyBytesMax, BodyStepBytes: bodyStepBytes, Bodies: http1.NewBudget(c.BodiesBytesMax),
+			Heads: http1.NewBudget(c.HeadsBytesMax),
 		},
 		Timeouts: http1.Timeouts{Read: c.ReadTimeout, Write: c.WriteTimeout, Idle: c.IdleTimeout},
 	}

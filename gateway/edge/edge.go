@@ -15,6 +15,7 @@ import (
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/gateway/share"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
@@ -84,7 +85,8 @@ type Edge struct {
 	upstreams   *upstream.Pool
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes
-	strangers   strangers
+	crowd       crowd
+	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
 	accessLog   *accessLog
 	exchanges   exchangePool
@@ -110,8 +112,10 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	e := &Edge{
 		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
 		clock: deps.Clock, routes: routes, upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
-		http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
+		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
+	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
+	e.http.MakeRoom = func() bool { return e.crowd.evict(&e.crowd.slow) }
 	if cfg.UpstreamSecret != "" {
 		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
 	}

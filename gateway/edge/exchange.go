@@ -41,6 +41,7 @@ type state struct {
 	token    []byte
 	env      apikey.Environment
 	hasSlot  bool
+	hasBody  bool // it counts among its tenant's large bodies
 
 	hasKey  bool // entry is valid
 	entry   directory.Entry

@@ -1,15 +1,17 @@
 package edge_test
 
 import (
+	"bufio"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"petgate/gateway/directory"
-	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
 )
 
@@ -17,6 +19,44 @@ import (
 func begin(t *testing.T, r *rig, start string) answer {
 	t.Helper()
 	return r.dial(t).ask(t, start)
+}
+
+// say connects, writes text and reads nothing.
+func (r *rig) say(t *testing.T, text string) *rawClient {
+	t.Helper()
+	c := r.dial(t)
+	conn, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.conn, c.in = conn, bufio.NewReader(conn)
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// isOpen reports whether the server has not closed the connection and has said nothing on it for a moment.
+func (c *rawClient) isOpen(t *testing.T) bool {
+	t.Helper()
+	if err := c.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.in.Peek(1)
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// hold makes the upstream keep requests for the target slow until release is closed. arrived gets a value for each.
+func (r *rig) hold() (arrived chan bool, release chan bool) {
+	arrived, release = make(chan bool), make(chan bool)
+	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+		if strings.HasSuffix(q.Target, "slow") {
+			arrived <- true
+			<-release
+		}
+		return plainAnswer(c, q)
+	})
+	return arrived, release
 }
 
 // A client without a key is refused when 16 KiB of its body are there, or when it waits for 100 (Continue): the rest of its body is
@@ -50,14 +90,7 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })
-	arrived, release := make(chan bool), make(chan bool)
-	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
-		if strings.HasSuffix(q.Target, "slow") {
-			arrived <- true
-			<-release
-		}
-		return plainAnswer(c, q)
-	})
+	arrived, release := r.hold()
 	slow, other := r.dial(t), r.dial(t)
 	await := func() (sending *rawClient) {
 		t.Helper()
@@ -100,15 +133,7 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 func TestBodiesShareABudget(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout, s.Metrics = 100_000, patience, registry })
-	first := r.dial(t)
-	conn, err := net.Dial("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first.conn = conn
-	if _, err := io.WriteString(conn, rawPost("Content-Length: 60001")+repeat("a", 60_000)); err != nil {
-		t.Fatal(err)
-	}
+	first := r.say(t, rawPost("Content-Length: 60001")+repeat("a", 60_000))
 	testkit.Eventually(t, patience, "the first body holds its memory", func() bool {
 		return gauges(t, registry, "petgate_gateway_body_bytes") > 60_000
 	})
@@ -132,14 +157,7 @@ func TestBodiesShareABudget(t *testing.T) {
 func TestStrangersMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
-	arrived, release := make(chan bool), make(chan bool)
-	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
-		if strings.HasSuffix(q.Target, "slow") {
-			arrived <- true
-			<-release
-		}
-		return plainAnswer(c, q)
-	})
+	arrived, release := r.hold()
 	busy, served := r.dial(t), make(chan answer, 1)
 	go func() {
 		got, _ := busy.try(rawTarget("/v1/pets?slow"))
@@ -192,54 +210,84 @@ func TestBusyStrangersProtectNoOthers(t *testing.T) {
 	}
 }
 
-// One tenant cannot take all of an upstream's slots.
-func TestTenantHasAShare(t *testing.T) {
-	const share = 3
-	r := newRig(t, func(s *setup) {
-		s.TenantConnsMax, s.UpstreamConnsMax, s.UpstreamTimeout = share, 2*share, patience
-		d := s.Directory.(fakeDirectory)
-		lookup := d.lookup
-		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
-			e, found := lookup(h)
-			e.Limits.Minute, e.Limits.Day = 1000, 1000
-			return e, found
-		}
-		s.Directory = d
-	})
-	release := make(chan struct{})
-	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
-		if strings.HasSuffix(q.Target, "slow") {
-			<-release
-		}
-		return plainAnswer(c, q)
-	})
-	done := make(chan answer)
-	for range share {
-		go func() {
-			got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
-			done <- got
-		}()
-	}
-	testkit.Eventually(t, patience, "a full share", func() bool {
-		r.upstream.mu.Lock()
-		defer r.upstream.mu.Unlock()
-		return len(r.upstream.seen) == share
-	})
-	got := r.dial(t).ask(t, rawGet())
-	if err := got.refusal(); err != nil || got.Code != "upstream_overloaded" {
-		t.Errorf("the tenant's next request got %d %s %v", got.Status, got.Code, err)
-	}
-	other := r.dial(t).ask(t, rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken))
-	if other.Status != 200 {
-		t.Errorf("another tenant's request got %d %s", other.Status, other.Body)
-	}
-	close(release)
-	for range share {
-		if got := <-done; got.Status != 200 {
-			t.Errorf("a slow request got %d", got.Status)
-		}
+// Neither do strangers whose heads never end.
+func TestUnfinishedHeadsMakeRoom(t *testing.T) {
+	const most = 40
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout = most, patience })
+	var strangers []*rawClient
+	for range 2 * most {
+		strangers = append(strangers, r.say(t, "GET / HTTP/1.1\r\n"))
 	}
 	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
-		t.Errorf("afterwards: %d", got.Status)
+		t.Errorf("a new client with a key got %d", got.Status)
 	}
+	if strangers[0].isOpen(t) || !strangers[2*most-1].isOpen(t) {
+		t.Error("the oldest head must make room, and the youngest must not")
+	}
+}
+
+// When all connections have sent a key, a new one closes the one that has been idle for longest, and none that is busy.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	const most = 40
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
+	arrived, release := r.hold()
+	known := make([]*rawClient, most)
+	for i := range known {
+		known[i] = r.dial(t)
+		of := []string{token, readerToken}[i%2] // one tenant may hold half of the connections
+		if got := known[i].ask(t, rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+of)); got.Status != 200 {
+			t.Fatalf("connection %d got %d %s", i, got.Status, got.Body)
+		}
+	}
+	served := make(chan answer, 1)
+	go func() {
+		got, _ := known[0].try(rawTarget("/v1/pets?slow"))
+		served <- got
+	}()
+	<-arrived
+	for range 5 { // each stranger makes room for the next one
+		if got := r.dial(t).ask(t, rawKey()); got.Status != 401 {
+			t.Errorf("a new client got %d", got.Status)
+		}
+	}
+	if known[1].isOpen(t) || !known[2].isOpen(t) {
+		t.Error("exactly the connection that was idle for longest must make room")
+	}
+	close(release)
+	if got := <-served; got.Status != 200 {
+		t.Errorf("the request that was being served got %d", got.Status)
+	}
+}
+
+// Long heads have a budget. Above it, the head that has been arriving for longest makes room for a new one.
+func TestLongHeadsHaveABudget(t *testing.T) {
+	const most = 10
+	const large = 8<<10 + 32<<10 + 500 // at least the size of a large buffer in this rig
+	registry := prometheus.NewRegistry()
+	r := newRig(t, func(s *setup) { s.HeadsBytesMax, s.ReadTimeout, s.Metrics = most*large, patience, registry })
+	long := "X-Long: " + repeat("a", 5000)
+	var slow []*rawClient
+	for range 3 * most {
+		c := r.say(t, "GET / HTTP/1.1\r\n"+long)
+		slow = append(slow, c)
+		testkit.Eventually(t, patience, "the head has arrived and its predecessors' memory is returned", func() bool {
+			held := gauges(t, registry, "petgate_gateway_head_bytes")
+			n := float64(min(len(slow), most))
+			return held > n*40_000 && held <= n*large && gauges(t, registry, "petgate_gateway_connections") == n
+		})
+	}
+	if slow[2*most-1].isOpen(t) || !slow[3*most-1].isOpen(t) {
+		t.Error("the oldest head must make room, and the youngest must not")
+	}
+	for range 3 { // the second and third request use the same connection
+		if got := r.dial(t).ask(t, rawKey("Authorization: Bearer "+token, long)); got.Status != 200 {
+			t.Errorf("a client with a key and a long head got %d", got.Status)
+		}
+	}
+	for _, c := range slow {
+		c.close()
+	}
+	testkit.Eventually(t, patience, "nothing held", func() bool {
+		return gauges(t, registry, "petgate_gateway_head_bytes") == 0
+	})
 }

@@ -20,11 +20,15 @@ func (e *Edge) finish(x *exchange) {
 	}
 	e.leave(x)
 	e.respond(x)
+	if x.hasBody {
+		e.bodies.Return(x.entry.Tenant)
+	}
 	took := time.Since(x.startedAt)
 	e.account(x, took)
 	x.conn.exchange = nil
-	x.conn.metKey(x.hasKey)
-	if madeAt := x.startedAt.Add(took); x.rc.Response.ConnectionClose() || x.request.Closes {
+	madeAt := x.startedAt.Add(took)
+	x.conn.touch(madeAt)
+	if x.rc.Response.ConnectionClose() || x.request.Closes {
 		x.conn.Finish(madeAt)
 	} else {
 		x.conn.Next(madeAt)

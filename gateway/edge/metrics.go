@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		}),
 		evicted: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_connections_evicted_total",
-			Help: "Connections without a valid key that were closed to make room for others.",
+			Help: "Connections that were closed to make room for others: first those without a valid key, then idle ones.",
 		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
@@ -73,6 +73,9 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}
 	gauge("petgate_gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
 	gauge("petgate_gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
+	gauge("petgate_gateway_head_bytes", "Memory in use for heads that are arriving and have more than 512 bytes, in bytes.", func() float64 {
+		return float64(e.http.Limits.Heads.Used())
+	})
 	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", func() float64 {
 		return float64(e.http.Limits.Bodies.Used())
 	})

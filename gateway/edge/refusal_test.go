@@ -159,16 +159,23 @@ func TestEveryRefusal(t *testing.T) {
 	}
 }
 
-// A connection too many is told so, and then there is room again.
+// A connection too many is told so if all others are busy.
 func TestConnectionsMax(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.ConnectionsMax = 1 })
-	first, second := r.dial(t), r.dial(t)
-	if got := first.ask(t, rawGet()); got.Status != 200 {
-		t.Errorf("the first connection: %d", got.Status)
-	}
-	got := second.ask(t, "")
+	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = 1, patience })
+	arrived, release := r.hold()
+	served := make(chan answer, 1)
+	go func() {
+		got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
+		served <- got
+	}()
+	<-arrived
+	got := r.dial(t).ask(t, "")
 	if err := got.checkFields(); codeOf(got) != "overloaded" || !got.Closes || err != nil {
 		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
+	}
+	close(release)
+	if got := <-served; got.Status != 200 {
+		t.Errorf("the first connection: %d", got.Status)
 	}
 }
 

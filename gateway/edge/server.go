@@ -33,7 +33,7 @@ import (
 //	                                                                     exchange that 1 has filled
 //	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
 
-// crowdedTenths is the part of ConnectionsMax, in tenths, above which a stranger's connection is closed for each new one.
+// crowdedTenths is the part of ConnectionsMax, in tenths, above which each new connection closes one without a valid key.
 const crowdedTenths = 9
 
 // refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
@@ -94,12 +94,11 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		e := l.edge
 		held := e.connections.Add(1)
-		if held > int64(e.cfg.ConnectionsMax)*crowdedTenths/10 {
-			if c := e.strangers.oldest(); c != nil {
-				_ = c.held.Close()
-				e.metrics.evicted.Inc()
-				held--
-			}
+		if held > int64(e.cfg.ConnectionsMax)*crowdedTenths/10 && e.crowd.evict(&e.crowd.strangers, &e.crowd.slow) {
+			held--
+		}
+		if held > int64(e.cfg.ConnectionsMax) && e.crowd.evict(&e.crowd.known) {
+			held--
 		}
 		if held > int64(e.cfg.ConnectionsMax+refusedMax) {
 			e.connections.Add(-1)
@@ -123,8 +122,8 @@ type clientConn struct {
 	peer  netip.Addr
 	isTLS bool
 
-	stranger      // guarded by edge.strangers
-	isKnown  bool // a valid key has been seen
+	place place
+	membership
 
 	exchange *exchange // for the request that is being read or served; nil between requests
 	out      []byte    // what fasthttp reads next
@@ -139,14 +138,14 @@ func (e *Edge) newClientConn(accepted net.Conn) *clientConn {
 		_ = tcp.SetWriteBuffer(sendBufferBytes)
 	}
 	c.held = &heldConn{Timed: socket.NewTimed(accepted, e.slack), client: c}
-	e.strangers.touch(c)
+	e.crowd.put(c, &e.crowd.strangers)
 	conn := net.Conn(c.held)
 	if e.cfg.TLS != nil {
 		// The first read or write does the handshake, in the connection's own goroutine.
 		_ = conn.SetDeadline(time.Now().Add(e.cfg.ReadTimeout))
 		conn, c.isTLS = tls.Server(conn, e.cfg.TLS), true
 	}
-	c.Init(conn, &e.http)
+	c.Init(conn, &e.http, c)
 	return c
 }
 
@@ -160,22 +159,14 @@ type heldConn struct {
 func (c *heldConn) Close() (err error) {
 	c.closing.Do(func() {
 		err = c.Timed.Close()
-		c.client.edge.strangers.remove(c.client)
-		c.client.edge.connections.Add(-1)
+		e := c.client.edge
+		e.crowd.remove(c.client)
+		if c.client.isOwned {
+			e.crowd.tenants.Return(c.client.owner)
+		}
+		e.connections.Add(-1)
 	})
 	return err
-}
-
-// metKey updates the place of c among the strangers after a request, with a valid key or without one.
-func (c *clientConn) metKey(isValid bool) {
-	switch {
-	case c.isKnown:
-	case isValid:
-		c.isKnown = true
-		c.edge.strangers.remove(c)
-	default:
-		c.edge.strangers.touch(c)
-	}
 }
 
 // fasthttp reads canned requests instead of what the client sent. It must know whether the response may have content: HEAD
@@ -235,6 +226,7 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 // a slow client holds no memory but the bytes of its head.
 func (c *clientConn) readRequest() error {
 	err := c.Await()
+	c.endHead()
 	if err == io.EOF {
 		return err
 	}

@@ -2,7 +2,7 @@ package http1
 
 import "sync/atomic"
 
-// Budget limits the memory of all bodies that are being read or served. Its methods are safe for concurrent use.
+// Budget limits the memory that all connections together use for one purpose. Its methods are safe for concurrent use.
 type Budget struct {
 	bytesMax int64
 	used     atomic.Int64

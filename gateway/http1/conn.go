@@ -21,15 +21,26 @@ type Settings struct {
 	Limits   Limits
 	Timeouts Timeouts
 	Buffers  *Buffers
+
+	// MakeRoom frees a large buffer when the budget for heads is used up, and reports whether it did. Conns call it from their
+	// own goroutines.
+	MakeRoom func() bool
+}
+
+// Owner is the server's part of a connection.
+type Owner interface {
+	// HeadIsSlow is called when a head holds a large buffer and has not arrived at once.
+	HeadIsSlow()
 }
 
 // Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
 // ReadBody until the body is complete, and Next when the response has been made.
 //
-// One goroutine at a time may use a Conn. Only Close may come from another one.
+// One goroutine at a time may use a Conn. Only Close and Abandon may come from another one.
 type Conn struct {
 	net.Conn
 	settings *Settings
+	owner    Owner // may be nil
 	reader   Reader
 	state    atomic.Uint32 // a connState
 	now      time.Time     // the last reading of the clock; timeouts count from it
@@ -44,15 +55,21 @@ const smallBytes = 512
 
 // connState is the state of a connection.
 //
-//	idle ──first byte──► arriving ──all read──► serving ──Next──► idle
-//	                        └──cannot be read, or Finish──► ending ──Close──► (closed)
+//	idle ──first byte──► arriving ──head complete──► serving ──Next──► replying ──Await──► idle
+//	 │                      ├──cannot be read──► ending ◄──Finish──┘
+//	 └──Close or Abandon────┴──Abandon──► closed
+//
+// A request is served or its connection is closed by another goroutine, never both: a head that is complete and a connection
+// that is closed leave the states idle and arriving by one compare-and-swap.
 type connState uint32
 
 const (
 	idle     connState = iota // between two requests
-	arriving                  // a request has begun and is not complete
-	serving                   // a request is complete, its response is not
+	arriving                  // a part of a head is there
+	serving                   // a head is there, the response is not made
+	replying                  // the response is made; the server writes it
 	ending                    // no more requests are read; Close lingers
+	closed                    // closed by another goroutine before a request was complete
 )
 
 // lingering limits what is read and discarded before a close. A close with unread bytes sends a reset, which can overtake the
@@ -63,8 +80,8 @@ const (
 )
 
 // Init prepares the zero c for the connection nc.
-func (c *Conn) Init(nc net.Conn, s *Settings) {
-	c.Conn, c.settings = nc, s
+func (c *Conn) Init(nc net.Conn, s *Settings, owner Owner) {
+	c.Conn, c.settings, c.owner = nc, s, owner
 	c.reader = Reader{buffer: buffer{buf: c.small[:]}, from: nc, small: c.small[:], pool: s.Buffers}
 	c.finishBy(time.Now(), s.Timeouts.Read)
 }
@@ -72,32 +89,61 @@ func (c *Conn) Init(nc net.Conn, s *Settings) {
 func (c *Conn) is(s connState) bool { return connState(c.state.Load()) == s }
 func (c *Conn) enter(s connState)   { c.state.Store(uint32(s)) }
 
-// IsIdle reports whether c is between two requests.
-func (c *Conn) IsIdle() bool { return c.is(idle) }
+// move changes the state if it is the one that is expected.
+func (c *Conn) move(from, to connState) bool {
+	return c.state.CompareAndSwap(uint32(from), uint32(to))
+}
+
+// Abandon makes c unusable if no request is complete, and reports whether it did. Await returns io.EOF then. The caller closes
+// the connection below c, and does not wait for the client.
+func (c *Conn) Abandon() bool { return c.move(idle, closed) || c.move(arriving, closed) }
 
 // Await blocks until the head of a request has arrived. It returns io.EOF if the connection ended or timed out before a request
-// began.
+// began, or was abandoned.
 func (c *Conn) Await() error {
+	c.move(replying, idle)
 	if c.is(ending) {
 		return io.EOF
 	}
 	c.reader.shrink()
-	for scanned, hasBlank := 0, false; ; {
+	err := c.awaitHead()
+	switch {
+	case err == io.EOF:
+		c.move(arriving, idle) // an empty line has arrived
+	case err == nil && (c.move(arriving, serving) || c.move(idle, serving)),
+		err != nil && (c.move(arriving, ending) || c.move(idle, ending)):
+		return err
+	}
+	c.reader.drop()
+	return io.EOF
+}
+
+// awaitHead reads until c.head has the head of a request.
+func (c *Conn) awaitHead() error {
+	r := &c.reader
+	for scanned, hasBlank, isSlow := 0, false, false; ; {
 		if err := c.skipBlank(&hasBlank); err != nil {
 			return err
 		}
-		switch head, found := c.reader.head(&scanned); found {
+		switch head, found := r.head(&scanned); found {
 		case complete:
 			c.head = head
 			return nil
 		case broken:
 			return errLineEnd
 		}
-		if c.reader.Buffered() > 0 && c.is(idle) {
-			c.enter(arriving)
+		if r.Buffered() > 0 && c.move(idle, arriving) {
 			c.finishBy(time.Now(), c.settings.Timeouts.Read)
 		}
-		if err := c.reader.fill(); err != nil {
+		if r.large != nil && !isSlow && c.owner != nil {
+			isSlow = true
+			c.owner.HeadIsSlow()
+		}
+		err := r.makeRoom(c.settings.MakeRoom)
+		if err == nil {
+			err = r.fill()
+		}
+		if err != nil {
 			return c.unreadable(err)
 		}
 	}
@@ -107,7 +153,6 @@ func (c *Conn) Await() error {
 func (c *Conn) unreadable(err error) error {
 	switch unused := c.reader.unused(); {
 	case len(unused) == 0:
-		c.enter(idle) // an empty line may have arrived
 		return io.EOF
 	case err == errFieldsTooLarge && bytes.IndexByte(unused, '\n') < 0:
 		return errTargetTooLong
@@ -136,10 +181,8 @@ func (c *Conn) ReadHead(q *Request, b *Body) error {
 	if err := q.Read(head, &c.settings.Limits); err != nil {
 		return err
 	}
-	if b.frame(q.isChunked, q.length); b.IsComplete() {
-		c.enter(serving)
-	} else {
-		c.enter(arriving)
+	c.reader.shrink()
+	if b.frame(q.isChunked, q.length); !b.IsComplete() {
 		c.finishBy(time.Now(), c.settings.Timeouts.Read)
 	}
 	return nil
@@ -159,16 +202,14 @@ func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 		}
 	}
 	err := c.reader.readBody(b, &c.settings.Limits, pauseAt)
-	if err == nil && b.IsComplete() {
-		c.enter(serving)
-	}
+	c.reader.shrink()
 	return err
 }
 
-// Next prepares c for the next request. The last response was made at now.
+// Next prepares c for the next request. The last response was made at now, and is not written yet.
 func (c *Conn) Next(now time.Time) {
 	if !c.is(ending) {
-		c.enter(idle)
+		c.enter(replying)
 		c.finishBy(now, c.settings.Timeouts.Idle)
 	}
 }
@@ -176,6 +217,7 @@ func (c *Conn) Next(now time.Time) {
 // Finish ends the connection after the current response, which was made at now: no more requests are read, and Close lingers.
 func (c *Conn) Finish(now time.Time) {
 	c.now = now
+	c.reader.drop()
 	c.enter(ending)
 }
 
@@ -193,11 +235,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection. After Finish it lets the client read the response first. While a request is still arriving, Close
-// does nothing, and the connection is closed after the response. Only Shutdown calls Close at that time, because fasthttp
-// considers the connection idle.
+// Close closes the connection. After Finish it lets the client read the response first. After the first byte of a request and
+// until its response is made, Close does nothing, and the connection is closed after the response. Only Shutdown calls Close
+// at that time, because fasthttp considers the connection idle.
 func (c *Conn) Close() (err error) {
-	if c.is(arriving) {
+	c.move(idle, closed)
+	if c.is(arriving) || c.is(serving) {
 		return nil
 	}
 	c.closing.Do(func() {

@@ -43,7 +43,7 @@ func readRequests(pieces [][]byte, pauseAt int) string {
 	settings := &Settings{Limits: testLimits}
 	settings.Buffers = NewBuffers(&settings.Limits)
 	c := &Conn{}
-	c.Init(&stream{pieces: pieces}, settings)
+	c.Init(&stream{pieces: pieces}, settings, nil)
 	var text strings.Builder
 	for {
 		var q Request
@@ -217,7 +217,7 @@ func TestContinue(t *testing.T) {
 		}
 		settings := &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}
 		c, q, b := &Conn{}, Request{}, Body{}
-		c.Init(s, settings)
+		c.Init(s, settings, nil)
 		if err := errors.Join(c.Await(), c.ReadHead(&q, &b)); err != nil || !q.AwaitsContinue || s.sent.Len() > 0 {
 			t.Fatalf("%v, sent %q", err, &s.sent)
 		}

@@ -14,7 +14,7 @@ const (
 	TargetTooLong                  // of a request
 	FieldsTooLarge                 // header or trailer fields, by number or by size
 	BodyTooLarge
-	Busy             // there is no memory for the body at the moment
+	Busy             // there is no memory for the message at the moment
 	UnmetExpectation // Expect is not 100-continue
 	TimedOut         // the message did not arrive in time
 	Ended            // the connection ended or failed during the message
@@ -76,6 +76,7 @@ var (
 	errFieldsTooLarge = &Error{Kind: FieldsTooLarge, Reason: "there are too many header fields, or they are too large"}
 	errBodyTooLarge   = &Error{Kind: BodyTooLarge, Reason: "the body is too large"}
 	errBusy           = &Error{Kind: Busy, Reason: "there is no memory for the body at the moment"}
+	errBusyHeads      = &Error{Kind: Busy, Reason: "there is no memory for the header section at the moment"}
 	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only supported expectation is 100-continue"}
 )
 

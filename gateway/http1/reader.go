@@ -12,6 +12,7 @@ type Limits struct {
 	FieldBytesMax  int // all header fields together, and again all trailer fields
 	FieldsMax      int // their number
 	BodyBytesMax   int
+	Heads          *Budget // for the large buffers of all connections; nil: no limit
 	Bodies         *Budget // for the bodies of all connections; nil: no limit
 	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, not by the announced length
 }
@@ -27,12 +28,39 @@ type Reader struct {
 }
 
 // Buffers is a pool of large buffers, for heads that do not fit the small one of a connection.
-type Buffers struct{ pool sync.Pool }
+type Buffers struct {
+	pool   sync.Pool
+	size   int
+	budget *Budget
+}
 
 // NewBuffers returns a pool of buffers that hold the head of any request within the limits.
 func NewBuffers(l *Limits) *Buffers {
 	size := l.TargetBytesMax + l.FieldBytesMax + 4*l.FieldsMax + methodBytesMax + 64
-	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}}
+	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}, size, l.Heads}
+}
+
+// get returns a buffer, or nil if the budget is used up and free frees none. Without free, it leaves half of the budget to others.
+// The freed buffer returns a little later, so the budget may be exceeded until then.
+func (p *Buffers) get(free func() bool) *[]byte {
+	if b := p.budget; b != nil {
+		if free == nil && b.IsTight() {
+			return nil
+		}
+		// Taken first: otherwise another head could take what free frees.
+		if b.used.Add(int64(p.size)) > b.bytesMax && (free == nil || !free()) {
+			b.used.Add(-int64(p.size))
+			return nil
+		}
+	}
+	return p.pool.Get().(*[]byte)
+}
+
+func (p *Buffers) put(buffer *[]byte) {
+	p.pool.Put(buffer)
+	if p.budget != nil {
+		p.budget.used.Add(-int64(p.size))
+	}
 }
 
 // NewReader returns a Reader with a buffer of that size, the longest possible line or head.
@@ -56,12 +84,29 @@ func (r *Reader) Discard() { r.start, r.end = 0, 0 }
 
 // fill reads more into the buffer. A line or head that does not fit is too large.
 func (r *Reader) fill() error {
-	if len(r.room()) == 0 && !r.enlarge() {
-		return errFieldsTooLarge
+	if err := r.makeRoom(nil); err != nil {
+		return err
 	}
 	n, err := r.receive(r.room())
 	r.end += n
 	return err
+}
+
+// makeRoom replaces a small buffer that is full by a large one.
+func (r *Reader) makeRoom(free func() bool) error {
+	if len(r.room()) > 0 {
+		return nil
+	}
+	if r.pool == nil || r.large != nil {
+		return errFieldsTooLarge
+	}
+	large := r.pool.get(free)
+	if large == nil {
+		return errBusyHeads
+	}
+	r.end = copy(*large, r.unused())
+	r.start, r.large, r.buf = 0, large, *large
+	return nil
 }
 
 // receive reads at least one byte from the connection.
@@ -76,14 +121,10 @@ func (r *Reader) receive(p []byte) (int, error) {
 	return 0, failed(err)
 }
 
-func (r *Reader) enlarge() bool {
-	if r.pool == nil || r.large != nil {
-		return false
-	}
-	large := r.pool.pool.Get().(*[]byte)
-	r.end = copy(*large, r.unused())
-	r.start, r.large, r.buf = 0, large, *large
-	return true
+// drop discards the unused bytes and returns to the small buffer. Nothing more is read.
+func (r *Reader) drop() {
+	r.Discard()
+	r.shrink()
 }
 
 // shrink returns to the small buffer if the unused bytes fit.
@@ -93,7 +134,7 @@ func (r *Reader) shrink() {
 	}
 	r.end = copy(r.small, r.unused())
 	r.start, r.buf = 0, r.small
-	r.pool.pool.Put(r.large)
+	r.pool.put(r.large)
 	r.large = nil
 }
 

@@ -1,0 +1,172 @@
+package edge
+
+import (
+	"sync"
+	"time"
+
+	"petgate/gateway/share"
+	"petgate/shared/core/id"
+)
+
+// crowd lists all connections. When connections or the memory for heads run out, it closes some, so that clients without a key
+// cannot block clients with one, and idle clients cannot block busy ones. It never closes a connection whose request is complete
+// and has no response yet.
+type crowd struct {
+	mu        sync.Mutex
+	strangers queue // have not sent a valid key; the one that has been silent for longest comes first
+	known     queue // have sent a valid key; in the same order, but up to a second off
+	slow      queue // have begun a long head; the oldest comes first
+
+	tenants *share.Shares // of the connections
+}
+
+// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half.
+const tenantPart = 2
+
+// queue is a list of connections.
+type queue struct{ first, last *clientConn }
+
+// place is a connection's place in a queue. The crowd's mutex guards it.
+type place struct {
+	queue      *queue // nil: in none
+	prev, next *clientConn
+	isGone     bool // the connection is closed and enters no queue again
+}
+
+// checkedMax bounds how many connections of a queue evict checks.
+const checkedMax = 64
+
+// evict removes and closes the first connection of the first queue that has one without a complete request. It moves those with
+// one to the end, so that the next call checks other ones: busy connections at the front do not protect the ones behind them.
+func (w *crowd) evict(queues ...*queue) bool {
+	c := w.abandon(queues)
+	if c == nil {
+		return false
+	}
+	_ = c.held.Close()
+	c.edge.metrics.evicted.Inc()
+	return true
+}
+
+func (w *crowd) abandon(queues []*queue) *clientConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range queues {
+		for range checkedMax {
+			c := q.first
+			if c == nil {
+				break
+			}
+			if c.Abandon() {
+				return c
+			}
+			c.place.move(c, q)
+		}
+	}
+	return nil
+}
+
+// put moves c to the end of q.
+func (w *crowd) put(c *clientConn, q *queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !c.place.isGone {
+		c.place.move(c, q)
+	}
+}
+
+// remove removes c, because it is closed.
+func (w *crowd) remove(c *clientConn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.place.leave(c)
+	c.place.isGone = true
+}
+
+func (p *place) move(c *clientConn, q *queue) {
+	p.leave(c)
+	p.queue, p.prev = q, q.last
+	if q.last != nil {
+		q.last.place.next = c
+	} else {
+		q.first = c
+	}
+	q.last = c
+}
+
+func (p *place) leave(c *clientConn) {
+	if p.queue == nil {
+		return
+	}
+	if p.prev != nil {
+		p.prev.place.next = p.next
+	} else {
+		p.queue.first = p.next
+	}
+	if p.next != nil {
+		p.next.place.prev = p.prev
+	} else {
+		p.queue.last = p.prev
+	}
+	*p = place{isGone: p.isGone}
+}
+
+// membership says how a connection belongs to the crowd. The connection's goroutine owns it.
+type membership struct {
+	isKnown bool // a valid key has been seen
+	isSlow  bool // the head that is arriving is in the queue slow
+	isOwned bool // it counts for the tenant of its first valid key
+	owner   id.Tenant
+	movedAt time.Time // when it was last moved to the end of its queue
+}
+
+// moveEvery is how often a known connection moves to the end of its queue. With each request, busy connections would wait for one
+// another at the mutex.
+const moveEvery = time.Second
+
+// touch moves c to the end of its queue after a request.
+func (c *clientConn) touch(now time.Time) {
+	if c.isKnown && now.Sub(c.movedAt) < moveEvery {
+		return
+	}
+	c.movedAt = now
+	c.edge.crowd.put(c, c.queue())
+}
+
+func (c *clientConn) queue() *queue {
+	if c.isKnown {
+		return &c.edge.crowd.known
+	}
+	return &c.edge.crowd.strangers
+}
+
+// HeadIsSlow moves c to the queue of slow heads. Package http1 calls it.
+func (c *clientConn) HeadIsSlow() {
+	c.isSlow = true
+	c.edge.crowd.put(c, &c.edge.crowd.slow)
+}
+
+// endHead moves c back to its own queue if its head was slow.
+func (c *clientConn) endHead() {
+	if c.isSlow {
+		c.isSlow = false
+		c.edge.crowd.put(c, c.queue())
+	}
+}
+
+// admit records that c has sent a valid key. It returns false if the key's tenant already holds its part of all connections.
+// A connection belongs to the tenant of its first key. The connections of a trusted proxy carry requests of many tenants and
+// belong to none.
+func (c *clientConn) admit(t id.Tenant) bool {
+	if c.isKnown {
+		return true
+	}
+	if !c.edge.isTrusted(c.peer) {
+		if !c.edge.crowd.tenants.Take(t) {
+			return false
+		}
+		c.isOwned, c.owner = true, t
+	}
+	c.isKnown = true
+	return true
+}

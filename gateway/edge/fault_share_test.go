@@ -1,0 +1,114 @@
+package edge_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"petgate/gateway/directory"
+	"petgate/shared/core/apikey"
+	"petgate/shared/testkit"
+)
+
+// One tenant cannot take all of an upstream's slots.
+func TestTenantHasAShare(t *testing.T) {
+	const share = 3
+	r := newRig(t, func(s *setup) {
+		s.TenantConnsMax, s.UpstreamConnsMax, s.UpstreamTimeout = share, 2*share, patience
+		d := s.Directory.(fakeDirectory)
+		lookup := d.lookup
+		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
+			e, found := lookup(h)
+			e.Limits.Minute, e.Limits.Day = 1000, 1000
+			return e, found
+		}
+		s.Directory = d
+	})
+	arrived, release := r.hold()
+	done := make(chan answer)
+	for range share {
+		go func() {
+			got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
+			done <- got
+		}()
+	}
+	for range share {
+		<-arrived
+	}
+	got := r.dial(t).ask(t, rawGet())
+	if err := got.refusal(); err != nil || got.Code != "upstream_overloaded" {
+		t.Errorf("the tenant's next request got %d %s %v", got.Status, got.Code, err)
+	}
+	other := r.dial(t).ask(t, fromReader)
+	if other.Status != 200 {
+		t.Errorf("another tenant's request got %d %s", other.Status, other.Body)
+	}
+	close(release)
+	for range share {
+		if got := <-done; got.Status != 200 {
+			t.Errorf("a slow request got %d", got.Status)
+		}
+	}
+	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("afterwards: %d", got.Status)
+	}
+}
+
+// fromReader is a request of another tenant.
+var fromReader = rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken)
+
+// One tenant cannot hold all connections. Those of a trusted proxy belong to no tenant.
+func TestTenantHasAShareOfConnections(t *testing.T) {
+	const most = 40
+	for name, trusted := range map[string][]netip.Prefix{"direct": nil, "proxy": {netip.MustParsePrefix("127.0.0.0/8")}} {
+		r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.TrustedProxies = most, patience, trusted })
+		clients := make([]*rawClient, most/2+1)
+		refused := 0
+		for i := range clients {
+			clients[i] = r.dial(t)
+			if got := clients[i].ask(t, rawGet()); codeOf(got) == "overloaded" && strings.Contains(got.Body, "your account") {
+				refused++
+			} else if got.Status != 200 {
+				t.Errorf("%s: connection %d got %d %s", name, i, got.Status, got.Body)
+			}
+		}
+		if want := map[string]int{"direct": 1, "proxy": 0}[name]; refused != want {
+			t.Errorf("%s: %d connections were refused, want %d", name, refused, want)
+		}
+		if got := r.dial(t).ask(t, fromReader); got.Status != 200 {
+			t.Errorf("%s: another tenant got %d %s", name, got.Status, got.Body)
+		}
+		clients[0].close()
+		testkit.Eventually(t, patience, "a connection again", func() bool { return r.dial(t).ask(t, rawGet()).Status == 200 })
+	}
+}
+
+// One tenant's large bodies get half of the memory for bodies, also if none of them ever ends.
+func TestTenantHasAShareOfBodies(t *testing.T) {
+	const most = 8
+	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout = most*bodyMax, patience })
+	upload := rawPost("Content-Length: 60000", "Expect: 100-continue")
+	var sending []*rawClient
+	for range most / 2 {
+		c := r.say(t, upload)
+		if _, err := c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		sending = append(sending, c)
+	}
+	got := r.dial(t).ask(t, upload)
+	if codeOf(got) != "overloaded" || !strings.Contains(got.Body, "your account") || !got.Closes {
+		t.Errorf("one more body got %d %s", got.Status, got.Body)
+	}
+	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("a request without a body got %d", got.Status)
+	}
+	for _, c := range sending {
+		if got := c.ask(t, repeat("a", 60_000)); got.Status != 201 {
+			t.Errorf("a body got %d", got.Status)
+		}
+	}
+	testkit.Eventually(t, patience, "room again", func() bool {
+		return r.dial(t).ask(t, rawPost("Content-Length: 60000")+repeat("a", 60_000)).Status == 201
+	})
+}

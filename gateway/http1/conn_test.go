@@ -1,0 +1,113 @@
+package http1
+
+import (
+	"io"
+	"testing"
+	"time"
+)
+
+// closable is a stream that remembers its end.
+type closable struct {
+	stream
+	isClosed bool
+}
+
+func (c *closable) Close() error { c.isClosed = true; return nil }
+
+func newClosable(pieces ...string) (*Conn, *closable) {
+	c, under := &Conn{}, &closable{}
+	for _, p := range pieces {
+		under.pieces = append(under.pieces, []byte(p))
+	}
+	c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}, nil)
+	return c, under
+}
+
+// Another goroutine may close or abandon a connection at any moment. A request whose head is complete is served all the same, and a
+// connection that was taken away before serves none.
+func TestClosedByOthers(t *testing.T) {
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	await := func(c *Conn) error {
+		var q Request
+		var b Body
+		err := c.Await()
+		if err == nil {
+			err = c.ReadHead(&q, &b)
+		}
+		return err
+	}
+
+	c, under := newClosable(request)
+	if err := await(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil || under.isClosed || c.Abandon() {
+		t.Error("the connection of a complete request was closed before its response")
+	}
+	c.Next(time.Now())
+	if c.Abandon() {
+		t.Error("the connection was abandoned while its response is written")
+	}
+	if err := c.Await(); err != io.EOF || c.Close() != nil || !under.isClosed {
+		t.Errorf("after the response: %v, closed: %t", err, under.isClosed)
+	}
+
+	c, under = newClosable(request)
+	if c.Close() != nil || !under.isClosed {
+		t.Error("an idle connection is not closed")
+	}
+	if err := await(c); err != io.EOF {
+		t.Errorf("a request after Close: %v", err)
+	}
+
+	c, _ = newClosable(request)
+	if !c.Abandon() {
+		t.Error("an idle connection cannot be abandoned")
+	}
+	if err := await(c); err != io.EOF {
+		t.Errorf("a request after Abandon: %v", err)
+	}
+
+	c, under = newClosable("GET / HT")
+	c.move(idle, arriving)
+	if c.Close() != nil || under.isClosed {
+		t.Error("a request that has begun was cut off")
+	}
+	if !c.Abandon() {
+		t.Error("an unfinished head cannot be abandoned")
+	}
+	if err := await(c); err != io.EOF {
+		t.Errorf("an abandoned head: %v", err)
+	}
+}
+
+// Long heads share a budget. Above it, a head needs the memory of another one, and half of the budget is not for trailers.
+func TestBuffersShareABudget(t *testing.T) {
+	limits := testLimits
+	size := NewBuffers(&limits).size
+	limits.Heads = NewBudget(4 * size)
+	p := NewBuffers(&limits)
+	isFreed := false
+	free := func() bool { return isFreed }
+	var held []*[]byte
+	for range 3 {
+		held = append(held, p.get(free))
+	}
+	if p.get(nil) != nil {
+		t.Error("trailers take more than half")
+	}
+	held = append(held, p.get(free))
+	if p.get(free) != nil {
+		t.Error("a fifth buffer was given")
+	}
+	isFreed = true
+	if held = append(held, p.get(free)); held[4] == nil {
+		t.Error("no buffer although one is about to return")
+	}
+	for _, b := range held {
+		p.put(b)
+	}
+	if n := limits.Heads.Used(); n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+}
