@@ -11,6 +11,7 @@ import (
 
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
+	"petgate/shared/lines"
 	"petgate/shared/service"
 )
 
@@ -51,7 +52,9 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 
 	var accessLog *slog.Logger
 	if c.AccessLog {
-		accessLog = service.NewLog(os.Stdout, slog.LevelInfo, "petsvc")
+		stdout := lines.New(os.Stdout, nil) // no request waits for the reader of the log
+		defer stdout.Close()
+		accessLog = service.NewLog(stdout, slog.LevelInfo, "petsvc")
 	}
 	p := pets.Open(ctx, db, pets.Config{
 		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Metrics: admin.Metrics,

@@ -5,89 +5,39 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"petgate/shared/api"
+	"petgate/shared/lines"
 )
 
-// accessLog writes a line for each exchange in slog's JSON format. Exchanges append lines to a buffer, and one goroutine
-// writes the buffer. With a system call for each line, the log would cost a tenth of a request.
+// accessLog writes a line for each exchange in slog's JSON format. No exchange waits for it: see lines.Writer.
 type accessLog struct {
-	to      io.Writer
-	log     *slog.Logger
-	dropped prometheus.Counter
-
-	mu       sync.Mutex
-	gathered []byte
-	wake     chan struct{}
-	done     chan struct{}
+	lines *lines.Writer
+	log   *slog.Logger
 }
-
-// accessBytesMax bounds the buffer while the reader is slow. Further lines are dropped.
-const accessBytesMax = 8 << 20
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
-	l := &accessLog{to: to, log: log, dropped: dropped, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	go l.run(l.wake)
-	return l
+	return &accessLog{log: log, lines: lines.New(to, func(n int, err error) {
+		dropped.Add(float64(n))
+		if err != nil {
+			log.Error("write access log", "error", err)
+		}
+	})}
 }
 
-func (l *accessLog) run(wake <-chan struct{}) {
-	defer close(l.done)
-	var writing []byte
-	for range wake {
-		l.mu.Lock()
-		writing, l.gathered = l.gathered, writing[:0]
-		l.mu.Unlock()
-		if n, err := l.to.Write(writing); err != nil {
-			l.dropped.Add(float64(bytes.Count(writing[n:], []byte{'\n'})))
-			l.log.Error("write access log", "error", err)
-		}
-		if cap(writing) > 1<<20 {
-			writing = nil
-		}
-	}
-}
-
-// closeMax is how long close waits for a reader that does not read.
-const closeMax = time.Second
-
-// close writes the rest of the buffer. If nothing reads it, close gives up: the program has to end.
+// close writes the lines that are left.
 func (l *accessLog) close() {
-	l.mu.Lock()
-	if l.wake != nil {
-		close(l.wake)
-		l.wake = nil
-	}
-	l.mu.Unlock()
-	select {
-	case <-l.done:
-	case <-time.After(closeMax):
-		l.log.Error("the last lines of the access log are lost: nothing reads it")
+	if err := l.lines.Close(); err != nil {
+		l.log.Error("the last lines of the access log are lost", "error", err)
 	}
 }
 
 func (l *accessLog) write(x *exchange, took time.Duration) {
 	x.line = appendAccess(x.line[:0], x, took)
-	l.append(x.line)
-}
-
-// append adds a line to the buffer, or drops it.
-func (l *accessLog) append(line []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.wake == nil || len(l.gathered) > accessBytesMax {
-		l.dropped.Inc()
-		return
-	}
-	l.gathered = append(l.gathered, line...)
-	select {
-	case l.wake <- struct{}{}:
-	default: // already awake
-	}
+	_, _ = l.lines.Write(x.line) // it never fails
 }
 
 // loggedPathBytesMax is how much of a path is logged.
