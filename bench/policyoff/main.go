@@ -41,7 +41,7 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 }
 func (off) Fresh(instant.Millis) bool                  { return true }
 func (off) Ban(id.Key, instant.Millis, string)         {}
-func (off) Count(id.Tenant, id.Key, string)            {}
+func (off) Count(directory.Usage)                      {}
 func (off) Take(quotas.Request) (quota.Verdict, error) { return verdict, nil }
 func (off) Known(id.Tenant, plan.Limits) quota.Verdict { return verdict }
 func (off) Fail(netip.Addr) (authfailures.State, bool) { return authfailures.State{}, true }

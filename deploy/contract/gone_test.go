@@ -33,7 +33,7 @@ func (everyone) Lookup(apikey.Hash) (directory.Entry, bool) {
 }
 func (everyone) Fresh(instant.Millis) bool                            { return true }
 func (everyone) Ban(id.Key, instant.Millis, string)                   {}
-func (everyone) Count(id.Tenant, id.Key, string)                      {}
+func (everyone) Count(directory.Usage)                                {}
 func (everyone) Fail(netip.Addr) (s authfailures.State, allowed bool) { return s, true }
 func (everyone) Take(ask quotas.Request) (quota.Verdict, error)       { return full(ask.Limits), nil }
 

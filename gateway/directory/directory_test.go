@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,8 +182,10 @@ func TestSignsOff(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
 		tenant, key, _ := fixture(t, store)
-		d.Count(tenant.ID, key.ID, "ok")
-		d.Count(tenant.ID, key.ID, "ok")
+		hour := instant.Of(time.Now()).Truncate(time.Hour)
+		for _, at := range []instant.Millis{hour - 1, hour, hour} {
+			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: at})
+		}
 		if err := d.stop(); err != nil {
 			t.Error(err)
 		}
@@ -191,8 +194,11 @@ func TestSignsOff(t *testing.T) {
 			t.Errorf("after a clean exit: %+v, %v", gateways, err)
 		}
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
-		if err != nil || len(rows) != 1 || rows[0].Requests != 2 || rows[0].Outcome != "ok" {
-			t.Errorf("usage: %+v, %v", rows, err)
+		if want := []keystore.UsageRow{
+			{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Hour: hour.Add(-time.Hour), Requests: 1},
+			{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Hour: hour, Requests: 2},
+		}; err != nil || !slices.Equal(rows, want) {
+			t.Errorf("usage: %+v, %v, want %+v", rows, err, want)
 		}
 		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(k.LastUsedAt.Time()) > time.Minute {
 			t.Errorf("last used at %d, %v", k.LastUsedAt, err)
@@ -396,7 +402,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		"bogus Lookup":    func() { d.Lookup(unknown) },
 		"byID":            func() { d.byID(key.ID) },
 		"TenantLimits":    func() { d.TenantLimits(tenant.ID) },
-		"Count":           func() { d.Count(tenant.ID, key.ID, "ok") },
+		"Count":           func() { d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())}) },
 		"Fresh, Gateways": func() { d.Fresh(1); d.Gateways() },
 	} {
 		if n := testing.AllocsPerRun(1000, f); n != 0 {

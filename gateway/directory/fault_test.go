@@ -42,7 +42,7 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	proxy.Kill()
 	until := instant.Of(time.Now().Add(time.Minute))
 	d.Ban(key.ID, until, "30 strikes")
-	d.Count(tenant.ID, key.ID, "ok")
+	d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())})
 	if e, ok := d.Lookup(hash); !ok || e.BannedUntil != until {
 		t.Errorf("during the outage: %t %+v", ok, e)
 	}

@@ -154,7 +154,7 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 	for i := range uint64(usageBacklogMax + more) {
 		var key id.Key
 		binary.BigEndian.PutUint64(key[:], i)
-		d.Count(id.Tenant{1}, key, "ok")
+		d.Count(Usage{Tenant: id.Tenant{1}, Key: key, Outcome: "ok"})
 	}
 	d.usage.collect(0)
 	if n := len(d.usage.backlog); n != usageBacklogMax {

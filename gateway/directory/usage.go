@@ -21,13 +21,22 @@ const (
 	usageBacklogMax = 200_000
 )
 
-// usage counts requests. A request takes a short lock on one of many shards. The clock is read only when the counts are collected,
-// so requests shortly before a full hour may be counted in the next hour.
+// Usage is one request, as the statistics count it.
+type Usage struct {
+	Tenant  id.Tenant
+	Key     id.Key
+	Outcome string // one of a few constants
+	// At is when the request was made. If it was charged, At is by the clock that decided on the quota, so that the usage of
+	// a day adds up to what the quota has charged to the day.
+	At instant.Millis
+}
+
+// usage counts requests. A request takes a short lock on one of many shards.
 type usage struct {
 	shards [usageShards]usageShard
 
 	mu      sync.Mutex // guards the fields below
-	backlog map[usageRow]usageSum
+	backlog map[Usage]usageSum
 	batch   int64               // the last batch's number
 	sent    []keystore.UsageRow // the last batch, until the database has certainly stored it
 	dropped prometheus.Counter
@@ -35,19 +44,8 @@ type usage struct {
 
 type usageShard struct {
 	mu     sync.Mutex
-	counts map[usageKey]int64
-	_      [48]byte // gives each shard its own cache line
-}
-
-type usageKey struct {
-	tenant  id.Tenant
-	key     id.Key
-	outcome string
-}
-
-type usageRow struct {
-	usageKey
-	hour instant.Millis
+	counts map[Usage]int64 // At is the hour, here and in the backlog
+	_      [48]byte        // gives each shard its own cache line
 }
 
 type usageSum struct {
@@ -57,16 +55,17 @@ type usageSum struct {
 
 func (u *usage) init() {
 	for i := range u.shards {
-		u.shards[i].counts = map[usageKey]int64{}
+		u.shards[i].counts = map[Usage]int64{}
 	}
-	u.backlog = map[usageRow]usageSum{}
+	u.backlog = map[Usage]usageSum{}
 }
 
-// Count adds one request of a tenant's key to the statistics. outcome is one of a few constants.
-func (d *Directory) Count(tenant id.Tenant, key id.Key, outcome string) {
-	shard := &d.usage.shards[key[0]%usageShards]
+// Count adds one request of a tenant's key to the statistics.
+func (d *Directory) Count(request Usage) {
+	shard := &d.usage.shards[request.Key[0]%usageShards]
+	request.At = request.At.Truncate(time.Hour)
 	shard.mu.Lock()
-	shard.counts[usageKey{tenant, key, outcome}]++
+	shard.counts[request]++
 	shard.mu.Unlock()
 }
 
@@ -77,11 +76,10 @@ func (u *usage) collect(now instant.Millis) {
 		shard.mu.Lock()
 		counts := shard.counts
 		if len(counts) > 0 {
-			shard.counts = make(map[usageKey]int64, len(counts))
+			shard.counts = make(map[Usage]int64, len(counts))
 		}
 		shard.mu.Unlock()
-		for k, n := range counts {
-			row := usageRow{k, now.Truncate(time.Hour)}
+		for row, n := range counts {
 			if _, known := u.backlog[row]; !known && len(u.backlog) >= usageBacklogMax {
 				u.dropped.Add(float64(n))
 				continue
@@ -99,7 +97,7 @@ func (u *usage) next() []keystore.UsageRow {
 	u.batch++
 	for row, sum := range u.backlog {
 		u.sent = append(u.sent, keystore.UsageRow{
-			Tenant: row.tenant, Key: row.key, Outcome: row.outcome, Hour: row.hour, Requests: sum.requests, LastAt: sum.lastAt,
+			Tenant: row.Tenant, Key: row.Key, Outcome: row.Outcome, Hour: row.At, Requests: sum.requests, LastAt: sum.lastAt,
 		})
 		delete(u.backlog, row)
 		if len(u.sent) == usageRowsMax {

@@ -54,7 +54,7 @@ type Guard interface {
 
 // Usage counts requests for statistics.
 type Usage interface {
-	Count(tenant id.Tenant, key id.Key, outcome string)
+	Count(request directory.Usage)
 }
 
 // Deps are the dependencies of an edge. All but AccessLog are required.

@@ -95,7 +95,7 @@ func TestPanic(t *testing.T) {
 			s.Clock = func() time.Time { panics(); return clock() }
 		}},
 		"usage": {rawGet(), func(s *setup, panics func()) {
-			s.Usage = fakeUsage(func(id.Tenant, id.Key, string) { panics() })
+			s.Usage = fakeUsage(func(directory.Usage) { panics() })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"petgate/gateway/directory"
 	"petgate/shared/core/instant"
 )
 
@@ -64,8 +65,19 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 		e.strikes.served(x.entry.Key, x.now.Add(took))
 	}
 	if x.hasKey {
-		e.usage.Count(x.entry.Tenant, x.entry.Key, x.refusal.reason.outcome())
+		e.usage.Count(directory.Usage{
+			Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.refusal.reason.outcome(), At: x.madeAt(),
+		})
 	}
+}
+
+// madeAt is when the request was made. For a charged request, it is the instant of the decision, in the day that the quota
+// has charged: if the deciding clock has just stepped back over midnight, that is still the later day.
+func (x *exchange) madeAt() instant.Millis {
+	if !x.isTaken {
+		return x.now
+	}
+	return max(x.verdict.At, x.verdict.Day.ResetAt.Add(-24*time.Hour))
 }
 
 func (e *Edge) logPanic(x *exchange, panicked any) {

@@ -58,7 +58,7 @@ type (
 		fail  func(netip.Addr) (authfailures.State, bool)
 		known func(netip.Addr) authfailures.State
 	}
-	fakeUsage func(tenant id.Tenant, key id.Key, outcome string)
+	fakeUsage func(directory.Usage)
 )
 
 func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool) { return f.lookup(h) }
@@ -67,10 +67,10 @@ func (f fakeDirectory) Fresh(now instant.Millis) bool                { return f.
 func (f fakeDirectory) Ban(k id.Key, until instant.Millis, reason string) {
 	f.ban(k, int64(until), reason)
 }
-func (f fakeQuotas) Take(a quotas.Request) (quota.Verdict, error)      { return f.take(a) }
-func (f fakeGuard) Fail(a netip.Addr) (authfailures.State, bool)       { return f.fail(a) }
-func (f fakeGuard) Known(a netip.Addr) authfailures.State              { return f.known(a) }
-func (f fakeUsage) Count(tenant id.Tenant, key id.Key, outcome string) { f(tenant, key, outcome) }
+func (f fakeQuotas) Take(a quotas.Request) (quota.Verdict, error) { return f.take(a) }
+func (f fakeGuard) Fail(a netip.Addr) (authfailures.State, bool)  { return f.fail(a) }
+func (f fakeGuard) Known(a netip.Addr) authfailures.State         { return f.known(a) }
+func (f fakeUsage) Count(request directory.Usage)                 { f(request) }
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
 }
@@ -142,7 +142,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 				fail:  func(netip.Addr) (authfailures.State, bool) { return guardState, true },
 				known: func(netip.Addr) authfailures.State { return guardState },
 			},
-			Usage:      fakeUsage(func(id.Tenant, id.Key, string) { r.counted.Add(1) }),
+			Usage:      fakeUsage(func(directory.Usage) { r.counted.Add(1) }),
 			Operations: operations,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			AccessLog:  r.accessLog,
