@@ -7,3 +7,13 @@ func Codes() (codes []string) {
 	}
 	return codes
 }
+
+// StatusOf returns the status of a code, or 0 if the gateway never sends it.
+func StatusOf(code string) int {
+	for _, row := range table[none+1:] {
+		if row.code == code {
+			return row.status
+		}
+	}
+	return 0
+}

@@ -35,11 +35,20 @@ type Operation struct {
 
 // Operations reads the document's operations, ordered by path and method.
 func Operations() ([]Operation, error) {
+	doc, err := Load()
+	if err != nil {
+		return nil, err
+	}
+	return operations(doc)
+}
+
+// Load parses the document. Each call returns a copy of its own.
+func Load() (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(document)
 	if err != nil {
 		return nil, fmt.Errorf("api: load the document: %w", err)
 	}
-	return operations(doc)
+	return doc, nil
 }
 
 func operations(doc *openapi3.T) ([]Operation, error) {
