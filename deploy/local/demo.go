@@ -90,6 +90,8 @@ List pets, add a pet, get a pet:
     %[5]s -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' %[1]s/v1/pets
     %[5]s %[1]s/v1/pets/1
 
+Read the documentation and try it in a browser: %[1]s/docs
+
 Raise the limit, in a second terminal:
 
     %[6]s tenant set-plan demo pro

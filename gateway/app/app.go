@@ -18,6 +18,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
@@ -131,12 +132,18 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err := fitDescriptors(&edgeConfig, log); err != nil {
 		return err
 	}
+	var pages []portal.Page
+	if cfg.Docs {
+		if pages, err = portal.Pages(portal.Config{Title: cfg.DocsTitle, Environment: cfg.Environment}); err != nil {
+			return err
+		}
+	}
 	if !cfg.AccessLog {
 		accessLog = nil
 	}
 	public, err := edge.New(edgeConfig, edge.Deps{
 		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys,
-		Operations: operations, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
+		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err

@@ -54,6 +54,10 @@ type Config struct {
 	BanFor          time.Duration `env:"GATEWAY_BAN_FOR" default:"1m" help:"Length of a first ban. Each further ban within a day is twice as long."`
 	BanMax          time.Duration `env:"GATEWAY_BAN_MAX" default:"1h" help:"Longest ban."`
 
+	Docs        bool     `env:"GATEWAY_DOCS" default:"true" negatable:"" help:"Serve the documentation of the API at /docs, without a key."`
+	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
+	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
+
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
 
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
@@ -91,6 +95,10 @@ func (c *Config) BadSettings() service.BadSettings {
 	}
 	err = edge.CheckSecret(string(c.UpstreamSecret))
 	bad.Require(err == nil, "upstream-secret", "%v", err)
+	for _, origin := range c.CORSOrigins {
+		err := edge.CheckOrigin(origin)
+		bad.Require(err == nil, "cors-origins", "%v", err)
+	}
 	return bad
 }
 
@@ -143,6 +151,7 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 		TenantConnsMax:  c.TenantConnsMax,
 		ConcurrencyMax:  c.ConcurrencyMax,
 		ConnectionsMax:  c.ConnectionsMax,
+		CORSOrigins:     c.CORSOrigins,
 	}
 	if c.TLSCert == "" && c.TLSKey == "" {
 		return cfg, nil

@@ -37,6 +37,7 @@ func TestProblems(t *testing.T) {
 		"DATABASE_URL": "postgres://petgate@db/petgate", "REDIS_URL": "redis://a:1,rediss://b:2", "GATEWAY_LISTEN": ":8443",
 		"GATEWAY_UPSTREAMS": "http://a:1,unix:/run/pets.sock", "GATEWAY_ENVIRONMENT": "test", "GATEWAY_BAN_AFTER": "0",
 		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0/8,fd00::/8", "GATEWAY_LIMITS_ON_OUTAGE": "refuse", "GATEWAY_SNAPSHOT": "",
+		"GATEWAY_CORS_ORIGINS": "https://app.example,http://127.0.0.1:3000", "GATEWAY_DOCS": "false", "GATEWAY_DOCS_TITLE": "Pets",
 	})
 	f("all at once", map[string]string{
 		"DATABASE_URL": "mysql://u:hunter2@h/d", "REDIS_URL": "redis://a,:hunter2@b", "GATEWAY_LISTEN": "8080",
@@ -44,9 +45,11 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0", "GATEWAY_LIMITS_ON_OUTAGE": "hope", "GATEWAY_TLS_CERT": "/nonexistent",
 		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "-1s", "GATEWAY_DRAIN_LIMIT": "0s",
 		"GATEWAY_BODY_BYTES_MAX": "-1", "GATEWAY_UPSTREAM_SECRET": "a\nb",
+		"GATEWAY_CORS_ORIGINS": "https://app.example,https://App.example:443/",
 	},
 		"DATABASE_URL", "REDIS_URL: number 2", `GATEWAY_LISTEN (--listen) is "8080"`, `GATEWAY_UPSTREAMS (--upstreams) is "[ftp://x]"`,
 		`GATEWAY_BODY_BYTES_MAX (--body-bytes-max) is "-1": it must be positive`, "GATEWAY_UPSTREAM_SECRET: ", "staging", "--ban-after", "--ban-max",
+		`"https://App.example:443/" is not as browsers send it: use https://app.example`,
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
 		"--directory-max-age", "--drain-limit")
 }

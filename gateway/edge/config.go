@@ -15,7 +15,7 @@ import (
 )
 
 // Config is the configuration of an edge. A field that states a default may be zero. All other fields are required, except
-// UpstreamSecret, TrustedProxies, BanRule and TLS.
+// UpstreamSecret, TrustedProxies, BanRule, CORSOrigins and TLS.
 type Config struct {
 	// Environment is the environment whose keys are served. Keys of the other environment are refused.
 	Environment apikey.Environment
@@ -87,6 +87,9 @@ type Config struct {
 	// Danger: the process needs a file descriptor for each.
 	ConnectionsMax int
 
+	// CORSOrigins are the origins whose scripts may read responses; "*" is all of them. Default: none.
+	CORSOrigins []string
+
 	// TLS serves HTTPS. ALPN is set to HTTP/1.1. Nil serves plain HTTP.
 	TLS *tls.Config
 }
@@ -143,6 +146,9 @@ func (c *Config) check() error {
 	require("TenantConnsMax", c.TenantConnsMax > 0)
 	require("ConcurrencyMax", c.ConcurrencyMax > 0)
 	require("ConnectionsMax", c.ConnectionsMax > 0)
+	for _, origin := range c.CORSOrigins {
+		wrong = append(wrong, CheckOrigin(origin))
+	}
 	return errors.Join(append(wrong, CheckSecret(c.UpstreamSecret))...)
 }
 

@@ -1,11 +1,12 @@
 // Package edge is the public port. A request passes these stages:
 //
-//	accept → identify → authenticate → receive → meter → route → forward → finish
+//	accept → publish → identify → authenticate → receive → meter → route → forward → finish
 //
 // decide in edge.go calls the stages in this order, and every stage has a file with its name. A stage lets the request
 // pass or refuses it. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide also refuses:
-// the table has rows for that. finish always runs, also after a panic. It writes the response, the metrics and the access
-// log.
+// the table has rows for that. publish refuses nothing: it answers requests that need no key, which are requests for the
+// documentation and CORS preflights. finish always runs, also after a panic. It writes the response, the metrics and the
+// access log.
 //
 // A request that is refused by a stage before meter, or by meter, is not charged. A request that passes meter is charged once.
 //

@@ -13,6 +13,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/http1"
+	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/share"
@@ -57,13 +58,14 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but AccessLog are required.
+// Deps are the dependencies of an edge. All but Pages and AccessLog are required.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas
 	Guard      Guard
 	Usage      Usage
 	Operations []api.Operation
+	Pages      []portal.Page // the documentation, for everybody; nil = none
 	Log        *slog.Logger
 	AccessLog  io.Writer // nil = no access log
 	Metrics    prometheus.Registerer
@@ -82,6 +84,8 @@ type Edge struct {
 
 	server      *fasthttp.Server
 	routes      *routes
+	pages       pages
+	cors        cors
 	upstreams   *upstream.Pool
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes
@@ -111,7 +115,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	}
 	e := &Edge{
 		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
-		clock: deps.Clock, routes: routes, upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
+		clock: deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
+		upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
 	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
@@ -139,10 +144,13 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 }
 
 // decide runs the stages. Their order is fixed: the results of the earlier stages decide what a stage may spend. The first
-// refusal ends the request.
+// refusal ends the request, and so does a page.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r
+	}
+	if x.page = e.publish(x); x.page != nil {
+		return refusal{}
 	}
 	if r := e.identify(x); r.isRefused() {
 		return r

@@ -49,6 +49,7 @@ type state struct {
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged
 
+	page        *page          // the response, if publish has one; nil: none
 	strikesLeft int            // until a ban
 	bannedUntil instant.Millis // 0: not banned
 	route       *route
@@ -94,6 +95,17 @@ func (p *exchangePool) put(x *exchange) {
 		x.sent = nil
 	}
 	p.Put(x)
+}
+
+// isPage reports whether the response is a page. After a panic it is not, although there is a page.
+func (x *exchange) isPage() bool { return x.page != nil && !x.refusal.isRefused() }
+
+// outcome says in one word how the exchange ended, for metrics and logs.
+func (x *exchange) outcome() string {
+	if x.isPage() {
+		return x.page.outcome
+	}
+	return x.refusal.reason.outcome()
 }
 
 // tokenMark is the beginning of tokens. Text that contains it is not logged.

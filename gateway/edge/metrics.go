@@ -11,7 +11,8 @@ import (
 // number.
 type metrics struct {
 	requests  [reasons]prometheus.Counter
-	responses [6]prometheus.Counter // by the first digit of the status
+	pages     map[string]prometheus.Counter // by outcome
+	responses [6]prometheus.Counter         // by the first digit of the status
 	seconds   prometheus.Histogram
 	bans      prometheus.Counter
 	shed      prometheus.Counter
@@ -25,7 +26,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_requests_total",
-		Help: "Requests by outcome: ok, or the code of the refusal. Responses of the service count as ok, whatever their status.",
+		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), or the code of the refusal. Responses of the service count as ok, whatever their status.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",
@@ -58,6 +59,10 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
+	m.pages = map[string]prometheus.Counter{}
+	for _, outcome := range pageOutcomes {
+		m.pages[outcome] = requests.WithLabelValues(outcome)
+	}
 	for r := range m.requests {
 		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
 	}
@@ -86,7 +91,11 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
-	m.requests[x.refusal.reason].Inc()
+	if x.isPage() {
+		m.pages[x.page.outcome].Inc()
+	} else {
+		m.requests[x.refusal.reason].Inc()
+	}
 	if class := x.rc.Response.StatusCode() / 100; class < len(m.responses) && m.responses[class] != nil {
 		m.responses[class].Inc()
 	}

@@ -16,6 +16,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
@@ -111,6 +112,12 @@ var entries = func() map[apikey.Hash]directory.Entry {
 	return all
 }()
 
+// documentation stands for the portal's pages.
+var documentation = []portal.Page{
+	{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
+	{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")},
+}
+
 // setup is what a test changes of a rig before it serves.
 type setup struct {
 	edge.Config
@@ -144,6 +151,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 			},
 			Usage:      fakeUsage(func(directory.Usage) { r.counted.Add(1) }),
 			Operations: operations,
+			Pages:      documentation,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			AccessLog:  r.accessLog,
 			Metrics:    prometheus.NewRegistry(),

@@ -38,6 +38,22 @@ var targets = []attack{
 	{"fixed segment and a dot", "3986 5.2.4", "no_such_route", rawTarget("/v1/pets.")},
 	{"overlong encoding of a slash", "3629 3", "no_such_route|bad_request", rawTarget("/v1%c0%afpets")},
 	{"encoding of an encoded dot segment", "3986 2.4", "no_such_route|bad_request", rawTarget("/v1/%252e%252e/pets")},
+	{"slash after a page", "3986 6.2.3", "no_such_route", rawTarget("/docs/")},
+	{"page in capitals", "3986 6.2.2.1", "no_such_route", rawTarget("/DOCS")},
+	{"page with a parameter", "3986 3.3", "no_such_route", rawTarget("/docs;a=b")},
+	{"file beside a page", "9110 15.5.5", "no_such_route", rawTarget("/docs/evil")},
+	{"encoded letter in a page", "3986 6.2.2", "no_such_route|bad_request", rawTarget("/d%6fcs")},
+	{"double slash before a page", "3986 3.3", bad, rawTarget("//docs")},
+	{"dot segments to a page", "3986 5.2.4", bad, rawTarget("/v1/../docs")},
+	{"deletion of a page", "9110 9.1", "method_not_allowed", rawStart("DELETE /docs HTTP/1.1")},
+	{
+		"content for a page", "9110 9.1", "method_not_allowed; GET /v1/pets 0",
+		rawStart("POST /docs HTTP/1.1", "Content-Length: 5") + "hello" + rawGet(),
+	},
+	{
+		"preflight of an origin that is not allowed", "9110 9.3.7", "method_not_allowed",
+		rawStart("OPTIONS /v1/pets HTTP/1.1", "Origin: https://evil", "Access-Control-Request-Method: GET"),
+	},
 	{"path of the admin port", "9110 15.5.5", "no_such_route", rawTarget("/metrics")},
 	{"path of a profile", "9110 15.5.5", "no_such_route", rawTarget("/debug/pprof/heap")},
 

@@ -34,11 +34,16 @@ const (
 	daySeconds    = 86400
 )
 
-// writeResponse writes the upstream's response or the refusal, with the headers that every response has.
+// writeResponse writes the page, the refusal or the upstream's response, with the headers that every response has. Only pages
+// have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	h := &x.rc.Response.Header
-	wait := e.describeLimits(x, h)
+	var wait int64
+	if !x.isPage() {
+		wait = e.describeLimits(x, h)
+	}
 	h.AddBytesKV(nameRequestID, x.id)
+	e.cors.write(&x.request, h)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
 		x.text = x.entry.GraceEndsAt.Time().AppendFormat(x.text[:0], http.TimeFormat)
 		h.AddBytesKV(nameKeyExpires, x.text)
@@ -46,9 +51,12 @@ func (e *Edge) writeResponse(x *exchange) {
 	if x.route != nil {
 		x.route.describe(h)
 	}
-	if x.refusal.isRefused() {
+	switch {
+	case x.isPage():
+		x.writePage(h)
+	case x.refusal.isRefused():
 		x.writeRefusal(h, wait)
-	} else {
+	default:
 		x.copyResponse(h)
 	}
 	if e.draining.Load() || x.refusal.reason.row().closes || !x.body.IsComplete() {
@@ -124,7 +132,7 @@ func (x *exchange) readRetryAfter(value []byte) int64 {
 
 // isOurs reports whether only the gateway sets a response field. The upstream's field of that name is not copied.
 func isOurs(name []byte) bool {
-	if http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) {
+	if http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) || http1.EqualFold(name[:min(len(name), len(corsPrefix))], corsPrefix) {
 		return true
 	}
 	for _, known := range oursByLength[min(len(name), len(oursByLength)-1)] {

@@ -93,7 +93,10 @@ func (r *routes) allowed(path string) string {
 func (e *Edge) route(x *exchange) refusal {
 	path := string(x.request.Path)
 	if x.route = e.routes.find(x.rc, methodName(x.request.Method), path); x.route == nil {
-		if x.allow = e.routes.allowed(path); x.allow == "" {
+		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.byPath[path] != nil {
+			x.allow = pageMethods
+		}
+		if x.allow == "" {
 			return refusal{reason: noSuchRoute}
 		}
 		return refusal{reason: methodNotAllowed}

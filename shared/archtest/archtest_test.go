@@ -105,6 +105,12 @@ var rules = []rule{
 		violation: [2]string{module + "gateway/upstream", "github.com/valyala/fasthttp"},
 	},
 	{
+		Why: "gateway/portal writes bytes: it serves nothing, and knows nothing of the edge or of the stores",
+		Of:  []string{module + "gateway/portal"}, Forbids: []string{module + "...", "net", "os"},
+		Allows:    []string{module + "shared/api", module + "shared/core/apikey"},
+		violation: [2]string{module + "gateway/portal", "os"},
+	},
+	{
 		Why: "petsvc knows nothing of keys and limits",
 		Of:  []string{module + "petsvc/..."}, Tests: true,
 		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas/..."},

@@ -1,0 +1,142 @@
+package edge_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// pageAnswer is a response as net/http reads it. Pages lack the fields that readAnswer demands of every other response.
+type pageAnswer struct {
+	*http.Response
+	body string
+}
+
+func (r *rig) fetch(t *testing.T, request string) pageAnswer {
+	t.Helper()
+	c, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(request, " ")
+	in := bufio.NewReader(c)
+	got, err := http.ReadResponse(in, &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	if got.Close {
+		return pageAnswer{got, string(body)}
+	}
+	// The connection serves the next request.
+	if _, err := io.WriteString(c, rawKey()); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := http.ReadResponse(in, nil); err != nil || next.StatusCode != http.StatusUnauthorized {
+		t.Errorf("after %q: %v, %v", request, next, err)
+	}
+	return pageAnswer{got, string(body)}
+}
+
+// keyless is a request without a key.
+func keyless(line string, fields ...string) string {
+	return rawBare(append([]string{line, "Host: a"}, fields...)...)
+}
+
+func TestPages(t *testing.T) {
+	r := newRig(t, nil)
+	f := func(request string, status int, body string, fields ...string) {
+		t.Helper()
+		got := r.fetch(t, request)
+		if got.StatusCode != status || got.body != body {
+			t.Errorf("%q: got %d %q, want %d %q", request, got.StatusCode, got.body, status, body)
+		}
+		if got.Header.Get("X-Request-Id") == "" || got.Header.Get("RateLimit") != "" {
+			t.Errorf("%q: the fields are %v", request, got.Header)
+		}
+		for i := 0; i < len(fields); i += 2 {
+			if value := got.Header.Get(fields[i]); value != fields[i+1] {
+				t.Errorf("%q: %s is %q, want %q", request, fields[i], value, fields[i+1])
+			}
+		}
+	}
+	const docs = "GET /docs HTTP/1.1"
+	f(keyless(docs), 200, "a page", "Content-Type", "text/html", "ETag", `W/"abc"`, "Content-Length", "6", "Content-Encoding", "",
+		"Cache-Control", "no-cache", "Vary", "Accept-Encoding", "X-Content-Type-Options", "nosniff", "Referrer-Policy", "no-referrer",
+		"Cross-Origin-Opener-Policy", "same-origin", "Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "+
+			"form-action 'none'; frame-ancestors 'none'")
+	f(keyless("GET /openapi.yaml?a=b HTTP/1.1"), 200, "a document")
+	f(keyless("HEAD /docs HTTP/1.1"), 200, "", "Content-Length", "6")
+	f(rawTarget("/docs"), 200, "a page")
+	f(keyless(docs, "Authorization: Bearer "+bannedToken), 200, "a page")
+
+	for _, accepted := range []string{"gzip", "br, gzip;q=0.5", "GZIP", "br,\tgzip ; q=1"} {
+		f(keyless(docs, "Accept-Encoding: "+accepted), 200, "compressed", "Content-Encoding", "gzip", "Vary", "Accept-Encoding")
+	}
+	for _, accepted := range []string{"", "br", "gzip;q=0", "gzip; q=0.000", "*", "gzipped"} {
+		f(keyless(docs, "Accept-Encoding: "+accepted), 200, "a page", "Content-Encoding", "")
+	}
+	f(keyless("HEAD /docs HTTP/1.1", "Accept-Encoding: gzip"), 200, "", "Content-Length", "10", "Content-Encoding", "gzip")
+
+	for _, known := range []string{`W/"abc"`, `"abc"`, "*", `"x", W/"abc"`} {
+		f(keyless(docs, "If-None-Match: "+known, "Accept-Encoding: gzip"), 304, "", "ETag", `W/"abc"`, "Vary", "Accept-Encoding")
+	}
+	for _, known := range []string{`W/"def"`, "abc", ""} {
+		f(keyless(docs, "If-None-Match: "+known), 200, "a page")
+	}
+
+	const home = "GET / HTTP/1.1"
+	f(keyless(home, "Accept: text/html,application/xml;q=0.9,*/*;q=0.8"), 302, "", "Location", "docs", "Vary", "Accept")
+	f(keyless("HEAD / HTTP/1.1", "Accept: text/html"), 302, "")
+	if r.takes.Load() != 0 || r.counted.Load() != 0 {
+		t.Errorf("pages took %d requests from quotas and counted %d", r.takes.Load(), r.counted.Load())
+	}
+	if seen := r.upstream.Seen(); len(seen) != 0 {
+		t.Errorf("the upstream saw %q", texts(seen))
+	}
+	testkit.Eventually(t, patience, "the access log", func() bool {
+		return strings.Contains(r.accessLog.String(), `"path":"/docs","status":200,"outcome":"page","bytes":6`)
+	})
+}
+
+// Everything but the pages is as it is without them.
+func TestOnlyPagesNeedNoKey(t *testing.T) {
+	f := func(r *rig, status int, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			request := keyless(line)
+			if strings.HasPrefix(line, "GET / ") {
+				request = keyless(line, "Accept: */*")
+			}
+			if got := r.fetch(t, request); got.StatusCode != status || got.Header.Get("RateLimit") == "" {
+				t.Errorf("%s: got %d %v", line, got.StatusCode, got.Header)
+			}
+		}
+	}
+	f(newRig(t, nil), http.StatusUnauthorized,
+		"GET / HTTP/1.1", "GET /docs/ HTTP/1.1", "GET /Docs HTTP/1.1", "GET /docs/petgate.js HTTP/1.1", "POST /docs HTTP/1.1", "PUT /openapi.yaml HTTP/1.1",
+		"OPTIONS /docs HTTP/1.1", "GET /v1/pets HTTP/1.1", "GET /metrics HTTP/1.1", "POST / HTTP/1.1")
+	f(newRig(t, func(s *setup) { s.Pages = nil }), http.StatusUnauthorized, "GET /docs HTTP/1.1", "GET / HTTP/1.1", "GET /openapi.yaml HTTP/1.1")
+
+	r := newRig(t, nil)
+	if got := r.dial(t).ask(t, rawStart("POST /docs HTTP/1.1")); got.Status != 405 || got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
+		t.Errorf("with a key: got %d %v, charged %d", got.Status, got.Fields, r.admitted.Load())
+	}
+}

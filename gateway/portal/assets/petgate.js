@@ -1,0 +1,302 @@
+"use strict";
+
+// The key is in this variable and nowhere else: not in a field, a storage, a cookie or a URL.
+let key = "";
+
+// blockedUntil is when the API may be called again, in milliseconds of performance.now().
+let blockedUntil = 0;
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+function element(tag, text, attributes = {}) {
+  const e = document.createElement(tag);
+  e.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  return e;
+}
+
+// ---- The key
+
+const environment = document.body.dataset.environment;
+const prefix = `ptg_${environment}_`;
+const tokenLength = 47;
+const checksumLength = 6;
+const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+// crc32 is the CRC-32 (IEEE) of ASCII text.
+function crc32(text) {
+  let crc = 0xffffffff;
+  for (let i = 0; i < text.length; i++) {
+    crc ^= text.charCodeAt(i);
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+function checksum(text) {
+  let rest = crc32(text);
+  let out = "";
+  for (let i = 0; i < checksumLength; i++) {
+    out = digits[rest % digits.length] + out;
+    rest = Math.floor(rest / digits.length);
+  }
+  return out;
+}
+
+// problem says what is wrong with a token, or "". It asks nobody.
+function problem(token) {
+  if (/^ptg_(live|test)_/.test(token) && !token.startsWith(prefix)) {
+    return `This key is for another environment. Keys of this API begin with ${prefix}`;
+  }
+  if (!token.startsWith(prefix)) return `A key begins with ${prefix}`;
+  if (/[^0-9A-Za-z]/.test(token.slice(prefix.length))) return "This key is mistyped: after its prefix, a key has only letters and digits.";
+  if (token.length !== tokenLength) return `This key is mistyped or cut off: it has ${token.length} characters instead of ${tokenLength}.`;
+  const body = token.slice(0, -checksumLength);
+  if (checksum(body) !== token.slice(-checksumLength)) return "This key is mistyped or cut off: its checksum does not match.";
+  return "";
+}
+
+const keyForm = $("#key");
+const keyField = $("#key-field");
+const keyState = $("#key-state");
+
+function say(state, text, isBad = false) {
+  state.textContent = text;
+  state.classList.toggle("bad", isBad);
+}
+
+function sayKey(text, isBad = false) {
+  say(keyState, text, isBad);
+  keyField.toggleAttribute("aria-invalid", isBad);
+  if (isBad) keyField.setAttribute("aria-invalid", "true");
+}
+
+function hold(token) {
+  key = token;
+  keyField.value = "";
+  $("#key-hint").textContent = `${prefix}…${token.slice(-4)}`;
+  $("#key-entry").hidden = true;
+  $("#key-held").hidden = false;
+  sayKey("The checksum is right. The key stays in this page.");
+}
+
+function forget() {
+  key = "";
+  keyField.value = "";
+  $("#key-hint").textContent = "";
+  $("#key-entry").hidden = false;
+  $("#key-held").hidden = true;
+  sayKey("Stays in this page. It is never stored.");
+  for (const meters of $$(".meters")) meters.replaceChildren();
+  keyForm.querySelector(".meters").hidden = true;
+}
+
+// takeKey holds the key in the field, or says what is wrong with it.
+function takeKey() {
+  const token = keyField.value.trim();
+  if (token === "") return sayKey("Stays in this page. It is never stored.");
+  const wrong = problem(token);
+  if (wrong) sayKey(wrong, true);
+  else hold(token);
+}
+
+keyField.addEventListener("input", (event) => {
+  const token = keyField.value.trim();
+  if (token.length >= tokenLength || event.inputType === "insertFromPaste") takeKey();
+  else sayKey("");
+});
+keyField.addEventListener("change", takeKey);
+keyForm.addEventListener("submit", (event) => {
+  event.preventDefault();
+  takeKey();
+});
+$("#key-forget").addEventListener("click", () => {
+  forget();
+  keyField.focus();
+});
+addEventListener("pagehide", forget);
+
+// ---- Limits
+
+const windows = { minute: "this minute", day: "today" };
+
+// parseList reads a list of the RateLimit fields: "minute";r=42;t=17, "day";r=817;t=50412
+function parseList(text) {
+  const items = {};
+  for (const [, name, parameters] of (text || "").matchAll(/"([^"]+)"((?:;[a-z]=\d+)*)/g)) {
+    items[name] = Object.fromEntries([...parameters.matchAll(/;([a-z])=(\d+)/g)].map(([, k, v]) => [k, Number(v)]));
+  }
+  return items;
+}
+
+function showMeters(headers) {
+  const policies = parseList(headers.get("RateLimit-Policy"));
+  const states = parseList(headers.get("RateLimit"));
+  const known = Object.keys(windows).filter((name) => policies[name] && states[name]);
+  if (known.length === 0) return;
+  for (const meters of $$(".meters")) {
+    meters.replaceChildren(...known.map((name) => meter(name, states[name].r, policies[name].q)));
+    meters.hidden = false;
+  }
+}
+
+function meter(name, remaining, limit) {
+  const left = limit > 0 ? remaining / limit : 0;
+  const text = `${remaining.toLocaleString("en")} of ${limit.toLocaleString("en")} left ${windows[name]}`;
+  const box = element("div", "", { class: "meter" });
+  const bar = element("div", "", {
+    class: "bar", role: "meter", "aria-label": `Requests left ${windows[name]}`,
+    "aria-valuemin": 0, "aria-valuemax": limit, "aria-valuenow": remaining, "aria-valuetext": text,
+  });
+  const fill = element("span", "");
+  fill.style.inlineSize = `${Math.round(left * 100)}%`;
+  fill.className = left <= 0.1 ? "low" : left <= 0.3 ? "middle" : "";
+  bar.append(fill);
+  box.append(element("p", text), bar);
+  return box;
+}
+
+// ---- Calls
+
+const limitHeaders = ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"];
+
+// target returns the URL of a call, relative to the page.
+function target(form) {
+  let path = form.dataset.path;
+  const query = new URLSearchParams();
+  for (const field of $$("[data-in]", form)) {
+    const value = field.value.trim();
+    if (field.dataset.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(value));
+    else if (value !== "") query.set(field.name, value);
+  }
+  return path.slice(1) + (query.size > 0 ? `?${query}` : "");
+}
+
+async function send(form) {
+  const state = $(".state", form);
+  if (performance.now() < blockedUntil) return;
+  if (!key) {
+    say(state, "Paste your API key first.", true);
+    if (keyField.value) takeKey();
+    keyField.focus();
+    return;
+  }
+  const options = {
+    method: form.dataset.method, headers: { Authorization: `Bearer ${key}` },
+    cache: "no-store", credentials: "omit", redirect: "error",
+  };
+  const body = $("textarea", form);
+  if (body) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = body.value;
+  }
+  say(state, "Sending…");
+  try {
+    const began = performance.now();
+    const response = await fetch(target(form), options);
+    const text = await response.text();
+    show(form, response, text, Math.round(performance.now() - began));
+  } catch {
+    say(state, "No response: the API could not be reached.", true);
+  }
+}
+
+function show(form, response, text, millis) {
+  const answer = $(".answer", form);
+  const line = $(".line", form);
+  line.replaceChildren(
+    element("span", response.status, { class: `status s${String(response.status)[0]}` }),
+    ` ${response.statusText} · ${millis} ms`,
+  );
+  let readable = text;
+  try {
+    readable = JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    // Not JSON: it is shown as it is.
+  }
+  $(".body", form).textContent = readable;
+  const rank = ([name]) => {
+    const at = limitHeaders.findIndex((one) => one.toLowerCase() === name);
+    return at < 0 ? limitHeaders.length : at;
+  };
+  const fields = [...response.headers].sort((a, b) => rank(a) - rank(b));
+  $(".fields", form).replaceChildren(...fields.flatMap(([name, value]) => [
+    element("dt", limitHeaders.find((one) => one.toLowerCase() === name) || name, rank([name]) < limitHeaders.length ? { class: "limit" } : {}),
+    element("dd", value),
+  ]));
+  answer.hidden = false;
+  showMeters(response.headers);
+  const wait = Number(response.headers.get("Retry-After"));
+  if (wait > 0) block(form, wait, response.status);
+  else say($(".state", form), "");
+}
+
+// block lets all buttons count down. Only the beginning and the end are announced, because a count read aloud every second
+// would hide everything else.
+function block(form, seconds, status) {
+  blockedUntil = performance.now() + seconds * 1000;
+  const why = status === 429 ? "A limit is used up." : "The service is busy.";
+  say($(".state", form), `${why} You can send again in ${seconds} s.`, true);
+  const tick = () => {
+    const left = Math.ceil((blockedUntil - performance.now()) / 1000);
+    for (const button of $$(".send")) {
+      button.textContent = left > 0 ? `Wait ${left} s` : "Send";
+      button.setAttribute("aria-disabled", left > 0);
+    }
+    if (left > 0) return;
+    clearInterval(timer);
+    say($(".state", form), "You can send again.");
+  };
+  clearInterval(block.timer);
+  const timer = setInterval(tick, 200);
+  block.timer = timer;
+  tick();
+}
+
+for (const form of $$(".try")) {
+  form.hidden = false;
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(form);
+  });
+}
+
+// ---- The page
+
+keyForm.hidden = false;
+$("#base").textContent = new URL(".", location.href).href.replace(/\/$/, "");
+
+for (const time of $$(".notice time")) {
+  const days = Math.ceil((new Date(time.dateTime) - Date.now()) / 86400000);
+  if (days > 0) time.parentElement.querySelector(".left").textContent = `, in ${days.toLocaleString("en")} ${days === 1 ? "day" : "days"}`;
+}
+
+// One choice of the language is for all examples.
+for (const radio of $$(".tabs input")) {
+  radio.addEventListener("change", () => {
+    for (const other of $$(`.tabs input[value="${radio.value}"]`)) other.checked = true;
+  });
+}
+
+for (const button of $$(".copy")) {
+  if (!navigator.clipboard) break;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const language = $("input:checked", button.closest(".tabs")).value;
+    await navigator.clipboard.writeText($(`pre.${language}`, button.closest(".tabs")).textContent);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+}
+
+// The contents mark what is on the screen.
+const links = new Map($$("nav a").map((link) => [link.hash.slice(1), link]));
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    for (const link of links.values()) link.removeAttribute("aria-current");
+    links.get(entry.target.id)?.setAttribute("aria-current", "true");
+  }
+}, { rootMargin: "-20% 0px -70% 0px" });
+for (const id of links.keys()) if (document.getElementById(id)) watcher.observe(document.getElementById(id));

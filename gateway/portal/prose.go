@@ -1,0 +1,35 @@
+package portal
+
+import (
+	"html/template"
+	"strings"
+)
+
+// inline returns a sentence of the document as HTML. Only `code` is markup in it.
+func inline(text string) template.HTML {
+	var b strings.Builder
+	isCode := false
+	for i, part := range strings.Split(text, "`") {
+		if i > 0 {
+			if isCode = !isCode; isCode {
+				b.WriteString("<code>")
+			} else {
+				b.WriteString("</code>")
+			}
+		}
+		b.WriteString(template.HTMLEscapeString(part))
+	}
+	if isCode {
+		b.WriteString("</code>")
+	}
+	return template.HTML(b.String())
+}
+
+// prose returns paragraphs of the document as HTML.
+func prose(text string) template.HTML {
+	var b strings.Builder
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		b.WriteString("<p>" + string(inline(paragraph)) + "</p>\n")
+	}
+	return template.HTML(b.String())
+}
