@@ -177,8 +177,7 @@ func (b *batcher) trip() error {
 	b.results = append(b.results[:0], make([]store.Result, len(b.demands))...)
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
-	b.number++
-	number := b.number
+	number := b.nextNumber()
 	began, beganAt := time.Now(), r.now()
 	err := b.ask(func() error { return r.store.DecideBatch(r.closing, number, b.demands, b.results) })
 	m.tripSeconds.Observe(time.Since(began).Seconds())
@@ -197,6 +196,13 @@ func (b *batcher) trip() error {
 	}
 	b.settle(number, b.demands, b.results, err, beganAt)
 	return err
+}
+
+// nextNumber returns the number of the next batch. The batchers share the numbers: when a cluster moves a tenant to another
+// server, another batcher continues with this tenant.
+func (b *batcher) nextNumber() int64 {
+	b.number = b.redis.numbers.Add(1)
+	return b.number
 }
 
 // distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.

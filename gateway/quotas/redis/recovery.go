@@ -132,8 +132,7 @@ func (b *batcher) send(demands []store.Demand) error {
 	if len(demands) == 0 {
 		return nil
 	}
-	b.number++
-	r, number, results := b.redis, b.number, make([]store.Result, len(demands))
+	r, number, results := b.redis, b.nextNumber(), make([]store.Result, len(demands))
 	beganAt := r.now()
 	err := r.store.DecideBatch(r.closing, number, demands, results)
 	b.settle(number, demands, results, err, beganAt)

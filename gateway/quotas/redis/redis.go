@@ -88,6 +88,7 @@ type Redis struct {
 	client  redis.UniversalClient // nil if New was given another store
 	servers servers
 	downs   atomic.Int32
+	numbers atomic.Int64 // of the last batch
 	waiting atomic.Int64 // counts changes of the batchers' waiting resets
 
 	closing context.Context // canceled by Close
