@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -107,6 +108,53 @@ func (t *tx) mint(spec KeySpec) (Key, string, error) {
 		return k, "", err
 	}
 	return k, token, t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+}
+
+// UpdateKey changes the name, the scopes, the allow-list and the expiry of a key; edit changes nothing else. If another writer
+// changes the key at the same time, edit is called again. A key that has ended cannot be changed: ErrConflict.
+func (s *Store) UpdateKey(ctx context.Context, key id.Key, edit func(*Key)) (k Key, c Change, err error) {
+	const op = "update key"
+	err = s.retry(op, func() (changed bool, err error) {
+		before, err := findKey(ctx, s.db, key)
+		if k = before; err != nil {
+			return false, err
+		}
+		now := s.now()
+		edit(&k)
+		if err := editable(before, k, now); err != nil {
+			return false, err
+		}
+		if sameTerms(before, k) {
+			return s.unchanged(ctx, &c)
+		}
+		e := event{KeyUpdated, subject{tenant: k.Tenant, key: k.ID}, before, k}
+		c, changed, err = s.change(ctx, now, e, editKey, k.ID, k.Name, k.Scopes, k.Allow, k.ExpiresAt,
+			before.Name, before.Scopes, before.Allow, before.ExpiresAt, before.RevokedAt, before.GraceEndsAt)
+		return changed, err
+	})
+	return k, c, err
+}
+
+// editable returns why a key cannot be changed like this.
+func editable(before, after Key, now instant.Millis) error {
+	if err := checkName("key", after.Name); err != nil {
+		return err
+	}
+	switch {
+	case before.RevokedAt != 0:
+		return conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
+	case before.GraceEndsAt != 0:
+		return conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
+	case after.Scopes == 0:
+		return invalid("a key needs a scope")
+	case after.ExpiresAt != before.ExpiresAt && after.ExpiresAt != 0 && after.ExpiresAt <= now:
+		return invalid("a key cannot expire in the past, at %s", after.ExpiresAt)
+	}
+	return nil
+}
+
+func sameTerms(a, b Key) bool {
+	return a.Name == b.Name && a.Scopes == b.Scopes && a.ExpiresAt == b.ExpiresAt && slices.Equal(a.Allow, b.Allow)
 }
 
 // RevokeKey ends a key. Revoking it again changes nothing.

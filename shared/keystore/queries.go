@@ -65,6 +65,11 @@ const (
 	insertKey = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
 		revoked_at, grace_ends_at, replaced_by, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, '', 0)`
 
+	// Changes the row only if it still has the values that were read: $6 to $11.
+	editKey = `UPDATE tenant_keys SET name = $2, scopes = $3, allow_list = $4, expires_at = $5
+		WHERE id = $1 AND name = $6 AND scopes = $7 AND allow_list = $8 AND expires_at = $9 AND revoked_at = $10
+			AND grace_ends_at = $11 AND {locked}`
+
 	// Sets only what can change.
 	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
 

@@ -77,10 +77,15 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 }
 
 // SetPlan moves a tenant to another plan; its overrides and its usage stay.
-func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, plan string) (Tenant, Change, error) {
+func (s *Store) SetPlan(ctx context.Context, tenant id.Tenant, to string) (Tenant, Change, error) {
+	return s.SetTerms(ctx, tenant, to, plan.Limits{})
+}
+
+// SetTerms moves a tenant to another plan and gives it limits of its own, in one change. A limit of 0 is not changed.
+func (s *Store) SetTerms(ctx context.Context, tenant id.Tenant, to string, override plan.Limits) (Tenant, Change, error) {
 	return s.changeTenant(ctx, "set plan", tenant, TenantPlanSet, func(row *Tenant) error {
-		row.Plan = plan
-		return nil
+		row.Plan, row.Override = to, plan.Effective(row.Override, override)
+		return checkLimits(override)
 	})
 }
 

@@ -163,6 +163,7 @@ const (
 	PlanCreated     = "plan.created"
 	PlanUpdated     = "plan.updated"
 	KeyCreated      = "key.created"
+	KeyUpdated      = "key.updated"
 	KeyRevoked      = "key.revoked"
 	KeyRotated      = "key.rotated"
 	BanAdded        = "ban.added"
@@ -172,6 +173,12 @@ const (
 	RefusalLost     = "refusal.lost"
 	RefusalDropped  = "refusal.dropped"
 )
+
+// EventKinds lists the kinds of events.
+var EventKinds = []string{
+	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
+	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
+}
 
 // UsageRow is the number of requests of one key with one outcome in one hour.
 type UsageRow struct {

@@ -1,0 +1,89 @@
+package keystore_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// A change of a key reaches the gateways with its event; one that changes nothing, or that is refused, makes no event.
+func TestUpdateKey(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		tenant := newTenant(t, s, "acme")
+		k, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Name: "ci"})
+		office := netip.MustParsePrefix("203.0.113.0/24")
+		edit := func(k *keystore.Key) {
+			k.Name, k.Scopes, k.Allow, k.ExpiresAt = "build", apikey.PetsRead, keystore.Prefixes{office}, c.millis().Add(time.Hour)
+		}
+		updated, change, err := s.UpdateKey(t.Context(), k.ID, edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := must[keystore.Key](t)(s.Key(t.Context(), k.ID))
+		wantEqual(t, "the stored key", stored, updated)
+		var row keystore.KeyRow
+		if _, err := s.Tail(t.Context(), change-1, uuidOf(t, s, change-1), 10, keystore.Rows{
+			Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(k *keystore.KeyRow) { row = *k },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if row.ID != k.ID || row.Scopes != apikey.PetsRead || len(row.Allow) != 1 || row.ExpiresAt != updated.ExpiresAt {
+			t.Errorf("a gateway reads %+v", row)
+		}
+
+		if _, again, err := s.UpdateKey(t.Context(), k.ID, edit); err != nil || again != change {
+			t.Errorf("repeated: change %d, %v; want %d", again, err, change)
+		}
+		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.ExpiresAt = c.millis() })
+		wantError(t, err, keystore.ErrInvalid, "in the past")
+		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Name = " " })
+		wantError(t, err, keystore.ErrInvalid, "needs a name")
+		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Scopes = 0 })
+		wantError(t, err, keystore.ErrInvalid, "needs a scope")
+		fresh, _, _, err := s.RotateKey(t.Context(), k.ID, c.millis().Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.UpdateKey(t.Context(), k.ID, edit)
+		wantError(t, err, keystore.ErrConflict, "change "+fresh.ID.String())
+		if _, _, err := s.RevokeKey(t.Context(), fresh.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.UpdateKey(t.Context(), fresh.ID, edit)
+		wantError(t, err, keystore.ErrConflict, "was revoked")
+		wantEqual(t, "events", kinds(t, s), []string{
+			keystore.TenantCreated, keystore.KeyCreated, keystore.KeyUpdated, keystore.KeyCreated, keystore.KeyRotated, keystore.KeyRevoked,
+		})
+	})
+}
+
+// uuidOf returns the UUID of an event.
+func uuidOf(t *testing.T, s *keystore.Store, c keystore.Change) string {
+	t.Helper()
+	for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+		if e.ID == c {
+			return e.UUID
+		}
+	}
+	t.Fatalf("there is no event %d", c)
+	return ""
+}
+
+// A plan and limits of the tenant's own are set in one event, so there is no moment without a quota.
+func TestSetTerms(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		tenant := newTenant(t, s, "acme")
+		moved, change, err := s.SetTerms(t.Context(), tenant.ID, "enterprise", plan.Limits{Minute: 5, Day: 50})
+		if err != nil || moved.Plan != "enterprise" || moved.Override != (plan.Limits{Minute: 5, Day: 50}) || change != 2 {
+			t.Errorf("SetTerms = %+v, event %d, %v", moved, change, err)
+		}
+		_, _, err = s.SetTerms(t.Context(), tenant.ID, "nosuch", plan.Limits{})
+		wantError(t, err, keystore.ErrNotFound, "nosuch")
+		_, _, err = s.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{Minute: -1})
+		wantError(t, err, keystore.ErrInvalid)
+	})
+}
