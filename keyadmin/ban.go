@@ -18,16 +18,18 @@ type banCommands struct {
 // banView is a ban as JSON; scripts rely on its fields.
 type banView struct {
 	KeyID     string `json:"keyId"`
+	Key       string `json:"key"` // its name
 	TenantID  string `json:"tenantId"`
+	Tenant    string `json:"tenant"` // its name
 	ImposedAt string `json:"imposedAt"`
 	Until     string `json:"until"`
 	Reason    string `json:"reason"`
 	By        string `json:"by"` // the ID of a gateway, or an operator
 }
 
-func viewBan(b keystore.Ban) banView {
+func viewBan(b keystore.Ban, tenant, key string) banView {
 	return banView{
-		KeyID: b.Key.String(), TenantID: b.Tenant.String(), ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
+		KeyID: b.Key.String(), Key: key, TenantID: b.Tenant.String(), Tenant: tenant, ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
 		Reason: b.Reason, By: b.By,
 	}
 }
@@ -67,13 +69,22 @@ func (banList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	views := make([]banView, 0, len(bans))
-	t := table{head: []string{"KEY", "UNTIL", "BY", "REASON"}}
+	t := table{
+		head: []string{"KEY", "TENANT", "NAME", "UNTIL", "BY", "REASON"}, spare: []string{"NAME", "BY"},
+		none: "No key is banned.",
+	}
 	for _, b := range bans {
-		if b.Until > a.now() {
-			v := viewBan(b)
-			views = append(views, v)
-			t.rows = append(t.rows, []string{v.KeyID, v.Until, v.By, orDash(v.Reason)})
+		k, err := a.store.Key(ctx, b.Key)
+		if err != nil {
+			return err
 		}
+		owner, err := a.store.Tenant(ctx, b.Tenant.String())
+		if err != nil {
+			return err
+		}
+		v := viewBan(b, owner.Name, k.Name)
+		views = append(views, v)
+		t.rows = append(t.rows, []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, orDash(v.Reason)})
 	}
 	return a.print(views, t)
 }
@@ -106,7 +117,7 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 		yes:      c.Yes, wait: c.Wait, laggard: "may still accept this key",
 		change: func() (outcome, error) {
 			b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(c.Reason)})
-			return outcome{change: change, view: viewBan(b), done: either(b.Until == until,
+			return outcome{change: change, view: viewBan(b, t.Name, k.Name), done: either(b.Until == until,
 				fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until),
 				fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
 					describe(k), t.Name, b.By, b.Until))}, err
@@ -116,6 +127,7 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 
 type banLift struct {
 	Key keyArgument `arg:"" help:"The key's ID, key_…"`
+	Yes bool        `short:"y" hidden:"" help:"Accepted like that of ban add. Lifting a ban never asks."`
 	waiting
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"regexp"
@@ -30,7 +32,7 @@ const (
 // cli is the whole command line. Its flags are valid for every command.
 type cli struct {
 	DatabaseURLFile string           `name:"database-url-file" placeholder:"PATH" help:"Read the database's URL from this file instead of $$DATABASE_URL."`
-	Output          format           `name:"output" short:"o" default:"table" placeholder:"FORMAT" help:"Print data as table or json."`
+	Output          format           `name:"output" short:"o" default:"table" placeholder:"FORMAT" help:"Print data as table, json or csv."`
 	DatabaseURL     service.Secret   `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The key database: postgres://… or sqlite:PATH."`
 	Version         kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
@@ -39,7 +41,7 @@ type cli struct {
 	Plan    planCommands    `cmd:"" help:"Plans: how many requests a tenant may make."`
 	Key     keyCommands     `cmd:"" help:"API keys: issue, show, rotate, revoke."`
 	Ban     banCommands     `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`
-	Usage   usageCommands   `cmd:"" help:"What tenants have used, and whether a call would be refused."`
+	Usage   usageCommands   `cmd:"" help:"What tenants have used, and whether a request would be refused."`
 	Audit   auditCommand    `cmd:"" help:"Who changed what, and when."`
 	Gateway gatewayCommands `cmd:"" help:"Gateways, and which changes each has applied."`
 }
@@ -58,6 +60,8 @@ type app struct {
 	env   map[string]string
 	db    *database.DB
 	store *keystore.Store
+
+	headed bool // print writes no head, because the rows follow earlier ones
 }
 
 // run executes one command line and returns its exit status.
@@ -84,14 +88,55 @@ func (a *app) run(args []string) error {
 
 // parse reads the command line into a.cli. It returns nil when it has printed the help or the version.
 func (a *app) parse(args []string) (*kong.Context, error) {
-	return service.CommandLine{
-		Program: "keyadmin", About: description, Args: args, Stdout: a.Out, Stderr: a.Err,
+	if len(args) > 0 && args[0] == "help" {
+		args = append(args[1:len(args):len(args)], "--help")
+	}
+	parsed, err := a.parseTo(a.Out, a.cli, joinNegative(args))
+	var bad *service.UsageError
+	if errors.As(err, &bad) && len(bad.Problems) == 1 && bad.Problems[0] == needsCommand {
+		if _, err := a.parseTo(a.Err, &cli{}, append(args[:len(args):len(args)], "--help")); err != nil {
+			return nil, err
+		}
+		return nil, errNoCommand
+	}
+	return parsed, err
+}
+
+func (a *app) parseTo(out io.Writer, target *cli, args []string) (*kong.Context, error) {
+	var help bytes.Buffer
+	parsed, err := service.CommandLine{
+		Program: "keyadmin", About: description, Args: args, Stdout: &help, Stderr: a.Err,
 		Env: func(name string) (value string, given bool) {
 			value, given = a.env[name]
 			return value, given
 		},
-	}.Parse(a.cli)
+		Explain: explainArgument,
+	}.Parse(target)
+	if help.Len() > 0 {
+		_, writeErr := io.WriteString(out, a.asCalled(help.String()))
+		err = errors.Join(err, writeErr)
+	}
+	return parsed, err
 }
+
+// negative matches a value that looks like a short flag.
+var negative = regexp.MustCompile(`^-[0-9]`)
+
+// joinNegative writes `--flag -5d` as `--flag=-5d`: the flag's own error then says what is wrong with the value.
+func joinNegative(args []string) []string {
+	var joined []string
+	for _, arg := range args {
+		if n := len(joined); n > 0 && negative.MatchString(arg) && strings.HasPrefix(joined[n-1], "--") && !strings.Contains(joined[n-1], "=") {
+			joined[n-1] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
+}
+
+// errNoCommand ends a command line that names no command. Its help was printed instead of an error.
+var errNoCommand = errors.New("no command")
 
 // report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
@@ -101,6 +146,8 @@ func (a *app) report(err error) exitCode {
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.Is(err, errNoCommand):
+		return exitUsage
 	case errors.As(err, &laggards):
 		a.warn("%v", err)
 		return exitUnconfirmed

@@ -4,8 +4,10 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -46,6 +48,17 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	s.golden("help")
+	for _, width := range []int{60, 80, 120} {
+		t.Setenv("COLUMNS", strconv.Itoa(width))
+		for _, noun := range parser.Model.Children {
+			for line := range strings.Lines(s.want(exitDone, "", noun.Name, "--help").stdout) {
+				line = strings.TrimSuffix(line, "\n")
+				if utf8.RuneCountInString(line) > width && !strings.HasPrefix(line, "    ") { // examples are not broken
+					t.Errorf("the help of %s is wider than %d columns:\n%s", noun.Name, width, line)
+				}
+			}
+		}
+	}
 }
 
 // Invalid command lines end with 2, name every problem that can be found at once, and never reach the database.
@@ -53,13 +66,13 @@ func TestBadUsage(t *testing.T) {
 	s := newShell(t, "sqlite:/nowhere/at/all.db")
 	const key = "key_0123456789abcdef"
 	for _, c := range []struct{ args, want string }{
-		{"", "expected one of"},
-		{"key", "expected one of"},
-		{"tenants", `did you mean "tenant"?`},
-		{"key remove", `did you mean "revoke"?`},
-		{"key revoke --ye", `did you mean one of "--yes", "-y"?`},
-		{"tenant show", `expected "<tenant>"`},
-		{"tenant show a b", "unexpected argument b"},
+		{"", "Usage: keyadmin <command>"},
+		{"key", "Usage: keyadmin key <command>"},
+		{"tenants", "did you mean tenant?"},
+		{"key remove", "`keyadmin key revoke` ends one"},
+		{"key revoke --ye", "did you mean --yes or -y?"},
+		{"tenant show", "the argument <tenant> is missing"},
+		{"tenant show a b", `the argument "b" is one too many`},
 		{"tenant list --output yaml", `"yaml" is not a format`},
 		{"tenant create acme --minute 0", "--minute: 0 is out of range: use 1 to 1000000000"},
 		{"tenant create acme --day=-1", "--day: -1 is out of range"},
@@ -79,12 +92,12 @@ func TestBadUsage(t *testing.T) {
 		{"key create acme --wait -o xml", "--wait: it needs a value"},
 		{"key show " + strings.ToUpper(key), "is not an ID"},
 		{"key show ten_0123456789abcdef", "is not an ID"},
-		{"key rotate " + key + " --grace 1w", `"1w" is not a duration`},
+		{"key rotate " + key + " --grace soon", `"soon" is not a duration`},
 		{"ban add " + key + " --reason x", "missing flags: --for"},
 		{"usage show acme --by month --since never", "2 problems"},
-		{"audit --since 5", `"5" is not a duration`},
-		{"gateway forget", "expected"},
-		{"key revoke " + key + " --database-url sqlite:x", "unknown flag"},
+		{"audit --since 5", `"5" is neither a duration nor a date`},
+		{"gateway forget", "the argument <id> is missing"},
+		{"key revoke " + key + " --database-url sqlite:x", "there is no flag --database-url"},
 	} {
 		if r := s.want(exitUsage, c.want, strings.Fields(c.args)...); r.stdout != "" {
 			t.Errorf("keyadmin %s: bad usage on standard output:\n%s", c.args, r.stdout)
@@ -202,15 +215,19 @@ func TestSchema(t *testing.T) {
 	})
 }
 
-// At a terminal, each destructive verb asks a question, and goes on only if the answer is yes. A script is never asked.
+// At a terminal, each destructive verb asks a question, and goes on only if the answer is yes.
 func TestQuestions(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")
+	s.ok("tenant", "create", "globex", "--minute", "5")
 	s.ok("key", "create", "acme")
 	key := keyID(s, "acme")
 	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 	s.terminal = true
 	for _, args := range [][]string{
+		{"tenant", "set-plan", "acme", "enterprise"},
+		{"tenant", "set-quota", "globex", "--clear"},
+		{"plan", "update", "pro", "--minute", "10"},
 		{"tenant", "suspend", "acme"},
 		{"key", "rotate", key, "--grace", "1h"},
 		{"key", "revoke", key},
@@ -236,14 +253,35 @@ func TestQuestions(t *testing.T) {
 		if s.events() == before {
 			t.Errorf("keyadmin %s, answered yes, changed nothing", quoted(args))
 		}
-		if args[1] == "revoke" {
-			s.terminal = false
-			s.keyadmin("key", "create", "acme", "--wait", "0")
-			key2 := keyID(s, "acme")
-			if r := s.keyadmin("key", "revoke", key2, "--wait", "0"); strings.Contains(r.stderr, "[y/N]") || r.code != exitUnconfirmed {
-				t.Errorf("a script was asked: exit %d\n%s", r.code, r.stderr)
-			}
-			s.terminal = true
+	}
+	// A script is not asked: without --yes it is refused.
+	s.terminal = false
+	s.keyadmin("key", "create", "acme", "--wait", "0")
+	key = keyID(s, "acme")
+	s.keyadmin("tenant", "set-plan", "acme", "free", "--wait", "0")
+	before := s.events()
+	for _, args := range [][]string{
+		{"tenant", "suspend", "acme"},
+		{"tenant", "set-plan", "acme", "enterprise"},
+		{"tenant", "set-quota", "acme", "--clear"},
+		{"plan", "update", "free", "--day", "10"},
+		{"key", "rotate", key, "--grace", "0"},
+		{"key", "revoke", key},
+		{"ban", "add", key, "--for", "1h", "--reason", "x"},
+		{"usage", "reset", "acme"},
+		{"gateway", "drop", key},
+	} {
+		s.want(exitUsage, "add --yes to the command. Nothing was changed.", args...)
+	}
+	if after := s.events(); after != before {
+		t.Errorf("commands without --yes made %d events", after-before)
+	}
+	for _, args := range [][]string{
+		{"plan", "update", "free", "--day", "2000"}, {"key", "rotate", key, "--grace", "1h"}, {"ban", "lift", key, "--yes"},
+	} {
+		s.keyadmin("tenant", "resume", "acme")
+		if r := s.keyadmin(append(args, "--wait", "0")...); r.code == exitFailed || r.code == exitUsage {
+			t.Errorf("keyadmin %s takes nothing away and needs --yes: exit %d\n%s", quoted(args), r.code, r.stderr)
 		}
 	}
 }

@@ -16,7 +16,12 @@ import (
 
 // asking is the flag of commands that take something away.
 type asking struct {
-	Yes bool `short:"y" help:"Do not ask for confirmation. Without a terminal, keyadmin never asks."`
+	Yes bool `short:"y" help:"Do not ask for confirmation. Needed where there is no terminal to ask at."`
+}
+
+// ifNotExists is the flag of commands that create something, for scripts that may run again.
+type ifNotExists struct {
+	IfNotExists bool `help:"If it already exists, change nothing and end with 0."`
 }
 
 // waiting is the flag of commands whose change gateways have to apply.
@@ -155,7 +160,7 @@ func (p progress) advice() string {
 			continue
 		}
 		if g.MaxAge == 0 {
-			return "If a silent gateway has ended and will not come back: keyadmin gateway forget " + printable(g.ID)
+			return "If a silent gateway has ended and will not come back: keyadmin gateway forget " + shellWord(printable(g.ID))
 		}
 		longest = max(longest, g.FenceAfter())
 	}

@@ -137,7 +137,7 @@ func TestConfirm(t *testing.T) {
 			"hostile names",
 			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07", Age: 4000}}},
 			0, exitUnconfirmed,
-			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), still starting, " + laggard + forget + "gw?[2J",
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), still starting, " + laggard + forget + "'gw?[2J'",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 )
 
@@ -21,8 +22,8 @@ import (
 type format string
 
 func (f *format) UnmarshalText(text []byte) error {
-	if *f = format(text); *f != "table" && *f != "json" {
-		return fmt.Errorf("%q is not a format: use table or json", text)
+	if *f = format(text); *f != "table" && *f != "json" && *f != "csv" {
+		return fmt.Errorf("%q is not a format: use table, json or csv", text)
 	}
 	return nil
 }
@@ -33,7 +34,7 @@ type keyArgument id.Key
 func (k *keyArgument) UnmarshalText(text []byte) error {
 	key, err := id.ParseKey(string(text))
 	if err != nil {
-		return fmt.Errorf("%w (keyadmin key list shows the IDs of keys)", err)
+		return fmt.Errorf("%w (`keyadmin key list` shows the IDs of keys)", err)
 	}
 	*k = keyArgument(key)
 	return nil
@@ -154,20 +155,25 @@ const (
 	durationMax = 36500 * day
 )
 
-var days = regexp.MustCompile(`^([0-9]{1,6})d(.*)$`)
+var days = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?(.*)$`)
 
-// parseDuration is time.ParseDuration with days: 90d, 1d12h.
+var errNotDuration = errors.New("is not a duration: use 1w, 90d, 24h, 30m or 45s")
+
+// parseDuration is time.ParseDuration with weeks and days: 1w, 90d, 1d12h.
 func parseDuration(text string) (time.Duration, error) {
-	rest, whole := text, time.Duration(0)
-	if match := days.FindStringSubmatch(text); match != nil {
-		n, _ := strconv.Atoi(match[1]) // at most six digits, so it cannot fail
-		if whole, rest = time.Duration(min(n, 100_000))*day, match[2]; rest == "" {
-			rest = "0"
-		}
+	if strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%q is negative: use 0 to 36500d", text)
+	}
+	match := days.FindStringSubmatch(text)
+	weeks, _ := strconv.Atoi(match[1]) // at most six digits, so they cannot fail
+	n, _ := strconv.Atoi(match[2])
+	whole, rest := time.Duration(min(7*weeks+n, 100_000))*day, match[3]
+	if rest == "" && match[1]+match[2] != "" {
+		rest = "0"
 	}
 	part, err := time.ParseDuration(rest)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration: write 90d, 24h, 30m or 45s", text)
+		return 0, fmt.Errorf("%q %w", text, errNotDuration)
 	}
 	if part < 0 || part > durationMax || whole+part > durationMax {
 		return 0, fmt.Errorf("%q is out of range: use 0 to 36500d", text)
@@ -194,4 +200,49 @@ func (p *period) UnmarshalText(text []byte) error {
 	}
 	*p = period(parsed)
 	return err
+}
+
+// moment is a UTC date or an instant, or a period before or after now. The zero value is none.
+type moment struct {
+	at     instant.Millis // of a date: its beginning
+	period period         // if at is 0
+}
+
+func (m *moment) UnmarshalText(text []byte) error {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, string(text)); err == nil {
+			*m = moment{at: instant.Of(at)}
+			return nil
+		}
+	}
+	var p period
+	if err := p.UnmarshalText(text); err != nil {
+		if errors.Is(err, errNotDuration) {
+			err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
+		}
+		return err
+	}
+	*m = moment{period: p}
+	return nil
+}
+
+// before returns the instant: the given one, or the period before now.
+func (m moment) before(now instant.Millis) instant.Millis {
+	if m.at != 0 {
+		return m.at
+	}
+	return now.Add(-time.Duration(m.period))
+}
+
+// after returns the instant: the given one, or the period after now. None is 0. It must not be in the past.
+func (m moment) after(now instant.Millis, flag string) (instant.Millis, error) {
+	switch {
+	case m.at != 0 && m.at <= now:
+		return 0, usageErrorf("%s: %s is in the past: it is %s now", flag, m.at, now)
+	case m.at != 0:
+		return m.at, nil
+	case m.period != 0:
+		return now.Add(time.Duration(m.period)), nil
+	}
+	return 0, nil
 }

@@ -88,7 +88,11 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	views := make([]gatewayView, 0, len(gateways))
-	t := table{head: []string{"ID", "ADMIN ADDRESS", "STATE", "LAG", "LAST SEEN"}}
+	t := table{
+		head:  []string{"ID", "ADMIN ADDRESS", "STATE", "LAG (EVENTS)", "LAST SEEN"},
+		spare: []string{"ADMIN ADDRESS"},
+		none:  "No gateway is registered.",
+	}
 	for _, g := range gateways {
 		v := viewGateway(g, last)
 		views = append(views, v)
@@ -101,7 +105,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if len(lost) > 0 {
-		a.warn("Refusals that the database has lost and gateways keep in force: %d. See keyadmin gateway lost.", len(lost))
+		a.warn("Refusals that the database has lost and gateways keep in force: %d. See `keyadmin gateway lost`.", len(lost))
 	}
 	return a.print(views, t)
 }
@@ -137,18 +141,18 @@ func (c *gatewayForget) Run(ctx context.Context, a *app) error {
 			return a.forget(ctx, g, c.Yes)
 		}
 	}
-	return fmt.Errorf("there is no gateway %q%s (keyadmin gateway list shows all)", c.ID, didYouMean(c.ID, known))
+	return fmt.Errorf("there is no gateway %q%s (`keyadmin gateway list` shows all)", c.ID, didYouMean(c.ID, known))
 }
 
 func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
-	if err := a.ask(yes, "Forget gateway %s, last seen %s ago? If it still runs, it may accept revoked keys.",
-		gatewayName(g), age(g)); err != nil {
+	if err := a.ask(yes, fmt.Sprintf("Forget gateway %s, last seen %s ago? If it still runs, it may accept revoked keys.",
+		gatewayName(g), age(g))); err != nil {
 		return err
 	}
 	if _, err := a.store.ForgetGateway(ctx, g.ID); err != nil {
 		return err
 	}
-	if a.asJSON() {
+	if a.asData() {
 		last, err := a.store.LastEvent(ctx)
 		if err != nil {
 			return err

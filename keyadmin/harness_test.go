@@ -28,7 +28,9 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 type shell struct {
 	t        *testing.T
 	terminal bool
+	width    int    // of the terminal; 0: not known
 	stdin    string // of the next commands
+	program  string // how keyadmin is called
 	env      []string
 	now      time.Time
 	random   io.Reader
@@ -65,7 +67,7 @@ func (s *shell) keyadmin(args ...string) result {
 	var stdout, stderr bytes.Buffer
 	code := run(args, s.env, stdio{
 		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
-		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal,
+		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Width: s.width, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock:  func() time.Time { return s.now }, Random: s.random,
 		Sleep: func(_ context.Context, d time.Duration) error {
@@ -89,6 +91,15 @@ func (s *shell) ok(args ...string) string {
 	}
 	line, _, _ := strings.Cut(r.stdout, "\n")
 	return stripStyle(line)
+}
+
+// sure runs a command that asks: at a terminal the answer is on standard input, elsewhere it is --yes.
+func (s *shell) sure(args ...string) string {
+	s.t.Helper()
+	if !s.terminal {
+		args = append(args, "--yes")
+	}
+	return s.ok(args...)
 }
 
 // want runs a command and checks how it ends, and that its standard error has the given text.
@@ -234,7 +245,7 @@ func eachMode(t *testing.T, name string, script func(*shell)) {
 	})
 	t.Run("terminal", func(t *testing.T) {
 		s := newMigrated(t, testkit.SQLite(t))
-		s.terminal, s.stdin = true, "y\n"
+		s.terminal, s.width, s.stdin = true, 80, "y\n"
 		script(s)
 		s.golden(name + "-terminal")
 	})

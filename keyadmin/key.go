@@ -17,6 +17,7 @@ import (
 
 type keyCommands struct {
 	Create keyCreate `cmd:"" help:"Issue a key; its token is shown once."`
+	Update keyUpdate `cmd:"" help:"Change the name, scopes, allow-list or expiry of a key."`
 	List   keyList   `cmd:"" help:"List keys."`
 	Show   keyShow   `cmd:"" help:"Show one key: status, scopes, last use."`
 	Revoke keyRevoke `cmd:"" help:"End a key at once and permanently."`
@@ -132,15 +133,17 @@ func describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name)
 type keyCreate struct {
 	Tenant  string  `arg:"" help:"ID or name."`
 	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
-	Expires period  `placeholder:"AGE" help:"The key expires after this time: 90d, 24h (default: never)."`
+	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write (default: both). Repeatable."`
 	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
 	Test    bool    `help:"A key for gateways of the test environment."`
+	ifNotExists
 	waiting
 }
 
 func (keyCreate) Help() string {
 	return `The token is shown once; only its hash is stored. Standard output has the token and nothing else, for scripts.
+With --if-not-exists, no key is created if the tenant has a working key of that name.
 
 Limits belong to the tenant: all its keys share them.
 
@@ -163,8 +166,9 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if c.Test {
 		spec.Environment = apikey.Test
 	}
-	if c.Expires != 0 {
-		spec.ExpiresAt = a.now().Add(time.Duration(c.Expires))
+	var err error
+	if spec.ExpiresAt, err = c.Expires.after(a.now(), "--expires"); err != nil {
+		return err
 	}
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
@@ -175,11 +179,51 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	spec.Tenant = t.ID
+	if c.IfNotExists {
+		if k, exists, err := a.working(ctx, t.ID, spec.Name); err != nil || exists {
+			if err == nil {
+				err = a.keepKey(ctx, k, owner{t, viewTenant(t, plans).Limits}, c.Wait)
+			}
+			return err
+		}
+	}
 	return a.carryOut(ctx, operation{
 		wait: c.Wait, laggard: "may not accept this key yet",
 		change: func() (outcome, error) {
 			key, token, change, err := a.store.CreateKey(ctx, spec)
 			return outcome{change: change, print: func() error { return a.printCreated(key, token, t, plans) }}, err
+		},
+	})
+}
+
+// working finds a key of a tenant that is valid now, by its name.
+func (a *app) working(ctx context.Context, t id.Tenant, name string) (keystore.Key, bool, error) {
+	keys, err := a.store.Keys(ctx, &t)
+	for _, k := range keys {
+		call := access.Call{Environment: k.Environment, Now: a.now()}
+		record := k.Access(0)
+		record.Allow = nil
+		switch access.Decide(record, access.Tenant{}, call) {
+		case access.Revoked, access.Expired, access.Replaced:
+			continue
+		}
+		if k.Name == name && k.GraceEndsAt == 0 {
+			return k, true, nil
+		}
+	}
+	return keystore.Key{}, false, err
+}
+
+// keepKey says that a key exists, and waits until all gateways know it.
+func (a *app) keepKey(ctx context.Context, k keystore.Key, t owner, wait duration) error {
+	return a.carryOut(ctx, operation{
+		wait: wait, laggard: "may not accept this key yet",
+		change: func() (outcome, error) {
+			change, err := a.store.LastEvent(ctx)
+			return outcome{
+				change: change, view: viewKey(k, t, 0, a.now()),
+				done: "Key " + describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+			}, err
 		},
 	})
 }
@@ -193,20 +237,20 @@ func (a *app) printCreated(key keystore.Key, token string, t keystore.Tenant, pl
 	if err := a.printToken(view); err != nil {
 		return err
 	}
-	if tenant.Limits.IsSet() {
+	if tenant.Limits.IsSet() && a.ErrTerminal {
 		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.",
 			count(tenant.Limits.Minute), count(tenant.Limits.Day))
 	}
 	a.noteQuota(tenant)
 	if t.Suspended {
-		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, t.ID)
+		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, shellWord(t.Name))
 	}
 	return nil
 }
 
 // printToken prints a new key's token. On a terminal it adds a warning on standard error.
 func (a *app) printToken(v keyView) error {
-	if !a.OutTerminal || a.asJSON() {
+	if !a.OutTerminal || a.asData() {
 		return a.printSecret(v, v.Token)
 	}
 	a.note("")
@@ -268,13 +312,17 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	views := make([]keyView, 0, len(keys))
-	t := table{head: []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "STATUS", "EXPIRES", "LAST USED"}}
+	t := table{
+		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
+		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
+		none:  "There are no keys. The first: `keyadmin key create TENANT`",
+	}
 	for _, k := range keys {
 		v := viewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
-			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), v.Status,
-			never(v.ExpiresAt), never(v.LastUsedAt),
+			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), anywhere(v.Allow),
+			v.Status, never(v.ExpiresAt), never(v.LastUsedAt),
 		})
 	}
 	return a.print(views, t)
@@ -356,7 +404,9 @@ type keyRotate struct {
 }
 
 func (keyRotate) Help() string {
-	return `The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's quota. Both keys work
+	return `Without a grace period the old token ends at once; keyadmin then needs --yes where it cannot ask.
+
+The new key has the old one's name, scopes, lifetime and allow-list, and shares the tenant's quota. Both keys work
 until the grace period ends; responses to the old key have the header X-Key-Expires. Repeated within the grace period, this
 command changes nothing and shows the earlier rotation.
 
@@ -382,7 +432,8 @@ func (c *keyRotate) Run(ctx context.Context, a *app) error {
 	graceEndsAt := a.now().Add(time.Duration(c.Grace))
 	return a.carryOut(ctx, operation{
 		question: fmt.Sprintf("Rotate key %s of tenant %s? The old token works until %s.", describe(k), t.Name, graceEndsAt),
-		yes:      c.Yes, wait: c.Wait, laggard: "may not accept the new key yet, and may accept the old one for too long",
+		yes:      c.Yes, harmless: c.Grace > 0,
+		wait: c.Wait, laggard: "may not accept the new key yet, and may accept the old one for too long",
 		change: func() (outcome, error) {
 			// Nothing that can fail may stand between creating the new token and printing it.
 			fresh, token, change, err := a.store.RotateKey(ctx, k.ID, graceEndsAt)
@@ -407,14 +458,14 @@ func (a *app) printRotated(ctx context.Context, t owner, old, fresh keystore.Key
 		a.warn("Key %s was already rotated: %s replaces it, and it works until %s.\n"+
 			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(old), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)
-		if a.asJSON() {
+		if a.asData() {
 			return a.print(view, table{})
 		}
 		return nil
 	}
 	a.note("Rotated key %s of tenant %s: %s replaces it, and it works until %s.", describe(old), t.Name, describe(fresh),
 		view.OldGraceEndsAt)
-	if a.asJSON() {
+	if a.asData() {
 		return a.print(view, table{})
 	}
 	return a.printToken(view.keyView)

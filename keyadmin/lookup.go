@@ -61,7 +61,7 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 			known = append(known, t.ID.String())
 		}
 	}
-	return t, fmt.Errorf("there is no tenant %q%s (keyadmin tenant list shows all)", idOrName, didYouMean(idOrName, known))
+	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
 }
 
 // owner is a tenant with its effective limits. With a key, it decides whether the key may call.
@@ -111,7 +111,7 @@ func (a *app) openKey(ctx context.Context, key id.Key) (owner, keystore.Key, err
 	}
 	k, err := a.store.Key(ctx, key)
 	if errors.Is(err, keystore.ErrNotFound) {
-		err = fmt.Errorf("there is no key %s (keyadmin key list shows all)", key)
+		err = fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", key)
 	}
 	if err != nil {
 		return owner{}, k, err
@@ -136,7 +136,7 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 	for plan := range limits {
 		known = append(known, plan)
 	}
-	return fmt.Errorf("there is no plan %q%s (keyadmin plan list shows all)", name, didYouMean(name, known))
+	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, known))
 }
 
 // suggestionsMax keeps a suggestion short.

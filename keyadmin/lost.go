@@ -48,7 +48,11 @@ func (gatewayLost) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	views := make([]lostView, 0, len(refusals))
-	t := table{head: []string{"KIND", "TENANT", "KEY", "AT", "REPORTED BY", "REPORTED AT"}}
+	t := table{
+		head:  []string{"KIND", "TENANT", "KEY", "AT", "REPORTED BY", "REPORTED AT"},
+		spare: []string{"REPORTED AT", "REPORTED BY", "AT"},
+		none:  "The database has lost no refusals.",
+	}
 	for _, l := range refusals {
 		v := viewLost(l)
 		views = append(views, v)
@@ -96,7 +100,7 @@ func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
 		change: func() (outcome, error) {
 			change, err := a.store.DropLost(ctx, tenant, key)
 			if errors.Is(err, keystore.ErrNotFound) {
-				err = fmt.Errorf("no refusal of %s was lost (keyadmin gateway lost shows all)", c.ID)
+				err = fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
 			}
 			return outcome{change: change, done: "Dropped what was lost of " + c.ID + "."}, err
 		},

@@ -62,7 +62,7 @@ func TestBinary(t *testing.T) {
 		// A gateway never answers: an interrupt ends the wait, and keyadmin says so.
 		s := newShell(t, url)
 		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
-		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--wait", "10m")
+		p := testkit.Start(t, path, env, "key", "revoke", key.ID, "--yes", "--wait", "10m")
 		testkit.Eventually(t, 10*time.Second, "the key is revoked", func() bool {
 			return strings.Contains(p.Stderr.String(), "Revoked key "+key.ID)
 		})
@@ -73,8 +73,8 @@ func TestBinary(t *testing.T) {
 		if got := p.Stderr.String(); !strings.Contains(got, "gw-1 (10.0.0.5), still starting, may still accept this key") {
 			t.Errorf("after an interrupt it says:\n%s", got)
 		}
-		want(3, "", "key", "revoke", key.ID, "--wait", "0")
-		want(0, "", "gateway", "forget", "gw-1")
-		want(0, "", "key", "revoke", key.ID)
+		want(3, "", "key", "revoke", key.ID, "-y", "--wait", "0")
+		want(0, "", "gateway", "forget", "gw-1", "--yes")
+		want(0, "", "key", "revoke", key.ID, "--yes")
 	})
 }

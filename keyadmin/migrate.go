@@ -51,7 +51,7 @@ func (migrateCommand) Run(ctx context.Context, a *app) error {
 	} else {
 		a.note("Migrated the key tables from schema %d to %d.", have, want)
 	}
-	if a.asJSON() {
+	if a.asData() {
 		return a.print(migrationView{From: have, To: want}, table{})
 	}
 	return nil

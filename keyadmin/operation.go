@@ -12,6 +12,7 @@ import (
 type operation struct {
 	question string // empty: it does not ask
 	yes      bool   // the answer was given on the command line
+	harmless bool   // without a terminal it needs no --yes
 	wait     duration
 	laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
 	alone    string // what to add if no gateway is registered; may be empty
@@ -29,8 +30,8 @@ type outcome struct {
 }
 
 func (a *app) carryOut(ctx context.Context, o operation) error {
-	if o.question != "" {
-		if err := a.ask(o.yes, "%s", o.question); err != nil {
+	if o.question != "" && (a.atTerminal() || !o.harmless) {
+		if err := a.ask(o.yes, o.question); err != nil {
 			return err
 		}
 	}
@@ -41,7 +42,7 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 	switch {
 	case r.print != nil:
 		err = r.print()
-	case a.asJSON() && r.view != nil, len(r.table.rows) > 0:
+	case a.asData() && r.view != nil, len(r.table.rows) > 0:
 		err = a.print(r.view, r.table)
 	}
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -24,8 +24,11 @@ type stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 
-	// Whether each of them is a terminal. Questions and colours are for terminals only.
+	// Whether each of them is a terminal. Questions, colours and narrow tables are for terminals only.
 	InTerminal, OutTerminal, ErrTerminal bool
+
+	Program string // how keyadmin was called, for the commands in messages: bin/keyadmin
+	Width   int    // columns of the terminal; 0: not known
 
 	Secret func() ([]byte, error)                     // one line from the terminal, not echoed
 	Clock  func() time.Time                           // now
@@ -36,7 +39,12 @@ type stdio struct {
 // system returns the stdio of the process.
 func system() stdio {
 	terminal := func(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+	width, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		width = 0
+	}
 	return stdio{
+		Program: os.Args[0], Width: width,
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr),
 		Secret: readSecret, Clock: time.Now, Sleep: sleep, Random: rand.Reader,
@@ -77,7 +85,30 @@ func readSecret() ([]byte, error) {
 
 // note writes a message for people to standard error.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintf(a.Err, format+"\n", args...)
+	fmt.Fprintln(a.Err, a.asCalled(fmt.Sprintf(format, args...)))
+}
+
+// calls are the places where texts name a command: in quotes, after a colon, at the beginning of help, and in its examples.
+var calls = regexp.MustCompile("(?m)([`\"]|: |^    (?:[^#\\s][^\\n]*?[ (])?)keyadmin ")
+
+// asCalled names keyadmin in the commands of a text as it was called, because a command has to work when it is pasted.
+func (a *app) asCalled(text string) string {
+	if a.Program == "" || a.Program == "keyadmin" {
+		return text
+	}
+	return calls.ReplaceAllStringFunc(text, func(call string) string {
+		return strings.TrimSuffix(call, "keyadmin ") + shellWord(a.Program) + " "
+	})
+}
+
+var plainWord = regexp.MustCompile(`^[\pL\pN_./:@%+=,-]+$`)
+
+// shellWord quotes an argument for a shell, if it needs quotes.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // warn writes a highlighted note.
@@ -98,30 +129,68 @@ func (a *app) style(terminal bool, code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-func (a *app) asJSON() bool { return a.cli.Output == "json" }
+// asData reports whether the output is for programs: JSON or CSV.
+func (a *app) asData() bool { return a.cli.Output != "table" }
 
-// print writes data to standard output as JSON or as the table t.
+// print writes data to standard output as JSON, as CSV, or as the table t in the width of the terminal.
 func (a *app) print(data any, t table) error {
 	var out bytes.Buffer
-	if a.asJSON() {
+	var omitted []string
+	switch a.cli.Output {
+	case "json":
 		encoder := json.NewEncoder(&out)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(data); err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}
-	} else {
-		t.write(&out, func(head string) string { return a.style(a.OutTerminal, bold, head) })
+	case "csv":
+		if err := writeCSV(&out, data, a.headed); err != nil {
+			return fmt.Errorf("write CSV: %w", err)
+		}
+	default:
+		if len(t.rows) == 0 {
+			if t.none != "" {
+				a.note("%s", t.none)
+			}
+			return nil
+		}
+		width := a.width()
+		t, omitted = t.fit(width, a.Clock())
+		t.bare = a.headed
+		t.write(&out, width, func(head string) string { return a.style(a.OutTerminal, bold, head) })
 	}
 	if _, err := a.Out.Write(out.Bytes()); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
+	if len(omitted) > 0 {
+		a.note("The terminal is too narrow for: %s. A wider one, -o json and -o csv show everything.", strings.Join(omitted, ", "))
+	}
 	return nil
+}
+
+// widthMin is the narrowest terminal that tables are fitted to.
+const widthMin = 40
+
+// width is how many columns a table may have: $COLUMNS, else the width of the terminal. 0 means that there is no limit, as
+// without a terminal.
+func (a *app) width() int {
+	if !a.OutTerminal {
+		return 0
+	}
+	width := a.Width
+	if columns, err := strconv.Atoi(a.env["COLUMNS"]); err == nil && columns > 0 {
+		width = columns
+	}
+	if width == 0 {
+		return 0
+	}
+	return max(width, widthMin)
 }
 
 // printSecret writes a new token, which is never shown again. It is alone on its line, for TOKEN=$(keyadmin key create …).
 func (a *app) printSecret(data any, token string) error {
-	if a.asJSON() {
+	if a.asData() {
 		return a.print(data, table{})
 	}
 	if _, err := fmt.Fprintln(a.Out, a.style(a.OutTerminal, bold, token)); err != nil {
@@ -130,60 +199,15 @@ func (a *app) printSecret(data any, token string) error {
 	return nil
 }
 
-// table has rows under a head. Without a head, each row is a name and its value.
-type table struct {
-	head []string
-	rows [][]string
-}
-
-// gap separates two columns.
-const gap = "  "
-
-func (t table) write(w *bytes.Buffer, style func(string) string) {
-	lines := t.rows
-	if t.head != nil {
-		lines = append([][]string{t.head}, t.rows...)
-	}
-	var widths []int
-	for _, line := range lines {
-		for i, cell := range line {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for n, line := range lines {
-		for i, cell := range line {
-			text := printable(cell)
-			if i < len(line)-1 {
-				text += strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)) + gap
-			}
-			if t.head != nil && n == 0 || t.head == nil && i == 0 {
-				text = style(text)
-			}
-			w.WriteString(text)
-		}
-		w.WriteByte('\n')
-	}
-}
-
-// printable replaces characters that could move a terminal's cursor or change its colours.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
-			return '?'
-		}
-		return r
-	}, text)
-}
-
-// ask asks a person at a terminal to confirm. Without a terminal, or with --yes, it does not ask.
-func (a *app) ask(yes bool, format string, args ...any) error {
-	if yes || !a.InTerminal || !a.ErrTerminal {
+// ask asks a person at a terminal to confirm. With --yes it does not ask. Without a terminal it cannot, and --yes is needed.
+func (a *app) ask(yes bool, question string) error {
+	if yes {
 		return nil
 	}
-	fmt.Fprintf(a.Err, "%s [y/N] ", a.style(true, yellow, fmt.Sprintf(format, args...)))
+	if !a.atTerminal() {
+		return usageErrorf("%s\nThere is no terminal to ask at: add --yes to the command. Nothing was changed.", question)
+	}
+	fmt.Fprintf(a.Err, "%s [y/N] ", a.style(true, yellow, printable(question)))
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(a.Err)
@@ -196,6 +220,9 @@ func (a *app) ask(yes bool, format string, args ...any) error {
 	}
 	return errDeclined
 }
+
+// atTerminal reports whether there is a person to ask.
+func (a *app) atTerminal() bool { return a.InTerminal && a.ErrTerminal }
 
 // tokenBytesMax is how much of standard input is read to find a token. A token is much shorter.
 const tokenBytesMax = 4096
@@ -245,6 +272,14 @@ func count(n int64) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return digits
+}
+
+// plural writes a number of things: `1 tenant`, `2 tenants`.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(int64(n)) + " " + noun + "s"
 }
 
 func orDash(text string) string {

@@ -13,9 +13,9 @@ import (
 
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out,
+	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out, 0,
 		func(head string) string { return "<" + head + ">" })
-	want := "<NAME      ><N>\n" +
+	want := "<NAME>      <N>\n" +
 		"é         1\n" +
 		"a?[31m?b  22\n" +
 		"?evil     3\n"

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -17,8 +20,8 @@ type planCommands struct {
 // planView is a plan as JSON; scripts rely on its fields.
 type planView struct {
 	Name      string      `json:"name"`
-	Limits    plan.Limits `json:"limits"` // 0: not set; its tenants need limits of their own
-	CreatedAt string      `json:"createdAt"`
+	Limits    plan.Limits `json:"limits"`              // 0: not set; its tenants need limits of their own
+	CreatedAt string      `json:"createdAt,omitempty"` // not of plans that came with the tables
 }
 
 func viewPlan(p keystore.Plan) planView {
@@ -44,11 +47,14 @@ func (planList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	views := make([]planView, 0, len(plans))
-	t := table{head: []string{"NAME", "MINUTE", "DAY", "CREATED"}}
+	t := table{
+		head: []string{"NAME", "PER MINUTE", "PER DAY", "CREATED"}, spare: []string{"CREATED"},
+		none: "There are no plans.",
+	}
 	for _, p := range plans {
 		v := viewPlan(p)
 		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Name, limitText(v.Limits.Minute, 0), limitText(v.Limits.Day, 0), v.CreatedAt})
+		t.rows = append(t.rows, []string{v.Name, limitText(v.Limits.Minute, 0), limitText(v.Limits.Day, 0), orDash(v.CreatedAt)})
 	}
 	return a.print(views, t)
 }
@@ -56,6 +62,7 @@ func (planList) Run(ctx context.Context, a *app) error {
 type planCreate struct {
 	Name planName `arg:"" help:"Lower-case letters, digits and hyphens."`
 	limitFlags
+	ifNotExists
 	waiting
 }
 
@@ -84,7 +91,17 @@ func (c *planCreate) Run(ctx context.Context, a *app) error {
 		wait: c.Wait, laggard: "may not know this plan yet",
 		change: func() (outcome, error) {
 			p, change, err := a.store.CreatePlan(ctx, keystore.Plan{Name: string(c.Name), Limits: c.limits()})
-			return outcome{change: change, view: viewPlan(p), done: "Created plan " + p.Name + "."}, err
+			done := "Created plan " + string(c.Name) + ": " + perMinuteAndDay(c.limits()) + "."
+			if !c.limits().IsSet() {
+				done = "Created plan " + string(c.Name) + " without limits: each of its tenants needs limits of its own."
+			}
+			if c.IfNotExists && errors.Is(err, keystore.ErrExists) {
+				done = "Plan " + string(c.Name) + " already exists. It was not changed."
+				if p, err = a.store.Plan(ctx, string(c.Name)); err == nil {
+					change, err = a.store.LastEvent(ctx)
+				}
+			}
+			return outcome{change: change, view: viewPlan(p), done: done}, err
 		},
 	})
 }
@@ -92,11 +109,13 @@ func (c *planCreate) Run(ctx context.Context, a *app) error {
 type planUpdate struct {
 	Name planName `arg:"" help:"The plan's name."`
 	limitFlags
+	asking
 	waiting
 }
 
 func (planUpdate) Help() string {
-	return `A limit that is not given stays as it is. The new limits hold from the next request on.
+	return `A limit that is not given stays as it is. The new limits hold from the next request on. Before it lowers a limit, keyadmin
+asks.
 
 Examples:
 
@@ -119,12 +138,27 @@ func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return a.explainPlan(ctx, string(c.Name), err)
 	}
+	is := plan.Effective(old.Limits, c.limits())
+	moved, question := movedLimits(old.Limits, is), ""
+	tenants, err := a.store.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool { return t.Plan != old.Name })
+	affected := plural(len(tenants), "tenant")
+	if lowers(old.Limits, is) {
+		question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
+	}
 	return a.carryOut(ctx, operation{
+		question: question, yes: c.Yes,
 		wait: c.Wait, laggard: "may still apply the old limits",
 		change: func() (outcome, error) {
 			p, change, err := a.store.UpdatePlan(ctx, old.Name, c.limits())
 			return outcome{change: change, view: viewPlan(p), done: either(p.Limits != old.Limits,
-				"Changed plan "+p.Name+".", "Plan "+p.Name+" already had these limits.")}, err
+				"Changed plan "+p.Name+" for its "+affected+": "+moved+".", "Plan "+p.Name+" already had these limits.")}, err
 		},
 	})
 }
+
+// lowers reports whether a limit is lower than before. A limit of 0 was not set.
+func lowers(was, is plan.Limits) bool { return is.Minute < was.Minute || is.Day < was.Day }

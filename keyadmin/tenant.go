@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -58,7 +60,11 @@ func limitText(limit, override int64) string {
 }
 
 func tenantTable(views []tenantView) table {
-	t := table{head: []string{"ID", "NAME", "PLAN", "MINUTE", "DAY", "STATUS", "CREATED"}}
+	t := table{
+		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
+		spare: []string{"CREATED", "STATUS", "PER DAY"},
+		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
+	}
 	for _, v := range views {
 		t.rows = append(t.rows, []string{
 			v.ID, v.Name, v.Plan, limitText(v.Limits.Minute, v.Override.Minute), limitText(v.Limits.Day, v.Override.Day),
@@ -81,6 +87,28 @@ func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
 	return limits, nil
 }
 
+// perMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
+func perMinuteAndDay(l plan.Limits) string {
+	if !l.IsSet() {
+		return "it has no limits: all requests of the tenant are refused"
+	}
+	return count(l.Minute) + " requests per minute, " + count(l.Day) + " per day"
+}
+
+// movedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
+func movedLimits(was, is plan.Limits) string {
+	var parts []string
+	for _, l := range []struct {
+		was, is int64
+		per     string
+	}{{was.Minute, is.Minute, "minute"}, {was.Day, is.Day, "day"}} {
+		if l.was != l.is {
+			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", limitText(l.was, 0), limitText(l.is, 0), l.per))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // tenantChanged is the result of a change of a tenant, unless it failed.
 func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, change keystore.Change, done string, err error) (outcome, error) {
 	if err != nil {
@@ -97,17 +125,25 @@ func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, change keyst
 func (a *app) noteQuota(v tenantView) {
 	if !v.Limits.IsSet() && !v.Suspended {
 		a.warn("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.\n"+
-			"Set its limits: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, v.ID)
+			"Set its limits: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, shellWord(v.Name))
 	}
 }
 
 type tenantCreate struct {
-	Name   tenantName `arg:"" help:"The tenant's name; must be unique."`
-	Plan   planName   `default:"free" placeholder:"PLAN" help:"Its plan."`
-	Minute limit      `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
-	Day    limit      `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+	Name tenantName `arg:"" help:"The tenant's name; must be unique."`
+	Plan planName   `default:"free" placeholder:"PLAN" help:"Its plan."`
+	ownLimitFlags
+	ifNotExists
 	waiting
 }
+
+// ownLimitFlags are limits of one tenant.
+type ownLimitFlags struct {
+	Minute limit `placeholder:"N" help:"Its own limit of requests in any 60 seconds, instead of the plan's."`
+	Day    limit `placeholder:"N" help:"Its own limit of requests in a UTC day, instead of the plan's."`
+}
+
+func (f ownLimitFlags) limits() plan.Limits { return limitFlags(f).limits() }
 
 func (tenantCreate) Help() string {
 	return `Prints the new tenant's ID.
@@ -126,17 +162,23 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	spec := keystore.TenantSpec{
-		Name: string(c.Name), Plan: string(c.Plan), Override: limitFlags{c.Minute, c.Day}.limits(),
+		Name: string(c.Name), Plan: string(c.Plan), Override: c.limits(),
 	}
 	return a.carryOut(ctx, operation{
 		wait: c.Wait, laggard: "may not know this tenant yet",
 		change: func() (outcome, error) {
 			t, change, err := a.store.CreateTenant(ctx, spec)
+			done := "Created tenant " + spec.Name + " on plan " + spec.Plan + ". Its first key: keyadmin key create " + shellWord(spec.Name)
+			if c.IfNotExists && errors.Is(err, keystore.ErrExists) {
+				done = "Tenant " + spec.Name + " already exists. It was not changed."
+				if t, err = a.store.Tenant(ctx, spec.Name); err == nil {
+					change, err = a.store.LastEvent(ctx)
+				}
+			}
 			if err != nil {
 				return outcome{}, a.explainPlan(ctx, spec.Plan, err)
 			}
-			r, err := a.tenantChanged(ctx, t, change,
-				"Created tenant "+t.Name+" on plan "+t.Plan+". Its first key: keyadmin key create "+t.ID.String(), nil)
+			r, err := a.tenantChanged(ctx, t, change, done, nil)
 			r.table = table{rows: [][]string{{t.ID.String()}}}
 			return r, err
 		},
@@ -272,16 +314,22 @@ func (c *tenantResume) Run(ctx context.Context, a *app) error {
 type tenantSetPlan struct {
 	Tenant string   `arg:"" help:"ID or name."`
 	Plan   planName `arg:"" help:"The plan's name."`
+	ownLimitFlags
+	asking
 	waiting
 }
 
 func (tenantSetPlan) Help() string {
-	return `The new limits hold from the next request on. Usage is kept, and so are limits set for this tenant only.
+	return `The new limits hold from the next request on. Usage is kept, and so are limits set for this tenant only. If the tenant
+would have no quota afterwards, all its requests would be refused: keyadmin asks first.
 
 Examples:
 
     # An upgrade
-    keyadmin tenant set-plan acme pro`
+    keyadmin tenant set-plan acme pro
+
+    # To a plan without limits, with quotas agreed individually
+    keyadmin tenant set-plan acme enterprise --minute 5000 --day 2000000`
 }
 
 func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
@@ -290,15 +338,35 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	question := ""
+	was := plan.Effective(plans[t.Plan], t.Override)
+	is := plan.Effective(plans[to], plan.Effective(t.Override, c.limits()))
+	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
+		question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (--minute N --day N), "+
+			"all its requests will be refused.", t.Name, to)
+	}
 	return a.carryOut(ctx, operation{
+		question: question, yes: c.Yes,
 		wait: c.Wait, laggard: "may still apply the old plan",
 		change: func() (outcome, error) {
-			moved, change, err := a.store.SetPlan(ctx, t.ID, to)
+			moved, change, err := a.store.SetTerms(ctx, t.ID, to, c.limits())
 			if err != nil {
 				return outcome{}, a.explainPlan(ctx, to, err)
 			}
-			return a.tenantChanged(ctx, moved, change, either(t.Plan != to,
-				"Tenant "+t.Name+" moved from plan "+t.Plan+" to "+to+".", "Tenant "+t.Name+" was already on plan "+to+"."), nil)
+			done := "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + "."
+			switch changed := movedLimits(was, is); {
+			case moved == t:
+				done = "Tenant " + t.Name + " was already on plan " + to + "."
+			case moved.Plan == t.Plan:
+				done = "Changed the limits of tenant " + t.Name + ": " + changed + "."
+			case changed != "":
+				done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
+			}
+			return a.tenantChanged(ctx, moved, change, done, nil)
 		},
 	})
 }
@@ -307,6 +375,7 @@ type tenantSetQuota struct {
 	Tenant string `arg:"" help:"ID or name."`
 	limitFlags
 	Clear bool `help:"Remove both: the plan's limits apply again."`
+	asking
 	waiting
 }
 
@@ -336,7 +405,16 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	plans, err := a.planLimits(ctx)
+	if err != nil {
+		return err
+	}
+	question := ""
+	if c.Clear {
+		question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, perMinuteAndDay(plans[t.Plan]))
+	}
 	return a.carryOut(ctx, operation{
+		question: question, yes: c.Yes,
 		wait: c.Wait, laggard: "may still apply the old limits",
 		change: func() (outcome, error) {
 			var changed keystore.Tenant
@@ -347,8 +425,15 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 			} else {
 				changed, change, err = a.store.SetQuota(ctx, t.ID, c.limits())
 			}
-			return a.tenantChanged(ctx, changed, change, either(changed.Override != t.Override,
-				"Changed the limits of tenant "+t.Name+".", "Tenant "+t.Name+" already had these limits."), err)
+			moved := movedLimits(plan.Effective(plans[t.Plan], t.Override), plan.Effective(plans[t.Plan], changed.Override))
+			done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
+			switch {
+			case changed.Override == t.Override:
+				done = "Tenant " + t.Name + " already had these limits."
+			case moved == "":
+				done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
+			}
+			return a.tenantChanged(ctx, changed, change, done, err)
 		},
 	})
 }

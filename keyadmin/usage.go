@@ -41,7 +41,7 @@ func (u *unit) UnmarshalText(text []byte) error {
 
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name."`
-	Since  period `default:"7d" placeholder:"AGE" help:"How far back: 24h, 7d."`
+	Since  moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
 	By     unit   `default:"day" placeholder:"UNIT" help:"Group by day or hour, both in UTC."`
 }
 
@@ -59,7 +59,7 @@ Examples:
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
-	since := a.now().Add(-time.Duration(c.Since))
+	since := c.Since.before(a.now())
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
@@ -77,7 +77,10 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 		names[k.ID] = k.Name
 	}
 	views, total := sumUsage(rows, names, units[c.By])
-	out := table{head: []string{strings.ToUpper(string(c.By)), "KEY", "NAME", "OUTCOME", "REQUESTS"}}
+	out := table{
+		head:  []string{strings.ToUpper(string(c.By)) + " (UTC)", "KEY", "NAME", "OUTCOME", "REQUESTS"},
+		spare: []string{"KEY", "NAME"},
+	}
 	for _, v := range views {
 		out.rows = append(out.rows, []string{v.From, orDash(v.KeyID), orDash(v.Key), v.Outcome, count(v.Requests)})
 	}

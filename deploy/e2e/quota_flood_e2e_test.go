@@ -89,7 +89,7 @@ func TestFloodOfOneKey(t *testing.T) {
 		before := s.scriptCalls()
 		refused := s.flood(2, lasting, expect("minute_quota_exceeded"))
 		calls := s.scriptCalls() - before
-		s.MustKeyadmin("ban", "add", key.ID, "--for", "1h", "--reason", "a test")
+		s.MustKeyadmin("ban", "add", key.ID, "--for", "1h", "--reason", "a test", "--yes")
 		before = s.scriptCalls()
 		banned := s.flood(2, lasting, expect("key_banned"))
 		bannedCalls := s.scriptCalls() - before

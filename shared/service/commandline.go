@@ -33,6 +33,9 @@ type CommandLine struct {
 
 	// Env looks up secrets. Nil is the process's environment.
 	Env func(name string) (string, bool)
+
+	// Explain rewords kong's text about an argument that it cannot place. at is the command before this argument. Nil keeps kong's text.
+	Explain func(at *kong.Node, problem string) string
 }
 
 // UsageError reports an invalid command line or invalid settings. Nothing was tried.
@@ -65,11 +68,16 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	var misplaced *kong.ParseError
 	if errors.As(err, &misplaced) {
 		command = misplaced.Context
-		usage.Problems = append(usage.Problems, err.Error()+p.hint(err))
-		usage.Command = c.Program
+		at := p.kong.Model.Node
 		if node := command.Selected(); node != nil {
-			usage.Command = node.FullPath()
+			at = node
 		}
+		usage.Command = at.FullPath()
+		problem := err.Error() + p.hint(err)
+		if c.Explain != nil {
+			problem = c.Explain(at, problem)
+		}
+		usage.Problems = append(usage.Problems, problem)
 		// Bad values do not fail here: they are collected.
 		_ = command.Reset()
 		_, _ = command.Apply()

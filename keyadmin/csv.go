@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+)
+
+// writeCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
+// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC.
+// If headed, the header was written before.
+func writeCSV(w io.Writer, data any, headed bool) error {
+	out := csv.NewWriter(w)
+	out.UseCRLF = true
+	rows := reflect.ValueOf(data)
+	if rows.Kind() != reflect.Slice {
+		list := reflect.MakeSlice(reflect.SliceOf(rows.Type()), 0, 1)
+		rows = reflect.Append(list, rows)
+	}
+	if !headed {
+		if err := out.Write(columnsOf("", rows.Type().Elem())); err != nil {
+			return err
+		}
+	}
+	for i := range rows.Len() {
+		if err := out.Write(cellsOf(rows.Index(i), rows.Type().Elem())); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+var rawJSON = reflect.TypeFor[json.RawMessage]()
+
+// columnsOf names the columns of a type.
+func columnsOf(prefix string, t reflect.Type) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return []string{strings.TrimSuffix(prefix, ".")}
+	}
+	var names []string
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous:
+			names = append(names, columnsOf(prefix, field.Type)...)
+		case name != "" && name != "-":
+			names = append(names, columnsOf(prefix+name+".", field.Type)...)
+		}
+	}
+	return names
+}
+
+// cellsOf returns the cells of a value of type t, one for each of t's columns. An invalid value has empty cells.
+func cellsOf(v reflect.Value, t reflect.Type) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+		v = v.Elem() // of nil: invalid
+	}
+	if t.Kind() != reflect.Struct {
+		return []string{cellOf(v)}
+	}
+	var cells []string
+	for i := range t.NumField() {
+		field := t.Field(i)
+		if name := field.Tag.Get("json"); !field.Anonymous && (name == "" || name == "-") {
+			continue
+		}
+		var inner reflect.Value
+		if v.IsValid() {
+			inner = v.Field(i)
+		}
+		cells = append(cells, cellsOf(inner, field.Type)...)
+	}
+	return cells
+}
+
+func cellOf(v reflect.Value) string {
+	switch {
+	case !v.IsValid():
+		return ""
+	case v.Type() == rawJSON:
+		return string(v.Bytes())
+	case v.Kind() == reflect.Slice:
+		texts := make([]string, v.Len())
+		for i := range texts {
+			texts[i] = fmt.Sprint(v.Index(i).Interface())
+		}
+		return strings.Join(texts, " ")
+	}
+	return fmt.Sprint(v.Interface())
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+type keyUpdate struct {
+	Key       keyArgument `arg:"" help:"The key's ID, key_…"`
+	Name      name        `placeholder:"NAME" help:"What the key is for."`
+	Scope     []scope     `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
+	Allow     []block     `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	AllowAny  bool        `help:"The key may be used from anywhere."`
+	Expires   moment      `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
+	NoExpires bool        `help:"The key never expires."`
+	waiting
+}
+
+func (keyUpdate) Help() string {
+	return `What is not given stays as it is. The token stays the same. The change holds from the next request on. A key that was
+revoked or rotated cannot be changed.
+
+Examples:
+
+    # A new office
+    keyadmin key update key_0123456789abcdef --allow 203.0.113.0/24 --allow 198.51.100.0/24
+
+    # Read-only, and only until the end of the year
+    keyadmin key update key_0123456789abcdef --scope pets:read --expires 2026-12-31`
+}
+
+// BadSettings checks that there is something to change, and that the flags do not contradict each other.
+func (c *keyUpdate) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	expires := c.Expires != moment{}
+	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires, "",
+		"give --name, --scope, --allow, --allow-any, --expires or --no-expires")
+	bad.Require(!c.AllowAny || len(c.Allow) == 0, "", "--allow-any removes the allow-list: do not combine it with --allow")
+	bad.Require(!c.NoExpires || !expires, "", "--no-expires removes the expiry: do not combine it with --expires")
+	return bad
+}
+
+func (c *keyUpdate) Run(ctx context.Context, a *app) error {
+	expiresAt, err := c.Expires.after(a.now(), "--expires")
+	if err != nil {
+		return err
+	}
+	t, k, err := a.openKey(ctx, id.Key(c.Key))
+	if err != nil {
+		return err
+	}
+	edit := func(k *keystore.Key) {
+		if c.Name != "" {
+			k.Name = string(c.Name)
+		}
+		if len(c.Scope) > 0 {
+			k.Scopes = allScopes(c.Scope)
+		}
+		if len(c.Allow) > 0 || c.AllowAny {
+			k.Allow = prefixes(c.Allow)
+		}
+		if expiresAt != 0 || c.NoExpires {
+			k.ExpiresAt = expiresAt
+		}
+	}
+	return a.carryOut(ctx, operation{
+		wait: c.Wait, laggard: "may still apply the key's old terms",
+		change: func() (outcome, error) {
+			updated, change, err := a.store.UpdateKey(ctx, k.ID, edit)
+			changes := movedTerms(k, updated)
+			return outcome{change: change, view: viewKey(updated, t, 0, a.now()), done: either(changes != "",
+				fmt.Sprintf("Changed key %s of tenant %s: %s.", describe(k), t.Name, changes),
+				fmt.Sprintf("Key %s of tenant %s already was like this.", describe(k), t.Name))}, err
+		},
+	})
+}
+
+// movedTerms describes a change of a key: `expires never → 2026-12-31T00:00:00Z`.
+func movedTerms(was, is keystore.Key) string {
+	terms := func(k keystore.Key) []string {
+		v := viewKey(k, owner{}, 0, 0)
+		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), anywhere(v.Allow), never(v.ExpiresAt)}
+	}
+	before, after := terms(was), terms(is)
+	var parts []string
+	for i, term := range []string{"name", "scopes", "allowed from", "expires"} {
+		if before[i] != after[i] {
+			parts = append(parts, term+" "+before[i]+" → "+after[i])
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// table has rows under a head. Without a head, each row is a name and its value.
+type table struct {
+	head  []string
+	rows  [][]string
+	spare []string // columns that a narrow terminal does without, the least important first
+	none  string   // what to say if a list has no rows
+	bare  bool     // the head was written before, above other rows
+}
+
+// hardSpace is a space at which a cell is not broken.
+const hardSpace = "\u00a0"
+
+// gap separates two columns.
+const gap = "  "
+
+// write writes the table. style marks the head, or the names.
+func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
+	lines := t.rows
+	if t.head != nil {
+		lines = append([][]string{t.head}, t.rows...)
+	}
+	widths := t.widths(width)
+	for n, line := range lines {
+		if n == 0 && t.bare && t.head != nil {
+			continue
+		}
+		cells, height := make([][]string, len(line)), 0
+		for i, cell := range line {
+			cells[i] = wrap(printable(cell), widths[i])
+			height = max(height, len(cells[i]))
+		}
+		for row := range height {
+			var text strings.Builder
+			for i, cell := range cells {
+				part := ""
+				if row < len(cell) {
+					part = strings.ReplaceAll(cell[row], hardSpace, " ")
+				}
+				filler := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(part), 0)) + gap
+				if part != "" && (t.head != nil && n == 0 || t.head == nil && i == 0) {
+					part = style(part)
+				}
+				text.WriteString(part + filler)
+			}
+			w.WriteString(strings.TrimRight(text.String(), " "))
+			w.WriteByte('\n')
+		}
+	}
+}
+
+// fit returns the table as it fits a width, and the columns that it leaves out. A width of 0 has no limit. Times become ages;
+// then cells are broken at spaces; then columns are left out; then cells are cut. IDs, in the first column, are never cut.
+func (t table) fit(width int, now time.Time) (fitting table, omitted []string) {
+	if width == 0 || total(t.natural()) <= width {
+		return t, nil
+	}
+	if t.head != nil {
+		t = t.withAges(now)
+		for _, head := range t.spare {
+			if total(t.legible()) <= width {
+				break
+			}
+			omitted = append(omitted, head)
+			t = t.without(head)
+		}
+	}
+	return t.cut(width), omitted
+}
+
+func total(widths []int) int {
+	sum := len(gap) * (len(widths) - 1)
+	for _, w := range widths {
+		sum += w
+	}
+	return sum
+}
+
+// natural returns the widths of the columns if no cell is broken.
+func (t table) natural() []int { return t.measure(utf8.RuneCountInString) }
+
+// least returns the widths of the columns if all cells are broken at each space. Names at the beginning of rows are not broken.
+func (t table) least() []int {
+	least := t.measure(func(cell string) int {
+		longest := 0
+		for word := range strings.SplitSeq(cell, " ") {
+			longest = max(longest, utf8.RuneCountInString(word))
+		}
+		return longest
+	})
+	if t.head == nil && len(least) > 0 {
+		least[0] = t.natural()[0]
+	}
+	return least
+}
+
+// legibleWidth is a width to which a cell of several words is not narrowed while other columns can be left out.
+const legibleWidth = 14
+
+func (t table) legible() []int {
+	widths, natural := t.least(), t.natural()
+	for i := range widths {
+		widths[i] = max(widths[i], min(natural[i], legibleWidth))
+	}
+	return widths
+}
+
+func (t table) measure(size func(string) int) []int {
+	var widths []int
+	for _, line := range append([][]string{t.head}, t.rows...) {
+		for i, cell := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], size(cell))
+		}
+	}
+	return widths
+}
+
+// widths shares a width among the columns: the one that can shrink most shrinks first.
+func (t table) widths(width int) []int {
+	widths, least := t.natural(), t.least()
+	for width > 0 && total(widths) > width {
+		widest := -1
+		for i := range widths {
+			if widths[i] > least[i] && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// wrap breaks text at spaces into lines of at most the given number of characters. A longer word is a line of its own.
+func wrap(text string, width int) []string {
+	if utf8.RuneCountInString(text) <= width {
+		return []string{text}
+	}
+	var lines []string
+	line := ""
+	for word := range strings.SplitSeq(text, " ") {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// withAges replaces times by ages, which are shorter.
+func (t table) withAges(now time.Time) table {
+	t.rows = t.mapped(func(cell string) string { return aged(cell, now) })
+	return t
+}
+
+func (t table) mapped(f func(string) string) [][]string {
+	rows := make([][]string, len(t.rows))
+	for i, row := range t.rows {
+		for _, cell := range row {
+			rows[i] = append(rows[i], f(cell))
+		}
+	}
+	return rows
+}
+
+var times = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// aged writes the times in a text as ages: "in 3 days", "5 min ago".
+func aged(text string, now time.Time) string {
+	return times.ReplaceAllStringFunc(text, func(at string) string {
+		t, err := time.Parse(time.RFC3339, at)
+		switch {
+		case err != nil:
+			return at
+		case t.After(now):
+			at = "in " + span(t.Sub(now))
+		default:
+			at = span(now.Sub(t)) + " ago"
+		}
+		return strings.ReplaceAll(at, " ", hardSpace)
+	})
+}
+
+func (t table) without(head string) table {
+	at := slices.Index(t.head, head)
+	if at < 0 {
+		panic("bug: there is no column " + head)
+	}
+	drop := func(line []string) []string { return slices.Delete(slices.Clone(line), at, at+1) }
+	rows := make([][]string, len(t.rows))
+	for i, row := range t.rows {
+		rows[i] = drop(row)
+	}
+	t.head, t.rows = drop(t.head), rows
+	return t
+}
+
+// cut shortens the longest words, except in the first column, until the table fits.
+func (t table) cut(width int) table {
+	least := t.least()
+	longest := slices.Clone(least)
+	for total(longest) > width {
+		widest := -1
+		for i := 1; i < len(longest); i++ {
+			if widest < 0 || longest[i] > longest[widest] {
+				widest = i
+			}
+		}
+		if widest < 0 || longest[widest] <= 4 {
+			break
+		}
+		longest[widest]--
+	}
+	rows := make([][]string, len(t.rows))
+	for n, row := range t.rows {
+		for i, cell := range row {
+			if longest[i] < least[i] {
+				words := strings.Split(cell, " ")
+				for j := range words {
+					words[j] = shortened(words[j], longest[i])
+				}
+				cell = strings.Join(words, " ")
+			}
+			rows[n] = append(rows[n], cell)
+		}
+	}
+	t.rows = rows
+	return t
+}
+
+func shortened(word string, runes int) string {
+	all := []rune(word)
+	if len(all) <= runes {
+		return word
+	}
+	return string(all[:runes-1]) + "…"
+}
+
+// printable replaces characters that could move a terminal's cursor or change its colours.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}

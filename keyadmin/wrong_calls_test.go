@@ -1,0 +1,135 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"petgate/shared/testkit"
+)
+
+// Each wrong call gets an answer that names the problem and what to do instead, and changes nothing.
+func TestWrongCalls(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "little")
+	s.ok("key", "create", "little", "--name", "dev")
+	key := keyID(s, "little")
+	before := s.events()
+	for _, c := range []struct {
+		args string // KEY is a key's ID, '' an empty argument
+		code exitCode
+		want string
+	}{
+		{"", exitUsage, "Usage: keyadmin <command>"},
+		{"help", exitDone, ""},
+		{"help key create", exitDone, ""},
+		{"help tenants", exitUsage, "did you mean tenant?"},
+		{"tenants list", exitUsage, "there is no command `keyadmin tenants`: did you mean tenant?"},
+		{"tenant", exitUsage, "Usage: keyadmin tenant <command>"},
+		{"tenant lst", exitUsage, "there is no command `keyadmin tenant lst`: did you mean list?"},
+		{"tenant ls", exitUsage, "did you mean `keyadmin tenant list`?"},
+		{"tenant list extra", exitUsage, `the argument "extra" is one too many`},
+		{"tenant create", exitUsage, "the argument <name> is missing"},
+		{"tenant create foo --plan gold", exitFailed, `there is no plan "gold" (` + "`keyadmin plan list` shows all)"},
+		{"tenant create foo --plan fre", exitFailed, "did you mean free?"},
+		{"tenant create little --plan free", exitFailed, `a tenant named "little"`},
+		{"tenant create '' --plan free", exitUsage, "must not be empty"},
+		{"tenant show nosuch", exitFailed, `there is no tenant "nosuch"`},
+		{"tenant show litle", exitFailed, "did you mean little?"},
+		{"tenant delete little", exitUsage, "`keyadmin tenant suspend` refuses all their requests"},
+		{"tenant remove little", exitUsage, "`keyadmin tenant suspend` refuses all their requests"},
+		{"tenant rename little big", exitUsage, "a tenant keeps its name"},
+		{"tenant update little", exitUsage, "`keyadmin tenant set-plan`"},
+		{"key create", exitUsage, "the argument <tenant> is missing"},
+		{"key create nosuch", exitFailed, `there is no tenant "nosuch"`},
+		{"key create little --expires tomorrow", exitUsage, `"tomorrow" is neither a duration nor a date: use 1w, 90d`},
+		{"key create little --expires 2020-01-01", exitUsage, "--expires: 2020-01-01T00:00:00Z is in the past"},
+		{"key create little --expires -5d", exitUsage, `--expires: "-5d" is negative`},
+		{"key create little --expires -1", exitUsage, `--expires: "-1" is negative`},
+		{"key create little --expires 0", exitUsage, "too short"},
+		{"key create little --scopes pets:admin", exitUsage, "there is no flag --scopes: did you mean --scope?"},
+		{"key create little --scope pets:admin", exitUsage, `"pets:admin" is not a scope`},
+		{"key create little --ttl 3d", exitUsage, "there is no flag --ttl: did you mean --expires?"},
+		{"key create little --cidr 10.0.0.0/8", exitUsage, "there is no flag --cidr: did you mean --allow?"},
+		{"key revoke", exitUsage, "the argument <key> is missing"},
+		{"key revoke ptg_live_0000", exitUsage, "it is not repeated here"},
+		{"key revoke key_nosuch", exitUsage, "(`keyadmin key list` shows the IDs of keys)"},
+		{"key revoke KEY", exitUsage, "add --yes to the command. Nothing was changed."},
+		{"key revoke KEY --force", exitUsage, "there is no flag --force: did you mean --yes?"},
+		{"key delete KEY", exitUsage, "`keyadmin key revoke` ends one"},
+		{"key ban KEY", exitUsage, "use `keyadmin ban add`"},
+		{"key whoami", exitUsage, "standard input has no token"},
+		{"key update KEY", exitUsage, "give --name, --scope, --allow"},
+		{"key update KEY --allow 10.0.0.0/8 --allow-any", exitUsage, "do not combine"},
+		{"revoke KEY", exitUsage, "did you mean `keyadmin key revoke`?"},
+		{"plan create gold --per-minute 10", exitUsage, "there is no flag --per-minute: did you mean --minute?"},
+		{"plan create gold --per-minute ten --per-day 100", exitUsage, "did you mean --minute?"},
+		{"plan create gold --per-minute -1 --per-day 100", exitUsage, "did you mean --minute?"},
+		{"plan create gold --minute ten --day 100", exitUsage, `"ten" is not a whole number`},
+		{"plan create gold --minute -1 --day 100", exitUsage, "--minute: -1 is out of range: use 1 to"},
+		{"plan create gold --minute 10", exitUsage, "give both --minute and --day"},
+		{"plan update nosuch --per-day 5", exitUsage, "did you mean --day?"},
+		{"plan update nosuch --day 5", exitFailed, `there is no plan "nosuch"`},
+		{"plan update free --day 5", exitUsage, "Lower plan free for its 1 tenant: 1,000 → 5 requests per day?"},
+		{"plan delete free", exitUsage, "plans are not deleted"},
+		{"tenant set-plan little", exitUsage, "the argument <plan> is missing"},
+		{"tenant set-plan little enterprise", exitUsage, "all its requests will be refused"},
+		{"tenant set-quota little", exitUsage, "give --minute, --day or both, or --clear"},
+		{"tenant set-quota little --clear", exitUsage, "add --yes"},
+		{"tenant suspend little", exitUsage, "add --yes"},
+		{"ban add KEY", exitUsage, "missing flags: --for=AGE, --reason=TEXT"},
+		{"ban add KEY --for 1w", exitUsage, "missing flags: --reason=TEXT"},
+		{"ban add KEY --for 1w --reason x", exitUsage, "add --yes"},
+		{"ban add KEY --for -1h --reason x --yes", exitUsage, `"-1h" is negative`},
+		{"ban remove KEY", exitUsage, "use `keyadmin ban lift`"},
+		{"ban lift KEY --yes", exitDone, "is not banned"},
+		{"usage show", exitUsage, "the argument <tenant> is missing"},
+		{"usage show little --by minute", exitUsage, `"minute" is not a unit: use day or hour`},
+		{"usage show little --since 2026-02-30", exitUsage, "neither a duration nor a date"},
+		{"usage reset little", exitUsage, "add --yes"},
+		{"-o yaml tenant list", exitUsage, `"yaml" is not a format: use table, json or csv`},
+		{"tenant list -o jsn", exitUsage, `"jsn" is not a format: use table, json or csv`},
+		{"tenant list --json", exitUsage, "there is no flag --json: did you mean -o json?"},
+		{"gateway forget nosuch", exitFailed, `there is no gateway "nosuch"`},
+		{"gateway remove gw-1", exitUsage, "use `keyadmin gateway forget`"},
+		{"audit --since yesterday", exitUsage, `"yesterday" is neither a duration nor a date`},
+		{"audit --kind key.revokd", exitUsage, "did you mean key.revoked"},
+		{"audit --tenant nosuch", exitFailed, `there is no tenant "nosuch"`},
+		{"audit --limit -1", exitUsage, "use 1 or more"},
+		{"customers", exitUsage, "did you mean `keyadmin tenant`?"},
+		{"--verison", exitUsage, "there is no flag --verison: did you mean --version?"},
+		{"--database-url-file nosuch tenant list", exitFailed, "read the database's URL: open nosuch"},
+	} {
+		var args []string
+		for _, arg := range strings.Fields(c.args) {
+			args = append(args, strings.NewReplacer("KEY", key, "''", "").Replace(arg))
+		}
+		s.want(c.code, c.want, args...)
+	}
+	if after := s.events(); after != before {
+		t.Errorf("wrong calls made %d events", after-before)
+	}
+	s.env[0] = "DATABASE_URL=sqlite:../README.md"
+	s.want(exitFailed, "file is not a database", "tenant", "list")
+}
+
+// Commands in messages begin as the operator's own did, so that they work when they are pasted.
+func TestCommandsAsCalled(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.program = "bin/keyadmin"
+	s.want(exitDone, "Its first key: bin/keyadmin key create 'my tenant!'", "tenant", "create", "my tenant!")
+	s.want(exitFailed, "(`bin/keyadmin tenant list` shows all)", "tenant", "show", "nosuch")
+	s.want(exitUsage, `Run "bin/keyadmin tenant --help" for usage.`, "tenant", "lst")
+	s.want(exitUsage, "Usage: bin/keyadmin <command>")
+	s.env[0] = "DATABASE_URL=sqlite:none.db"
+	s.want(exitFailed, "`bin/keyadmin migrate` creates it", "tenant", "list")
+	for _, want := range []string{"Usage: bin/keyadmin key create <tenant>", "    (umask 077; bin/keyadmin key create acme --name ci > ci.token)"} {
+		if r := s.keyadmin("help", "key", "create"); !strings.Contains(r.stdout, want) {
+			t.Errorf("help has no %q:\n%s", want, r.stdout)
+		}
+	}
+	for text, want := range map[string]string{"acme": "acme", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "": "''", "Zoë": "Zoë"} {
+		if got := shellWord(text); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
