@@ -114,6 +114,7 @@ var refusals = []refusal{
 	})},
 	{code: "internal", base: (*system).faulty, request: fault("500")},
 	{code: "upstream_unreachable", base: (*system).faulty, request: fault("garbage")},
+	{code: "upstream_refused", base: (*system).faulty, request: fault("401")},
 	{code: "database_unavailable", base: (*system).faulty, request: fault("503")},
 	{code: "upstream_timeout", base: (*system).faulty, request: fault("hang")},
 }

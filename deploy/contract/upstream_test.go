@@ -20,6 +20,8 @@ func faultyUpstream(t *testing.T) string {
 		case "500":
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, `{"code":"internal","message":"The test wants it so.","status":500}`)
+		case "401":
+			w.WriteHeader(http.StatusUnauthorized)
 		case "503":
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusServiceUnavailable)

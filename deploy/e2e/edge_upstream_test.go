@@ -76,12 +76,21 @@ func TestSocketAndSecret(t *testing.T) {
 		}
 		c.Close()
 	}
+	mistaken := f.AddGateway("GATEWAY_UPSTREAMS="+guarded.URL, "GATEWAY_UPSTREAM_SECRET=close sesame")
+	c := mistaken.Client()
+	defer c.Close()
+	if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 502 || !strings.Contains(got.Body, `"upstream_refused"`) {
+		t.Errorf("with a wrong secret: %d %s", got.Status, got.Body)
+	}
+	if page := mistaken.AdminPage(t, "/readyz"); !strings.Contains(page, "GATEWAY_UPSTREAM_SECRET") {
+		t.Errorf("with a wrong secret, /readyz says %s", page)
+	}
 	direct := guarded.Client()
 	defer direct.Close()
 	for _, fields := range [][]string{nil, {"X-Gateway-Secret: guessed"}} {
-		if got := direct.Must(t, fleet.GetPets("any", fields...)); got.Status != 403 || !strings.Contains(got.Body, `"gateway_only"`) {
+		if got := direct.Must(t, fleet.GetPets("any", fields...)); got.Status != 401 || !strings.Contains(got.Body, `"gateway_only"`) {
 			t.Errorf("a direct client with %v: %d %s", fields, got.Status, got.Body)
 		}
 	}
-	t.Log("figure: a unix: upstream serves; a pet service with a secret answers its gateway, and a direct client 403")
+	t.Log("figure: a unix: upstream serves; a pet service with a secret answers its gateway, and a direct client 401")
 }

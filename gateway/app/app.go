@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"petgate/gateway/directory"
@@ -108,19 +109,6 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return nil
 	})
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
-	admin.SetReady(func() []service.Problem {
-		found := cfg.problems(keys)
-		if err := limits.Ready(); err != nil {
-			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
-		}
-		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
-		defer cancel()
-		for _, complaint := range limits.Health(asking) {
-			found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
-		}
-		return found
-	})
-
 	operations, err := api.Operations()
 	if err != nil {
 		return err
@@ -148,6 +136,21 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	admin.SetReady(func() []service.Problem {
+		found := cfg.problems(keys)
+		if err := limits.Ready(); err != nil {
+			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
+		}
+		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
+		defer cancel()
+		for _, complaint := range limits.Health(asking) {
+			found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
+		}
+		if refusing := public.Refusing(); len(refusing) > 0 {
+			found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
+		}
+		return found
+	})
 	return service.Serving{
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
 		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
@@ -179,6 +182,12 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 		found = append(found, service.Problem{Name: "quotas", Detail: apart(n), Serving: true})
 	}
 	return found
+}
+
+// refused describes the problem that upstreams do not accept this gateway.
+func refused(upstreams []string) string {
+	return strings.Join(upstreams, ", ") + " responded with 401, so requests get 502 upstream_refused: " +
+		"set GATEWAY_UPSTREAM_SECRET to the secret that the upstream expects, for petsvc its PETSVC_SECRET"
 }
 
 // apart describes the problem that several gateways keep quotas in process.

@@ -26,6 +26,8 @@ func (e *Edge) forward(x *exchange) refusal {
 		return refusal{reason: upstreamOverloaded}
 	case errors.Is(err, upstream.ErrTimeout):
 		return refusal{reason: upstreamTimeout}
+	case errors.Is(err, upstream.ErrRefused):
+		return refusal{reason: upstreamRefused}
 	}
 	return refusal{reason: upstreamUnreachable}
 }

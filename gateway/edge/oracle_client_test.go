@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
+	"time"
 )
 
 // answer is one response as the client read it.
@@ -149,4 +152,60 @@ func (a *answer) refusal() error {
 // ended reports whether err is how a connection ends, rather than bytes that make no sense.
 func ended(err error) bool {
 	return errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// rawClient asks on one connection as long as it lasts, and then on another.
+type rawClient struct {
+	address string
+	conn    net.Conn
+	in      *bufio.Reader
+}
+
+func (r *rig) dial(t testing.TB) *rawClient {
+	c := &rawClient{address: r.address}
+	t.Cleanup(c.close)
+	return c
+}
+
+func (c *rawClient) close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn, c.in = nil, nil
+	}
+}
+
+// ask writes a request and reads its answer.
+func (c *rawClient) ask(t testing.TB, request string) answer {
+	t.Helper()
+	a, err := c.try(request)
+	if err != nil {
+		t.Fatalf("%q: %v", clip(request), err)
+	}
+	return a
+}
+
+func (c *rawClient) try(request string) (a answer, err error) {
+	if c.conn == nil {
+		if c.conn, err = net.Dial("tcp", c.address); err != nil {
+			return a, err
+		}
+	}
+	if c.in == nil {
+		c.in = bufio.NewReader(c.conn)
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return a, err
+	}
+	if _, err := io.WriteString(c.conn, request); err != nil {
+		c.close()
+		return a, err
+	}
+	toHead := no
+	if strings.HasPrefix(request, "HEAD ") {
+		toHead = yes
+	}
+	if a, err = readAnswer(c.in, toHead); err != nil || a.Closes {
+		c.close()
+	}
+	return a, err
 }

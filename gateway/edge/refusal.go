@@ -36,6 +36,7 @@ const (
 	insufficientScope
 	operationRemoved
 	upstreamUnreachable
+	upstreamRefused
 	upstreamOverloaded
 	upstreamTimeout
 	internal
@@ -199,6 +200,11 @@ var table = [reasons]row{
 	upstreamUnreachable: {
 		stage: "forward", status: 502, code: "upstream_unreachable",
 		message: "the service behind the gateway cannot be reached, or its response is invalid",
+		charged: true,
+	},
+	upstreamRefused: {
+		stage: "forward", status: 502, code: "upstream_refused",
+		message: "the service behind the gateway does not accept the gateway: this is not a fault of your API key",
 		charged: true,
 	},
 	upstreamOverloaded: {

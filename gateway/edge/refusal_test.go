@@ -3,6 +3,7 @@ package edge_test
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -112,6 +113,10 @@ func TestEveryRefusal(t *testing.T) {
 	f("insufficient_scope", 403, true, rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken), nil)
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
+	f("upstream_refused", 502, true, rawGet(), answering(func(c net.Conn, _ upstreamRequest) bool {
+		_, err := io.WriteString(c, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+		return err == nil
+	}))
 	f("upstream_timeout", 504, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
 		q := s.Quotas.(fakeQuotas)

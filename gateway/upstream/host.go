@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,12 +31,14 @@ type host struct {
 	inFlight     atomic.Int64
 	failures     atomic.Int64 // in a row
 	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
+	isRefusing   atomic.Bool  // its last response was a 401
 	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
 	tenants *share.Shares // of the slots
 
-	mu   sync.Mutex
-	idle []*conn // in the order of their last use
+	mu    sync.Mutex
+	idle  []*conn     // in the order of their last use
+	sweep *time.Timer // runs while there are idle connections; nil: it does not run
 }
 
 // outcome is how one attempt ended.
@@ -44,6 +48,7 @@ const (
 	answered    outcome = iota
 	full                // the instance has its maximum of requests; nothing was sent
 	unconnected         // the instance could not be dialed, or closed a new connection at once; nothing was sent
+	refused             // the instance does not accept the gateway; it did not carry out the request
 	stale               // an idle connection was closed; nothing was sent
 	died                // a connection that had served before ended without a byte of a response
 	broken              // the response is invalid
@@ -70,6 +75,11 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 		case stale:
 			continue
 		case answered:
+			if response.Status == http.StatusUnauthorized {
+				h.isRefusing.Store(true)
+				h.failed(errRefused)
+				return refused
+			}
 			h.succeeded()
 			if response.IsLast {
 				h.eject()
@@ -80,6 +90,11 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 		return end
 	}
 }
+
+// errRefused is logged when an instance responds with 401. Upstreams do not get the client's Authorization, so a 401 concerns the
+// gateway.
+var errRefused = errors.New("it responds with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret " +
+	"that it expects, for petsvc its PETSVC_SECRET")
 
 // enter takes a slot, unless all slots are taken or the tenant already has TenantConnsMax. So one tenant cannot block the
 // others.
@@ -147,20 +162,47 @@ func (h *host) pop() *conn {
 	return c
 }
 
-// release keeps a connection for the next exchange. It closes the oldest idle connection if that was idle for too long.
+// release keeps a connection for the next exchange.
 func (h *host) release(c *conn, now time.Time) {
 	c.reset(now)
-	var old *conn
 	h.mu.Lock()
-	if len(h.idle) > 0 && now.Sub(h.idle[0].usedAt) > h.pool.cfg.IdleTimeout {
-		old = h.idle[0]
-		h.idle = append(h.idle[:0], h.idle[1:]...)
-	}
+	defer h.mu.Unlock()
 	h.idle = append(h.idle, c)
-	h.mu.Unlock()
-	if old != nil {
-		_ = old.Close()
+	if h.sweep == nil {
+		h.sweep = time.AfterFunc(sweepEvery, h.closeStale)
 	}
+}
+
+// sweepEvery is how often idle connections are checked.
+const sweepEvery = time.Second
+
+// closeStale closes the idle connections that the instance has closed or that have been idle for too long. Without it they would
+// hold their descriptors until the next burst of requests. It does not check connections that were used since the last sweep.
+func (h *host) closeStale() {
+	for _, c := range h.takeStale(time.Now()) {
+		_ = c.Close()
+	}
+}
+
+func (h *host) takeStale(now time.Time) (stale []*conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := h.idle[:0]
+	for _, c := range h.idle {
+		unused := now.Sub(c.usedAt)
+		if unused < sweepEvery || unused <= h.pool.cfg.IdleTimeout && c.Check() == nil {
+			kept = append(kept, c)
+		} else {
+			stale = append(stale, c)
+		}
+	}
+	clear(h.idle[len(kept):])
+	if h.idle = kept; len(kept) > 0 {
+		h.sweep.Reset(sweepEvery)
+	} else {
+		h.sweep = nil
+	}
+	return stale
 }
 
 // succeeded ends an ejection. If all instances are ejected, for example because they were restarted in turn, the first
@@ -171,6 +213,9 @@ func (h *host) succeeded() {
 	}
 	if h.ejectedUntil.Load() != 0 {
 		h.ejectedUntil.Store(0)
+	}
+	if h.isRefusing.Load() {
+		h.isRefusing.Store(false)
 	}
 }
 

@@ -33,6 +33,7 @@ var (
 	ErrUnreachable = errors.New("upstream: no valid response")
 	ErrOverloaded  = errors.New("upstream: it has its maximum of requests; nothing was sent")
 	ErrTimeout     = errors.New("upstream: no response in time")
+	ErrRefused     = errors.New("upstream: it does not accept this gateway")
 )
 
 // Request is a request to an upstream: Head and then Body.
@@ -98,15 +99,16 @@ func parseURL(text string) (network, address string, err error) {
 
 // Send sends a request and reads its response within the timeout, which counts from request.At. It sends a request a second time
 // only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot be
-// dialed, nothing was sent, and any request may go to the next instance.
+// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that responds with 401.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat := request.MayRepeat
 	var tried uint64
+	failure := ErrUnreachable
 	for {
 		h := p.pick(tried, request.At.UnixMilli())
 		if h == nil {
-			return ErrUnreachable
+			return failure
 		}
 		switch outcome := h.try(request, response, deadline); {
 		case outcome == answered:
@@ -117,6 +119,9 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 			return ErrTimeout
 		case outcome == unconnected:
 			tried |= h.bit
+		case outcome == refused:
+			tried |= h.bit
+			failure = ErrRefused
 		case outcome == died && mayRepeat:
 			mayRepeat = false
 			p.retries.Add(1)
@@ -159,6 +164,16 @@ func (p *Pool) Ejected(now time.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// Refusing returns the addresses of the instances whose last response was that they do not accept this gateway.
+func (p *Pool) Refusing() (addresses []string) {
+	for _, h := range p.hosts {
+		if h.isRefusing.Load() {
+			addresses = append(addresses, h.address)
+		}
+	}
+	return addresses
 }
 
 // CloseIdle closes all unused connections.

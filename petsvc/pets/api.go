@@ -33,6 +33,10 @@ import (
 // SecretHeader carries the secret that the gateway and the service share.
 const SecretHeader = "X-Gateway-Secret"
 
+// challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). A client gets in with an API key, at the
+// gateway. The gateway takes a 401 as a fault of its own configuration.
+const challenge = `Bearer realm="petgate"`
+
 const requestIDHeader = "X-Request-Id"
 
 // Limits of the server. They are wider than the gateway's: only petMax is narrower, and it is checked when the body is read.
@@ -133,7 +137,10 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		s.finish(rc, operation, outcome, began)
 	}()
 	if s.config.Secret != "" && !s.isGateway(rc) {
-		outcome = refuse(rc, api.Error{Code: "gateway_only", Status: 403, Message: "this service serves only its gateway"})
+		rc.Response.Header.Set("WWW-Authenticate", challenge)
+		outcome = refuse(rc, api.Error{
+			Code: "gateway_only", Status: 401, Message: "this service serves only its gateway, which sends a secret: see PETSVC_SECRET",
+		})
 		return
 	}
 	operation, outcome = s.route(rc)

@@ -213,7 +213,7 @@ func TestUnreadableRequests(t *testing.T) {
 func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{Secret: "open sesame"})
 	for _, header := range [][]string{nil, {"X-Gateway-Secret: "}, {"X-Gateway-Secret: open sesam"}, {"X-Gateway-Secret: open sesame!"}} {
-		if a := r.do(t, "GET", "/v1/pets", "", header...); a.status != 403 || a.code() != "gateway_only" {
+		if a := r.do(t, "GET", "/v1/pets", "", header...); a.status != 401 || a.code() != "gateway_only" || a.header.Get("WWW-Authenticate") == "" {
 			t.Errorf("with %v: %d %s", header, a.status, a.body)
 		}
 	}

@@ -1,0 +1,326 @@
+package upstream
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/gateway/http1"
+	"petgate/shared/core/id"
+	"petgate/shared/testkit"
+)
+
+// patience bounds what must happen at all; timeout is what an exchange of these tests may take.
+const (
+	patience = 10 * time.Second
+	timeout  = 300 * time.Millisecond
+)
+
+const (
+	ok        = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
+	closing   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]"
+	forbidden = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
+	hang      = "hang" // no response, and the connection stays
+	dead      = ""     // no response, and the connection ends
+)
+
+// instance is an upstream that gives one answer to every request.
+type instance struct {
+	ln net.Listener
+
+	mu       sync.Mutex
+	answer   func(nth int) string // nth counts the requests of the connection, from 1
+	conns    []net.Conn
+	requests int
+}
+
+func newInstance(t *testing.T, answers ...string) *instance {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &instance{ln: ln}
+	s.answerWith(answers...)
+	t.Cleanup(func() {
+		_ = ln.Close()
+		s.hangUp()
+	})
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns = append(s.conns, c)
+			s.mu.Unlock()
+			go s.serve(c)
+		}
+	}()
+	return s
+}
+
+// answerWith sets the answers to the first, second and so on request of a connection. The last one is for all further requests.
+func (s *instance) answerWith(answers ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = func(nth int) string { return answers[min(nth, len(answers))-1] }
+}
+
+func (s *instance) serve(c net.Conn) {
+	in := bufio.NewReader(c)
+	for nth := 1; ; nth++ {
+		request, err := http.ReadRequest(in)
+		if err != nil {
+			_ = c.Close()
+			return
+		}
+		_, _ = io.Copy(io.Discard, request.Body)
+		s.mu.Lock()
+		s.requests++
+		answer := s.answer(nth)
+		s.mu.Unlock()
+		if answer == hang {
+			continue
+		}
+		if _, _ = io.WriteString(c, answer); answer != ok && answer != forbidden {
+			_ = c.Close()
+			return
+		}
+	}
+}
+
+func (s *instance) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// seen returns how many connections and requests there were, and resets the requests.
+func (s *instance) seen() (dials, requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dials, requests = len(s.conns), s.requests
+	s.requests = 0
+	return dials, requests
+}
+
+func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*instance) *Pool {
+	cfg := Config{
+		Timeout: timeout, IdleTimeout: time.Minute, ConnsMax: 4, TenantConnsMax: 2, HeaderBytesMax: 4096, BodyBytesMax: 4096,
+		Log: slog.New(slog.NewJSONHandler(log, nil)),
+	}
+	for _, s := range instances {
+		cfg.URLs = append(cfg.URLs, "http://"+s.ln.Addr().String())
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.CloseIdle)
+	return p
+}
+
+func (p *Pool) ask(tenant byte, mayRepeat bool) error {
+	var response http1.Response
+	return p.Send(&Request{
+		Tenant: id.Tenant{tenant}, Head: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), MayRepeat: mayRepeat, At: time.Now(),
+	}, &response)
+}
+
+// Three requests to one instance: how the last one ends, and how many connections and requests the instance saw.
+func TestSend(t *testing.T) {
+	f := func(name string, mayRepeat bool, wantErr error, wantDials, wantRequests int, answers ...string) {
+		t.Helper()
+		s := newInstance(t, answers...)
+		p := newPool(t, io.Discard, nil, s)
+		var err error
+		for range 3 {
+			err = p.ask(1, mayRepeat)
+		}
+		if dials, requests := s.seen(); !errors.Is(err, wantErr) || dials != wantDials || requests != wantRequests {
+			t.Errorf("%s: %v, %d dials, %d requests; want %v, %d, %d", name, err, dials, requests, wantErr, wantDials, wantRequests)
+		}
+	}
+	f("connections are used again", false, nil, 1, 3, ok)
+	f("unless the instance says that it closes them", false, nil, 3, 3, closing)
+	f("a response without an end", false, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]")
+	f("a malformed response", true, ErrUnreachable, 3, 3, "HTTP/1.1 abc OK\r\n\r\n")
+	f("a head that is too large", true, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 5000)+"\r\n\r\n")
+	f("a body that is too large", true, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
+	f("no response", false, ErrTimeout, 3, 3, hang)
+	f("the instance does not accept the gateway", false, ErrRefused, 1, 3, forbidden)
+	f("a new connection dies: no second attempt", true, ErrUnreachable, 3, 3, dead)
+	f("a used connection dies: a GET has a second attempt", true, nil, 3, 5, ok, dead)
+	f("a used connection dies: a POST has none", false, nil, 2, 3, ok, dead)
+}
+
+// Connections that the instance has closed are closed without another request, and those that are idle for too long.
+func TestIdleConnectionsAreSwept(t *testing.T) {
+	for name, change := range map[string]func(*Config){"closed": nil, "old": func(c *Config) { c.IdleTimeout = 0 }} {
+		s := newInstance(t, ok)
+		p := newPool(t, io.Discard, change, s)
+		if err := p.ask(1, true); err != nil {
+			t.Fatal(err)
+		}
+		h := p.hosts[0]
+		idle := func() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.idle) }
+		later := time.Now().Add(sweepEvery)
+		if change == nil {
+			if stale := h.takeStale(later); len(stale) != 0 || idle() != 1 {
+				t.Errorf("%s: a good connection was closed", name)
+			}
+			s.hangUp()
+		}
+		testkit.Eventually(t, patience, "no idle connection", func() bool {
+			for _, c := range h.takeStale(later) {
+				_ = c.Close()
+			}
+			return idle() == 0
+		})
+		if err := p.ask(1, false); err != nil {
+			t.Errorf("%s: afterwards: %v", name, err)
+		}
+	}
+}
+
+// An instance has so many slots, and one tenant so many of them.
+func TestSlots(t *testing.T) {
+	s := newInstance(t, hang)
+	p := newPool(t, io.Discard, func(c *Config) { c.Timeout = patience }, s)
+	done := make(chan error)
+	hold := func(tenant byte, n int) {
+		for range n {
+			go func() { done <- p.ask(tenant, false) }()
+		}
+		total := 0
+		testkit.Eventually(t, patience, "requests at the instance", func() bool {
+			_, more := s.seen()
+			total += more
+			return total == n
+		})
+	}
+	hold(1, 2)
+	if err := p.ask(1, false); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("past a tenant's slots: %v", err)
+	}
+	hold(2, 2)
+	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("past all slots: %v", err)
+	}
+	s.answerWith(ok)
+	s.hangUp()
+	for range 4 {
+		<-done
+	}
+	for tenant := range byte(3) {
+		if err := p.ask(tenant, true); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	}
+}
+
+// An instance that fails, refuses the gateway or says that it closes gets no requests for a while, if there is another one. Then it
+// gets them again.
+func TestEjection(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer    string
+		failedMax int // while requests go to both
+	}{"fails": {dead, 2 * failuresToEject}, "closes": {closing, 0}, "refuses": {forbidden, 0}} {
+		var log testkit.Output
+		ill, well := newInstance(t, ok), newInstance(t, ok)
+		p := newPool(t, &log, nil, ill, well)
+		ask := func(n int) (failed int) {
+			for range n {
+				if p.ask(1, false) != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		if failed := ask(50); failed != 0 {
+			t.Errorf("%s: %d of 50 failed although both are well", name, failed)
+		}
+		ill.answerWith(c.answer)
+		if failed := ask(50); failed > c.failedMax {
+			t.Errorf("%s: %d of 50 failed, want at most %d", name, failed, c.failedMax)
+		}
+		refusing := p.Refusing()
+		if slices.Contains(refusing, ill.ln.Addr().String()) != (name == "refuses") {
+			t.Errorf("%s: refusing are %q", name, refusing)
+		}
+		if p.Ejected(time.Now()) != 1 {
+			t.Errorf("%s: it was not ejected", name)
+		}
+		if says := log.String(); name != "closes" && (!strings.Contains(says, ill.ln.Addr().String()) ||
+			strings.Contains(says, "GATEWAY_UPSTREAM_SECRET") != (name == "refuses")) {
+			t.Errorf("%s: the log says %s", name, says)
+		}
+		ill.seen()
+		ask(20)
+		if _, requests := ill.seen(); requests > 0 {
+			t.Errorf("%s: it got %d requests after it was ejected", name, requests)
+		}
+
+		ill.answerWith(ok)
+		p.hosts[0].ejectedUntil.Store(1) // its time is over
+		if failed := ask(50); failed > 1 {
+			t.Errorf("%s: %d of 50 failed after the recovery", name, failed)
+		}
+		if _, requests := ill.seen(); requests == 0 || len(p.Refusing()) > 0 {
+			t.Errorf("%s: it got %d requests, and %q refuse", name, requests, p.Refusing())
+		}
+
+		ill.answerWith(dead)
+		well.answerWith(dead)
+		ask(50)
+		well.answerWith(ok)
+		testkit.Eventually(t, patience, "a response although all are ejected", func() bool { return ask(1) == 0 })
+	}
+}
+
+// An instance that closes each new connection is dialed once a request. The next one takes the request.
+func TestInstanceThatHangsUp(t *testing.T) {
+	for _, greeting := range []string{"", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		dials := make(chan bool, 1000)
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				dials <- true
+				_, _ = io.WriteString(c, greeting)
+				_ = c.Close()
+			}
+		}()
+		p := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{"http://" + ln.Addr().String()} })
+		const requests = 50
+		for range requests {
+			if err := p.ask(1, true); err == nil && greeting == "" {
+				t.Error("a response came from nowhere")
+			}
+		}
+		if n := len(dials); n > requests {
+			t.Errorf("%d dials for %d requests", n, requests)
+		}
+	}
+}
