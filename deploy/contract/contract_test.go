@@ -112,6 +112,10 @@ var refusals = []refusal{
 	{code: "unsupported_media_type", only: "createPet", request: with(func(s *system) request {
 		return request{token: s.good.Token, header: []string{"Content-Type: text/plain"}}
 	})},
+	{code: "idempotency_key_reused", only: "createPet", request: with(func(s *system) request {
+		return request{token: s.good.Token, header: []string{"Idempotency-Key: used"}, body: `{"name":"Another","categoryId":1}`}
+	})},
+	{code: "request_in_progress", base: (*system).faulty, only: "createPet", request: fault("409")},
 	{code: "internal", base: (*system).faulty, request: fault("500")},
 	{code: "upstream_unreachable", base: (*system).faulty, request: fault("garbage")},
 	{code: "upstream_refused", base: (*system).faulty, request: fault("401")},
@@ -150,12 +154,12 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 	})
 }
 
-// successes requests every operation with success. The first one stores the pet that the others find.
+// successes requests every operation with success. The first one stores the pet that the others find; the second one repeats it.
 func (s *system) successes(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
-	for _, o := range []operation{operations[1], operations[0], operations[2]} {
-		a := send(t, s.gateway(), "success of", o, request{token: s.good.Token})
+	for _, o := range []operation{operations[1], operations[1], operations[0], operations[2]} {
+		a := send(t, s.gateway(), "success of", o, request{token: s.good.Token, header: []string{"Idempotency-Key: used"}})
 		want := http.StatusOK
 		if o.method == http.MethodPost {
 			want = http.StatusCreated

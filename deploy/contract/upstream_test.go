@@ -26,6 +26,10 @@ func faultyUpstream(t *testing.T) string {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, `{"code":"database_unavailable","message":"The test wants it so.","status":503}`)
+		case "409":
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"code":"request_in_progress","message":"The test wants it so.","status":409}`)
 		case "garbage":
 			conn, _, err := w.(http.Hijacker).Hijack()
 			if err != nil {

@@ -40,7 +40,7 @@ DO $$
 DECLARE
 	name text;
 BEGIN
-	FOREACH name IN ARRAY ARRAY['pets', 'pets_schema'] LOOP
+	FOREACH name IN ARRAY ARRAY['pets', 'pets_schema', 'pet_requests'] LOOP
 		IF to_regclass('public.' || name) IS NOT NULL THEN
 			EXECUTE format('ALTER TABLE public.%I SET SCHEMA petsvc', name);
 			EXECUTE format('ALTER TABLE petsvc.%I OWNER TO petsvc', name);

@@ -12,7 +12,7 @@ import (
 )
 
 // traffic is constant load. Its workers have one connection each, send GET and POST in turns, and give every pet a different
-// name.
+// name. Half of the workers give each POST an Idempotency-Key, and repeat it until it is answered 201.
 type traffic struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -52,10 +52,16 @@ func (l *traffic) work(worker int, token string, c *fleet.Client) {
 		if n%2 == 0 {
 			name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
 			request = fleet.PostPet(token, name)
+			if worker%2 == 1 {
+				request = fleet.PostPet(token, name, fmt.Sprintf("Idempotency-Key: %d-%d", worker, n))
+			}
 		}
 		began := time.Now()
 		got, err := c.Do(request)
 		l.note(name, want, got, err, time.Since(began))
+		if got.Status != want && name != "" && worker%2 == 1 {
+			n-- // once more
+		}
 	}
 }
 

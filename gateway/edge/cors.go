@@ -37,7 +37,8 @@ func CheckOrigin(origin string) error {
 
 // exposed are the response fields that scripts of other origins may read, besides the ones that they always may.
 const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After, X-Request-Id, " +
-	"X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate"
+	"X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
+	"Idempotent-Replayed"
 
 // cors decides which origins' scripts may read responses (the CORS protocol of the Fetch standard). It never allows
 // credentials: an API key is not sent by the browser but by the script, in Authorization.

@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"petgate/gateway/http1"
 	"petgate/gateway/upstream"
+	"petgate/shared/api"
 )
 
 // forward sends the request to an upstream and reads its response.
 func (e *Edge) forward(x *exchange) refusal {
 	x.sent = e.appendRequest(x.sent[:0], x)
 	x.sending = upstream.Request{
-		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.rc.IsHead(), MayRepeat: x.route.Method == http.MethodGet, At: x.startedAt,
+		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.rc.IsHead(), MayRepeat: x.mayRepeat(), At: x.startedAt,
 	}
 	if len(x.body.Bytes) > inlineBytesMax {
 		x.sending.Body = x.body.Bytes
@@ -31,6 +34,15 @@ func (e *Edge) forward(x *exchange) refusal {
 	}
 	return refusal{reason: upstreamUnreachable}
 }
+
+// mayRepeat reports whether the request may be sent twice: it changes nothing, or the service recognizes the second one by its
+// Idempotency-Key.
+func (x *exchange) mayRepeat() bool {
+	isKey := func(f http1.Field) bool { return http1.EqualFold(f.Name, keyName) }
+	return x.route.Method == http.MethodGet || x.route.TakesKey && slices.ContainsFunc(x.request.Fields, isKey)
+}
+
+var keyName = strings.ToLower(api.KeyHeader)
 
 // inlineBytesMax is the largest body that is copied behind the head, so that one system call sends both.
 const inlineBytesMax = 16 << 10

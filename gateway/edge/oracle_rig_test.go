@@ -79,7 +79,7 @@ func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 // operations are those of the contract, with nothing else to them.
 var operations = []api.Operation{
 	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
-	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite},
+	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
 	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: apikey.PetsRead},
 }
 

@@ -107,7 +107,8 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 			h.AddBytesKV(f.Name, f.Value)
 		}
 	}
-	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+	switch p.Status {
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable: // the client may try again
 		x.setInt(h, nameRetryAfter, max(1, wait))
 	}
 	if x.rc.IsHead() {

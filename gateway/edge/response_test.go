@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"regexp"
@@ -144,12 +145,15 @@ func TestRetryAfterOfTheUpstream(t *testing.T) {
 		"Retry-After: soon": "1", "Retry-After: 0": "1", "X: y": "1",
 	} {
 		r := newRig(t, func(s *setup) { s.Clock = func() time.Time { return now } })
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, err := io.WriteString(c, "HTTP/1.1 503 Service Unavailable\r\n"+said+"\r\nContent-Length: 0\r\n\r\n")
-			return err == nil
-		})
-		if got := r.dial(t).ask(t, rawGet()); got.Status != 503 || got.field("retry-after") != want {
-			t.Errorf("%s: got %d, %q, want %s", said, got.Status, got.field("retry-after"), want)
+		client := r.dial(t)
+		for _, status := range []int{409, 429, 503} {
+			r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+				_, err := fmt.Fprintf(c, "HTTP/1.1 %d Later\r\n%s\r\nContent-Length: 0\r\n\r\n", status, said)
+				return err == nil
+			})
+			if got := client.ask(t, rawGet()); got.Status != status || got.field("retry-after") != want {
+				t.Errorf("%s: got %d, %q, want %d, %s", said, got.Status, got.field("retry-after"), status, want)
+			}
 		}
 	}
 }

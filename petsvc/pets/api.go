@@ -1,8 +1,9 @@
 // Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the database.
 //
-// It does not know keys, tenants or limits: these belong to the gateway in front of it. An optional secret keeps other
-// clients out. All responses are JSON, also the errors that fasthttp would write as text. While the database is
-// unavailable, read-only or too busy, requests get a 503 with Retry-After after a short wait at most, never a 500.
+// It does not know API keys or limits: these belong to the gateway in front of it. Of tenants it knows the ID that the gateway
+// sends, because each tenant has Idempotency-Keys of its own. An optional secret keeps other clients out. All responses are
+// JSON, also the errors that fasthttp would write as text. While the database is unavailable, read-only or too busy, requests
+// get a 503 with Retry-After after a short wait at most, never a 500.
 //
 // A Service is safe for concurrent use.
 package pets
@@ -257,7 +258,22 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 		}
 		return refuse(rc, e)
 	}
-	stored, err := s.store.add(p)
+	outcome = "created"
+	var stored Pet
+	var err error
+	if lines := rc.Request.Header.PeekAll(api.KeyHeader); len(lines) == 0 {
+		stored, err = s.store.add(p)
+	} else {
+		key, f := parseKey(lines)
+		if f != nil {
+			return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
+		}
+		isReplay := false
+		stored, isReplay, err = s.store.addOnce(p, newRequest(rc.Request.Header.Peek(tenantHeader), key, p))
+		if isReplay {
+			outcome = "replayed"
+		}
+	}
 	if err != nil {
 		return s.fail(rc, err)
 	}
@@ -265,8 +281,11 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 	defer s.pages.Put(page)
 	page.body = stored.AppendJSON(page.body)
 	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(stored.ID, 10))
+	if outcome == "replayed" {
+		rc.Response.Header.Set(replayedHeader, "true")
+	}
 	answer(rc, 201, page.body)
-	return "created"
+	return outcome
 }
 
 func (s *Service) get(rc *fasthttp.RequestCtx, text string) (outcome string) {
@@ -300,10 +319,19 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	switch {
 	case errors.Is(err, errNotFound):
 		return refuse(rc, api.Error{Code: "pet_not_found", Status: 404, Message: "no pet has this id"})
+	case errors.Is(err, errKeyReused):
+		return refuse(rc, api.Error{
+			Code: "idempotency_key_reused", Status: 422,
+			Message: "this Idempotency-Key was sent with another pet in the last 24 hours: use a new key for a new pet",
+		})
+	case errors.Is(err, errInProgress):
+		e.Code, e.Status = "request_in_progress", 409
+		e.Message = "a request with this Idempotency-Key is in progress: send it again to get its response"
 	case errors.Is(err, errOverloaded):
 		e.Code, e.Message = "overloaded", "too many requests are waiting; nothing was stored, try again"
 	case errors.Is(err, errUncertain):
-		e.Message = "the connection to the database broke while the pet was being stored: list the pets before you send it again"
+		e.Message = "the connection to the database broke while the pet was being stored: " +
+			"with an Idempotency-Key, send it again; without one, list the pets before you do"
 	case errors.Is(err, errReadOnly):
 		e.Message = "the database is read-only at the moment; nothing was stored, try again later"
 	case errors.Is(err, errUnavailable):

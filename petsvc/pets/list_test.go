@@ -23,7 +23,13 @@ func TestStatementsPrepareOnBothDatabases(t *testing.T) {
 		if err := db.Migrate(t.Context(), Migrations); err != nil {
 			t.Fatal(err)
 		}
-		for _, query := range []string{listQuery, listByStatusQuery, getQuery, insertQuery, emptyQuery} {
+		queries := []string{
+			listQuery, listByStatusQuery, getQuery, insertQuery, emptyQuery, requestQuery, rememberQuery, oldestQuery, forgetQuery,
+		}
+		if db.Dialect() == database.Postgres {
+			queries = append(queries, lockRequestQuery)
+		}
+		for _, query := range queries {
 			statement, err := db.Preparex(query)
 			if err != nil {
 				t.Errorf("%s: %v", query, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the metrics of petsvc. An outcome is ok, created or the code of an error, as in the access log.
+// metrics are the metrics of petsvc. An outcome is ok, created, replayed or the code of an error, as in the access log.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec

@@ -157,3 +157,27 @@ func members(n int) string {
 	}
 	return text.String()
 }
+
+func TestParseKey(t *testing.T) {
+	for _, c := range []struct {
+		line, want string // "" = it is refused
+	}{
+		{`"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		{`8e03978e-40d5-43e8-bc93-6894a57f9324`, "8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		{`"a key, of; words"`, "a key, of; words"},
+		{`"\"\\"`, `"\`},
+		{`" "`, " "},
+		{`!#$%&'()*+-./:<=>?@[]^_{|}~`, `!#$%&'()*+-./:<=>?@[]^_{|}~`},
+		{strings.Repeat("x", 255), strings.Repeat("x", 255)},
+		{`"` + strings.Repeat(`\"`, 255) + `"`, strings.Repeat(`"`, 255)},
+
+		{``, ""}, {`"`, ""}, {`""`, ""}, {`"a`, ""}, {`a"`, ""}, {`"a"b"`, ""}, {`"\a"`, ""}, {`"a\"`, ""}, {`a\b`, ""},
+		{`"a";b=1`, ""}, {`"a", "b"`, ""}, {`a,b`, ""}, {`a b`, ""}, {"\"a\tb\"", ""}, {`"ä"`, ""}, {`ä`, ""}, {"a\x7f", ""}, {"a\x00", ""},
+		{strings.Repeat("x", 256), ""}, {`"` + strings.Repeat(`x`, 256) + `"`, ""},
+	} {
+		got, f := parseKey([][]byte{[]byte(c.line)})
+		if string(got) != c.want || (f == nil) != (c.want != "") {
+			t.Errorf("%s: %q, %v; want %q", c.line, got, f, c.want)
+		}
+	}
+}

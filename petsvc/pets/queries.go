@@ -12,7 +12,7 @@ var files embed.FS
 // Migrations create the tables of the pets.
 var Migrations = database.Migrations{FS: files, Table: "pets_schema"}
 
-// Both databases understand all statements. A SELECT has the columns of Pet, in the order in which they are encoded.
+// Both databases understand all statements but lockRequestQuery. A SELECT of pets has the columns of Pet, in the order in which they are encoded.
 const (
 	// A page of all pets. $1: it begins after this id, $2: number of rows.
 	listQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2`
@@ -25,6 +25,25 @@ const (
 
 	// Stores a pet and returns its id. $1: name, $2: category, $3: status.
 	insertQuery = `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id`
+
+	// The pet that a request has stored, and its fingerprint. $1: the request, $2: only if it was stored after this.
+	requestQuery = `SELECT pet_id, fingerprint FROM pet_requests WHERE id = $1 AND created_at > $2`
+
+	// Stores what a request has stored. It changes no row if there is one that is kept. $1: the request, $2: fingerprint,
+	// $3: pet, $4: now, $5: older rows are replaced.
+	rememberQuery = `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
+		WHERE pet_requests.created_at <= $5`
+
+	// Locks a request until the transaction ends, unless another transaction has locked it. Postgres only. $1: the lock.
+	lockRequestQuery = `SELECT pg_try_advisory_xact_lock($1)`
+
+	// When the last of the oldest requests was stored, 0 if there are none. $1: only this old and older, $2: at most so many.
+	oldestQuery = `SELECT coalesce(max(created_at), 0) FROM
+		(SELECT created_at FROM pet_requests WHERE created_at <= $1 ORDER BY created_at LIMIT $2) AS oldest`
+
+	// Removes requests. $1: those that were stored at this time and earlier.
+	forgetQuery = `DELETE FROM pet_requests WHERE created_at <= $1`
 
 	// Whether there are no pets, so that sample pets may be stored.
 	emptyQuery = `SELECT NOT EXISTS (SELECT 1 FROM pets)`

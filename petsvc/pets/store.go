@@ -2,6 +2,7 @@ package pets
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -41,32 +42,45 @@ type store struct {
 	db         *database.DB
 	log        *slog.Logger
 	metrics    *metrics
-	insert     atomic.Pointer[sqlx.Stmt] // nil until the first preparation
-	away       atomic.Pointer[error]     // why requests are refused; nil: they are not
-	slots      chan struct{}             // one for each connection that requests may use
+	prepared   atomic.Pointer[statements] // nil until the first preparation
+	away       atomic.Pointer[error]      // why requests are refused; nil: they are not
+	slots      chan struct{}              // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
+	running    running
 	suspect    chan struct{} // wakes the watch
 	looked     chan struct{} // closed when the state of the database is known, or after signOfLife
 	stop       context.CancelFunc
 	done       chan struct{}
 }
 
+// statements are prepared statements. An unprepared statement takes lib/pq two round trips.
+type statements struct {
+	insert, request, remember *sqlx.Stmt
+	lock                      *sqlx.Stmt // Postgres only
+}
+
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &store{
-		db: db, log: log, metrics: m, waitingMax: int64(waitingMax),
+		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), running: running{ids: map[[sha256.Size]byte]struct{}{}},
 		suspect: make(chan struct{}, 1), looked: make(chan struct{}), stop: stop, done: make(chan struct{}),
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
 	starting := errors.New("the database has not been reached yet")
 	s.away.Store(&starting)
-	go s.watch(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { s.watch(ctx) })
+	background.Go(func() { s.forget(ctx) })
+	go func() {
+		background.Wait()
+		close(s.done)
+	}()
 	return s
 }
 
-// close ends the watch. It waits for a database that does not respond, at most until ctx ends.
+// close ends the work in the background. It waits for a database that does not respond, at most until ctx ends.
 func (s *store) close(ctx context.Context) {
 	s.stop()
 	select {
@@ -77,7 +91,6 @@ func (s *store) close(ctx context.Context) {
 
 // watch migrates the database, prepares statements, and then keeps the field away current.
 func (s *store) watch(ctx context.Context) {
-	defer close(s.done)
 	sound := false // migrated and prepared since the last failure
 	look := sync.OnceFunc(func() { close(s.looked) })
 	for ctx.Err() == nil {
@@ -116,7 +129,7 @@ func (s *store) check(ctx context.Context, sound bool) error {
 		if err == nil && have < want {
 			err = s.db.Migrate(ctx, Migrations)
 		}
-		if err == nil && s.insert.Load() == nil {
+		if err == nil && s.prepared.Load() == nil {
 			err = s.prepare()
 		}
 		if err != nil {
@@ -126,15 +139,27 @@ func (s *store) check(ctx context.Context, sound bool) error {
 	return s.db.Check()
 }
 
-// prepare prepares the insertion. database/sql repeats it on every connection. An unprepared statement takes lib/pq two
-// round trips.
-func (s *store) prepare() error {
-	prepared, err := s.db.Preparex(insertQuery)
-	if err != nil {
-		return fmt.Errorf("pets: prepare %q: %w", insertQuery, err)
+// prepare prepares the statements of transactions. database/sql repeats it on every connection.
+func (s *store) prepare() (err error) {
+	var all statements
+	prepare := func(query string) *sqlx.Stmt {
+		if err != nil {
+			return nil
+		}
+		var one *sqlx.Stmt
+		if one, err = s.db.Preparex(query); err != nil {
+			err = fmt.Errorf("pets: prepare %q: %w", query, err)
+		}
+		return one
 	}
-	s.insert.Store(prepared)
-	return nil
+	all.insert, all.request, all.remember = prepare(insertQuery), prepare(requestQuery), prepare(rememberQuery)
+	if s.db.Dialect() == database.Postgres {
+		all.lock = prepare(lockRequestQuery)
+	}
+	if err == nil {
+		s.prepared.Store(&all)
+	}
+	return err
 }
 
 func (s *store) setAway(err error) {
@@ -248,21 +273,32 @@ func (s *store) add(p NewPet) (Pet, error) {
 	stored := Pet{NewPet: p}
 	tx, err := s.db.Beginx()
 	if err == nil {
-		err = tx.Stmtx(s.insert.Load()).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&stored.ID)
-		if err != nil {
+		if stored.ID, err = s.insertInto(tx, p); err != nil {
 			_ = tx.Rollback()
 		}
 	}
 	if err != nil {
 		return Pet{}, fmt.Errorf("pets: add: %w", s.failed(err))
 	}
-	if err := tx.Commit(); err != nil {
-		if err = s.failed(err); errors.Is(err, errUnavailable) {
-			err = fmt.Errorf("%w: %w", errUncertain, err)
-		}
-		return Pet{}, fmt.Errorf("pets: add: %w", err)
+	return stored, s.commit(tx)
+}
+
+// insertInto stores a pet in a transaction and returns its id.
+func (s *store) insertInto(tx *sqlx.Tx, p NewPet) (id int64, err error) {
+	err = tx.Stmtx(s.prepared.Load().insert).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&id)
+	return id, err
+}
+
+// commit ends a transaction that has stored a pet.
+func (s *store) commit(tx *sqlx.Tx) error {
+	err := tx.Commit()
+	if err == nil {
+		return nil
 	}
-	return stored, nil
+	if err = s.failed(err); errors.Is(err, errUnavailable) {
+		err = fmt.Errorf("%w: %w", errUncertain, err)
+	}
+	return fmt.Errorf("pets: add: %w", err)
 }
 
 // page is the body of a response. Rows are encoded into it as they come from the driver.

@@ -31,7 +31,13 @@ type Operation struct {
 	SunsetAt     time.Time     // from this instant on it is gone; zero = never
 	Successor    string        // path of what replaces it; empty = nothing
 	Stability    string        // experimental or beta; empty = stable
+
+	// TakesKey means that a request with the header KeyHeader may be sent again, whatever became of the first one.
+	TakesKey bool
 }
+
+// KeyHeader names a request that a client may repeat (IETF draft-ietf-httpapi-idempotency-key-header).
+const KeyHeader = "Idempotency-Key"
 
 // Operations reads the document's operations, ordered by path and method.
 func Operations() ([]Operation, error) {
@@ -55,7 +61,10 @@ func operations(doc *openapi3.T) ([]Operation, error) {
 	var all []Operation
 	for path, item := range doc.Paths.Map() {
 		for method, described := range item.Operations() {
-			o := Operation{ID: described.OperationID, Method: method, Path: path}
+			o := Operation{
+				ID: described.OperationID, Method: method, Path: path,
+				TakesKey: described.Parameters.GetByInAndName(openapi3.ParameterInHeader, KeyHeader) != nil,
+			}
 			if err := o.extend(described.Extensions); err != nil {
 				return nil, fmt.Errorf("api: %s: %w", o.ID, err)
 			}

@@ -49,7 +49,7 @@ func TestDocumentKeepsItsPromises(t *testing.T) {
 					want = append(want, "WWW-Authenticate")
 				case "405":
 					want = append(want, "Allow")
-				case "429", "503":
+				case "409", "429", "503":
 					want = append(want, "Retry-After")
 				}
 				for _, name := range want {
@@ -73,7 +73,7 @@ func TestOperations(t *testing.T) {
 	}
 	want := []api.Operation{
 		{ID: "listPets", Method: http.MethodGet, Path: "/v1/pets", Scope: apikey.PetsRead},
-		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: apikey.PetsWrite},
+		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
 		{
 			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: apikey.PetsRead,
 			DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",

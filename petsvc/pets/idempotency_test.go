@@ -1,0 +1,292 @@
+package pets_test
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// post adds a pet for the tenant acme with an Idempotency-Key.
+func (r *rig) post(t testing.TB, key, name string) answer {
+	t.Helper()
+	return r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`, "X-Tenant-Id: acme", "Idempotency-Key: "+key)
+}
+
+// rows returns how often each name is stored.
+func (r *rig) rows(t testing.TB) map[string]int {
+	t.Helper()
+	var names []string
+	if err := r.db.Select(&names, `SELECT name FROM pets`); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, name := range names {
+		count[name]++
+	}
+	return count
+}
+
+func expectRows(t testing.TB, r *rig, want map[string]int) {
+	t.Helper()
+	if got := r.rows(t); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("stored: %v, want %v", got, want)
+	}
+}
+
+func expectReplay(t testing.TB, got, first answer) {
+	t.Helper()
+	if got.status != 201 || got.body != first.body || got.header.Get("Location") != first.header.Get("Location") ||
+		got.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the repetition got %d %v %s, want %s of %s", got.status, got.header, got.body, first.body, first.header.Get("Location"))
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		first := r.post(t, `"one"`, "Rex")
+		if first.status != 201 || first.header.Get("Idempotent-Replayed") != "" {
+			t.Fatalf("the first request got %d %v %s", first.status, first.header, first.body)
+		}
+		expectReplay(t, r.post(t, `"one"`, "Rex"), first)
+		expectReplay(t, r.post(t, `one`, "Rex"), first)
+		const sameMeaning = ` {"status": "available", "x": [], "categoryId": 1, "name": "\u0052ex"} `
+		expectReplay(t, r.do(t, "POST", "/v1/pets", sameMeaning, "X-Tenant-Id: acme", "Idempotency-Key: one"), first)
+
+		for _, body := range []string{
+			`{"name":"Rexi","categoryId":1}`, `{"name":"Rex","categoryId":2}`, `{"name":"Rex","categoryId":1,"status":"sold"}`,
+		} {
+			a := r.do(t, "POST", "/v1/pets", body, "X-Tenant-Id: acme", "Idempotency-Key: one")
+			if a.status != 422 || a.code() != "idempotency_key_reused" {
+				t.Errorf("%s with a key that was used got %d %s", body, a.status, a.body)
+			}
+		}
+		expectRows(t, r, map[string]int{"Rex": 1})
+
+		// Other tenants have keys of their own, and so have clients without a gateway.
+		for _, tenant := range []string{"X-Tenant-Id: umbrella", "X-Tenant-Id: acmeo", "X-Other: none"} {
+			key := "Idempotency-Key: one"
+			if tenant == "X-Tenant-Id: acmeo" { // the same characters, divided in another way
+				key = "Idempotency-Key: ne"
+			}
+			a := r.do(t, "POST", "/v1/pets", `{"name":"Ben","categoryId":1}`, tenant, key)
+			if a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("%s got %d %v %s", tenant, a.status, a.header, a.body)
+			}
+		}
+		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 3})
+
+		// A request that fails keeps nothing.
+		if a := r.do(t, "POST", "/v1/pets", `{"name":"Lola"}`, "X-Tenant-Id: acme", "Idempotency-Key: two"); a.status != 400 {
+			t.Errorf("an invalid pet got %d %s", a.status, a.body)
+		}
+		if a := r.post(t, "two", "Lola"); a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("the key of a failed request got %d %v %s", a.status, a.header, a.body)
+		}
+
+		again := start(t, url, pets.Config{})
+		expectReplay(t, again.post(t, "one", "Rex"), first)
+		expectRows(t, again, map[string]int{"Rex": 1, "Ben": 3, "Lola": 1})
+	})
+}
+
+// After 24 hours, a key can be used for another pet, although its row is still there.
+func TestIdempotencyKeyEnds(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		r := start(t, url, pets.Config{})
+		r.post(t, "one", "Rex")
+		age := func(by time.Duration) {
+			t.Helper()
+			if _, err := r.db.Exec(`UPDATE pet_requests SET created_at = created_at - $1`, by.Milliseconds()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		age(24*time.Hour - time.Minute)
+		if a := r.post(t, "one", "Ben"); a.status != 422 {
+			t.Errorf("after almost 24 hours: %d %s", a.status, a.body)
+		}
+		age(time.Minute)
+		second := r.post(t, "one", "Ben")
+		if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("after 24 hours: %d %v %s", second.status, second.header, second.body)
+		}
+		expectReplay(t, r.post(t, "one", "Ben"), second)
+		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 1})
+	})
+}
+
+func TestIdempotencyKeyIsInvalid(t *testing.T) {
+	r := start(t, testkit.SQLite(t), pets.Config{})
+	for _, lines := range [][]string{
+		{"Idempotency-Key: "}, {`Idempotency-Key: ""`}, {"Idempotency-Key: one", "Idempotency-Key: one"},
+		{"Idempotency-Key: " + strings.Repeat("x", 256)}, {`Idempotency-Key: "one", "two"`}, {"Idempotency-Key: one two"},
+	} {
+		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`, lines...)
+		if a.status != 400 || a.code() != "invalid_parameter" || !strings.Contains(a.body, `"parameter":"Idempotency-Key"`) {
+			t.Errorf("%q got %d %s", lines, a.status, a.body)
+		}
+	}
+	expectRows(t, r, map[string]int{})
+}
+
+// While a request runs, another one with its key is refused at once, in the same process and, with Postgres, in others. It does
+// not wait for a connection.
+func TestRequestInProgress(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		services := []*rig{start(t, url, pets.Config{Queue: 100})}
+		block := `INSERT INTO pets (name, category_id, status) VALUES ('Max', 1, 'sold')`
+		if strings.HasPrefix(url, "postgres") {
+			services = append(services, start(t, url, pets.Config{}))
+			block = `LOCK TABLE pets IN EXCLUSIVE MODE`
+		}
+		blocker, err := database.Open(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer blocker.Close()
+		tx, err := blocker.Begin()
+		if err == nil {
+			_, err = tx.Exec(block)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make(chan answer)
+		go func() { first <- services[0].post(t, "one", "Rex") }()
+		testkit.Eventually(t, 5*time.Second, "the first request waits for the blocker", func() bool {
+			if len(services) == 1 { // SQLite: the transaction cannot begin
+				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
+			}
+			waiting := false
+			if err := blocker.Get(&waiting, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass)`); err != nil {
+				t.Fatal(err)
+			}
+			return waiting
+		})
+		for _, r := range services {
+			began := time.Now()
+			var a answer
+			testkit.Eventually(t, 5*time.Second, "a refusal", func() bool { a = r.post(t, "one", "Rex"); return a.status == 409 })
+			if a.code() != "request_in_progress" || a.header.Get("Retry-After") != "1" || time.Since(began) > time.Second {
+				t.Errorf("%d %v %s after %v", a.status, a.header, a.body, time.Since(began))
+			}
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		stored := <-first
+		if stored.status != 201 || stored.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("the first request got %d %v %s", stored.status, stored.header, stored.body)
+		}
+		for _, r := range services {
+			expectReplay(t, r.post(t, "one", "Rex"), stored)
+		}
+		expectRows(t, services[0], map[string]int{"Rex": 1})
+	})
+}
+
+// Two services, many clients with one key each, and connections to the database that break: every client repeats its request
+// until it gets its pet. Every pet is stored once.
+func TestRepeatedRequestsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
+	server := testkit.Postgres(t)
+	u, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	services := []*rig{start(t, u.String(), pets.Config{Queue: 100}), start(t, u.String(), pets.Config{Queue: 100})}
+
+	const clients, each, perBreak = 4, 25, 4
+	var running sync.WaitGroup
+	var answered atomic.Int64
+	var mu sync.Mutex
+	locations, statuses := map[string]string{}, map[int]int{}
+	for c := range clients {
+		running.Go(func() {
+			for i := range each {
+				name := fmt.Sprintf("pet %d of %d", i, c)
+				for attempt, done := 0, false; !done; attempt++ {
+					r := services[attempt%2]
+					a := r.post(t, fmt.Sprintf("%d-%d", c, i), name)
+					if done = a.status == 201; done {
+						answered.Add(1)
+					} else {
+						testkit.Eventually(t, 10*time.Second, "the database is back", func() bool { return r.Ready() == nil })
+					}
+					mu.Lock()
+					statuses[a.status]++
+					if done {
+						locations[name] = a.header.Get("Location")
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for next := int64(perBreak); next < clients*each; next = answered.Load() + perBreak {
+		testkit.Eventually(t, 10*time.Second, "pets are stored", func() bool { return answered.Load() >= next })
+		proxy.Reset()
+	}
+	running.Wait()
+	var stored []struct {
+		ID   int64
+		Name string
+	}
+	if err := services[0].db.Select(&stored, `SELECT id, name FROM pets`); err != nil {
+		t.Fatal(err)
+	}
+	for _, pet := range stored {
+		if want := fmt.Sprint("/v1/pets/", pet.ID); locations[pet.Name] != want {
+			t.Errorf("%s is stored as %s, the client knows %s", pet.Name, want, locations[pet.Name])
+		}
+	}
+	if len(stored) != clients*each || statuses[503] == 0 {
+		t.Errorf("%d pets are stored for %d requests; the statuses are %v", len(stored), clients*each, statuses)
+	}
+}
+
+func TestOldRequestsAreRemoved(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db, err := database.OpenOrCreate(url)
+		if err == nil {
+			err = db.Migrate(t.Context(), pets.Migrations)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		id := "CAST(n AS BLOB)"
+		if db.Dialect() == database.Postgres {
+			id = "decode(lpad(to_hex(n), 8, '0'), 'hex')"
+		}
+		const rows, kept = 3500, 500
+		now := time.Now().UnixMilli()
+		if _, err := db.Exec(`WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < `+strconv.Itoa(rows)+`)
+			INSERT INTO pet_requests (id, fingerprint, pet_id, created_at)
+			SELECT `+id+`, `+id+`, 1, CASE WHEN n <= `+strconv.Itoa(kept)+` THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) - n END FROM numbers`,
+			now, now-24*time.Hour.Milliseconds()); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, url, pets.Config{})
+		testkit.Eventually(t, 10*time.Second, "the old rows are removed", func() bool {
+			var n int
+			if err := r.db.Get(&n, `SELECT count(*) FROM pet_requests`); err != nil {
+				t.Fatal(err)
+			}
+			if n < kept {
+				t.Fatalf("%d rows are left, want %d", n, kept)
+			}
+			return n == kept
+		})
+	})
+}

@@ -1,0 +1,14 @@
+-- +goose Up
+-- The pets that were stored for a request with an Idempotency-Key, so that a repetition gets the same response.
+CREATE TABLE pet_requests (
+    id          BYTEA  PRIMARY KEY, -- SHA-256 of the tenant and its key
+    fingerprint BYTEA  NOT NULL,    -- SHA-256 of the pet as it was sent
+    pet_id      BIGINT NOT NULL,
+    created_at  BIGINT NOT NULL     -- Unix milliseconds
+);
+
+-- The oldest rows, which are removed first.
+CREATE INDEX pet_requests_by_age ON pet_requests (created_at);
+
+-- +goose Down
+DROP TABLE pet_requests;
