@@ -99,18 +99,18 @@ func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard.Unlock()
 }
 
-// sweep makes room: it drops records that have no effect any longer or, if there are none, any record.
+// sweep makes room: it drops records that have no effect any longer. If that leaves the shard nearly full, it drops any records
+// until a sixteenth is free, so that not every new key scans the whole shard.
 func (s *strikeShard) sweep(rule ban.Rule, now instant.Millis) {
 	for k, rec := range s.records {
 		if rule.Idle(&rec.Record, now) {
 			delete(s.records, k)
 		}
 	}
-	if len(s.records) < strikeRecordsMax {
-		return
-	}
 	for k := range s.records {
+		if len(s.records) <= strikeRecordsMax-strikeRecordsMax/16 {
+			return
+		}
 		delete(s.records, k)
-		return
 	}
 }

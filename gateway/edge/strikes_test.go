@@ -17,8 +17,8 @@ func TestStrikesAreBounded(t *testing.T) {
 		k := id.Key{byte(i), byte(i >> 8)}
 		s.refused(k, now, now+1000)
 	}
-	if n := len(s.shards[0].records); n != strikeRecordsMax {
-		t.Errorf("%d records, want %d", n, strikeRecordsMax)
+	if n := len(s.shards[0].records); n > strikeRecordsMax || n < strikeRecordsMax*15/16 {
+		t.Errorf("%d records, want %d, or a sixteenth less", n, strikeRecordsMax)
 	}
 }
 
