@@ -134,7 +134,9 @@ func fault(kind string) func(*system) request {
 }
 
 func TestEveryAnswerIsInTheDocument(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, database string) {
+		t.Parallel() // most of the time goes to timeouts
 		s := startSystem(t, database)
 		answers := append(s.successes(t), s.refusals(t)...)
 		answers = append(answers, s.failedAttempts(t)...)
@@ -203,6 +205,7 @@ func (s *system) refusals(t *testing.T) []answer {
 
 // A path that is not in the document gets the document's general response for such paths.
 func TestNoSuchRoute(t *testing.T) {
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: faultyUpstream(t)})
 	key := f.NewTenant("lost")
 	for _, target := range []string{"/", "/v1", "/v1/pets/", "/v1/Pets", "/v2/pets", "/v1/pets/1/2", "/v1/stores/orders"} {

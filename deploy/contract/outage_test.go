@@ -11,6 +11,7 @@ import (
 
 // The refusals that only a broken system gives.
 func TestRefusalsOfABrokenSystem(t *testing.T) {
+	t.Parallel()
 	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Database: postgres.URL, Redis: redis.URL, Gateways: 1, Upstreams: faultyUpstream(t),
