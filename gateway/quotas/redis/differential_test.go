@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,27 +68,28 @@ func (p *pair) step(demands []store.Demand) ([]store.Result, error) {
 	if err := p.lua.Decide(background, demands, inLua); err != nil {
 		return nil, err
 	}
-	if diff := cmp.Diff(inGo, inLua); diff != "" {
-		return nil, fmt.Errorf("%w in their verdicts (-go +lua):\n%s", errDiffers, diff)
+	if !slices.Equal(inGo, inLua) {
+		return nil, fmt.Errorf("%w in their verdicts (-go +lua):\n%s", errDiffers, cmp.Diff(inGo, inLua))
 	}
-	for _, d := range demands {
+	read := p.lua.client.Pipeline()
+	records, left := make([]*redis.StringCmd, len(demands)), make([]*redis.DurationCmd, len(demands))
+	for i := range demands {
+		key := string(p.lua.appendKey(nil, demands[i].Tenant))
+		records[i], left[i] = read.Get(background, key), read.PTTL(background, key)
+	}
+	if _, err := read.Exec(background); err != nil && err != redis.Nil {
+		return nil, err
+	}
+	for i := range demands {
 		var want string
-		if rec := p.golang[d.Tenant]; rec != nil {
+		if rec := p.golang[demands[i].Tenant]; rec != nil {
 			want = string(p.rule.Append(nil, rec))
 		}
-		key := string(p.lua.appendKey(nil, d.Tenant))
-		got, err := p.lua.client.Get(background, key).Result()
-		if err != nil && err != redis.Nil {
-			return nil, err
-		}
+		got := records[i].Val()
 		if got != want {
 			return nil, fmt.Errorf("%w in the record:\ngo  %x\nlua %x", errDiffers, want, got)
 		}
-		left, err := p.lua.client.PTTL(background, key).Result()
-		if err != nil {
-			return nil, err
-		}
-		if got != "" && left <= 0 {
+		if got != "" && left[i].Val() <= 0 {
 			return nil, fmt.Errorf("%w from what is wanted: a record that never expires", errDiffers)
 		}
 	}
