@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,15 +20,27 @@ import (
 // behindProxy returns a store that writes directly, and one whose connections a test can cut.
 func behindProxy(t *testing.T) (direct, proxied *keystore.Store, proxy *testkit.Proxy) {
 	t.Helper()
-	server := testkit.StartPostgres(t)
-	proxy = testkit.NewProxy(t, server.Addr)
-	direct = openStore(t, server.URL)
-	db, err := database.Open(strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
+	db, proxied, proxy := proxiedDB(t)
+	return keystore.New(db, nil, nil, "test"), proxied, proxy
+}
+
+// proxiedDB is behindProxy for tests that write statements of their own.
+func proxiedDB(t *testing.T) (direct *database.DB, proxied *keystore.Store, proxy *testkit.Proxy) {
+	t.Helper()
+	at := testkit.Postgres(t)
+	direct = openDB(t, at)
+	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
-	return direct, keystore.New(db, nil, nil, "gw-1"), proxy
+	proxy = testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	through, err := database.Open(u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { through.Close() })
+	return direct, keystore.New(through, nil, nil, "gw-1"), proxy
 }
 
 func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {

@@ -46,14 +46,9 @@ func follow() error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		found := differences(d, store)
-		if len(found) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			return errors.New(strings.Join(found, "\n"))
-		}
+	var found []string
+	if !testkit.Await(20*time.Second, func() bool { found = differences(d, store); return len(found) == 0 }) {
+		return errors.New(strings.Join(found, "\n"))
 	}
 	stop()
 	return <-done

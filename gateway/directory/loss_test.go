@@ -12,7 +12,6 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
@@ -20,16 +19,8 @@ import (
 // The sign-off is carried out and its answer is lost. The gateway no longer counts, so its snapshot must not come back.
 func TestLostSignOffRevivesNoKey(t *testing.T) {
 	t.Parallel()
-	server := testkit.StartPostgres(t)
-	proxy := testkit.NewProxy(t, server.Addr)
-	db := openDB(t, server.URL)
+	db, proxied, proxy := proxiedDB(t)
 	store := keystore.New(db, nil, nil, "test")
-	through, err := database.Open(strings.Replace(server.URL, server.Addr, proxy.Addr, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { through.Close() })
-	proxied := keystore.New(through, nil, nil, "gw-1")
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
@@ -46,7 +37,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	go func() { stopped <- d.stop() }()
 	eventually(t, "the sign-off commits", func() bool {
 		var n int
-		err := db.Get(&n, "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+		err := db.Get(&n, "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'")
 		return err == nil && n == 1
 	})
 	proxy.Kill()

@@ -75,7 +75,7 @@ func (s *Server) attempt(deadline time.Time) error {
 
 	var pingErr error
 	ended := false
-	answers := poll(time.Until(deadline), func() bool {
+	answers := Await(time.Until(deadline), func() bool {
 		// Not cmd.Wait in a goroutine: tests that look for leaked goroutines would find it.
 		pid, waitErr := syscall.Wait4(cmd.Process.Pid, nil, syscall.WNOHANG, nil)
 		ended = pid != 0 || waitErr != nil

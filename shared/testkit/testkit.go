@@ -38,12 +38,13 @@ func SQLite(t testing.TB) string {
 // 20 ms.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
-	if !poll(within, cond) {
+	if !Await(within, cond) {
 		t.Fatalf("not within %v: %s", within, what)
 	}
 }
 
-func poll(within time.Duration, cond func() bool) bool {
+// Await is Eventually for processes without a test. It returns false if cond stayed false.
+func Await(within time.Duration, cond func() bool) bool {
 	deadline := time.Now().Add(within)
 	for pause := time.Millisecond; !cond(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(deadline) {
