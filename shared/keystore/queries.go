@@ -160,6 +160,9 @@ const (
 
 	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first). Changes nothing
 	// if a fail-over has lost the event: its ID will be used again.
+	//
+	// Not with synchronous_commit = off: a gateway that has the answer serves for its maximum age, so a crash of the database must not
+	// take the heartbeat back. A watcher would fence the gateway too early.
 	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}
 		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
 			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
@@ -173,8 +176,7 @@ const (
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
-		{now} - g.seen_at AS age, g.max_age,
-		EXISTS (SELECT 1 FROM gateways s WHERE s.id = g.id AND s.generation > g.generation) AS replaced FROM gateways g`
+		{now} - g.seen_at AS age, g.max_age, g.generation < MAX(g.generation) OVER (PARTITION BY g.id) AS replaced FROM gateways g`
 
 	gatewaysByID = selectGateways + ` ORDER BY g.id, g.generation`
 
@@ -182,7 +184,7 @@ const (
 	gatewayByID = selectGateways + ` WHERE g.id = $1 ORDER BY g.generation`
 
 	// A rough selection by the database's clock. A Watch decides.
-	silentGateways = selectGateways + ` WHERE g.max_age > 0 AND g.seen_at < {now} - 3000 ORDER BY g.id, g.generation`
+	silentGateways = `SELECT * FROM (` + selectGateways + `) AS g WHERE g.max_age > 0 AND g.age > 3000 ORDER BY g.id, g.generation`
 
 	countGateways = `SELECT COUNT(*) FROM gateways`
 )
