@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestMissingFileNamesTheCure(t *testing.T) {
 	}
 }
 
-// On a Unix socket, with its secrets in files, killed, started again and stopped.
+// On a Unix socket, with its secrets in files, killed, started again, hung up on and stopped.
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
@@ -123,6 +124,8 @@ func TestServesOnSocket(t *testing.T) {
 	p.Kill()
 
 	p = launch() // though the socket is still there
+	p.Signal(syscall.SIGHUP)
+	testkit.Eventually(t, 20*time.Second, "a line about SIGHUP", func() bool { return strings.Contains(p.Stderr.String(), "SIGHUP is ignored") })
 	if status, body := do("GET", ""); status != 200 || strings.Count(body, "Rex") != 1 {
 		t.Errorf("GET: %d %s", status, body)
 	}

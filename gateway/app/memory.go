@@ -17,8 +17,8 @@ const (
 
 // tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage than data, so the memory is
 // returned to the system at once. The directory's records stay for a long time and hold no pointers, so collections are cheap:
-// they run before the heap has grown to twice its size, which is Go's default.
-// It sets no memory limit, because a process near its limit would collect without end. If GOGC is set, the operator decides.
+// they run before the heap has grown to twice its size, which is Go's default. If GOGC is set, the operator decides. Package
+// service sets the memory limit.
 func tuneCollector(keys, tenants int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent(keys, tenants))

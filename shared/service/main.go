@@ -4,13 +4,15 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"petgate/shared/lines"
 )
 
 // Main is the main function of a program that serves. It loads the settings, makes the log, and runs the program until a
-// signal ends it. prefix is the prefix of the program's own variables. The program never waits for the reader of its log. Main
-// does not return.
+// signal ends it. prefix is the prefix of the program's own variables. The program never waits for the reader of its log. A
+// SIGHUP is ignored and logged. Main does not return.
 func Main(name, prefix, about string, settings Program, run func(ctx context.Context, log *slog.Logger) error) {
 	if code, done := Load(settings, name, about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
@@ -20,7 +22,20 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	if names := unknown(settings, prefix, os.Environ()); names != nil {
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}
+	limitMemory(os.DirFS("/"), log)
+	logHangups(log)
 	code := Run(log, func(ctx context.Context) error { return run(ctx, log) })
 	_ = stderr.Close() // if nothing reads the log, the program ends without the last lines
 	os.Exit(code)
+}
+
+// logHangups logs each SIGHUP. By default, a SIGHUP would end the process at once, with the requests in flight.
+func logHangups(log *slog.Logger) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			log.Warn("SIGHUP is ignored: settings are read at the start only, and logs go to standard output and standard error")
+		}
+	}()
 }
