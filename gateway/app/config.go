@@ -44,6 +44,7 @@ type Config struct {
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
 	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
+	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. It must be longer than a load balancer in front of the gateway keeps idle connections."`
 	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
 	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. One tenant gets half of them. At the maximum, a new connection closes one without a valid key or the one that has been idle for longest."`
 
@@ -75,6 +76,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port")
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
+	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
 	bad.Require(c.BodiesBytesMax >= c.BodyBytesMax, "bodies-bytes-max", "it must not be less than --body-bytes-max")
 	bad.Require(c.TenantConnsMax > 0, "upstream-conns-per-tenant", "it must be positive")
@@ -146,6 +148,7 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 		UpstreamTimeout: c.UpstreamTimeout,
 		BanRule:         rule,
 		ReadTimeout:     c.ReadTimeout,
+		IdleTimeout:     c.IdleTimeout,
 		BodyBytesMax:    c.BodyBytesMax,
 		BodiesBytesMax:  c.BodiesBytesMax,
 		TenantConnsMax:  c.TenantConnsMax,

@@ -58,7 +58,7 @@ type Config struct {
 	// WriteTimeout limits the time in which a client must read a response. Default: 5 s.
 	WriteTimeout time.Duration
 
-	// IdleTimeout is how long a connection may be silent between two requests. Default: 60 s.
+	// IdleTimeout is how long a connection may be silent between two requests. Default: 75 s.
 	IdleTimeout time.Duration
 
 	// TargetBytesMax, HeaderBytesMax and FieldsMax bound the head of a request. Default: 8 KiB, 16 KiB and 100.
@@ -111,7 +111,7 @@ func (c *Config) setDefaults() {
 	number(&c.UpstreamHeaderBytesMax, 16<<10)
 	number(&c.UpstreamBodyBytesMax, 8<<20)
 	duration(&c.WriteTimeout, 5*time.Second)
-	duration(&c.IdleTimeout, time.Minute)
+	duration(&c.IdleTimeout, 75*time.Second)
 	number(&c.TargetBytesMax, 8<<10)
 	number(&c.HeaderBytesMax, 16<<10)
 	number(&c.FieldsMax, 100)

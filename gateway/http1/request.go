@@ -8,7 +8,7 @@ type Request struct {
 	Target  []byte // path and query as sent, in origin form
 	Path    []byte
 	Host    []byte // empty in an HTTP/1.0 request without one
-	Version byte   // minor version: 0 or 1
+	Version byte   // minor version: 0, or 1 for 1 and above
 
 	AwaitsContinue bool // the client waits for 100 (Continue) before it sends the body
 	Closes         bool // the client wants the connection to end with the response
@@ -51,12 +51,12 @@ func (q *Request) readRequestLine(line []byte, l *Limits) error {
 		return errRequestLine
 	}
 	q.Method = method
-	switch string(version) {
-	case "HTTP/1.1":
-		q.Version = 1
-	case "HTTP/1.0":
-	default:
+	const major = "HTTP/1."
+	if len(version) != len(major)+1 || string(version[:len(major)]) != major || version[len(major)] < '0' || version[len(major)] > '9' {
 		return errVersion
+	}
+	if version[len(major)] > '0' {
+		q.Version = 1 // a higher minor version is processed as HTTP/1.1 (RFC 9110, section 2.5)
 	}
 	if len(target) > l.TargetBytesMax {
 		return errTargetTooLong
