@@ -31,8 +31,8 @@ import (
 	"petgate/shared/socket"
 )
 
-// SecretHeader carries the secret that the gateway and the service share.
-const SecretHeader = "X-Gateway-Secret"
+// secretHeader carries the secret that the gateway and the service share.
+const secretHeader = "X-Gateway-Secret"
 
 // challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). A client gets in with an API key, at the
 // gateway. The gateway takes a 401 as a fault of its own configuration.
@@ -55,7 +55,7 @@ const (
 
 // Config configures a Service.
 type Config struct {
-	// Secret is the required value of SecretHeader. If it is empty, every client that reaches the listener is served.
+	// Secret is the required value of secretHeader. If it is empty, every client that reaches the listener is served.
 	Secret string
 
 	// Queue is how many requests may wait for a connection to the database. 0 lets none wait.
@@ -197,7 +197,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, beg
 }
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
-	return subtle.ConstantTimeCompare(rc.Request.Header.Peek(SecretHeader), []byte(s.config.Secret)) == 1
+	return subtle.ConstantTimeCompare(rc.Request.Header.Peek(secretHeader), []byte(s.config.Secret)) == 1
 }
 
 // handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"strconv"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
@@ -76,16 +75,11 @@ func (e Error) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
-
 // WriteError makes e the response of rc: status, Content-Type and body. Headers that are already set are kept.
 func WriteError(rc *fasthttp.RequestCtx, e Error) {
-	body := bodies.Get().(*[]byte)
-	*body = e.AppendJSON((*body)[:0])
 	rc.Response.SetStatusCode(e.Status)
 	rc.Response.Header.SetContentType("application/json")
-	rc.Response.SetBody(*body) // copies
-	bodies.Put(body)
+	rc.Response.SetBodyRaw(e.AppendJSON(nil))
 }
 
 const hexDigits = "0123456789abcdef"

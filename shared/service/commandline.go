@@ -17,8 +17,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ExitUsage is the exit code for invalid settings and command lines.
-const ExitUsage = 2
+// exitUsage is the exit code for invalid settings and command lines.
+const exitUsage = 2
 
 // CommandLine is the command line of a program. Parse fills a struct with kong's tags from it.
 //

@@ -84,7 +84,7 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 	switch {
 	case err != nil:
 		fmt.Fprintln(stderr, err)
-		return ExitUsage, true
+		return exitUsage, true
 	case command == nil:
 		return 0, true
 	case settings.common().Check:

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that lists the savings to use, separated by commas. Without it, all are on. "none" turns
+// variable is the environment variable that lists the savings to use, separated by commas. Without it, all are on. "none" turns
 // all off; connections then behave like those of package net.
-const Variable = "PETGATE_SOCKETS"
+const variable = "PETGATE_SOCKETS"
 
 // savings are the savings of this package.
 type savings struct {
@@ -16,7 +16,7 @@ type savings struct {
 	deadlines bool // Deadline coalesces
 }
 
-var saves = parseSavings(os.LookupEnv(Variable))
+var saves = parseSavings(os.LookupEnv(variable))
 
 func parseSavings(list string, given bool) savings {
 	if !given {

@@ -76,8 +76,8 @@ const (
 	// TokenLen is the length of every token in bytes.
 	TokenLen = bodyLen + checksumLen
 
-	// HintLen is the number of a token's last characters that its record shows.
-	HintLen = 4
+	// hintLen is the number of a token's last characters that its record shows.
+	hintLen = 4
 )
 
 // Why Parse refuses a token. The texts are for the client.
@@ -168,4 +168,4 @@ type Hash [sha256.Size]byte
 func Sum(token []byte) Hash { return sha256.Sum256(token) }
 
 // Hint returns the end of a minted token, by which an operator recognises it.
-func Hint(token string) string { return token[len(token)-HintLen:] }
+func Hint(token string) string { return token[len(token)-hintLen:] }

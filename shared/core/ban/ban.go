@@ -57,7 +57,7 @@ type Record struct {
 
 // Outcome is the result of one refusal.
 type Outcome struct {
-	Strike          bool           // the request did not wait
+	isStrike        bool           // the request did not wait
 	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one led to a ban, or the rule is off
 	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
@@ -76,7 +76,7 @@ func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 	case rec.excuses > 0:
 		rec.excuses--
 	case rec.waiting > 0 && now >= rec.refused.Add(r.Grace):
-		out.Strike = true
+		out.isStrike = true
 		bucket := &rec.strikes[rec.slot%buckets]
 		*bucket += uint16(min(1, math.MaxUint16-*bucket))
 	}

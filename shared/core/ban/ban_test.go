@@ -33,7 +33,7 @@ func TestStrikes(t *testing.T) {
 			if r.strike {
 				left--
 			}
-			if got.Strike != r.strike || got.StrikesUntilBan != left || got.BannedUntil != 0 {
+			if got.IsStrike() != r.strike || got.StrikesUntilBan != left || got.BannedUntil != 0 {
 				t.Errorf("%s: refusal %d: %+v, want strike %t and %d left", name, i, got, r.strike, left)
 			}
 		}
@@ -64,7 +64,7 @@ func TestBanSchedule(t *testing.T) {
 		for i := instant.Millis(0); ; i++ {
 			at := now + i*second
 			out := rule.Refused(rec, at, at+60*minute)
-			if out.Strike {
+			if out.IsStrike() {
 				strikes++
 			}
 			if out.BannedUntil != 0 {
@@ -115,7 +115,7 @@ func TestSlowOffenderIsNotBanned(t *testing.T) {
 		if out.BannedUntil != 0 {
 			t.Fatalf("banned after %d strikes", strikes)
 		}
-		if out.Strike {
+		if out.IsStrike() {
 			strikes++
 		}
 	}
@@ -183,7 +183,7 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 			}
 			promised := admitted[0] + window
 			refused++
-			if out := ban.Product.Refused(&rec, now, promised); out.Strike || out.BannedUntil != 0 {
+			if out := ban.Product.Refused(&rec, now, promised); out.IsStrike() || out.BannedUntil != 0 {
 				t.Fatalf("refusal %d of %d workers that wait: %+v", refused, count, out)
 			}
 			// Retry-After is in whole seconds, rounded up.
@@ -209,7 +209,7 @@ func TestWhoIgnoresIsBanned(t *testing.T) {
 		strikes := 0
 		for at := now; ; at += every {
 			out := ban.Product.Refused(&rec, at, promised)
-			if out.Strike {
+			if out.IsStrike() {
 				strikes++
 			}
 			if out.BannedUntil == 0 {
