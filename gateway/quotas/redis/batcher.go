@@ -42,7 +42,7 @@ type batcher struct {
 	tripping sync.Mutex    // held during a trip of requests, and while the probe runs recover
 	number   int64         // of the last batch; guarded by tripping
 	lost     lostBatch     // the unanswered batch after which the server was down; guarded by tripping
-	resets   []store.Reset // wait until the server is back; guarded by tripping
+	resets   []store.Reset // wait until the server is back; changed with tripping and mu, read with either
 	probing  id.Tenant     // used by probes only; its record is on this server
 	waiters  sync.Pool     // of *waiter
 

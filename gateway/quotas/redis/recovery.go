@@ -58,10 +58,17 @@ func (b *batcher) reset() error {
 		if err := b.redis.store.Reset(b.redis.closing, b.resets[0]); err != nil {
 			return err
 		}
-		b.resets = b.resets[1:]
-		b.redis.waiting.Add(1)
+		b.setResets(b.resets[1:])
 	}
 	return nil
+}
+
+// setResets replaces the resets. The caller must hold tripping.
+func (b *batcher) setResets(resets []store.Reset) {
+	b.mu.Lock()
+	b.resets = resets
+	b.mu.Unlock()
+	b.redis.waiting.Add(1)
 }
 
 // hasKept reports whether the server still knows the last batch that it answered. If it does not, it has lost its data, or

@@ -146,8 +146,7 @@ func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
 	}
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
-	b.resets = append(b.resets, reset) // the server is down, or has just come back
-	r.waiting.Add(1)
+	b.setResets(append(b.resets, reset)) // the server is down, or has just come back
 	if !b.down.Load() {
 		_ = b.ask(b.reset) // if it fails, the server is down, and its probe carries out the reset
 	}
@@ -156,9 +155,9 @@ func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
 // WaitingResets returns the resets that wait until their server is back.
 func (r *Redis) WaitingResets() (waiting []store.Reset) {
 	for _, b := range r.servers.all() {
-		b.tripping.Lock()
+		b.mu.Lock()
 		waiting = append(waiting, b.resets...)
-		b.tripping.Unlock()
+		b.mu.Unlock()
 	}
 	return waiting
 }
