@@ -2,7 +2,6 @@ package directory
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -58,7 +57,7 @@ func TestLiftedBanIsInTheSnapshot(t *testing.T) {
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	awaitSnapshot(t, path)
 	_, c, err := store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))})
 	confirm(t, store, c, err)
 	c, err = store.LiftBan(t.Context(), key.ID)

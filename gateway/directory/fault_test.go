@@ -123,7 +123,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	tenant, revoked, revokedHash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	awaitSnapshot(t, path)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
@@ -197,7 +197,7 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	path := snapshotPath(t)
 	const maxAge = 3 * time.Second
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: maxAge})
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	awaitSnapshot(t, path)
 	proxy.Kill()
 	d.stop()
 	for _, configured := range []time.Duration{0, time.Hour} {

@@ -24,7 +24,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	awaitSnapshot(t, path)
 	for _, statement := range []string{
 		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$",
 		"CREATE CONSTRAINT TRIGGER late AFTER DELETE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
@@ -65,7 +65,7 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		_, key, hash := fixture(t, store)
 		path := snapshotPath(t)
 		d := start(t, store, Config{Snapshot: path})
-		eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+		awaitSnapshot(t, path)
 		// A directory that is not empty cannot be removed or replaced, not even by root.
 		obstacle := filepath.Join(path, "file")
 		if err := os.Remove(path); err != nil {

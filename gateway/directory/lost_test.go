@@ -150,7 +150,7 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	tenant, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
+	awaitSnapshot(t, path)
 	last, err := store.LastEvent(t.Context())
 	confirm(t, store, last, err)
 	_, _, err = store.Suspend(t.Context(), tenant.ID)
