@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
+	"petgate/shared/testkit"
 )
 
 // postgres is a private server with the keys and the sample pets. A list of 20 of them is 1.2 kB.
@@ -28,7 +28,7 @@ type postgres struct {
 }
 
 func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
-	bin, err := postgresBin()
+	bin, err := testkit.PostgresBin()
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 	_, port, _ := net.SplitHostPort(addr)
 	s := &postgres{bin: bin, addr: addr, port: port}
 	s.url = s.databaseURL("postgres")
-	owner, err := unprivileged()
+	owner, err := testkit.Unprivileged()
 	if err != nil {
 		return nil, err
 	}
@@ -126,31 +126,4 @@ func (s *postgres) pgbench(ctx context.Context, l *lab, connections int, duratio
 		return 0, fmt.Errorf("pgbench printed no figure\n%s", out)
 	}
 	return strconv.ParseFloat(string(match[1]), 64)
-}
-
-func postgresBin() (string, error) {
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if path, err := exec.LookPath("initdb"); err == nil {
-		if path, err = filepath.EvalSymlinks(path); err == nil {
-			dirs = append(dirs, filepath.Dir(path))
-		}
-	}
-	if len(dirs) == 0 {
-		return "", errors.New("cannot find PostgreSQL: start the benchmark with bench/run, which installs it")
-	}
-	return dirs[len(dirs)-1], nil
-}
-
-// unprivileged is the user to run Postgres as: Postgres refuses to run as root. nil is the current user.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, err
-	}
-	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uidErr, gidErr)
 }

@@ -78,21 +78,29 @@ func StartPostgres(t testing.TB) *Server {
 	return s
 }
 
-func openPostgres() (*Server, error) {
+// PostgresBin returns the directory of Postgres's programs. PATH may contain only links to some of them.
+func PostgresBin() (string, error) {
 	initdb, ok := findBinary("initdb", postgresDirs...)
 	if !ok {
-		return nil, missing("Postgres (initdb)")
+		return "", missing("Postgres (initdb)")
 	}
-	// The server is next to the real initdb; PATH may contain only a link to it.
 	initdb, err := filepath.EvalSymlinks(initdb)
 	if err != nil {
-		return nil, fmt.Errorf("testkit: %w", err)
+		return "", fmt.Errorf("testkit: %w", err)
 	}
-	owner, err := unprivileged()
+	return filepath.Dir(initdb), nil
+}
+
+func openPostgres() (*Server, error) {
+	bin, err := PostgresBin()
 	if err != nil {
 		return nil, err
 	}
-	template, err := postgresTemplate(initdb, owner)
+	owner, err := Unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	template, err := postgresTemplate(filepath.Join(bin, "initdb"), owner)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +114,7 @@ func openPostgres() (*Server, error) {
 	}
 	return openOnFreePort(dir, func(port int) *Server {
 		addr := loopback(port)
-		args := []string{filepath.Join(filepath.Dir(initdb), "postgres"), "-D", data, "-p", strconv.Itoa(port)}
+		args := []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port)}
 		return &Server{
 			URL:  "postgres://postgres@" + addr + "/postgres?sslmode=disable",
 			Addr: addr,

@@ -214,8 +214,8 @@ func makeDir(owner *syscall.Credential) (string, error) {
 	return dir, nil
 }
 
-// unprivileged returns the user to run Postgres as, because Postgres refuses to run as root. nil is the current user.
-func unprivileged() (*syscall.Credential, error) {
+// Unprivileged returns the user to run Postgres as, because Postgres refuses to run as root. nil is the current user.
+func Unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}

@@ -5,7 +5,7 @@
 // pipe and kills the servers when the pipe closes. TEST_DATABASE_URL and TEST_REDIS_URL name existing servers to use instead of
 // the shared ones. If a server is missing, the test fails with a message that says what to do; it never skips.
 //
-// All functions are safe for parallel tests. They end the test with Fatal if they fail.
+// All functions are safe for parallel tests. A function that has the test as a parameter ends it with Fatal if it fails.
 package testkit
 
 import (
