@@ -50,6 +50,36 @@ func TestWhatIsConfirmedIsInForce(t *testing.T) {
 	})
 }
 
+// Changes are in the snapshot when the tail that has read them ends, and so before the heartbeat that confirms them: the
+// process may be killed at any moment.
+func TestChangesAreInTheSnapshotFirst(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	_, key, hash := fixture(t, store)
+	path := snapshotPath(t)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
+	if err == nil {
+		err = d.takeSnapshot()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.snapshot.close()
+	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.tail(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d events, %v", n, err)
+	}
+	next := newState(&d.versions)
+	if _, err := readSnapshot(path, "gw-1", next.rows(next.setBan)); err != nil {
+		t.Fatal(err)
+	}
+	if ref, ok := next.findHash(&hash); !ok || next.entry(ref).RevokedAt == 0 {
+		t.Errorf("the snapshot lacks the revocation; it has the key: %t", ok)
+	}
+}
+
 // A ban that was lifted stays lifted at a gateway that starts from its snapshot.
 func TestLiftedBanIsInTheSnapshot(t *testing.T) {
 	t.Parallel()
@@ -94,6 +124,34 @@ func TestBanWaitsForNoChange(t *testing.T) {
 	}
 	if e, _ := d.Lookup(hash); e.BannedUntil != 1<<60 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A ban that is not in the database yet outlasts a load, and a shorter ban from the database.
+func TestUnwrittenBanHolds(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	_, key, hash := fixture(t, store)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := instant.Of(time.Now().Add(time.Hour))
+	d.Ban(key.ID, until, "30 strikes")
+	if err := d.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := d.Lookup(hash); e.BannedUntil != until {
+		t.Errorf("after a load: %+v", e)
+	}
+	if _, _, err := store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: until - 60_000}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.tail(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d events, %v", n, err)
+	}
+	if e, _ := d.Lookup(hash); e.BannedUntil != until {
+		t.Errorf("after a shorter ban: %+v", e)
 	}
 }
 
