@@ -28,9 +28,10 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 type shell struct {
 	t        *testing.T
 	terminal bool
-	width    int    // of the terminal; 0: not known
-	stdin    string // of the next commands
-	program  string // how keyadmin is called
+	width    int       // of the terminal; 0: not known
+	stdin    string    // of the next commands
+	in       io.Reader // instead of stdin, if it is not nil
+	program  string    // how keyadmin is called
 	env      []string
 	now      time.Time
 	random   io.Reader
@@ -65,8 +66,12 @@ type result struct {
 func (s *shell) keyadmin(args ...string) result {
 	s.t.Helper()
 	var stdout, stderr bytes.Buffer
+	var in io.Reader = strings.NewReader(s.stdin)
+	if s.in != nil {
+		in = s.in
+	}
 	code := run(args, s.env, stdio{
-		In: strings.NewReader(s.stdin), Out: &stdout, Err: &stderr,
+		In: in, Out: &stdout, Err: &stderr,
 		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Width: s.width, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
 		Clock:  func() time.Time { return s.now }, Random: s.random,

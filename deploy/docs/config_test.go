@@ -23,11 +23,13 @@ func TestConfig(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(configHead)
 	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
-		p := testkit.Start(t, testkit.Build(t, "petgate/"+program), nil, "--help")
+		path := testkit.Build(t, "petgate/"+program)
+		p := testkit.Start(t, path, nil, "--help")
 		if code := p.ExitCode(t); code != 0 {
 			t.Fatalf("%s --help: exit code %d", program, code)
 		}
-		text.WriteString("\n## " + program + "\n\n```\n" + strings.TrimSpace(p.Stdout.String()) + "\n```\n")
+		text.WriteString("\n## " + program + "\n\n```\n" +
+			strings.ReplaceAll(strings.TrimSpace(p.Stdout.String()), path, program) + "\n```\n") // keyadmin names itself as it was called
 	}
 	want(t, "../../docs/config.md", text.String())
 }

@@ -244,3 +244,37 @@ const (
 	deleteRepeated = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = ''
 		AND EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND suspended)`
 )
+
+// Many rows at once, for Apply. $1: rows.
+const (
+	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, created_at)
+		SELECT value->>'name', CAST(value->>'minute' AS BIGINT), CAST(value->>'day' AS BIGINT), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
+
+	updatePlans = `UPDATE plans SET minute_limit = u.minute, day_limit = u.day
+		FROM (SELECT value->>'name' AS row_name, CAST(value->>'minute' AS BIGINT) AS minute, CAST(value->>'day' AS BIGINT) AS day FROM {rows}) AS u
+		WHERE plans.name = u.row_name`
+
+	insertTenants = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
+		SELECT value->>'id', value->>'name', value->>'plan', CAST(value->>'minute' AS BIGINT), CAST(value->>'day' AS BIGINT),
+			CAST(value->>'suspended' AS BOOLEAN), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
+
+	updateTenants = `UPDATE tenants SET plan = u.row_plan, minute_limit = u.minute, day_limit = u.day, suspended = u.row_suspended
+		FROM (SELECT value->>'id' AS row_id, value->>'plan' AS row_plan, CAST(value->>'minute' AS BIGINT) AS minute,
+			CAST(value->>'day' AS BIGINT) AS day, CAST(value->>'suspended' AS BOOLEAN) AS row_suspended FROM {rows}) AS u
+		WHERE tenants.id = u.row_id`
+
+	updateKeys = `UPDATE tenant_keys SET name = u.row_name, scopes = u.row_scopes, allow_list = u.allow, expires_at = u.expires,
+			revoked_at = u.revoked
+		FROM (SELECT value->>'id' AS row_id, value->>'name' AS row_name, value->>'scopes' AS row_scopes, value->>'allow' AS allow,
+			CAST(value->>'expiresAt' AS BIGINT) AS expires, CAST(value->>'revokedAt' AS BIGINT) AS revoked FROM {rows}) AS u
+		WHERE tenant_keys.id = u.row_id`
+
+	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->>'id' FROM {rows})`
+
+	// $2: instant in ms, $3: actor. The writers' lock must be held.
+	insertEvents = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
+		SELECT (SELECT COALESCE(MAX(id), 0) FROM events) + CAST(value->>'n' AS BIGINT), value->>'uuid', $2, $3, value->>'kind',
+			COALESCE(value->>'tenantId', ''), COALESCE(value->>'keyId', ''), value->>'plan', value->>'before', value->>'after' FROM {rows}`
+
+	maxEvent = `SELECT MAX(id) FROM events`
+)

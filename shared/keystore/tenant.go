@@ -42,10 +42,7 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
 	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override}
-	err := checkName("tenant", spec.Name)
-	if strings.HasPrefix(spec.Name, id.TenantPrefix) {
-		err = invalid("a tenant's name must not begin with %q as IDs do", id.TenantPrefix)
-	}
+	err := checkTenantName(spec.Name)
 	if err == nil {
 		err = checkLimits(spec.Override)
 	}
@@ -145,6 +142,13 @@ func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, k
 		return changed, missing(err, fmt.Sprintf("there is no plan %q", after.Plan))
 	})
 	return after, c, err
+}
+
+func checkTenantName(name string) error {
+	if strings.HasPrefix(name, id.TenantPrefix) {
+		return invalid("a tenant's name must not begin with %q as IDs do", id.TenantPrefix)
+	}
+	return checkName("tenant", name)
 }
 
 // checkName keeps names printable on one line.

@@ -1,0 +1,407 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+type exportCommand struct{}
+
+func (exportCommand) Help() string {
+	return `Writes plans, tenants with their own limits, and the keys that are in use as one YAML document. It has no tokens and no
+hashes. The same state gives the same bytes.
+
+Examples:
+
+    # Into version control
+    keyadmin export > petgate.yaml`
+}
+
+func (exportCommand) Run(ctx context.Context, a *app) error {
+	if a.asData() {
+		return usageErrorf("export writes YAML: leave out --output")
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	state, err := a.store.State(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := writeDocument(state, a.now())
+	if err != nil {
+		return err
+	}
+	if _, err := a.Out.Write(text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// pruning is the flag of commands that compare a file with the database.
+type pruning struct {
+	Prune bool `help:"Suspend tenants that the file does not name. Of tenants with the member keys, revoke keys that it does not name."`
+}
+
+type diffCommand struct {
+	File string `arg:"" help:"The YAML document; - is standard input."`
+	pruning
+}
+
+func (diffCommand) Help() string {
+	return `Lists what apply would change. The exit status is 0 whether there are changes or not.
+
+Examples:
+
+    keyadmin diff petgate.yaml
+
+    # For a script: is there anything to change?
+    test "$(keyadmin diff petgate.yaml -o json | jq length)" = 0`
+}
+
+func (c *diffCommand) Run(ctx context.Context, a *app) error {
+	d, err := a.readFile(c.File)
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	state, err := a.store.State(ctx)
+	if err != nil {
+		return err
+	}
+	changes, err := a.compare(d, c.File, state, c.Prune)
+	if err != nil {
+		return err
+	}
+	return a.printChanges(changes)
+}
+
+type applyCommand struct {
+	File   string `arg:"" help:"The YAML document; - is standard input."`
+	DryRun bool   `help:"Only list the changes, like diff."`
+	pruning
+	asking
+	waiting
+}
+
+func (applyCommand) Help() string {
+	return `Makes plans, tenants and keys as the document says: all changes in one transaction, after one question. Repeated, it changes
+nothing. What the document does not name stays as it is, unless --prune is given. Nothing is ever deleted.
+
+A key cannot be created without its token. Keys of the document that do not exist or have ended are named and left out:
+create others with key create.
+
+Examples:
+
+    # Look, then do it
+    keyadmin diff petgate.yaml
+    keyadmin apply petgate.yaml
+
+    # In a pipeline
+    keyadmin apply petgate.yaml --yes`
+}
+
+func (c *applyCommand) Run(ctx context.Context, a *app) error {
+	d, err := a.readFile(c.File)
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	state, err := a.store.State(ctx)
+	if err != nil {
+		return err
+	}
+	shown, err := a.compare(d, c.File, state, c.Prune)
+	if err != nil {
+		return err
+	}
+	if err := a.printChanges(shown); err != nil || c.DryRun {
+		return err
+	}
+	question := ""
+	if n := shown.edits.Len(); n > 0 {
+		question = "Apply " + plural(n, "change") + "?"
+	}
+	asked := !c.Yes && question != ""
+	return a.carryOut(ctx, operation{
+		question: question, yes: c.Yes, wait: c.Wait, laggard: "may not know these changes yet",
+		change: func() (outcome, error) {
+			made := shown
+			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
+				var err error
+				if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
+					return keystore.Edits{}, err
+				}
+				if asked && !slices.Equal(made.views, shown.views) {
+					return keystore.Edits{}, errors.New("the database has changed since the question. Nothing was changed: repeat the command")
+				}
+				return made.edits, nil
+			}, a.progress(shown.edits.Len()))
+			return outcome{change: change, done: either(made.edits.Len() > 0, "Applied "+plural(made.edits.Len(), "change")+".", "")}, err
+		},
+	})
+}
+
+// readFile reads a document from a file or, for -, from standard input.
+func (a *app) readFile(path string) (document, error) {
+	if path == "-" {
+		text, err := io.ReadAll(a.In)
+		if err != nil {
+			return document{}, fmt.Errorf("read standard input: %w", err)
+		}
+		return readDocument("standard input", text)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return document{}, fmt.Errorf("read the document: %w", err)
+	}
+	return readDocument(path, text)
+}
+
+// progressFrom is the number of changes from which on their progress is shown.
+const progressFrom = 2000
+
+// progress shows at a terminal how many changes have been written.
+func (a *app) progress(all int) func(done int) {
+	if !a.ErrTerminal || all < progressFrom {
+		return nil
+	}
+	return func(done int) {
+		end := ""
+		if done == all {
+			end = "\n"
+		}
+		fmt.Fprintf(a.Err, "\r%s of %s changes written%s", count(int64(done)), count(int64(all)), end)
+	}
+}
+
+// changeView is a change as JSON; scripts rely on its fields.
+type changeView struct {
+	Action string `json:"action"` // create or change
+	Kind   string `json:"kind"`   // plan, tenant or key
+	Name   string `json:"name"`   // of the plan or of the tenant
+	KeyID  string `json:"keyId,omitempty"`
+	Change string `json:"change"`
+}
+
+// changes are the differences between a document and a state.
+type changes struct {
+	edits keystore.Edits
+	views []changeView
+	left  []string // keys that the document names, but that cannot be changed
+}
+
+const (
+	actionCreate = "create"
+	actionChange = "change"
+)
+
+// printChanges lists changes on standard output and what is left out on standard error.
+func (a *app) printChanges(c changes) error {
+	t := table{head: []string{"ACTION", "KIND", "NAME", "KEY", "CHANGE"}, spare: []string{"KIND"}, none: "There is nothing to change."}
+	for _, v := range c.views {
+		t.rows = append(t.rows, []string{v.Action, v.Kind, v.Name, orDash(v.KeyID), v.Change})
+	}
+	views := c.views
+	if views == nil {
+		views = []changeView{}
+	}
+	if err := a.print(views, t); err != nil {
+		return err
+	}
+	if len(c.left) > 0 {
+		a.warn("Left out: %s. They do not exist or have ended, and a key cannot be created without its token.", plural(len(c.left), "key"))
+		for _, key := range c.left[:min(len(c.left), problemsMax)] {
+			a.note("  %s", key)
+		}
+	}
+	return nil
+}
+
+// compare finds what a document changes in a state. Its error names everything in the document that does not fit the state.
+func (a *app) compare(d document, file string, state keystore.State, prune bool) (changes, error) {
+	c := comparison{now: a.now(), problems: problems{file: file}, plans: map[string]plan.Limits{}, tenants: map[string]bool{}}
+	c.comparePlans(d, state)
+	tenants := make(map[string]keystore.Tenant, len(state.Tenants))
+	for _, t := range state.Tenants {
+		tenants[t.Name] = t
+	}
+	keys := make(map[id.Key]keystore.Key, len(state.Keys))
+	keysOf := map[id.Tenant][]keystore.Key{}
+	for _, k := range state.Keys {
+		keys[k.ID] = k
+		keysOf[k.Tenant] = append(keysOf[k.Tenant], k)
+	}
+	for _, t := range d.tenants {
+		is, exists := tenants[string(t.name)]
+		c.compareTenant(t, is, exists)
+		for _, k := range t.keys {
+			c.compareKey(t, k, is, keys)
+		}
+		if prune && t.hasKeys && exists {
+			c.pruneKeys(t, keysOf[is.ID])
+		}
+	}
+	if prune {
+		c.pruneTenants(state)
+	}
+	return c.changes, c.err()
+}
+
+// comparison collects changes.
+type comparison struct {
+	changes
+	problems
+	now     instant.Millis
+	plans   map[string]plan.Limits // as they will be
+	tenants map[string]bool        // that the document names
+}
+
+func (c *comparison) show(action, kind, name, key, change string) {
+	c.views = append(c.views, changeView{action, kind, name, key, change})
+}
+
+func (c *comparison) comparePlans(d document, state keystore.State) {
+	was := map[string]keystore.Plan{}
+	for _, p := range state.Plans {
+		was[p.Name], c.plans[p.Name] = p, p.Limits
+	}
+	for _, p := range d.plans {
+		before, exists := was[string(p.name)]
+		after := before
+		after.Name, after.Limits = string(p.name), p.limits
+		c.plans[after.Name] = after.Limits
+		switch {
+		case !exists:
+			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
+			text := "without limits"
+			if after.Limits.IsSet() {
+				text = perMinuteAndDay(after.Limits)
+			}
+			c.show(actionCreate, "plan", after.Name, "", text)
+		case after != before:
+			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{Before: &before, After: after})
+			c.show(actionChange, "plan", after.Name, "", movedLimits(before.Limits, after.Limits))
+		}
+	}
+}
+
+func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists bool) {
+	c.tenants[string(t.name)] = true
+	limits, known := c.plans[string(t.plan)]
+	if !known {
+		c.add(t.place, "there is no plan %q%s", t.plan, didYouMean(string(t.plan), sortedKeys(c.plans)))
+		return
+	}
+	is := was
+	is.Name, is.Plan, is.Override, is.Suspended = string(t.name), string(t.plan), t.override, t.suspended
+	if exists && is == was {
+		return
+	}
+	text := "on plan " + is.Plan
+	if exists {
+		text = movedTenant(was, is)
+	} else if is.Override != (plan.Limits{}) {
+		text += ", own limits: " + movedLimits(plan.Limits{}, is.Override)
+	}
+	if !exists && is.Suspended {
+		text += ", suspended"
+	}
+	if !plan.Effective(limits, is.Override).IsSet() {
+		text += "; it will have no quota, so all its requests are refused"
+	}
+	edit, action := keystore.Edit[keystore.Tenant]{After: is}, actionCreate
+	if exists {
+		edit.Before, action = &was, actionChange
+	}
+	c.edits.Tenants = append(c.edits.Tenants, edit)
+	c.show(action, "tenant", is.Name, "", text)
+}
+
+// movedTenant describes a change of a tenant.
+func movedTenant(was, is keystore.Tenant) string {
+	var parts []string
+	if was.Plan != is.Plan {
+		parts = append(parts, "plan "+was.Plan+" → "+is.Plan)
+	}
+	if moved := movedLimits(was.Override, is.Override); moved != "" {
+		parts = append(parts, "own limits: "+moved)
+	}
+	if was.Suspended != is.Suspended {
+		parts = append(parts, either(is.Suspended, "suspended", "resumed"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
+	was, exists := keys[k.id]
+	if !exists || !exported(was, c.now) {
+		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.id, k.name, t.name, k.line))
+		return
+	}
+	environment := k.environment
+	if environment == 0 {
+		environment = apikey.Live
+	}
+	switch {
+	case was.Tenant != of.ID:
+		c.add(k.place, "%s belongs to another tenant", k.id)
+		return
+	case was.Environment != environment:
+		c.add(k.place, "%s is a %s key. The environment of a key cannot be changed", k.id, was.Environment)
+		return
+	}
+	is := was
+	is.Name, is.Scopes, is.Allow = string(k.name), k.scopes, k.allow
+	if k.expiresAt.String() != was.ExpiresAt.String() { // a document has whole seconds
+		is.ExpiresAt = k.expiresAt
+		if k.expiresAt != 0 && k.expiresAt <= c.now {
+			c.add(k.place, "%s cannot expire in the past, at %s", k.id, k.expiresAt)
+			return
+		}
+	}
+	if text := movedTerms(was, is); text != "" {
+		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &was, After: is})
+		c.show(actionChange, "key", string(t.name), k.id.String(), text)
+	}
+}
+
+func (c *comparison) pruneKeys(t declaredTenant, keys []keystore.Key) {
+	for _, k := range keys {
+		named := slices.ContainsFunc(t.keys, func(d declaredKey) bool { return d.id == k.ID })
+		if named || !exported(k, c.now) {
+			continue
+		}
+		is := k
+		is.RevokedAt = c.now
+		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &k, After: is})
+		c.show(actionChange, "key", string(t.name), k.ID.String(), "revoked, because the file does not name it")
+	}
+}
+
+func (c *comparison) pruneTenants(state keystore.State) {
+	for _, t := range state.Tenants {
+		if c.tenants[t.Name] || t.Suspended {
+			continue
+		}
+		is := t
+		is.Suspended = true
+		c.edits.Tenants = append(c.edits.Tenants, keystore.Edit[keystore.Tenant]{Before: &t, After: is})
+		c.show(actionChange, "tenant", t.Name, "", "suspended, because the file does not name it")
+	}
+}

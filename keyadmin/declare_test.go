@@ -1,0 +1,269 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// file writes a document into a file and returns its path.
+func (s *shell) file(text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "petgate.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// stated is a document with what a document can have, except keys.
+const stated = `version: 1
+plans:
+  - {name: team, minute: 120, day: 4000}
+  - {name: bespoke}
+tenants:
+  - {name: acme, plan: team}
+  - {name: "a: b # c", plan: bespoke, minute: 5, day: 10, suspended: true}
+  - {name: "123", plan: free, day: 50}
+  - {name: Zoë, plan: pro}
+`
+
+func TestDeclare(t *testing.T) {
+	eachMode(t, "declare", func(s *shell) {
+		answer := s.stdin
+		from := func(text string, args ...string) {
+			s.t.Helper()
+			s.stdin = text
+			s.keyadmin(args...)
+			s.stdin = answer
+		}
+		s.ok("export")
+		s.keyadmin("export", "-o", "json")
+		from(stated, "diff", "-")
+		from(stated, "apply", "-", "--dry-run")
+		from(stated, "apply", "-", "--yes")
+		from(stated, "apply", "-", "--yes")
+		s.ok("tenant", "create", "extra")
+		s.ok("key", "create", "acme", "--name", "ci", "--expires", "90d")
+		key := keyID(s, "acme")
+		s.ok("key", "create", "acme", "--name", "second")
+		s.ok("export")
+		changed := strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: bespoke, keys: [{id: "+key+
+			", name: build, scopes: [\"pets:read\"], allow: [10.0.0.0/8]}, {id: key_0000000000000000, name: gone, scopes: [\"pets:read\"]}]}", 1)
+		changed = strings.Replace(changed, "minute: 120, day: 4000", "minute: 100, day: 4000", 1)
+		changed = strings.Replace(changed, ", suspended: true", "", 1)
+		from(changed, "diff", "-", "--prune")
+		from(changed, "diff", "-", "-o", "json")
+		from(changed, "apply", "-", "--prune", "--yes")
+		from(changed, "apply", "-", "--prune", "--yes")
+		from("version: 2\n", "apply", "-")
+	})
+}
+
+// An exported document, applied to an empty database, gives the same export there. Applied where it comes from, it changes nothing.
+func TestRoundTrip(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		s.ok("apply", s.file(stated), "--yes")
+		s.ok("plan", "update", "enterprise", "--minute", "7")
+		without := s.keyadmin("export").stdout
+		empty := newMigrated(t, testkit.SQLite(t))
+		empty.ok("apply", s.file(without), "--yes")
+		if got := empty.keyadmin("export").stdout; got != without {
+			t.Errorf("exported again:\n%s\nwant:\n%s", got, without)
+		}
+
+		s.ok("key", "create", "acme", "--name", "ci: main", "--allow", "10.0.0.0/8", "--allow", "2001:db8::/32", "--expires", "90d")
+		s.ok("key", "create", "acme", "--test", "--scope", "pets:read", "--name", "revoked")
+		s.ok("key", "revoke", keyID(s, "acme"), "--yes")
+		s.ok("key", "create", "acme", "--test", "--scope", "pets:read")
+		with := s.keyadmin("export").stdout
+		if strings.Contains(with, "revoked") || strings.Count(with, "- id: key_") != 2 || strings.Contains(with, "ptg_") {
+			t.Errorf("export:\n%s", with)
+		}
+		before := s.events()
+		if r := s.want(exitDone, "There is nothing to change.", "apply", s.file(with), "--prune", "--yes"); s.events() != before {
+			t.Errorf("its own export changes it:\n%s", r.stdout)
+		}
+		empty = newMigrated(t, testkit.SQLite(t))
+		empty.want(exitDone, "Left out: 2 keys. They do not exist or have ended", "apply", s.file(with), "--yes")
+		if got := empty.keyadmin("export").stdout; got != without {
+			t.Errorf("exported again, keys left out:\n%s\nwant:\n%s", got, without)
+		}
+	})
+}
+
+// Every problem of a file is named with its line and member, and nothing is changed.
+func TestBadDocuments(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	s.ok("key", "create", "acme", "--test")
+	key := keyID(s, "acme")
+	before := s.events()
+	for _, c := range []struct{ text, want string }{
+		{"", "is empty: it needs a version"},
+		{"\tversion: 1", "is not YAML: line 1"},
+		{"version: [", "is not YAML: line 1"},
+		{"- a", ":1: document: it has to be a mapping"},
+		{"plans: []", `:1: document: the member "version" is missing`},
+		{"version: 2", `:1: version: "2" is not a version of the format: this keyadmin knows version 1`},
+		{"version: 1\ntenant: []", ":2: tenant: there is no such member: did you mean tenants?"},
+		{"version: 1\nplans: []\nplans: []", ":3: plans: it is given twice"},
+		{"version: 1\nplans: {}", ":2: plans: it has to be a list"},
+		{"version: 1\nplans:\n- name: Gold", `:3: plans[0].name: "Gold" is not a plan name`},
+		{"version: 1\nplans:\n- name: gold\n  minute: ten", `:4: plans[0].minute: "ten" is not a whole number`},
+		{"version: 1\nplans:\n- name: gold\n  minute: 0", ":4: plans[0].minute: 0 is out of range"},
+		{"version: 1\nplans:\n- &a {name: gold}\n- *a", "plans[1]"},
+		{"version: 1\ntenants:\n- name: a\n", `:3: tenants[0]: the member "plan" is missing`},
+		{"version: 1\ntenants:\n- name: a\n  plan: gold\n", `:3: tenants[0]: there is no plan "gold"`},
+		{"version: 1\ntenants:\n- name: a\n  plan: fre\n", "did you mean free?"},
+		{"version: 1\ntenants:\n- name: ten_a\n  plan: free\n", ":3: tenants[0].name: \"ten_a\""},
+		{"version: 1\ntenants:\n- name: [a]\n  plan: free\n", ":3: tenants[0].name: it has to be one value"},
+		{"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n", `:4: tenants[1]: tenant "a" is already declared in line 3`},
+		{"version: 1\ntenants:\n- {name: a, plan: free, suspended: yes please}", `:3: tenants[0].suspended: "yes please" is neither true nor false`},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: ci, name: a, scopes: [pets:read]}", ":6: tenants[0].keys[0].id:"},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: []}", "a key needs a scope"},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [cats]}", `:6: tenants[0].keys[0].scopes[0]: "cats" is not a scope`},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}", "did you mean 10.0.0.0/8?"},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], expires: soon}", `"soon" is not a time`},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read']}", "belongs to another tenant"},
+		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read']}", "is a test key. The environment of a key cannot be changed"},
+		{"version: 1\ntenants:\n- name: acme\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read'], expires: 2020-01-01}", "cannot expire in the past"},
+	} {
+		path := s.file(strings.ReplaceAll(c.text, "KEY", key))
+		for _, command := range []string{"diff", "apply"} {
+			s.want(exitUsage, c.want, command, path, "--prune")
+		}
+	}
+	s.want(exitUsage, "and 29 more", "diff", s.file("version: 1\nplans:\n"+strings.Repeat("- {name: A}\n", 25)))
+	s.want(exitFailed, "no such file", "apply", "nosuch.yaml")
+	if after := s.events(); after != before {
+		t.Errorf("bad documents made %d events", after-before)
+	}
+}
+
+// Whatever statement of apply fails, all changes are made or none.
+func TestApplyFailsAnywhere(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		s.ok("tenant", "create", "acme")
+		s.ok("tenant", "create", "extra")
+		s.ok("key", "create", "acme")
+		s.ok("tenant", "suspend", "extra", "--yes")
+		before := s.keyadmin("export").stdout
+		wanted := s.file(strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: team, keys: [{id: "+keyID(s, "acme")+
+			", name: build, scopes: [\"pets:read\"]}]}", 1) + "  - {name: extra, plan: free}\n")
+		db := s.open()
+		plantFaults(t, db)
+		events, failures := s.events(), 0
+		for n := 0; ; n++ {
+			if _, err := db.Exec(`UPDATE faults SET remaining = $1`, n); err != nil {
+				t.Fatal(err)
+			}
+			r := s.keyadmin("apply", wanted, "--yes")
+			after := s.keyadmin("export").stdout
+			if r.code == exitDone {
+				if s.want(exitDone, "There is nothing to change.", "diff", wanted); s.events() == events {
+					t.Error("apply made no events")
+				}
+				break
+			}
+			if failures++; after != before || s.events() != events {
+				t.Fatalf("after a failure of statement %d, %d events:\n%s", n, s.events()-events, after)
+			}
+		}
+		if failures < 10 {
+			t.Errorf("only %d statements failed", failures)
+		}
+	})
+}
+
+// plantFaults makes the write that follows as many others as faults.remaining says fail. It counts every row.
+func plantFaults(t *testing.T, db *database.DB) {
+	t.Helper()
+	statements := []string{`CREATE TABLE faults (remaining INT CHECK (remaining >= 0))`, `INSERT INTO faults VALUES (1000000)`}
+	if db.Dialect() == database.Postgres {
+		statements = append(statements, `CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN UPDATE faults SET remaining = remaining - 1; RETURN COALESCE(NEW, OLD); END $$`)
+	}
+	for _, table := range []string{"plans", "tenants", "tenant_keys", "events", "lost_refusals"} {
+		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
+			body := "FOR EACH ROW EXECUTE FUNCTION count_down()"
+			if db.Dialect() == database.SQLite {
+				body = "BEGIN UPDATE faults SET remaining = remaining - 1; END"
+			}
+			statements = append(statements, fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
+		}
+	}
+	for _, statement := range statements {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// Two that apply different documents at once: one after the other, so the last one's document holds as a whole.
+func TestTwoApplyAtOnce(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		var files []string
+		for _, plan := range []string{"free", "pro"} {
+			text := "version: 1\ntenants:\n"
+			for n := range 40 {
+				text += fmt.Sprintf("- {name: t%d, plan: %s}\n", n, plan)
+			}
+			files = append(files, s.file(text))
+		}
+		results := make([]result, len(files))
+		var group sync.WaitGroup
+		for i, path := range files {
+			other := newShell(t, url)
+			other.random = rand.NewChaCha8([32]byte{byte(i + 1)})
+			group.Go(func() { results[i] = other.keyadmin("apply", path, "--yes") })
+		}
+		group.Wait()
+		unchanged := 0
+		for i, path := range files {
+			if results[i].code != exitDone {
+				t.Errorf("exit %d:\n%s", results[i].code, results[i].stderr)
+			}
+			if r := s.keyadmin("diff", path); strings.Contains(r.stderr, "There is nothing to change.") {
+				unchanged++
+			}
+		}
+		if unchanged != 1 {
+			t.Errorf("%d of the documents hold", unchanged)
+		}
+	})
+}
+
+// If another writer is faster than the answer, nothing is changed: the operator confirmed something else.
+func TestApplyAnsweredTooLate(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	path := s.file("version: 1\ntenants: [{name: acme, plan: pro}]\n")
+	s.terminal = true
+	other := newShell(t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
+	s.in = readerFunc(func(p []byte) (int, error) {
+		if r := other.keyadmin("tenant", "set-plan", "acme", "business"); r.code != exitDone {
+			return 0, errors.New(r.stderr)
+		}
+		return copy(p, "y\n"), nil
+	})
+	s.want(exitFailed, "the database has changed since the question. Nothing was changed", "apply", path)
+	if got := s.ok("tenant", "list", "-o", "csv") + s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, "business") {
+		t.Errorf("the other change is lost:\n%s", got)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

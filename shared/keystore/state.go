@@ -1,0 +1,312 @@
+package keystore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+
+	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+)
+
+// State is what operators decide: all plans and tenants by name, and all keys by age.
+type State struct {
+	Plans   []Plan
+	Tenants []Tenant
+	Keys    []Key
+}
+
+// State reads everything as it is at one instant.
+func (s *Store) State(ctx context.Context) (state State, err error) {
+	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
+		state, err = readState(ctx, q)
+		return err
+	})
+	return state, fail("read the state", err)
+}
+
+func readState(ctx context.Context, q sqlx.QueryerContext) (state State, err error) {
+	for _, list := range []struct {
+		dest  any
+		query string
+	}{{&state.Plans, plansByName}, {&state.Tenants, tenantsByName}, {&state.Keys, keysByAge}} {
+		if err := sqlx.SelectContext(ctx, q, list.dest, list.query); err != nil {
+			return State{}, err
+		}
+	}
+	return state, nil
+}
+
+// Edits are changes that Apply makes together.
+type Edits struct {
+	Plans   []Edit[Plan]
+	Tenants []Edit[Tenant]
+	Keys    []Edit[Key]
+}
+
+// Len returns the number of changes.
+func (e Edits) Len() int { return len(e.Plans) + len(e.Tenants) + len(e.Keys) }
+
+// Edit is one changed record. Without Before it is created; keys cannot be created like this. Apply gives a new tenant its ID, and
+// new records their time of creation.
+type Edit[T any] struct {
+	Before *T
+	After  T
+}
+
+// applyRows limits the rows of one statement.
+const applyRows = 1000
+
+// Apply makes all changes that edits returns, in one transaction: all of them or none. edits sees the state under the writers' lock,
+// so no other writer can change it before the commit. progress, which may be nil, is called with the number of changes made so far.
+//
+// Errors: ErrInvalid, ErrExists, ErrNotFound for a tenant's unknown plan, and those of edits.
+func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), progress func(done int)) (Change, error) {
+	return s.write(ctx, "apply", func(t *tx) error {
+		if s.db.Dialect() == database.Postgres {
+			// Usage updates rows of keys too, in another order.
+			if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
+				return err
+			}
+		}
+		state, err := readState(ctx, t)
+		if err != nil {
+			return err
+		}
+		e, err := edits(state)
+		if err != nil {
+			return err
+		}
+		b := bulk{tx: t, progress: progress, rows: map[string][]any{}}
+		for _, p := range e.Plans {
+			if err := b.plan(p); err != nil {
+				return err
+			}
+		}
+		if err := b.flush(); err != nil { // tenants refer to plans
+			return err
+		}
+		for _, tenant := range e.Tenants {
+			if err := b.tenant(tenant); err != nil {
+				return err
+			}
+		}
+		for _, k := range e.Keys {
+			if err := b.key(k); err != nil {
+				return err
+			}
+		}
+		return b.flush()
+	})
+}
+
+// bulk collects rows, and writes many of them with one statement.
+type bulk struct {
+	*tx
+	progress func(done int)
+	done     int
+
+	rows   map[string][]any // by statement
+	events []eventRow
+}
+
+// bulkStatements are the statements in the order in which they run.
+var bulkStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, updateKeys, deleteSuspensions, insertEvents}
+
+type eventRow struct {
+	N      int       `json:"n"` // counts the events of one statement from 1
+	UUID   string    `json:"uuid"`
+	Kind   string    `json:"kind"`
+	Tenant id.Tenant `json:"tenantId,omitzero"`
+	Key    id.Key    `json:"keyId,omitzero"`
+	Plan   string    `json:"plan"`
+	Before string    `json:"before"`
+	After  string    `json:"after"`
+}
+
+// limitsRow is a plan, or what can change of a tenant.
+type limitsRow struct {
+	ID        string         `json:"id,omitempty"`
+	Name      string         `json:"name"`
+	Plan      string         `json:"plan,omitempty"`
+	Minute    int64          `json:"minute"`
+	Day       int64          `json:"day"`
+	Suspended bool           `json:"suspended"`
+	CreatedAt instant.Millis `json:"createdAt"`
+}
+
+// keyRow is what can change of a key.
+type keyRow struct {
+	ID        id.Key         `json:"id"`
+	Name      string         `json:"name"`
+	Scopes    string         `json:"scopes"`
+	Allow     any            `json:"allow"`
+	ExpiresAt instant.Millis `json:"expiresAt"`
+	RevokedAt instant.Millis `json:"revokedAt"`
+}
+
+func (b *bulk) plan(e Edit[Plan]) error {
+	p, kind, query := e.After, PlanUpdated, updatePlans
+	if err := checkPlan(p.Name, p.Limits); err != nil {
+		return err
+	}
+	if e.Before == nil {
+		p.CreatedAt, kind, query = b.at, PlanCreated, insertPlans
+	}
+	err := b.event(kind, subject{plan: p.Name}, orNil(e.Before), p)
+	if err != nil {
+		return err
+	}
+	return b.add(query, limitsRow{Name: p.Name, Minute: p.Limits.Minute, Day: p.Limits.Day, CreatedAt: p.CreatedAt})
+}
+
+func (b *bulk) tenant(e Edit[Tenant]) error {
+	after, query := e.After, updateTenants
+	if err := checkLimits(after.Override); err != nil {
+		return err
+	}
+	was := Tenant{}
+	if e.Before != nil {
+		was = *e.Before
+	} else {
+		if err := checkTenantName(after.Name); err != nil {
+			return err
+		}
+		var err error
+		if after.ID, err = id.NewTenant(b.store.random); err != nil {
+			return err
+		}
+		after.CreatedAt, query = b.at, insertTenants
+		was = after
+		was.Suspended = false
+		if err := b.event(TenantCreated, subject{tenant: after.ID}, nil, was); err != nil {
+			return err
+		}
+	}
+	terms := was
+	terms.Plan, terms.Override = after.Plan, after.Override
+	kind := TenantQuotaSet
+	if terms.Plan != was.Plan {
+		kind = TenantPlanSet
+	}
+	about := subject{tenant: after.ID}
+	if terms != was {
+		if err := b.event(kind, about, was, terms); err != nil {
+			return err
+		}
+	}
+	if after.Suspended != was.Suspended {
+		kind := TenantSuspended
+		if !after.Suspended {
+			kind = TenantResumed
+			// A suspension that the database had lost, and that was repeated since, has ended too.
+			b.put(deleteSuspensions, limitsRow{ID: after.ID.String()})
+		}
+		if err := b.event(kind, about, terms, after); err != nil {
+			return err
+		}
+	}
+	return b.add(query, limitsRow{
+		after.ID.String(), after.Name, after.Plan, after.Override.Minute, after.Override.Day, after.Suspended, after.CreatedAt,
+	})
+}
+
+func (b *bulk) key(e Edit[Key]) error {
+	k := e.After
+	if e.Before == nil {
+		return invalid("%s cannot be created without its token", k.ID)
+	}
+	about := subject{tenant: k.Tenant, key: k.ID}
+	terms := k
+	terms.RevokedAt = e.Before.RevokedAt
+	if !sameTerms(*e.Before, terms) {
+		if err := editable(*e.Before, terms, b.at); err != nil {
+			return err
+		}
+		if err := b.event(KeyUpdated, about, *e.Before, terms); err != nil {
+			return err
+		}
+	}
+	if k.RevokedAt != e.Before.RevokedAt {
+		k.RevokedAt = b.at
+		if err := b.event(KeyRevoked, about, terms, k); err != nil {
+			return err
+		}
+	}
+	allow, err := k.Allow.Value()
+	if err != nil {
+		return err
+	}
+	return b.add(updateKeys, keyRow{k.ID, k.Name, k.Scopes.String(), allow, k.ExpiresAt, k.RevokedAt})
+}
+
+// orNil keeps a nil pointer from becoming a value that is not nil.
+func orNil[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func (b *bulk) event(kind string, about subject, before, after any) error {
+	was, err := detail(before)
+	if err != nil {
+		return err
+	}
+	is, err := detail(after)
+	if err != nil {
+		return err
+	}
+	b.events = append(b.events, eventRow{len(b.events) + 1, rand.Text(), kind, about.tenant, about.key, about.plan, was, is})
+	return nil
+}
+
+func (b *bulk) put(query string, row any) { b.rows[query] = append(b.rows[query], row) }
+
+// add puts the last row of a change, and writes all rows if there are many.
+func (b *bulk) add(query string, row any) error {
+	b.done++
+	b.put(query, row)
+	if len(b.events) < applyRows {
+		return nil
+	}
+	return b.flush()
+}
+
+// flush writes all rows.
+func (b *bulk) flush() error {
+	if len(b.events) == 0 {
+		return nil
+	}
+	for _, query := range bulkStatements {
+		var rows any = b.rows[query]
+		var more []any
+		if query == insertEvents {
+			rows, more = b.events, []any{b.at, b.store.actor}
+		} else if len(b.rows[query]) == 0 {
+			continue
+		}
+		text, err := json.Marshal(rows)
+		if err != nil {
+			return err
+		}
+		if err := b.exec(query, append([]any{string(text)}, more...)...); err != nil {
+			switch {
+			case database.IsUnique(err):
+				return conflict("a plan or a tenant of this name was created at the same time: try again")
+			case database.IsForeignKey(err):
+				return missing(err, "a tenant's plan does not exist")
+			}
+			return err
+		}
+	}
+	clear(b.rows)
+	b.events = b.events[:0]
+	if b.progress != nil {
+		b.progress(b.done)
+	}
+	return b.GetContext(b.ctx, &b.change, maxEvent)
+}
