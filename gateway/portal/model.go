@@ -30,6 +30,16 @@ type model struct {
 	Scopes         []string
 }
 
+// Scoped returns the operations that need a scope.
+func (m *model) Scoped(scope string) (found []operation) {
+	for _, o := range m.Operations {
+		if o.Scope.String() == scope {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
 type operation struct {
 	api.Operation
 	Summary, Description string

@@ -89,7 +89,7 @@ func asset(name string) func() ([]byte, error) {
 }
 
 func writeHTML(m *model) ([]byte, error) {
-	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline}).ParseFS(assets, "assets/*.html")
+	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": number}).ParseFS(assets, "assets/*.html")
 	if err != nil {
 		return nil, err
 	}

@@ -237,7 +237,8 @@ function show(form, response, text, millis) {
 function block(form, seconds, status) {
   blockedUntil = performance.now() + seconds * 1000;
   const why = status === 429 ? "A limit is used up." : "The service is busy.";
-  say($(".state", form), `${why} You can send again in ${seconds} s.`, true);
+  const end = new Date(Date.now() + seconds * 1000).toLocaleTimeString("en-GB");
+  say($(".state", form), `${why} You can send again at ${end}.`, true);
   const tick = () => {
     const left = Math.ceil((blockedUntil - performance.now()) / 1000);
     for (const button of $$(".send")) {
