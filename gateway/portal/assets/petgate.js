@@ -68,8 +68,7 @@ function say(state, text, isBad = false) {
 
 function sayKey(text, isBad = false) {
   say(keyState, text, isBad);
-  keyField.toggleAttribute("aria-invalid", isBad);
-  if (isBad) keyField.setAttribute("aria-invalid", "true");
+  keyField.setAttribute("aria-invalid", isBad);
 }
 
 function hold(token) {
@@ -89,7 +88,7 @@ function forget() {
   $("#key-held").hidden = true;
   sayKey("Stays in this page. It is never stored.");
   for (const meters of $$(".meters")) meters.replaceChildren();
-  keyForm.querySelector(".meters").hidden = true;
+  $(".meters", keyForm).hidden = true;
 }
 
 // takeKey holds the key in the field, or says what is wrong with it.
