@@ -24,13 +24,35 @@ type crowd struct {
 const tenantPart = 2
 
 // queue is a list of connections.
-type queue struct{ first, last *clientConn }
+type queue struct {
+	first, last *clientConn
+	size        int
+}
 
 // place is a connection's place in a queue. The crowd's mutex guards it.
 type place struct {
 	queue      *queue // nil: in none
 	prev, next *clientConn
 	isGone     bool // the connection is closed and enters no queue again
+}
+
+// strangersPart is the part of the connections that is for strangers: a tenth. With less, clients with a key would have no time to
+// send it while connections are scarce.
+const strangersPart = 10
+
+// makeRoom closes a connection for a new one if there are too many. held is the number of connections with the new one.
+func (w *crowd) makeRoom(held, most int64) bool {
+	isFull := held > most-most/strangersPart
+	if isFull && w.strangersHeld() > most/strangersPart && w.evict(&w.strangers, &w.slow) {
+		return true
+	}
+	return held > most && w.evict(&w.known, &w.strangers, &w.slow)
+}
+
+func (w *crowd) strangersHeld() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(w.strangers.size + w.slow.size)
 }
 
 // checkedMax bounds how many connections of a queue evict checks.
@@ -92,6 +114,7 @@ func (p *place) move(c *clientConn, q *queue) {
 		q.first = c
 	}
 	q.last = c
+	q.size++
 }
 
 func (p *place) leave(c *clientConn) {
@@ -108,6 +131,7 @@ func (p *place) leave(c *clientConn) {
 	} else {
 		p.queue.last = p.prev
 	}
+	p.queue.size--
 	*p = place{isGone: p.isGone}
 }
 

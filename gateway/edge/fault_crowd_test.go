@@ -226,7 +226,8 @@ func TestUnfinishedHeadsMakeRoom(t *testing.T) {
 	}
 }
 
-// When all connections have sent a key, a new one closes the one that has been idle for longest, and none that is busy.
+// When all connections have sent a key, a new one closes the one that has been idle for longest, and none that is busy. But clients
+// without a key get a tenth of the connections at most.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
@@ -245,13 +246,20 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		served <- got
 	}()
 	<-arrived
-	for range 5 { // each stranger makes room for the next one
+	first, second := r.say(t, ""), r.say(t, "")
+	for _, c := range []*rawClient{second, first} { // the second one does not take the place of the first
+		if got, err := c.try(rawKey()); err != nil || got.Status != 401 {
+			t.Errorf("a client that has just connected got %d %v", got.Status, err)
+		}
+	}
+	for range 2 * most {
 		if got := r.dial(t).ask(t, rawKey()); got.Status != 401 {
 			t.Errorf("a new client got %d", got.Status)
 		}
 	}
-	if known[1].isOpen(t) || !known[2].isOpen(t) {
-		t.Error("exactly the connection that was idle for longest must make room")
+	const closed = most/10 + 1 // the last stranger comes before the tenth is exceeded
+	if known[1].isOpen(t) || known[closed].isOpen(t) || !known[closed+1].isOpen(t) || !known[most-1].isOpen(t) {
+		t.Error("exactly the connections that were idle for longest must make room")
 	}
 	close(release)
 	if got := <-served; got.Status != 200 {

@@ -33,9 +33,6 @@ import (
 //	                                                                     exchange that 1 has filled
 //	   ◄── bytes ─────────────────────────── 5 writes the response ◄──
 
-// crowdedTenths is the part of ConnectionsMax, in tenths, above which each new connection closes one without a valid key.
-const crowdedTenths = 9
-
 // refusedMax is how many connections past ConnectionsMax get a 503; the rest are closed without a response.
 const refusedMax = 1024
 
@@ -94,10 +91,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		e := l.edge
 		held := e.connections.Add(1)
-		if held > int64(e.cfg.ConnectionsMax)*crowdedTenths/10 && e.crowd.evict(&e.crowd.strangers, &e.crowd.slow) {
-			held--
-		}
-		if held > int64(e.cfg.ConnectionsMax) && e.crowd.evict(&e.crowd.known) {
+		if e.crowd.makeRoom(held, int64(e.cfg.ConnectionsMax)) {
 			held--
 		}
 		if held > int64(e.cfg.ConnectionsMax+refusedMax) {
