@@ -1,0 +1,69 @@
+package keystore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+// Each lost refusal ends by itself: an operator repeats it or drops it, and this ends no other one.
+func TestLostRefusals(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		acme, other := newTenant(t, s, "acme"), newTenant(t, s, "other")
+		key := func(tenant id.Tenant) id.Key {
+			k, _, _, err := s.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k.ID
+		}
+		revoked, rotated, others := key(acme.ID), key(acme.ID), key(other.ID)
+		names := map[string]string{
+			acme.ID.String(): "acme", other.ID.String(): "other",
+			revoked.String(): "revoked", rotated.String(): "rotated", others.String(): "others",
+		}
+		want := func(what string, err error, left ...string) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := map[string]bool{}
+			for _, l := range must[[]keystore.LostRefusal](t)(s.LostRefusals(t.Context())) {
+				name := names[l.Tenant.String()]
+				if !l.Key.IsZero() {
+					name = names[l.Key.String()]
+				}
+				listed[fmt.Sprintf("%s %s", l.Kind, name)] = true
+			}
+			all := map[string]bool{}
+			for _, l := range left {
+				all[l] = true
+			}
+			wantEqual(t, what, listed, all)
+		}
+		_, err := s.ReportLost(t.Context(), []keystore.LostRefusal{
+			{Kind: keystore.LostRevocation, Tenant: acme.ID, Key: revoked, At: c.millis()},
+			{Kind: keystore.LostRotation, Tenant: acme.ID, Key: rotated, At: c.millis()},
+			{Kind: keystore.LostSuspension, Tenant: acme.ID},
+			{Kind: keystore.LostRevocation, Tenant: other.ID, Key: others, At: c.millis()},
+			{Kind: keystore.LostSuspension, Tenant: other.ID},
+		})
+		want("reported", err, "revoked revoked", "rotated rotated", "suspended acme", "revoked others", "suspended other")
+		_, err = s.DropLost(t.Context(), acme.ID, rotated)
+		want("a key's is dropped", err, "revoked revoked", "suspended acme", "revoked others", "suspended other")
+		_, _, err = s.Suspend(t.Context(), acme.ID)
+		want("the suspension is repeated", err, "revoked revoked", "revoked others", "suspended other")
+		_, _, err = s.Resume(t.Context(), acme.ID)
+		want("and ended", err, "revoked revoked", "revoked others", "suspended other")
+		_, _, err = s.Resume(t.Context(), other.ID)
+		want("one that was not repeated is not ended", err, "revoked revoked", "revoked others", "suspended other")
+		_, err = s.DropLost(t.Context(), other.ID, id.Key{})
+		want("a tenant's is dropped", err, "revoked revoked", "revoked others")
+		_, _, err = s.RevokeKey(t.Context(), revoked)
+		want("a revocation is repeated", err, "revoked others")
+		_, err = s.DropLost(t.Context(), acme.ID, others)
+		wantError(t, err, keystore.ErrNotFound)
+	})
+}
