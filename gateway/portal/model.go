@@ -56,7 +56,7 @@ func (o operation) Ends() string { return o.SunsetAt.UTC().Format("2 January 200
 
 type parameter struct {
 	member
-	In      string   // path or query
+	In      string   // path, query or header
 	Example string   // empty: none
 	Options []string // if only these values are possible
 	IsInt   bool

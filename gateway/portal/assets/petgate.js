@@ -167,7 +167,7 @@ function target(form) {
   for (const field of $$("[data-in]", form)) {
     const value = field.value.trim();
     if (field.dataset.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(value));
-    else if (value !== "") query.set(field.name, value);
+    else if (field.dataset.in === "query" && value !== "") query.set(field.name, value);
   }
   return path.slice(1) + (query.size > 0 ? `?${query}` : "");
 }
@@ -185,6 +185,9 @@ async function send(form) {
     method: form.dataset.method, headers: { Authorization: `Bearer ${key}` },
     cache: "no-store", credentials: "omit", redirect: "error",
   };
+  for (const field of $$("[data-in=header]", form)) {
+    if (field.value.trim() !== "") options.headers[field.name] = field.value.trim();
+  }
   const body = $("textarea", form);
   if (body) {
     options.headers["Content-Type"] = "application/json";
