@@ -10,7 +10,7 @@
 # the installed servers as system services or enable them at boot: the tests start private servers (shared/testkit).
 # If nothing is missing, this takes no noticeable time. A Ctrl-C leaves nothing behind.
 #
-# TEST_PROGRAMS names programs that only some tests need, such as haproxy. Their packages must have the same names.
+# TEST_PROGRAMS names programs that only some tests need, such as haproxy and chromium. Their packages must have the same names.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)

@@ -1,0 +1,295 @@
+//go:build e2e
+
+// Package browser_test opens the pages of the built programs in Chromium: what a reader sees, does and hears.
+//
+// The browser resolves no name and reaches this host only. A test fails if a page asks another origin, reports a breach of its
+// Content-Security-Policy, or logs an error. With SCREENSHOTS set to a directory, the tests also write pictures of every state
+// into it.
+//
+// testdata/axe.min.js.gz is axe-core 4.14.1 (https://github.com/dequelabs/axe-core), which checks pages for accessibility. It
+// is compressed but otherwise unchanged. Its licence, MPL-2.0, is beside it. It is only used by these tests.
+package browser_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds what the browser does at once. Waiting for a quota takes longer.
+const patience = 30 * time.Second
+
+// tab is a tab of a browser of its own.
+type tab struct {
+	ctx context.Context
+	t   *testing.T
+
+	mu       sync.Mutex
+	requests []string // "GET http://…", in order
+	wrong    []string // what the page should not have done or logged
+}
+
+// newTab opens a tab that may ask the given origins only.
+func newTab(t *testing.T, origins ...string) *tab {
+	t.Helper()
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(findChromium(t)),
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.NoSandbox, // it does not start as root otherwise
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("force-color-profile", "srgb"),
+	)
+	ctx, end := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(end)
+	// Events that are newer than the library are not errors of the page.
+	ctx, closeTab := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
+	b := &tab{ctx: ctx, t: t}
+	t.Cleanup(func() {
+		closeTab()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, wrong := range b.wrong {
+			t.Error(wrong)
+		}
+	})
+	if err := chromedp.Listen(ctx, func(event any) { b.observe(event, origins) }); err != nil {
+		t.Fatalf("start the browser: %v", err)
+	}
+	return b
+}
+
+// findChromium finds the browser by Debian's name for it, or by others.
+func findChromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("no chromium on this machine: run TEST_PROGRAMS=chromium deploy/services.sh, which installs it")
+	return ""
+}
+
+func (b *tab) observe(event any, origins []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	complain := func(format string, args ...any) { b.wrong = append(b.wrong, fmt.Sprintf(format, args...)) }
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		url := e.Request.URL
+		b.requests = append(b.requests, e.Request.Method+" "+url)
+		allowed := slices.ContainsFunc(origins, func(origin string) bool { return strings.HasPrefix(url, origin+"/") })
+		if !allowed && !strings.HasPrefix(url, "data:") && url != "about:blank" {
+			complain("a request left the origin: %s", url)
+		}
+	case *log.EventEntryAdded:
+		// The browser logs each response of 400 and above; the page shows them on purpose.
+		isStatus := e.Entry.Source == log.EntrySourceNetwork && strings.Contains(e.Entry.Text, "responded with a status of 4")
+		if (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) && !isStatus {
+			complain("the browser logged %s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			complain("the console has: %s", e.Args[0].Value)
+		}
+	case *runtime.EventExceptionThrown:
+		complain("an exception: %s", e.ExceptionDetails.Text)
+	}
+}
+
+// asked returns the requests since the last call whose URL has part.
+func (b *tab) asked(part string) (found []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.requests {
+		if strings.Contains(r, part) {
+			found = append(found, r)
+		}
+	}
+	b.requests = nil
+	return found
+}
+
+// forgive drops what was wrong so far, and returns it.
+func (b *tab) forgive() (dropped []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	dropped, b.wrong = b.wrong, nil
+	return dropped
+}
+
+// do runs actions.
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// run runs an action that has a result.
+func run[T any](b *tab, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	result, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return result
+}
+
+// call sends a command of the browser's protocol.
+func call[P, R any](b *tab, command cdp.Command[P, R], parameters P) R {
+	b.t.Helper()
+	return run(b, func(ctx context.Context, t *chromedp.Target) (R, error) { return cdp.Call(ctx, t, command, parameters) })
+}
+
+// text returns what the element shows.
+func (b *tab) text(selector chromedp.CSS) string {
+	b.t.Helper()
+	return run(b, chromedp.Text(selector))
+}
+
+// awaitText waits until the element shows a text that has part.
+func (b *tab) awaitText(limit time.Duration, selector chromedp.CSS, part string) {
+	b.t.Helper()
+	expression := fmt.Sprintf("document.querySelector(%q).innerText.includes(%q)", selector, part)
+	if err := chromedp.Do(b.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingInterval(50*time.Millisecond),
+		chromedp.WithPollingTimeout(limit))); err != nil {
+		b.t.Fatalf("%s does not show %q but %q: %v", selector, part, b.text(selector), err)
+	}
+}
+
+// enter types into an empty field.
+func (b *tab) enter(selector chromedp.CSS, text string) {
+	b.t.Helper()
+	evaluate[string](b, fmt.Sprintf("document.querySelector(%q).value = ''", selector))
+	b.do(chromedp.SendKeys(selector, text))
+}
+
+// evaluate runs a script in the page and returns the result, also that of a promise.
+func evaluate[T any](b *tab, script string) T {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+}
+
+// look is how a reader looks at a page.
+type look struct {
+	name          string
+	width, height int64
+	scheme        string // light or dark
+	media         string // empty = screen
+}
+
+var looks = []look{
+	{name: "light", width: 1440, height: 900, scheme: "light"},
+	{name: "dark", width: 1440, height: 900, scheme: "dark"},
+	{name: "tablet", width: 834, height: 1112, scheme: "light"},
+	{name: "320-light", width: 320, height: 640, scheme: "light"},
+	{name: "320-dark", width: 320, height: 640, scheme: "dark"},
+	{name: "print", width: 794, height: 1123, scheme: "light", media: "print"},
+}
+
+func (b *tab) as(l look) {
+	b.t.Helper()
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 600,
+	})
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: l.media, Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: l.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// check looks at the page in every way: it must be accessible and must not need to be scrolled sideways.
+func (b *tab) check(state string) {
+	b.t.Helper()
+	for _, l := range looks {
+		b.as(l)
+		if width := evaluate[int64](b, "document.documentElement.scrollWidth"); width > l.width {
+			b.t.Errorf("%s, %s: the page is %d pixels wide, %d more than the window", state, l.name, width, width-l.width)
+		}
+		b.photograph(state, l)
+		for _, violation := range b.violations() {
+			b.t.Errorf("%s, %s: not accessible: %s", state, l.name, violation)
+		}
+	}
+	b.as(looks[0])
+}
+
+// photograph writes a picture of the whole page, and one of what fits into the window.
+func (b *tab) photograph(state string, l look) {
+	b.t.Helper()
+	directory := os.Getenv("SCREENSHOTS")
+	if directory == "" {
+		return
+	}
+	for name, whole := range map[string]bool{"": false, "-whole": true} {
+		picture := call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &whole}).Data
+		path := filepath.Join(directory, state+"-"+l.name+name+".png")
+		if err := os.WriteFile(path, picture, 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// axe returns the source of the accessibility checker.
+var axe = sync.OnceValues(func() (string, error) {
+	f, err := os.Open("testdata/axe.min.js.gz")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		return "", err
+	}
+	source, err := io.ReadAll(r)
+	return string(source), err
+})
+
+// violations returns what axe-core finds by the rules of WCAG 2.2 A and AA and its own best practices. The tool is evaluated by
+// the debugger, so it is not subject to the page's policy.
+func (b *tab) violations() (found []string) {
+	b.t.Helper()
+	source, err := axe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if !evaluate[bool](b, "typeof axe === 'object'") {
+		evaluate[bool](b, source+"; true")
+	}
+	report := evaluate[string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
+		JSON.stringify({passes: r.passes.length, violations: r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target + ": " + n.failureSummary))}))`)
+	var result struct {
+		Passes     int
+		Violations []string
+	}
+	if err := json.Unmarshal([]byte(report), &result); err != nil {
+		b.t.Fatal(err)
+	}
+	if result.Passes < 10 {
+		b.t.Fatalf("axe-core checked only %d rules", result.Passes)
+	}
+	return result.Violations
+}

@@ -1,0 +1,331 @@
+//go:build e2e
+
+package browser_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"petgate/shared/api"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+const (
+	sendList chromedp.CSS = "#listPets .send"
+	listed   chromedp.CSS = "#listPets .line"
+	keyField chromedp.CSS = "#key-field"
+)
+
+// TestPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as told, calls again.
+func TestPortal(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	key := f.NewTenant("acme", "--minute", "3", "--day", "1000")
+	gateway := f.Gateways[0]
+	store, client := f.NewTenant("store", fleet.Unlimited...), gateway.Client()
+	for _, name := range []string{"Rex", "Bella", "Milo"} {
+		client.Must(t, fleet.PostPet(store.Token, name))
+	}
+	client.Close()
+	b := newTab(t, gateway.URL)
+
+	b.do(chromedp.Navigate(gateway.URL + "/"))
+	if address := run(b, chromedp.Location()); address != gateway.URL+"/docs" {
+		t.Errorf("/ leads to %s", address)
+	}
+	b.check("1-fresh")
+	if days := b.text("#getPet .left"); !regexp.MustCompile(`^, in [\d,]+ days?$`).MatchString(days) {
+		t.Errorf("until the sunset: %q", days)
+	}
+
+	// A key that is mistyped, cut off or of another environment.
+	mistyped := strings.Replace(key.Token, key.Token[12:14], "00", 1)
+	for _, wrong := range []struct{ token, says string }{
+		{mistyped, "mistyped or cut off: its checksum does not match"},
+		{key.Token[:40], "it has 40 characters instead of 47"},
+		{strings.Replace(key.Token, "live", "test", 1), "for another environment"},
+		{"hello", "A key begins with ptg_live_"},
+	} {
+		b.enter(keyField, wrong.token+kb.Enter)
+		b.awaitText(patience, "#key-state", wrong.says)
+		b.do(chromedp.Click(sendList))
+		b.awaitText(patience, "#listPets .state", "Paste your API key first")
+	}
+	b.check("2-mistyped")
+	if asked := b.asked("/v1/"); asked != nil {
+		t.Errorf("with a key that is wrong, the page sent %q", asked)
+	}
+
+	b.enter(keyField, key.Token)
+	b.awaitText(patience, "#key-hint", "ptg_live_…"+key.Token[43:])
+	leaked := func(when string) {
+		t.Helper()
+		places := evaluate[string](b, `[document.documentElement.outerHTML, ...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
+			JSON.stringify(localStorage), JSON.stringify(sessionStorage), JSON.stringify(history.state), window.name].join("\n")`)
+		if strings.Contains(places, key.Token) {
+			t.Errorf("%s: the key is in the page, a field, a storage or the address", when)
+		}
+	}
+	leaked("after pasting")
+
+	b.do(chromedp.SendKeys(chromedp.CSS("#listPets-limit"), "2"), chromedp.Click(sendList))
+	b.awaitText(patience, listed, "200")
+	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/pets?limit=2"}) {
+		t.Errorf("the call was %q", asked)
+	}
+	fields := b.text("#listPets .fields")
+	for _, name := range []string{
+		"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "x-request-id",
+	} {
+		if !strings.Contains(fields, name+"\n") {
+			t.Errorf("the page does not show %s:\n%s", name, fields)
+		}
+	}
+	if body := b.text("#listPets .body"); !strings.HasPrefix(body, "[") {
+		t.Errorf("the body is shown as %q", body)
+	}
+	meters := func(want ...string) {
+		t.Helper()
+		for _, place := range []chromedp.CSS{"#key .meters", "#listPets .meters"} {
+			for _, text := range want {
+				b.awaitText(patience, place, text)
+			}
+		}
+	}
+	meters("2 of 3 left this minute", "999 of 1,000 left today")
+	b.check("3-answered")
+
+	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.awaitText(patience, "#createPet .line", "201")
+	b.do(chromedp.Click(chromedp.CSS("#getPet .send")))
+	b.awaitText(patience, "#getPet .line", "20")
+	meters("0 of 3 left this minute", "997 of 1,000 left today")
+
+	b.do(chromedp.Click(sendList))
+	b.awaitText(patience, listed, "429")
+	refusedAt := time.Now()
+	b.awaitText(patience, "#listPets .fields", "Retry-After")
+	b.awaitText(patience, "#listPets .state", "You can send again at")
+	wait, err := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(b.text(sendList)))
+	if err != nil || wait < 30 || wait > 61 {
+		t.Fatalf("the button says %q", b.text(sendList))
+	}
+	b.asked("")
+	for _, button := range []chromedp.CSS{sendList, "#createPet .send"} { // all operations share the limits
+		b.do(chromedp.Click(button))
+	}
+	if asked := b.asked("/v1/"); asked != nil {
+		t.Errorf("while it counts down, the page sent %q", asked)
+	}
+	b.awaitText(patience, sendList, "Wait "+strconv.Itoa(wait-3))
+	b.check("4-refused")
+	leaked("after calls")
+	b.awaitText(90*time.Second, sendList, "Send")
+	waited := time.Since(refusedAt)
+	b.awaitText(patience, "#listPets .state", "You can send again.")
+	b.do(chromedp.Click(sendList))
+	b.awaitText(patience, listed, "200")
+
+	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+	b.asked("")
+	b.do(chromedp.Click(sendList))
+	b.awaitText(patience, "#listPets .state", "Paste your API key first")
+	if asked := b.asked("/v1/"); asked != nil {
+		t.Errorf("after the key was forgotten, the page sent %q", asked)
+	}
+
+	// A page that is left and comes back has no key.
+	b.do(chromedp.SendKeys(keyField, key.Token), chromedp.Navigate(gateway.URL+"/llms.txt"))
+	evaluate[string](b, `history.back(); ""`) // the browser may show the same page again without loading it
+	testkit.Eventually(t, patience, "the page is back", func() bool { return run(b, chromedp.Location()) == gateway.URL+"/docs" })
+	b.do(chromedp.Click(sendList))
+	b.awaitText(patience, "#listPets .state", "Paste your API key first")
+	t.Logf("figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
+		wait, waited.Round(time.Second), len(looks))
+}
+
+// The keyboard reaches everything, and what it reaches is seen.
+func TestPortalByKeyboard(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	b.do(chromedp.Navigate(gateway.URL + "/docs"))
+	b.as(looks[0])
+	b.do(chromedp.KeyEvent(kb.Tab))
+	const focused = `document.activeElement.innerText || document.activeElement.id`
+	if seen := evaluate[string](b, focused); seen != "Skip to the content" {
+		t.Errorf("the first Tab reaches %q", seen)
+	}
+	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Tab))
+	if seen := evaluate[string](b, focused); seen != "key-field" {
+		t.Errorf("the third Tab reaches %q", seen)
+	}
+	b.do(chromedp.KeyEvent(key.Token))
+	b.awaitText(patience, "#key-hint", key.Token[43:])
+	b.do(chromedp.Focus(chromedp.CSS("#listPets-limit")), chromedp.KeyEvent("1"+kb.Enter))
+	b.awaitText(patience, listed, "200")
+	b.enter("#createPet-Idempotency-Key", "once"+kb.Enter) // a header
+	b.awaitText(patience, "#createPet .line", "201")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.awaitText(patience, "#createPet .fields", "idempotent-replayed")
+	b.do(chromedp.Focus(sendList))
+	if outline := evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline != "solid" {
+		t.Errorf("the focus is drawn as %q", outline)
+	}
+}
+
+// Without scripts, the page has every operation, parameter, code and limit, and nothing that does not work.
+func TestPortalWithoutScript(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.do(chromedp.Navigate(gateway.URL + "/docs"))
+	for _, l := range looks {
+		b.as(l)
+		b.photograph("5-without-script", l)
+	}
+	nodes := call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
+	var shown strings.Builder
+	for _, n := range nodes {
+		if n.Name == nil || n.Ignored {
+			continue
+		}
+		role := strings.Trim(string(n.Role.Value), `"`)
+		if role == "button" || role == "textbox" {
+			t.Errorf("a %s does nothing without a script: %s", role, n.Name.Value)
+		}
+		shown.WriteString(strings.Trim(string(n.Name.Value), `"`) + "\n")
+	}
+	text := shown.String()
+	doc, err := api.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for path, item := range doc.Paths.Map() {
+		want = append(want, path)
+		for _, o := range item.Operations() {
+			want = append(want, o.Summary)
+			for _, p := range o.Parameters {
+				want = append(want, p.Value.Name)
+			}
+			for status := range o.Responses.Map() {
+				want = append(want, status)
+			}
+		}
+	}
+	for _, code := range doc.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
+		want = append(want, code.(string))
+	}
+	for _, w := range append(want, "free", "1,000", "5 December 2030", "pets:write", "Retry-After") {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not shown", w)
+		}
+	}
+}
+
+// A script of another origin reads refusals if its origin is allowed, and nothing otherwise. Preflights cost nothing.
+func TestOtherOrigins(t *testing.T) {
+	blank := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!DOCTYPE html><title>other</title><link rel="icon" href="data:,">`))
+	})
+	allowed, other := httptest.NewServer(blank), httptest.NewServer(blank)
+	defer allowed.Close()
+	defer other.Close()
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_CORS_ORIGINS=" + allowed.URL}})
+	key := f.NewTenant("acme", "--minute", "2", "--day", "1000")
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL, allowed.URL, other.URL)
+	type answer struct {
+		Status                                  int
+		RateLimit, RetryAfter, RequestID, Error string
+	}
+	ask := func(options string) answer {
+		t.Helper()
+		return evaluate[answer](b, `fetch("`+gateway.URL+`/v1/pets", `+options+`).then((r) => ({Status: r.status, RateLimit: r.headers.get("RateLimit"),
+			RetryAfter: r.headers.get("Retry-After"), RequestID: r.headers.get("X-Request-Id")}), (e) => ({Error: String(e)}))`)
+	}
+	withKey := `{headers: {Authorization: "Bearer ` + key.Token + `"}}`
+	post := `{method: "POST", body: '{"name":"Rex","categoryId":1}', headers: {Authorization: "Bearer ` + key.Token + `", "Content-Type": "application/json"}}`
+	preflights := func() int { return int(gateway.Metric(t, "petgate_gateway_requests_total", `outcome="preflight"`)) }
+
+	b.do(chromedp.Navigate(allowed.URL))
+	for n, options := range []string{withKey, post} {
+		got := ask(options)
+		if got.Error != "" || got.Status/100 != 2 || !strings.HasPrefix(got.RateLimit, `"minute";r=`+strconv.Itoa(1-n)+";") {
+			t.Errorf("call %d: %+v", n+1, got)
+		}
+	}
+	got := ask(withKey)
+	if got.Status != 429 || !strings.HasPrefix(got.RateLimit, `"minute";r=0;`) || !strings.Contains(got.RateLimit, `"day";r=998;`) || got.RetryAfter == "" || got.RequestID == "" {
+		t.Errorf("over the limit: %+v", got)
+	}
+	if got := ask(`{}`); got.Status != 401 || got.RateLimit == "" {
+		t.Errorf("without a key: %+v", got)
+	}
+	if n := preflights(); n < 1 || n > 3 {
+		t.Errorf("%d preflights were answered", n)
+	}
+	if wrong := b.forgive(); len(wrong) > 0 {
+		t.Errorf("an allowed origin: %q", wrong)
+	}
+
+	before := preflights()
+	b.do(chromedp.Navigate(other.URL))
+	for _, options := range []string{withKey, post, `{}`} {
+		if got := ask(options); got.Error == "" {
+			t.Errorf("an origin that is not allowed reads %+v", got)
+		}
+	}
+	if n := preflights(); n != before {
+		t.Errorf("%d preflights of an origin that is not allowed were answered", n-before)
+	}
+	if wrong := b.forgive(); !slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, "Access-Control-Allow-Origin") }) {
+		t.Errorf("the browser did not block the other origin: %q", wrong)
+	}
+	t.Logf("figure: CORS in Chromium: a script of an allowed origin read RateLimit %q and Retry-After %q of a 429; another origin read nothing", got.RateLimit, got.RetryAfter)
+}
+
+// What the other tests would fail on is noticed: here it is done on purpose.
+func TestBreachesAreNoticed(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	b.do(chromedp.Navigate(gateway.URL + "/docs"))
+	for script, want := range map[string]string{
+		`document.body.append(Object.assign(new Image(), {src: "http://127.0.0.1:1/", alt: ""})); ""`: "Content Security Policy",
+		`document.body.insertAdjacentHTML("beforeend", "<p style='color: red'>x</p>"); ""`:            "Content Security Policy",
+		`console.error("planted"); ""`:                              "planted",
+		`setTimeout(() => { throw new Error("planted"); }); ""`:     "an exception",
+		`fetch("http://127.0.0.1:1/").then(() => "", () => "")`:     "Content Security Policy",
+		`document.body.append(document.createElement("input")); ""`: "",
+	} {
+		evaluate[string](b, script)
+		if want == "" {
+			if found := b.violations(); !slices.ContainsFunc(found, func(v string) bool { return strings.HasPrefix(v, "label: ") }) {
+				t.Errorf("%s: axe-core found %q", script, found)
+			}
+			continue
+		}
+		var wrong []string
+		testkit.Eventually(t, patience, want, func() bool {
+			wrong = append(wrong, b.forgive()...)
+			return slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, want) })
+		})
+	}
+}
