@@ -99,8 +99,8 @@ func TestSpeedInAllocations(t *testing.T) {
 	callsBefore := s.redisCalls(t)
 	first := s.gateway.Metric(t, allocated, "")
 	before := s.gateway.Metric(t, allocated, "") // the cost of reading the metrics is between the two
-	const together = speedClients * 200
-	s.send(t, speedClients, together)
+	together := float64(speedClients * testkit.Size(50, 200))
+	s.send(t, speedClients, int(together))
 	allocations := (s.gateway.Metric(t, allocated, "") - before - (before - first)) / together
 	calls := (s.redisCalls(t) - callsBefore) / together
 	t.Logf("figure: %d clients at a time: %.1f allocations and %.3f calls of Redis a request", speedClients, allocations, calls)

@@ -18,6 +18,7 @@ func registered(t *testing.T, s *keystore.Store, r keystore.Registration, dead .
 }
 
 func TestGateways(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", AdminAddress: "10.0.0.1:9090", MaxAge: 7 * time.Second})
@@ -73,6 +74,7 @@ func TestGateways(t *testing.T) {
 
 // A tail and a heartbeat each notice that another event now has the ID of a known event.
 func TestTailNoticesAnotherEvent(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		newTenant(t, s, "acme")
 		event := must[[]keystore.Event](t)(s.Events(t.Context(), 0))[0]
@@ -88,6 +90,7 @@ func TestTailNoticesAnotherEvent(t *testing.T) {
 
 // A silent process is removed only if it has not been seen since.
 func TestSilentProcessIsRemoved(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a", MaxAge: time.Second})
@@ -113,6 +116,7 @@ func TestSilentProcessIsRemoved(t *testing.T) {
 
 // An earlier process of an ID counts until it signs off, is forgotten, or is known to have ended.
 func TestReplacedProcessesCount(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		want := func(what string, incarnations ...string) {

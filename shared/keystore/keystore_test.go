@@ -134,6 +134,7 @@ func TestSchema(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		seeded := []keystore.Plan{
 			{Name: "business", Limits: plan.Limits{Minute: 1000, Day: 100_000}},
@@ -170,6 +171,7 @@ func TestPlans(t *testing.T) {
 }
 
 func TestTenants(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme ü")
@@ -235,6 +237,7 @@ func TestTenants(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme")
@@ -304,6 +307,7 @@ func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
 }
 
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme")
@@ -359,6 +363,7 @@ func TestRotation(t *testing.T) {
 }
 
 func TestBans(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
@@ -401,6 +406,7 @@ func TestBans(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme").ID
@@ -447,6 +453,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestQuotas(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		one, two := newTenant(t, s, "one").ID, newTenant(t, s, "two").ID
