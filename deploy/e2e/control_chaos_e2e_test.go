@@ -18,13 +18,14 @@ import (
 // chaosFor is how long faults follow one another.
 const chaosFor = 45 * time.Second
 
-// chaos is three gateways that are paused, cut off, killed, stopped and started in a random order, while keys are created and
-// revoked and the database is restored from backups.
+// chaos is three gateways that are paused, cut off, killed, stopped and started in a random order, while keys are revoked and
+// the database is restored from a backup in which they are valid.
 type chaos struct {
 	*fleet.Fleet
 	t       *testing.T
 	random  *rand.Rand
 	members []*member
+	valid   []fleet.Key
 	restore func()
 
 	mu      sync.Mutex
@@ -58,6 +59,9 @@ func TestChaosRevivesNoKey(t *testing.T) {
 		c.members = append(c.members, &member{Program: c.AddGateway(through), database: proxy})
 	}
 	c.MustKeyadmin(append([]string{"tenant", "create", "acme"}, fleet.Unlimited...)...)
+	for range 30 { // more than are revoked
+		c.valid = append(c.valid, c.NewKey("acme"))
+	}
 	c.restore = backUp(t, openDatabase(t, c.Fleet))
 
 	end := make(chan struct{})
@@ -164,7 +168,11 @@ func (c *chaos) stop(m *member) {
 }
 
 func (c *chaos) revoke(*member) {
-	key, _ := c.TryKey("acme", "--wait", "300ms")
+	if len(c.valid) == 0 {
+		return
+	}
+	key := c.valid[0]
+	c.valid = c.valid[1:]
 	wait := []string{"300ms", "1s", "7s"}[c.random.IntN(3)]
 	done := c.Keyadmin("key", "revoke", key.ID, "--yes", "--wait", wait)
 	c.note("revoked %s: exit code %d", key.ID, done.Code)
