@@ -81,8 +81,8 @@ type Config struct {
 	// ConcurrencyMax is how many requests are served at a time; further requests are refused.
 	ConcurrencyMax int
 
-	// ConnectionsMax is how many connections are held. Above it, each further one closes an idle one, or is refused. One
-	// tenant gets half of them, unless they come from TrustedProxies.
+	// ConnectionsMax is how many connections are held. Above it, each further one closes an idle one, or is refused. When nine
+	// tenths of them are held, a tenant that holds half of them gets no more, except from TrustedProxies.
 	//
 	// Danger: the process needs a file descriptor for each.
 	ConnectionsMax int

@@ -9,8 +9,8 @@ import (
 )
 
 // crowd lists all connections. When connections or the memory for heads run out, it closes some, so that clients without a key
-// cannot block clients with one, and idle clients cannot block busy ones. It never closes a connection whose request is complete
-// and has no response yet.
+// cannot block clients with one, and idle clients cannot block busy ones. It never closes a connection whose request is being
+// served.
 type crowd struct {
 	mu        sync.Mutex
 	strangers queue // have not sent a valid key; the one that has been silent for longest comes first
@@ -20,7 +20,8 @@ type crowd struct {
 	tenants *share.Shares // of the connections
 }
 
-// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half.
+// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half. For connections it
+// holds only when they are scarce.
 const tenantPart = 2
 
 // queue is a list of connections.
@@ -42,12 +43,14 @@ const strangersPart = 10
 
 // makeRoom closes a connection for a new one if there are too many. held is the number of connections with the new one.
 func (w *crowd) makeRoom(held, most int64) bool {
-	isFull := held > most-most/strangersPart
-	if isFull && w.strangersHeld() > most/strangersPart && w.evict(&w.strangers, &w.slow) {
+	if isCrowded(held, most) && w.strangersHeld() > most/strangersPart && w.evict(&w.strangers, &w.slow) {
 		return true
 	}
 	return held > most && w.evict(&w.known, &w.strangers, &w.slow)
 }
+
+// isCrowded reports whether only the strangers' part of the connections is left.
+func isCrowded(held, most int64) bool { return held > most-most/strangersPart }
 
 func (w *crowd) strangersHeld() int64 {
 	w.mu.Lock()
@@ -58,8 +61,8 @@ func (w *crowd) strangersHeld() int64 {
 // checkedMax bounds how many connections of a queue evict checks.
 const checkedMax = 64
 
-// evict removes and closes the first connection of the first queue that has one without a complete request. It moves those with
-// one to the end, so that the next call checks other ones: busy connections at the front do not protect the ones behind them.
+// evict removes and closes the first connection of the first queue that has one without a request that is served. It moves those
+// with one to the end, so that the next call checks other ones: busy connections at the front do not protect the ones behind them.
 func (w *crowd) evict(queues ...*queue) bool {
 	c := w.abandon(queues)
 	if c == nil {
@@ -178,15 +181,17 @@ func (c *clientConn) endHead() {
 	}
 }
 
-// admit records that c has sent a valid key. It returns false if the key's tenant already holds its part of all connections.
-// A connection belongs to the tenant of its first key. The connections of a trusted proxy carry requests of many tenants and
+// admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its part
+// of them. A connection belongs to the tenant of its first key. The connections of a trusted proxy carry requests of many tenants and
 // belong to none.
 func (c *clientConn) admit(t id.Tenant) bool {
 	if c.isKnown {
 		return true
 	}
 	if !c.edge.isTrusted(c.peer) {
-		if !c.edge.crowd.tenants.Take(t) {
+		if e := c.edge; !isCrowded(e.connections.Load()+1, int64(e.cfg.ConnectionsMax)) {
+			e.crowd.tenants.Add(t)
+		} else if !e.crowd.tenants.Take(t) {
 			return false
 		}
 		c.isOwned, c.owner = true, t

@@ -210,19 +210,28 @@ func TestBusyStrangersProtectNoOthers(t *testing.T) {
 	}
 }
 
-// Neither do strangers whose heads never end.
-func TestUnfinishedHeadsMakeRoom(t *testing.T) {
+// Neither do strangers whose heads or bodies never end.
+func TestUnfinishedRequestsMakeRoom(t *testing.T) {
 	const most = 40
-	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout = most, patience })
-	var strangers []*rawClient
-	for range 2 * most {
-		strangers = append(strangers, r.say(t, "GET / HTTP/1.1\r\n"))
-	}
-	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
-		t.Errorf("a new client with a key got %d", got.Status)
-	}
-	if strangers[0].isOpen(t) || !strangers[2*most-1].isOpen(t) {
-		t.Error("the oldest head must make room, and the youngest must not")
+	for _, start := range []string{"GET / HTTP/1.1\r\n", rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 9") + "a"} {
+		registry := prometheus.NewRegistry()
+		r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.Metrics = most, patience, registry })
+		var strangers []*rawClient
+		for range 2 * most {
+			strangers = append(strangers, r.say(t, start))
+		}
+		if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+			t.Errorf("%q: a new client with a key got %d", start, got.Status)
+		}
+		if strangers[0].isOpen(t) || !strangers[2*most-1].isOpen(t) {
+			t.Errorf("%q: the oldest request must make room, and the youngest must not", start)
+		}
+		for _, c := range strangers {
+			c.close()
+		}
+		testkit.Eventually(t, patience, "nothing held", func() bool {
+			return gauges(t, registry, "petgate_gateway_connections", "petgate_gateway_body_bytes") <= 1 // the client with a key
+		})
 	}
 }
 

@@ -217,7 +217,7 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 
 // readRequest blocks until the head of a request, and usually its body, has arrived. The stage receive reads the rest of a
 // large body. readRequest returns io.EOF if no request has begun. An exchange is only taken when the head has arrived, so
-// a slow client holds no memory but the bytes of its head.
+// a slow client holds no memory but the bytes of its head. Until readRequest returns, the connection can be closed to make room.
 func (c *clientConn) readRequest() error {
 	err := c.Await()
 	c.endHead()
@@ -231,6 +231,11 @@ func (c *clientConn) readRequest() error {
 	}
 	if err == nil && !x.request.AwaitsContinue && !c.edge.http.Limits.Bodies.IsTight() {
 		err = c.ReadBody(&x.request, &x.body, earlyBytesMax)
+	}
+	if !c.Begin() {
+		c.exchange = nil
+		c.edge.exchanges.put(x)
+		return io.EOF
 	}
 	if err != nil {
 		c.refuse(err)

@@ -34,7 +34,7 @@ type Owner interface {
 }
 
 // Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
-// ReadBody until the body is complete, and Next when the response has been made.
+// ReadBody until the body is complete, and Next when the response has been made. Before it responds, it calls Begin.
 //
 // One goroutine at a time may use a Conn. Only Close and Abandon may come from another one.
 type Conn struct {
@@ -55,21 +55,21 @@ const smallBytes = 512
 
 // connState is the state of a connection.
 //
-//	idle ──first byte──► arriving ──head complete──► serving ──Next──► replying ──Await──► idle
-//	 │                      ├──cannot be read──► ending ◄──Finish──┘
+//	idle ──first byte──► arriving ──Begin──► serving ──Next──► replying ──Await──► idle
+//	 │                      │                   └──Finish──► ending
 //	 └──Close or Abandon────┴──Abandon──► closed
 //
-// A request is served or its connection is closed by another goroutine, never both: a head that is complete and a connection
-// that is closed leave the states idle and arriving by one compare-and-swap.
+// A request is served or its connection is closed by another goroutine, never both: Begin and Abandon leave the states idle and
+// arriving by one compare-and-swap.
 type connState uint32
 
 const (
 	idle     connState = iota // between two requests
-	arriving                  // a part of a head is there
-	serving                   // a head is there, the response is not made
+	arriving                  // a part of a request is there
+	serving                   // the server makes a response
 	replying                  // the response is made; the server writes it
 	ending                    // no more requests are read; Close lingers
-	closed                    // closed by another goroutine before a request was complete
+	closed                    // closed by another goroutine before Begin
 )
 
 // lingering limits what is read and discarded before a close. A close with unread bytes sends a reset, which can overtake the
@@ -94,12 +94,22 @@ func (c *Conn) move(from, to connState) bool {
 	return c.state.CompareAndSwap(uint32(from), uint32(to))
 }
 
-// Abandon makes c unusable if no request is complete, and reports whether it did. Await returns io.EOF then. The caller closes
-// the connection below c, and does not wait for the client.
+// Abandon makes c unusable unless a request is served, and reports whether it did. Begin fails then. The caller closes the
+// connection below c, and does not wait for the client.
 func (c *Conn) Abandon() bool { return c.move(idle, closed) || c.move(arriving, closed) }
 
+// Begin reports whether the request that has arrived, or could not be read, may have a response. Until the response is written,
+// c cannot be abandoned. If it was abandoned before, Begin returns false.
+func (c *Conn) Begin() bool {
+	if c.move(arriving, serving) || c.move(idle, serving) {
+		return true
+	}
+	c.reader.drop()
+	return false
+}
+
 // Await blocks until the head of a request has arrived. It returns io.EOF if the connection ended or timed out before a request
-// began, or was abandoned.
+// began. It returns another error if the head cannot be read.
 func (c *Conn) Await() error {
 	c.move(replying, idle)
 	if c.is(ending) {
@@ -107,15 +117,11 @@ func (c *Conn) Await() error {
 	}
 	c.reader.shrink()
 	err := c.awaitHead()
-	switch {
-	case err == io.EOF:
+	if err == io.EOF {
 		c.move(arriving, idle) // an empty line has arrived
-	case err == nil && (c.move(arriving, serving) || c.move(idle, serving)),
-		err != nil && (c.move(arriving, ending) || c.move(idle, ending)):
-		return err
+		c.reader.drop()
 	}
-	c.reader.drop()
-	return io.EOF
+	return err
 }
 
 // awaitHead reads until c.head has the head of a request.
@@ -242,8 +248,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection. After Finish it lets the client read the response first. After the first byte of a request and
-// until its response is made, Close does nothing, and the connection is closed after the response. Only Shutdown calls Close
+// Close closes the connection. After Finish it lets the client read the response first. From the first byte of a request until
+// its response is made, Close does nothing, and the connection is closed after the response. Only Shutdown calls Close
 // at that time, because fasthttp considers the connection idle.
 func (c *Conn) Close() (err error) {
 	c.move(idle, closed)

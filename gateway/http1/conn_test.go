@@ -34,6 +34,9 @@ func TestClosedByOthers(t *testing.T) {
 		if err == nil {
 			err = c.ReadHead(&q, &b)
 		}
+		if !c.Begin() {
+			return io.EOF
+		}
 		return err
 	}
 

@@ -28,7 +28,14 @@ func (s *Shares) Take(t id.Tenant) bool {
 	return true
 }
 
-// Return gives back what Take has taken.
+// Add takes one for the tenant, also above its maximum.
+func (s *Shares) Add(t id.Tenant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[t]++
+}
+
+// Return gives back what Take or Add has taken.
 func (s *Shares) Return(t id.Tenant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
