@@ -44,6 +44,7 @@ type cli struct {
 	Usage   usageCommands   `cmd:"" help:"What tenants have used, and whether a request would be refused."`
 	Audit   auditCommand    `cmd:"" help:"Who changed what, and when."`
 	Gateway gatewayCommands `cmd:"" help:"Gateways, and which changes each has applied."`
+	Doctor  doctorCommand   `cmd:"" help:"Find what is wrong with the database, the gateways and Redis, and how to mend it."`
 	Export  exportCommand   `cmd:"" help:"Write plans, tenants and keys as a YAML document."`
 	Diff    diffCommand     `cmd:"" help:"List what apply would change."`
 	Apply   applyCommand    `cmd:"" help:"Make plans, tenants and keys as a YAML document says."`

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"petgate/shared/api/code"
@@ -18,17 +20,38 @@ import (
 	"petgate/shared/keystore"
 )
 
-type usageExplain struct{}
+type usageExplain struct {
+	Key       keyArgument `arg:"" optional:"" help:"The key's ID, key_… (default: the key of a token read from standard input)."`
+	From      address     `placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
+	Operation string      `placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
+}
 
 func (usageExplain) Help() string {
-	return `Says whether a request with the token would be admitted, and if not, why and until when. It reads the key from the
-database and the tenant's usage from a registered gateway. It does not count as a request.
+	return `Says whether a request with the key would be admitted, and if not, why and until when. It reads the key from the database
+and the tenant's usage from a registered gateway. It does not count as a request.
 
 The exit status is 0 whether the request would pass or not, and 1 if no gateway responds.
 
 Examples:
 
-    keyadmin usage explain < ci.token`
+    # By token, or by the key's ID
+    keyadmin usage explain < ci.token
+    keyadmin usage explain key_0123456789abcdef
+
+    # May this client add a pet?
+    keyadmin usage explain key_0123456789abcdef --from 203.0.113.5 --operation createPet`
+}
+
+// address is a client's address.
+type address netip.Addr
+
+func (a *address) UnmarshalText(text []byte) error {
+	parsed, err := netip.ParseAddr(string(text))
+	if err != nil || parsed.Zone() != "" {
+		return fmt.Errorf("%q is not an address: use 203.0.113.5 or 2001:db8::1", text)
+	}
+	*a = address(parsed.Unmap())
+	return nil
 }
 
 // explanation is the output of usage explain; scripts rely on its fields.
@@ -45,8 +68,10 @@ type explanation struct {
 	Environment string      `json:"environment,omitempty"`
 	Scopes      []string    `json:"scopes,omitempty"`
 	Allow       []string    `json:"allow,omitempty"`
-	Gateway     string      `json:"gateway,omitempty"` // that reported the usage
-	Mode        string      `json:"mode,omitempty"`    // where that gateway counts: shared, memory or outage
+	From        string      `json:"from,omitempty"`      // the client's address, if it was given
+	Operation   string      `json:"operation,omitempty"` // if it was given
+	Gateway     string      `json:"gateway,omitempty"`   // that reported the usage
+	Mode        string      `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
 	Minute      *policyView `json:"minute,omitempty"`
 	Day         *policyView `json:"day,omitempty"`
 }
@@ -61,6 +86,7 @@ type policyView struct {
 // figures is a gateway's response to GET /quota/TENANT on its admin port. Times are in ms; a retryAt of 0 means at once.
 type figures struct {
 	gateway     string
+	from        keystore.Gateway
 	Environment string       `json:"environment"` // of the keys that the gateway accepts
 	Mode        string       `json:"mode"`
 	Minute      policyAnswer `json:"minute"`
@@ -79,35 +105,38 @@ func (p policyAnswer) view() *policyView {
 	return &policyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
 }
 
-func (usageExplain) Run(ctx context.Context, a *app) error {
-	token, err := a.token()
-	if err != nil {
-		return err
+func (c *usageExplain) Run(ctx context.Context, a *app) error {
+	var token []byte
+	if id.Key(c.Key).IsZero() {
+		var err error
+		if token, err = a.token(); err != nil {
+			return err
+		}
 	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	e, err := a.explain(ctx, token)
+	e, err := c.explain(ctx, a, token)
 	if err != nil {
 		return err
 	}
 	return a.print(e, e.sheet())
 }
 
-// explain decides as a gateway of the key's environment would: by the token, then by package access, then by the quota.
-func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
-	var e explanation
-	if _, err := apikey.Parse(token); err != nil {
-		return e.refuse(code.MalformedKey, err.Error()), nil
-	}
-	k, err := a.store.KeyByToken(ctx, string(token))
-	if errors.Is(err, keystore.ErrNotFound) {
+// explain decides as a gateway of the key's environment would: by the token, then by package access, then by the quota, then by the
+// operation.
+func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (e explanation, err error) {
+	var t owner
+	var k keystore.Key
+	if len(token) == 0 {
+		t, k, err = a.findKey(ctx, id.Key(c.Key))
+	} else if _, malformed := apikey.Parse(token); malformed != nil {
+		return e.refuse(code.MalformedKey, malformed.Error()), nil
+	} else if k, err = a.store.KeyByToken(ctx, string(token)); errors.Is(err, keystore.ErrNotFound) {
 		return e.refuse(code.InvalidKey, "no key has this token"), nil
+	} else if err == nil {
+		t, err = a.ownerOf(ctx, k)
 	}
-	if err != nil {
-		return e, err
-	}
-	t, err := a.ownerOf(ctx, k)
 	if err != nil {
 		return e, err
 	}
@@ -116,11 +145,15 @@ func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 		return e, err
 	}
 	v := viewKey(k, t, ban.Until, a.now())
+	from := netip.Addr(c.From)
 	e = explanation{
 		KeyID: v.ID, TenantID: v.TenantID, Tenant: t.Name, Plan: t.Plan, Environment: v.Environment, Scopes: v.Scopes,
-		Allow: v.Allow,
+		Allow: v.Allow, Operation: c.Operation,
 	}
-	why := decide(k, t, ban.Until, a.now())
+	if from.IsValid() {
+		e.From = from.String()
+	}
+	why := decideFrom(k, t, from, ban.Until, a.now())
 	if why != access.Allowed && why != access.Banned {
 		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
 	}
@@ -132,9 +165,39 @@ func (a *app) explain(ctx context.Context, token []byte) (explanation, error) {
 		e = e.byFigures(f)
 	}
 	if why == access.Banned {
-		e = e.byBan(ban, k, t, f)
+		return e.byBan(ban, k, t, from, f), nil
+	}
+	if c.Operation != "" && e.Passes {
+		return e.byOperation(ctx, c.Operation, k, f)
 	}
 	return e, nil
+}
+
+// byOperation decides by the operation and the scopes of the key. The gateway that reported the usage names its operations.
+func (e explanation) byOperation(ctx context.Context, operation string, k keystore.Key, f figures) (explanation, error) {
+	g, err := askAbout(ctx, f.from)
+	if err != nil {
+		return e, err
+	}
+	var known []string
+	for _, o := range g.Operations {
+		known = append(known, o.ID)
+		if o.ID != operation {
+			continue
+		}
+		needed, err := apikey.ParseScopes(o.Scopes)
+		if err != nil {
+			return e, err
+		}
+		switch {
+		case o.Gone:
+			return e.refuse(code.OperationGone, "the operation has been removed. The request is charged"), nil
+		case !k.Scopes.Has(needed):
+			return e.refuse(code.ScopeMissing, "the key does not have the scope "+needed.String()+". The request is charged"), nil
+		}
+		return e, nil
+	}
+	return e, usageErrorf("there is no operation %q%s", operation, didYouMean(operation, known))
 }
 
 func (e explanation) refuse(c code.Code, reason string) explanation {
@@ -151,6 +214,8 @@ func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 		return "expired at " + k.ExpiresAt.String()
 	case access.Replaced:
 		return fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, k.GraceEndsAt.String())
+	case access.AddressNotAllowed:
+		return "the address is not in the allow-list of the key: " + anywhere(viewKey(k, t, 0, 0).Allow)
 	case access.TenantSuspended:
 		return "the tenant is suspended"
 	case access.QuotaNotSet:
@@ -160,10 +225,10 @@ func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 }
 
 // byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
-func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, f figures) explanation {
+func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, from netip.Addr, f figures) explanation {
 	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
 	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
-	if why := decide(k, t, 0, until); why != access.Allowed {
+	if why := decideFrom(k, t, from, 0, until); why != access.Allowed {
 		e.Until = ""
 		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
 			roundedUp(ban.Until), refusedBecause(why, k, t))
@@ -202,7 +267,9 @@ func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 
 
 func (e explanation) sheet() table {
 	verdict := "passes"
-	if e.Passes && len(e.Allow) > 0 {
+	if e.Passes && e.From != "" {
+		verdict += " from " + e.From
+	} else if e.Passes && len(e.Allow) > 0 {
 		verdict += " from " + anywhere(e.Allow) + " only"
 	} else if !e.Passes {
 		verdict = fmt.Sprintf("refused: %d %s, %s", e.Status, e.Code, e.Reason)
@@ -217,8 +284,9 @@ func (e explanation) sheet() table {
 	t.rows = append(t.rows, [][]string{
 		{"Key", e.KeyID},
 		{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan},
-		{"Only at", "gateways of the " + e.Environment + " environment"},
-		{"Only from", anywhere(e.Allow)},
+		{"Accepted at", "gateways of the " + e.Environment + " environment"},
+		{"Accepted from", anywhere(e.Allow)},
+		{"Scopes", strings.Join(e.Scopes, " ")},
 	}...)
 	for _, p := range []struct {
 		name string
@@ -271,26 +339,31 @@ func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (fig
 }
 
 func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
+	f := figures{gateway: g.ID, from: g}
+	return f, askAdmin(ctx, g, "/quota/"+t.String(), &f)
+}
+
+// askAdmin reads JSON from a gateway's admin port. A response of 503 has a body too.
+func askAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
 	defer cancel()
-	ask := url.URL{Scheme: "http", Host: g.AdminAddress, Path: "/quota/" + t.String()}
+	ask := url.URL{Scheme: "http", Host: g.AdminAddress, Path: path}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
 	if err != nil {
-		return figures{}, err
+		return err
 	}
 	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return figures{}, err
+		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return figures{}, fmt.Errorf("GET %s: %s", ask.String(), response.Status)
+	if response.StatusCode != http.StatusOK && path != readyPath {
+		return fmt.Errorf("GET %s: %s", ask.String(), response.Status)
 	}
-	f := figures{gateway: g.ID}
-	if err := json.NewDecoder(io.LimitReader(response.Body, figuresBytesMax)).Decode(&f); err != nil {
-		return figures{}, fmt.Errorf("GET %s: %w", ask.String(), err)
+	if err := json.NewDecoder(io.LimitReader(response.Body, figuresBytesMax)).Decode(answer); err != nil {
+		return fmt.Errorf("GET %s: %w", ask.String(), err)
 	}
-	return f, nil
+	return nil
 }

@@ -380,6 +380,17 @@ func TestUsageExplain(t *testing.T) {
 		set("shared", minuteFree, dayFree)
 		explain(test)
 		explain(inside)
+		insider := keyID(s, "acme")
+		s.keyadmin("usage", "explain", insider)
+		s.keyadmin("usage", "explain", insider, "--from", "192.0.2.1")
+		s.keyadmin("usage", "explain", insider, "--from", "::ffff:10.1.2.3", "-o", "json")
+		answers["/about"] = `{"operations":[{"id":"listPets","scopes":["pets:read"]},{"id":"createPet","scopes":["pets:write"]},{"id":"getPet","scopes":["pets:read"],"gone":true}]}`
+		s.keyadmin("key", "update", insider, "--scope", "pets:read", "--wait", "0")
+		for _, operation := range []string{"listPets", "createPet", "getPet", "listPet"} {
+			s.keyadmin("usage", "explain", insider, "--from", "10.1.2.3", "--operation", operation)
+		}
+		s.keyadmin("usage", "explain", insider, "--from", "here")
+		s.keyadmin("usage", "explain", "key_0000000000000001")
 		if err := store.SignOff(s.t.Context(), live.Registration); err != nil {
 			s.t.Fatal(err)
 		}

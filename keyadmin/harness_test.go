@@ -35,6 +35,7 @@ type shell struct {
 	env      []string
 	now      time.Time
 	random   io.Reader
+	ended    bool   // Sleep reports an interrupt
 	onSleep  func() // what happens elsewhere while a command waits
 	record   strings.Builder
 }
@@ -78,6 +79,9 @@ func (s *shell) keyadmin(args ...string) result {
 		Sleep: func(_ context.Context, d time.Duration) error {
 			s.now = s.now.Add(d)
 			s.onSleep()
+			if s.ended {
+				return context.Canceled
+			}
 			return nil
 		},
 	})

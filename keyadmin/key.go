@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"petgate/shared/core/access"
@@ -66,10 +67,17 @@ func viewKey(k keystore.Key, t owner, bannedUntil, now instant.Millis) keyView {
 // decide returns whether the key may call a gateway of its environment now, and if not, why. It ignores the allow-list,
 // because keyadmin does not know the client's address.
 func decide(k keystore.Key, t owner, bannedUntil, now instant.Millis) access.Reason {
+	return decideFrom(k, t, netip.Addr{}, bannedUntil, now)
+}
+
+// decideFrom is decide with the client's address. An invalid address ignores the allow-list.
+func decideFrom(k keystore.Key, t owner, client netip.Addr, bannedUntil, now instant.Millis) access.Reason {
 	key := k.Access(bannedUntil)
-	key.Allow = nil
+	if !client.IsValid() {
+		key.Allow = nil
+	}
 	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.limits},
-		access.Call{Environment: k.Environment, Now: now})
+		access.Call{Environment: k.Environment, Client: client, Now: now})
 }
 
 // keyStatus is a short text for what happens to a request with the key.

@@ -109,6 +109,11 @@ func (a *app) openKey(ctx context.Context, key id.Key) (owner, keystore.Key, err
 	if err := a.open(ctx); err != nil {
 		return owner{}, keystore.Key{}, err
 	}
+	return a.findKey(ctx, key)
+}
+
+// findKey finds a key and its tenant.
+func (a *app) findKey(ctx context.Context, key id.Key) (owner, keystore.Key, error) {
 	k, err := a.store.Key(ctx, key)
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", key)

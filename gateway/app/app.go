@@ -113,6 +113,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	admin.Handle("GET /about", serveAbout(cfg, operations, limits))
 	edgeConfig, err := cfg.edge(time.Now, log)
 	if err != nil {
 		return err

@@ -204,8 +204,8 @@ func TestQuotasSurviveARestart(t *testing.T) {
 }
 
 func TestWithRedis(t *testing.T) {
-	url := testkit.Postgres(t)
-	db := open(t, url)
+	databaseURL := testkit.Postgres(t)
+	db := open(t, databaseURL)
 	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestWithRedis(t *testing.T) {
 	redisURL, prefix := testkit.Redis(t)
 	var gateways []*running
 	for n := range 2 {
-		r := start(t, url, func(cfg *app.Config) {
+		r := start(t, databaseURL, func(cfg *app.Config) {
 			cfg.RedisURL, cfg.RedisPrefix, cfg.ID = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n)
 		})
 		r.awaitReady(t)
@@ -225,6 +225,18 @@ func TestWithRedis(t *testing.T) {
 	_, body := get(t, gateways[0].admin+"/quota/"+tenant.String(), "")
 	if !strings.Contains(body, `"mode":"shared"`) || !strings.Contains(body, `"used":2`) {
 		t.Errorf("two gateways, one request each: %s", body)
+	}
+	_, body = get(t, gateways[0].admin+"/about", "")
+	for _, want := range []string{
+		`"environment":"live"`, `"redis-prefix":"` + prefix + `"`, `"id":"createPet","scopes":["pets:write"]`, `"version":"7.`,
+		`"maxmemoryPolicy":"noeviction","appendOnly":false,"skewMillis":0`, `"mode":"shared"`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/about has no %s: %s", want, body)
+		}
+	}
+	if u, err := url.Parse(redisURL); err != nil || !strings.Contains(body, `"redis-url":"`+u.Host) || strings.Contains(body, "redis://") {
+		t.Errorf("/about names Redis with its password, or not at all: %v, %s", err, body)
 	}
 	if _, err := keystore.New(db, nil, nil, "test").RequestQuotaReset(t.Context(), tenant); err != nil {
 		t.Fatal(err)

@@ -207,6 +207,9 @@ func (s *Shared) Health(ctx context.Context) []string {
 	return problems
 }
 
+// Servers asks the Redis servers about themselves.
+func (s *Shared) Servers(ctx context.Context) []redis.Server { return s.redis.Servers(ctx) }
+
 // AuthFailures returns the limit of failed authentications.
 func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
 	return authfailures.New(authfailures.Config{

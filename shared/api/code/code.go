@@ -25,6 +25,8 @@ var (
 	QuotaNotSet         = Code{"quota_not_set", http.StatusForbidden}
 	MinuteQuotaExceeded = Code{"minute_quota_exceeded", http.StatusTooManyRequests}
 	DayQuotaExceeded    = Code{"day_quota_exceeded", http.StatusTooManyRequests}
+	ScopeMissing        = Code{"insufficient_scope", http.StatusForbidden}
+	OperationGone       = Code{"operation_removed", http.StatusGone}
 )
 
 // Of returns the code of a reason to refuse a key; the zero Code for access.Allowed.

@@ -1,0 +1,75 @@
+package redis
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is what one Redis server says about itself.
+type Server struct {
+	Address    string `json:"address"`
+	Version    string `json:"version"`
+	Policy     string `json:"maxmemoryPolicy"`
+	AppendOnly bool   `json:"appendOnly"` // it writes changes to a file, so that they survive a restart
+	SkewMillis int64  `json:"skewMillis"` // its clock minus this host's
+	Error      string `json:"error,omitempty"`
+}
+
+// Servers asks every server, of a cluster every master, about itself.
+func (r *Redis) Servers(ctx context.Context) (servers []Server) {
+	var mu sync.Mutex
+	look := func(ctx context.Context, node *redis.Client) error {
+		s := describe(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		servers = append(servers, s)
+		return nil
+	}
+	var err error
+	switch client := r.client.(type) {
+	case *redis.Client:
+		err = look(ctx, client)
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, look)
+	}
+	if err != nil {
+		servers = append(servers, Server{Error: err.Error()})
+	}
+	return servers
+}
+
+func describe(ctx context.Context, node *redis.Client) Server {
+	s := Server{Address: node.Options().Addr}
+	info, err := node.Info(ctx).Result()
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "redis_version":
+			s.Version = value
+		case "maxmemory_policy":
+			s.Policy = value
+		case "aof_enabled":
+			s.AppendOnly = value == "1"
+		}
+	}
+	begin := time.Now()
+	at, err := node.Time(ctx).Result()
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	half := time.Since(begin) / 2
+	s.SkewMillis = at.Sub(begin.Add(half)).Milliseconds()
+	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() <= half {
+		s.SkewMillis = 0 // it cannot be told from the way
+	}
+	return s
+}

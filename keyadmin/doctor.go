@@ -1,0 +1,315 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+)
+
+type doctorCommand struct{}
+
+func (doctorCommand) Help() string {
+	return `Checks the database, its schema, every registered gateway and, through the gateways, Redis and the upstreams. It changes
+nothing. Each finding has a cure. The exit status is 1 if anything is wrong.
+
+Examples:
+
+    keyadmin doctor
+
+    # For a monitoring system
+    keyadmin doctor -o json`
+}
+
+// finding is something that is wrong, as JSON; scripts rely on its fields.
+type finding struct {
+	Part    string `json:"part"` // database, schema, redis, or the ID of a gateway
+	Problem string `json:"problem"`
+	Cure    string `json:"cure"`
+}
+
+// errUnhealthy is returned when doctor has found something.
+var errUnhealthy = errors.New("something is wrong: see above")
+
+func (doctorCommand) Run(ctx context.Context, a *app) error {
+	d := doctor{app: a}
+	d.examine(ctx)
+	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
+	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: " + strings.Join(d.fine, ", ") + "."}
+	for _, f := range d.findings {
+		t.rows = append(t.rows, []string{f.Part, f.Problem, a.asCalled(f.Cure)})
+	}
+	if err := a.print(append([]finding{}, d.findings...), t); err != nil {
+		return err
+	}
+	if len(d.findings) > 0 {
+		return errUnhealthy
+	}
+	return nil
+}
+
+// doctor collects findings.
+type doctor struct {
+	app      *app
+	findings []finding
+	fine     []string // what was examined
+}
+
+func (d *doctor) find(part, problem, cure string) {
+	f := finding{part, printable(problem), cure}
+	if !slices.Contains(d.findings, f) {
+		d.findings = append(d.findings, f)
+	}
+}
+
+// The limits of what is normal.
+const (
+	lagMax          = 3 * time.Second // how long a gateway may need for a change
+	clockSkewMax    = time.Second     // between two hosts
+	redisVersionMin = 6               // major; the tests run with 7
+)
+
+func (d *doctor) examine(ctx context.Context) {
+	if !d.examineDatabase(ctx) {
+		return
+	}
+	store := d.app.store
+	gateways, err := store.Gateways(ctx)
+	if err != nil {
+		d.find("database", err.Error(), "make sure that this role may read the tables: deploy/docker/roles.sql")
+		return
+	}
+	last, err := store.LastEvent(ctx)
+	if err != nil {
+		d.find("database", err.Error(), "make sure that this role may read the tables: deploy/docker/roles.sql")
+		return
+	}
+	lost, err := store.LostRefusals(ctx)
+	if err == nil && len(lost) > 0 {
+		d.find("database", plural(len(lost), "refusal")+" that gateways keep in force: the database has lost the changes",
+			"repeat each change, or end it: `keyadmin gateway lost` lists them")
+	}
+	if len(gateways) == 0 {
+		d.find("gateways", "no gateway is registered", "start one with the same DATABASE_URL")
+	}
+	d.examineRows(gateways, last)
+	d.examineAnswers(ctx, gateways)
+}
+
+// examineDatabase opens the database. It reports whether the rest can be examined.
+func (d *doctor) examineDatabase(ctx context.Context) bool {
+	url, err := d.app.databaseURL()
+	if err != nil {
+		d.find("database", err.Error(), "correct the path of --database-url-file")
+		return false
+	}
+	cure := "start it, or correct $DATABASE_URL"
+	if strings.HasPrefix(url, "sqlite:") {
+		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
+	}
+	err = d.app.open(ctx)
+	switch {
+	case errors.Is(err, keystore.ErrOutdated):
+		d.find("schema", err.Error(), "`keyadmin migrate`")
+	case errors.Is(err, keystore.ErrSchema):
+		d.find("schema", err.Error(), "use the version of keyadmin that fits the database")
+	case err != nil:
+		d.find("database", err.Error(), cure)
+	default:
+		kind := "SQLite"
+		if d.app.db.Dialect() == database.Postgres {
+			kind = "Postgres"
+		}
+		d.fine = append(d.fine, kind+" answers", "the schema is current")
+		return true
+	}
+	return false
+}
+
+// examineRows looks at what the gateways have registered.
+func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) {
+	for _, g := range gateways {
+		name := printable(g.ID)
+		switch state := gatewayState(g, last); state {
+		case "replaced":
+			d.find(name, "an earlier process with this ID has not signed off: changes wait for it",
+				"give each gateway its own GATEWAY_ID; when the process has ended: `keyadmin gateway forget "+shellWord(name)+"`")
+		case "silent", "fenced":
+			d.find(name, "it was last seen "+age(g)+" ago: changes wait for it",
+				"restart it, or see why it cannot reach the database; when it will not come back: `keyadmin gateway forget "+shellWord(name)+"`")
+		case "behind", "starting":
+			if time.Duration(g.Age)*time.Millisecond < lagMax && d.recent(last) {
+				continue
+			}
+			d.find(name, fmt.Sprintf("it has yet to apply %s", plural(int(last-g.Applied), "change")), "look for errors in its log")
+		}
+	}
+}
+
+// recent reports whether the last change was made a moment ago, so that gateways may still be applying it.
+func (d *doctor) recent(last keystore.Change) bool {
+	events, err := d.app.store.Events(context.Background(), d.app.now().Add(-lagMax))
+	return err == nil && len(events) > 0 && events[len(events)-1].ID == last
+}
+
+// about is a gateway's response to GET /about on its admin port.
+type about struct {
+	gateway     keystore.Gateway
+	Version     string            `json:"version"`
+	Environment string            `json:"environment"`
+	NowMillis   instant.Millis    `json:"nowMillis"`
+	Mode        string            `json:"mode"`
+	Settings    map[string]string `json:"settings"`
+	Operations  []struct {
+		ID     string   `json:"id"`
+		Scopes []string `json:"scopes"`
+		Gone   bool     `json:"gone"`
+	} `json:"operations"`
+	Redis []redisServer `json:"redis"`
+}
+
+type redisServer struct {
+	Address    string `json:"address"`
+	Version    string `json:"version"`
+	Policy     string `json:"maxmemoryPolicy"`
+	AppendOnly bool   `json:"appendOnly"`
+	SkewMillis int64  `json:"skewMillis"` // its clock minus the gateway's
+	Error      string `json:"error"`
+}
+
+// readiness is a gateway's response to GET /readyz.
+type readiness struct {
+	Ready    bool `json:"ready"`
+	Problems []struct {
+		Name   string `json:"name"`
+		Detail string `json:"detail"`
+	} `json:"problems"`
+}
+
+const readyPath = "/readyz"
+
+func askAbout(ctx context.Context, g keystore.Gateway) (about, error) {
+	answer := about{gateway: g}
+	err := askAdmin(ctx, g, "/about", &answer)
+	return answer, err
+}
+
+// answer is what one gateway says about itself.
+type answer struct {
+	about
+	readiness readiness
+	err       error
+}
+
+// examineAnswers asks all gateways at once, and compares them.
+func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway) {
+	answers := make([]answer, len(gateways))
+	var group sync.WaitGroup
+	for i, g := range gateways {
+		group.Go(func() {
+			answer := &answers[i]
+			if answer.about, answer.err = askAbout(ctx, g); answer.err == nil {
+				answer.err = askAdmin(ctx, g, readyPath, &answer.readiness)
+			}
+		})
+	}
+	group.Wait()
+	var answered []about
+	for _, answer := range answers {
+		name := printable(answer.gateway.ID)
+		if answer.err != nil {
+			d.find(name, "its admin port does not answer: "+answer.err.Error(),
+				"run keyadmin where the admin ports can be reached; check GATEWAY_ADMIN_LISTEN and GATEWAY_ADMIN_HOSTS")
+			continue
+		}
+		for _, p := range answer.readiness.Problems {
+			d.find(name, p.Name+": "+p.Detail, cureOf[p.Name])
+		}
+		for _, server := range answer.Redis {
+			d.examineRedis(name, server)
+		}
+		answered = append(answered, answer.about)
+	}
+	d.compareGateways(answered)
+	d.fine = append(d.fine, plural(len(answered), "gateway")+" without a problem")
+	if len(answered) > 0 && len(answered[0].Redis) > 0 {
+		d.fine = append(d.fine, "Redis keeps what it is given")
+	}
+}
+
+// cureOf has a cure for each problem that a gateway reports. The details say more.
+var cureOf = map[string]string{
+	"start":     "wait, and repeat the command; if it lasts, read the gateway's log",
+	"drain":     "it is stopping: start another before you stop it",
+	"directory": "check that the gateway can reach the database",
+	"database":  "check that the gateway can reach the database",
+	"clock":     "let a time service (NTP) set the clocks of all hosts",
+	"quotas":    "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
+	"upstream":  "set GATEWAY_UPSTREAM_SECRET to what the upstream expects; for petsvc, its PETSVC_SECRET",
+}
+
+func (d *doctor) examineRedis(gateway string, s redisServer) {
+	part := "redis"
+	if s.Error != "" {
+		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", s.Address, gateway, s.Error), cureOf["quotas"])
+		return
+	}
+	major, _, _ := strings.Cut(s.Version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < redisVersionMin {
+		d.find(part, fmt.Sprintf("%s has version %s", s.Address, cmp.Or(s.Version, "unknown")), "use Redis 7 or newer: it is tested")
+	}
+	if s.Policy != "noeviction" {
+		d.find(part, fmt.Sprintf("%s may drop quotas when its memory is full: maxmemory-policy %s", s.Address, s.Policy),
+			"redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf")
+	}
+	if !s.AppendOnly {
+		d.find(part, s.Address+" forgets all quotas in a restart: appendonly no",
+			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf")
+	}
+	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() > clockSkewMax {
+		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, span(skew.Abs()), gateway), cureOf["clock"])
+	}
+}
+
+// compareGateways finds settings and versions that differ between gateways of one environment.
+func (d *doctor) compareGateways(answered []about) {
+	byEnvironment := map[string][]about{}
+	for _, g := range answered {
+		byEnvironment[g.Environment] = append(byEnvironment[g.Environment], g)
+	}
+	for _, environment := range slices.Sorted(maps.Keys(byEnvironment)) {
+		group := byEnvironment[environment]
+		values := func(value func(about) string) string {
+			gatewaysOf := map[string][]string{}
+			for _, g := range group {
+				gatewaysOf[value(g)] = append(gatewaysOf[value(g)], printable(g.gateway.ID))
+			}
+			if len(gatewaysOf) < 2 {
+				return ""
+			}
+			var parts []string
+			for _, v := range slices.Sorted(maps.Keys(gatewaysOf)) {
+				parts = append(parts, fmt.Sprintf("%s at %s", cmp.Or(v, "none"), strings.Join(gatewaysOf[v], ", ")))
+			}
+			return strings.Join(parts, "; ")
+		}
+		if differ := values(func(g about) string { return g.Version }); differ != "" {
+			d.find("gateways", "their versions differ: "+differ, "finish the upgrade")
+		}
+		for _, setting := range slices.Sorted(maps.Keys(group[0].Settings)) {
+			if differ := values(func(g about) string { return g.Settings[setting] }); differ != "" {
+				d.find("gateways", "--"+setting+" differs: "+differ, "give all gateways the same value")
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// station stands for a gateway's admin port.
+type station struct {
+	about about
+	ready readiness
+	url   string
+}
+
+func newStation(t *testing.T) *station {
+	s := &station{about: about{
+		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "ban-after": "30"},
+		Redis: []redisServer{{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true}},
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = s.about
+		if r.URL.Path == readyPath {
+			if answer = s.ready; !s.ready.Ready {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	s.ready.Ready, s.url = true, strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+func (s *station) report(name, detail string) {
+	s.ready.Problems = append(s.ready.Problems, struct {
+		Name   string `json:"name"`
+		Detail string `json:"detail"`
+	}{name, detail})
+}
+
+// Doctor finds each planted fault, names a cure, and ends with 1. On a healthy system it finds nothing.
+func TestDoctor(t *testing.T) {
+	type plant func(*shell, *station, *station)
+	sql := func(statement string) plant {
+		return func(s *shell, _, _ *station) {
+			if _, err := s.open().Exec(statement); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name       string
+		plant      plant
+		part, want string
+	}{
+		{"healthy", func(*shell, *station, *station) {}, "", ""},
+		{"no database", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:/nowhere/none.db" }, "database", "no such file"},
+		{"database away", func(s *shell, _, _ *station) {
+			s.env[0] = "DATABASE_URL=postgres://127.0.0.1:1/petgate?sslmode=disable"
+		}, "database", "connection refused"},
+		{"another file", func(s *shell, _, _ *station) { s.env[0] = "DATABASE_URL=sqlite:../README.md" }, "database", "not a database"},
+		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
+		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
+		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
+		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "it was last seen 6"},
+		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "it was last seen 6"},
+		{"behind", func(s *shell, _, _ *station) {
+			s.keyadmin("tenant", "create", "globex", "--wait", "0")
+			s.now = s.now.Add(lagMax)
+		}, "gw-1", "it has yet to apply 1 change"},
+		{"replaced", func(s *shell, _, _ *station) {
+			if _, err := s.store().Register(s.t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil); err != nil {
+				s.t.Fatal(err)
+			}
+		}, "gw-2", "an earlier process with this ID"},
+		{"lost refusals", func(s *shell, _, _ *station) {
+			if _, err := s.store().ReportLost(s.t.Context(), []keystore.LostRefusal{
+				{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme"), At: instant.Of(s.now)},
+			}); err != nil {
+				s.t.Fatal(err)
+			}
+		}, "database", "1 refusal that gateways keep in force"},
+		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer"},
+		{"upstream secret", func(_ *shell, g, _ *station) { g.report("upstream", "it responded with 401") }, "gw-1", "upstream: it responded with 401"},
+		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
+		{"not ready", func(_ *shell, g, _ *station) {
+			g.ready.Ready = false
+			g.report("quotas", "Redis does not answer")
+		}, "gw-1", "Redis does not answer"},
+		{"eviction", func(_ *shell, g, _ *station) { g.about.Redis[0].Policy = "allkeys-lru" }, "redis", "maxmemory-policy allkeys-lru"},
+		{"durability", func(_ *shell, g, _ *station) { g.about.Redis[0].AppendOnly = false }, "redis", "forgets all quotas in a restart"},
+		{"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis", "has version 5.0.14"},
+		{"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -90_000 }, "redis", "differs by 90 s"},
+		{"password of Redis", func(_ *shell, g, _ *station) {
+			g.about.Redis[0] = redisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
+		}, "redis", "WRONGPASS"},
+		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
+		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
+		{"other environment", func(_ *shell, g, _ *station) {
+			g.about.Environment, g.about.Version, g.about.Settings["ban-after"] = "test", "v1", "5"
+		}, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newMigrated(t, testkit.SQLite(t))
+			s.ok("tenant", "create", "acme")
+			one, two := newStation(t), newStation(t)
+			store := s.store()
+			s.gateway(store, "gw-1", one.url).follow()
+			s.gateway(store, "gw-2", two.url).follow()
+			c.plant(s, one, two)
+			r := s.keyadmin("doctor", "-o", "json")
+			var found []finding
+			if err := json.Unmarshal([]byte(r.stdout), &found); err != nil {
+				t.Fatalf("%v:\n%s%s", err, r.stdout, r.stderr)
+			}
+			if c.part == "" {
+				if len(found) > 0 || r.code != exitDone {
+					t.Errorf("exit %d on a healthy system:\n%s", r.code, r.stdout)
+				}
+				s.want(exitDone, "Nothing is wrong: SQLite answers, the schema is current, 2 gateways without a problem, Redis keeps what it is given.", "doctor")
+				return
+			}
+			hit := false
+			for _, f := range found {
+				hit = hit || f.Part == c.part && strings.Contains(f.Problem, c.want) && f.Cure != ""
+			}
+			if !hit || r.code != exitFailed {
+				t.Errorf("exit %d, want 1 and %s: %s in\n%s", r.code, c.part, c.want, r.stdout)
+			}
+			if len(found) > 2 {
+				t.Errorf("one fault, %d findings:\n%s", len(found), r.stdout)
+			}
+		})
+	}
+}
+
+// Findings fit a terminal, and a cure can be pasted.
+func TestDoctorTable(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.program, s.terminal, s.width = "bin/keyadmin", true, 80
+	s.gateway(s.store(), "gw 1", "127.0.0.1:1")
+	if _, err := s.open().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`); err != nil {
+		t.Fatal(err)
+	}
+	r := s.want(exitFailed, "something is wrong: see above", "doctor")
+	if text := strings.Join(strings.Fields(stripStyle(r.stdout)), " "); !strings.Contains(text, "bin/keyadmin") || !strings.Contains(fmt.Sprint(text), "forget") {
+		t.Errorf("doctor:\n%s", r.stdout)
+	}
+}
