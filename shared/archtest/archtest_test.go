@@ -40,6 +40,9 @@ type rule struct {
 
 var programs = []string{module + "gateway/...", module + "petsvc/...", module + "keyadmin/..."}
 
+// clients are what we give to callers of the API.
+const clients = module + "shared/api/clients/..."
+
 // products are the delivered packages. bench is not one of them: it measures, and needs other imports.
 var products = append([]string{module + "shared/...", module + "deploy/..."}, programs...)
 
@@ -109,6 +112,16 @@ var rules = []rule{
 		Of:  []string{module + "gateway/portal"}, Forbids: []string{module + "...", "net", "os"},
 		Allows:    []string{module + "shared/api", module + "shared/core/apikey"},
 		violation: [2]string{module + "gateway/portal", "os"},
+	},
+	{
+		Why: "a client can be copied out of the module: it imports the standard library alone",
+		Of:  []string{clients}, Forbids: []string{module + "...", "github.com/...", "golang.org/..."}, Allows: []string{clients},
+		violation: [2]string{module + "shared/api/clients/go", module + "shared/api"},
+	},
+	{
+		Why: "the product does not use its clients",
+		Of:  products, Except: []string{clients}, Forbids: []string{clients},
+		violation: [2]string{module + "gateway/app", module + "shared/api/clients/go"},
 	},
 	{
 		Why: "petsvc knows nothing of keys and limits",

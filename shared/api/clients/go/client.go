@@ -1,0 +1,194 @@
+// Package petgate calls the pet adoption API, and waits as the API asks.
+//
+// types.gen.go is generated from the OpenAPI document; the rest is written by hand. The package needs the standard library only.
+package petgate
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+)
+
+//go:generate go tool oapi-codegen -config oapi-codegen.yaml -o types.gen.go ../../openapi.yaml
+
+// Client calls the API with one key. Set its fields before the first call. It is safe for concurrent use; do not copy it.
+//
+// A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection breaks. Before each
+// repetition it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the
+// client wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
+//
+// A call returns early, with the last error, if its context would end during the wait, or if the wait is longer than WaitMax.
+// An error of the API is an *APIError.
+type Client struct {
+	URL   string // scheme and host of the gateway, such as https://pets.example
+	Token string // the API key
+
+	HTTP        *http.Client  // nil: a client that gives up a request after 30 s
+	AttemptsMax int           // requests of one call; 0: 8
+	WaitMax     time.Duration // the longest wait before one request; 0: 2 minutes
+
+	mu      sync.Mutex
+	refused *APIError // the 429 whose Retry-After ends last
+	until   time.Time // when that is
+}
+
+// The gateway gives its upstream 10 s, so this ends only requests that hang.
+var defaultHTTP = &http.Client{Timeout: 30 * time.Second}
+
+// ListPets returns the pets in the order of their ids. It requests the next page (Link: rel="next", RFC 8288) when the loop has
+// consumed the last one. Limit is the size of a page. After an error the loop ends. params may be nil.
+func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2[Pet, error] {
+	query := url.Values{}
+	if params != nil && params.Limit != nil {
+		query.Set("limit", strconv.Itoa(*params.Limit))
+	}
+	if params != nil && params.Status != nil {
+		query.Set("status", string(*params.Status))
+	}
+	if params != nil && params.After != nil {
+		query.Set("after", strconv.FormatInt(*params.After, 10))
+	}
+	first := c.URL + "/v1/pets"
+	if len(query) > 0 {
+		first += "?" + query.Encode()
+	}
+	return func(yield func(Pet, error) bool) {
+		for target := first; target != ""; {
+			var page []Pet
+			header, err := c.do(ctx, http.MethodGet, target, "", nil, &page)
+			if err == nil {
+				target, err = nextPage(target, header)
+			}
+			for _, pet := range page {
+				if !yield(pet, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(Pet{}, err)
+				return
+			}
+		}
+	}
+}
+
+// CreatePet stores a pet once, even if it has to send the request several times. All these requests have one Idempotency-Key:
+// that of params, or a random one if params or its key is nil.
+func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetParams) (Pet, error) {
+	key := `"` + rand.Text() + `"`
+	if params != nil && params.IdempotencyKey != nil {
+		key = *params.IdempotencyKey
+	}
+	body, err := json.Marshal(pet)
+	if err != nil {
+		return Pet{}, fmt.Errorf("petgate: createPet: %w", err)
+	}
+	var stored Pet
+	_, err = c.do(ctx, http.MethodPost, c.URL+"/v1/pets", key, body, &stored)
+	return stored, err
+}
+
+// GetPet returns the pet with an id.
+//
+// Deprecated: the API removes this operation on 5 December 2030. Use ListPets.
+func (c *Client) GetPet(ctx context.Context, id int64) (Pet, error) {
+	var pet Pet
+	_, err := c.do(ctx, http.MethodGet, c.URL+"/v1/pets/"+strconv.FormatInt(id, 10), "", nil, &pet)
+	return pet, err
+}
+
+var nextLink = regexp.MustCompile(`<([^>]*)>\s*;[^<]*\brel="?next\b`)
+
+// nextPage returns the address of the next page, or "" after the last page. The key is sent to no other host.
+func nextPage(page string, header http.Header) (string, error) {
+	for _, links := range header.Values("Link") {
+		link := nextLink.FindStringSubmatch(links)
+		if link == nil {
+			continue
+		}
+		base, err := url.Parse(page)
+		if err != nil {
+			return "", fmt.Errorf("petgate: %w", err)
+		}
+		next, err := base.Parse(link[1])
+		if err != nil {
+			return "", fmt.Errorf("petgate: the link to the next page: %w", err)
+		}
+		if next.Scheme != base.Scheme || next.Host != base.Host {
+			return "", fmt.Errorf("petgate: the next page is on another host: %s", next)
+		}
+		return next.String(), nil
+	}
+	return "", nil
+}
+
+// do sends a request until it succeeds or must not be repeated, and decodes the response into result. All operations of the API
+// are safe to repeat: GET, and POST with an Idempotency-Key. The errors are *APIError, of the connection, or of ctx.
+func (c *Client) do(ctx context.Context, method, target, key string, body []byte, result any) (http.Header, error) {
+	for attempt := 1; ; attempt++ {
+		if err := c.awaitTurn(ctx); err != nil {
+			return nil, err
+		}
+		header, err := c.send(ctx, method, target, key, body, result)
+		c.note(err)
+		if err == nil || attempt == c.attemptsMax() || !repeatable(err) || ctx.Err() != nil {
+			return header, err
+		}
+		if waitErr := c.wait(ctx, retryAfter(err)+backoff(attempt), err); waitErr != nil {
+			return nil, waitErr
+		}
+	}
+}
+
+func (c *Client) attemptsMax() int {
+	if c.AttemptsMax > 0 {
+		return c.AttemptsMax
+	}
+	return 8
+}
+
+// send sends one request. On success it decodes the body into result.
+func (c *Client) send(ctx context.Context, method, target, key string, body []byte, result any) (http.Header, error) {
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, permanent{fmt.Errorf("petgate: %w", err)}
+	}
+	if request.URL.Host == "" {
+		return nil, permanent{fmt.Errorf("petgate: URL %q has no host", c.URL)}
+	}
+	request.Header.Set("Authorization", "Bearer "+c.Token)
+	request.Header.Set("Accept", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Idempotency-Key", key)
+	}
+	client := c.HTTP
+	if client == nil {
+		client = defaultHTTP
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("petgate: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := readBody(response)
+	if err != nil {
+		return nil, fmt.Errorf("petgate: %s %s: read the response: %w", method, target, err)
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return nil, newAPIError(response, text)
+	}
+	if err := json.Unmarshal(text, result); err != nil {
+		return nil, permanent{fmt.Errorf("petgate: %s %s: %d: %w", method, target, response.StatusCode, err)}
+	}
+	return response.Header, nil
+}

@@ -1,0 +1,85 @@
+package petgate_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"petgate/shared/api"
+	petgate "petgate/shared/api/clients/go"
+)
+
+// The client has every operation of the document, sends every parameter, and sends what the document describes.
+func TestTheClientHasEveryOperation(t *testing.T) {
+	limit, status, after, key := 7, petgate.Sold, int64(41), `"k"`
+	calls := map[string]func(*petgate.Client) error{
+		"listPets": func(c *petgate.Client) error {
+			for _, err := range c.ListPets(t.Context(), &petgate.ListPetsParams{Limit: &limit, Status: &status, After: &after}) {
+				return err
+			}
+			return nil
+		},
+		"createPet": func(c *petgate.Client) error {
+			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryId: 1, Status: &status}, &petgate.CreatePetParams{IdempotencyKey: &key})
+			return err
+		},
+		"getPet": func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },
+	}
+	doc, err := api.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			call := calls[operation.OperationID]
+			if call == nil {
+				t.Errorf("no method for %s", operation.OperationID)
+				continue
+			}
+			s := &service{replies: []reply{{status: 400}}, began: time.Now()}
+			_ = call(&petgate.Client{URL: "https://pets.example", Token: "ptg_test_x", HTTP: &http.Client{Transport: s}})
+			if len(s.arrivals) != 1 || s.arrivals[0].method != method {
+				t.Errorf("%s: %+v", operation.OperationID, s.arrivals)
+				continue
+			}
+			checkRequest(t, doc, path, item, operation, s.arrivals[0])
+		}
+	}
+}
+
+func checkRequest(t *testing.T, doc *openapi3.T, path string, item *openapi3.PathItem, operation *openapi3.Operation, a arrival) {
+	t.Helper()
+	request, err := http.NewRequest(a.method, a.target, io.NopCloser(bytes.NewBufferString(a.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = a.header
+	input := &openapi3filter.RequestValidationInput{
+		Request: request, QueryParams: request.URL.Query(),
+		Route:   &routers.Route{Spec: doc, Path: path, PathItem: item, Method: a.method, Operation: operation},
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	}
+	for _, p := range operation.Parameters {
+		var sent bool
+		switch p.Value.In {
+		case openapi3.ParameterInQuery:
+			sent = request.URL.Query().Has(p.Value.Name)
+		case openapi3.ParameterInHeader:
+			sent = request.Header.Get(p.Value.Name) != ""
+		case openapi3.ParameterInPath:
+			input.PathParams, sent = map[string]string{p.Value.Name: "41"}, request.URL.Path == "/v1/pets/41"
+		}
+		if !sent {
+			t.Errorf("%s does not send %s: %s %s", operation.OperationID, p.Value.Name, a.method, a.target)
+		}
+	}
+	if err := openapi3filter.ValidateRequest(t.Context(), input); err != nil {
+		t.Errorf("%s: %v", operation.OperationID, err)
+	}
+}
