@@ -39,12 +39,13 @@ func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
 	}, true
 }
-func (off) Fresh(instant.Millis) bool                  { return true }
-func (off) Ban(id.Key, instant.Millis, string)         {}
-func (off) Count(directory.Usage)                      {}
-func (off) Take(quotas.Request) (quota.Verdict, error) { return verdict, nil }
-func (off) Known(id.Tenant, plan.Limits) quota.Verdict { return verdict }
-func (off) Fail(netip.Addr) (authfailures.State, bool) { return authfailures.State{}, true }
+func (off) Fresh(instant.Millis) bool                     { return true }
+func (off) Ban(id.Key, instant.Millis, string)            {}
+func (off) Count(directory.Usage)                         {}
+func (off) Take(quotas.Request) (quota.Verdict, error)    { return verdict, nil }
+func (off) Current(quotas.Request) (quota.Verdict, error) { return verdict, nil }
+func (off) Known(id.Tenant, plan.Limits) quota.Verdict    { return verdict }
+func (off) Fail(netip.Addr) (authfailures.State, bool)    { return authfailures.State{}, true }
 
 // unguarded counts no failed attempts.
 type unguarded struct{ off }

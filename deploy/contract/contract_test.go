@@ -22,6 +22,7 @@ type refusal struct {
 	base    func(*system) string // where to send the request; nil: the ordinary gateway
 	request func(*system) request
 	only    string // the operation that it concerns; empty: all
+	pets    bool   // it concerns only operations that the pet service answers
 }
 
 // system is everything that the provocations on one database need.
@@ -86,11 +87,11 @@ var refusals = []refusal{
 	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.expired })},
 	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.testKey })},
 	{code: "address_not_allowed", request: key(func(s *system) fleet.Key { return s.elsewhere })},
-	{code: "tenant_suspended", request: key(func(s *system) fleet.Key { return s.suspended })},
-	{code: "quota_not_set", request: key(func(s *system) fleet.Key { return s.unlimited })},
-	{code: "key_banned", request: key(func(s *system) fleet.Key { return s.banned })},
-	{code: "minute_quota_exceeded", request: key(func(s *system) fleet.Key { return s.spent })},
-	{code: "day_quota_exceeded", request: key(func(s *system) fleet.Key { return s.hr })},
+	{code: "tenant_suspended", pets: true, request: key(func(s *system) fleet.Key { return s.suspended })},
+	{code: "quota_not_set", pets: true, request: key(func(s *system) fleet.Key { return s.unlimited })},
+	{code: "key_banned", pets: true, request: key(func(s *system) fleet.Key { return s.banned })},
+	{code: "minute_quota_exceeded", pets: true, request: key(func(s *system) fleet.Key { return s.spent })},
+	{code: "day_quota_exceeded", pets: true, request: key(func(s *system) fleet.Key { return s.hr })},
 	{code: "method_not_allowed", request: with(func(s *system) request {
 		return request{token: s.good.Token, method: "DELETE"}
 	})},
@@ -116,11 +117,11 @@ var refusals = []refusal{
 		return request{token: s.good.Token, header: []string{"Idempotency-Key: used"}, body: `{"name":"Another","categoryId":1}`}
 	})},
 	{code: "request_in_progress", base: (*system).faulty, only: "createPet", request: fault("409")},
-	{code: "internal", base: (*system).faulty, request: fault("500")},
-	{code: "upstream_unreachable", base: (*system).faulty, request: fault("garbage")},
-	{code: "upstream_refused", base: (*system).faulty, request: fault("401")},
-	{code: "database_unavailable", base: (*system).faulty, request: fault("503")},
-	{code: "upstream_timeout", base: (*system).faulty, request: fault("hang")},
+	{code: "internal", pets: true, base: (*system).faulty, request: fault("500")},
+	{code: "upstream_unreachable", pets: true, base: (*system).faulty, request: fault("garbage")},
+	{code: "upstream_refused", pets: true, base: (*system).faulty, request: fault("401")},
+	{code: "database_unavailable", pets: true, base: (*system).faulty, request: fault("503")},
+	{code: "upstream_timeout", pets: true, base: (*system).faulty, request: fault("hang")},
 }
 
 func with(f func(*system) request) func(*system) request { return f }
@@ -141,6 +142,7 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 		answers := append(s.successes(t), s.refusals(t)...)
 		answers = append(answers, s.failedAttempts(t)...)
 		answers = append(answers, s.overloaded(t)...)
+		answers = append(answers, s.reports(t)...)
 		answers = append(answers, gone(t)...)
 		checkAnswers(t, answers)
 
@@ -160,7 +162,7 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 func (s *system) successes(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
-	for _, o := range []operation{operations[1], operations[1], operations[0], operations[2]} {
+	for _, o := range []operation{operations[1], operations[1], operations[0], operations[2], report} {
 		a := send(t, s.gateway(), "success of", o, request{token: s.good.Token, header: []string{"Idempotency-Key: used"}})
 		want := http.StatusOK
 		if o.method == http.MethodPost {
@@ -182,7 +184,7 @@ func (s *system) refusals(t *testing.T) []answer {
 	var answers []answer
 	for _, r := range refusals {
 		for _, o := range operations {
-			if r.only != "" && r.only != o.id {
+			if r.only != "" && r.only != o.id || r.pets && o.id == report.id {
 				continue
 			}
 			base := s.gateway()
@@ -246,6 +248,25 @@ func (s *system) failedAttempts(t *testing.T) []answer {
 			}
 		}
 	}
+	return answers
+}
+
+// reports asks for the quota with keys that may not call otherwise, and then until it is asked too often.
+func (s *system) reports(t *testing.T) []answer {
+	t.Helper()
+	var answers []answer
+	for _, key := range []fleet.Key{s.banned, s.suspended, s.unlimited, s.spent, s.readOnly, s.writeOnly} {
+		a := send(t, s.gateway(), "success of", report, request{token: key.Token})
+		if a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", a.what, a.status, a.body)
+		}
+		answers = append(answers, a)
+	}
+	testkit.Eventually(t, fleet.ReplyWithin, "the quota is asked for too often", func() bool {
+		a := send(t, s.gateway(), "too many", report, request{token: s.good.Token})
+		answers = append(answers, a)
+		return a.status == http.StatusTooManyRequests && codeOf(t, a) == "quota_polling"
+	})
 	return answers
 }
 

@@ -27,7 +27,14 @@ var operations = []operation{
 	{"listPets", "GET", "/v1/pets", "/v1/pets", ""},
 	{"createPet", "POST", "/v1/pets", "/v1/pets", `{"name":"Rex","categoryId":1}`},
 	{"getPet", "GET", "/v1/pets/{petId}", "/v1/pets/1", ""},
+	{"getQuota", "GET", "/v1/quota", "/v1/quota", ""},
 }
+
+// report is the operation that the gateway answers itself.
+var report = operations[3]
+
+// served are the operations that the pet service answers.
+var served = operations[:3]
 
 // answer is one response of the running system, with the requested operation.
 type answer struct {
@@ -104,6 +111,9 @@ func checkAnswers(t *testing.T, answers []answer) {
 	}
 	for _, o := range operations {
 		for status := range doc.Paths.Find(o.path).GetOperation(o.method).Responses.Map() {
+			if o.id == report.id && status == "500" {
+				continue // only a bug of the gateway would provoke it
+			}
 			mutant := loadDocument(t)
 			mutant.Paths.Find(o.path).GetOperation(o.method).Responses.Delete(status)
 			if !slices.ContainsFunc(answers, func(a answer) bool { return validate(mutant, a) != nil }) {

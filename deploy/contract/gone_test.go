@@ -37,6 +37,8 @@ func (everyone) Count(directory.Usage)                                {}
 func (everyone) Fail(netip.Addr) (s authfailures.State, allowed bool) { return s, true }
 func (everyone) Take(ask quotas.Request) (quota.Verdict, error)       { return full(ask.Limits), nil }
 
+func (everyone) Current(ask quotas.Request) (quota.Verdict, error) { return full(ask.Limits), nil }
+
 func (everyone) Known(_ id.Tenant, limits plan.Limits) (verdict quota.Verdict) { return full(limits) }
 
 type noAttempts struct{ everyone }
@@ -56,8 +58,8 @@ func full(limits plan.Limits) quota.Verdict {
 func gone(t *testing.T) []answer {
 	t.Helper()
 	sunset := time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC)
-	served, removed := operations[2], operations[2]
-	before := askAt(t, sunset.Add(-time.Millisecond), served)
+	alive, removed := operations[2], operations[2]
+	before := askAt(t, sunset.Add(-time.Millisecond), alive)
 	for name, want := range map[string]string{
 		"Deprecation": "@1767225600", "Sunset": "Thu, 05 Dec 2030 00:00:00 GMT", "Link": `</v1/pets>; rel="successor-version"`,
 	} {

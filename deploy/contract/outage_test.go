@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,10 @@ func TestRefusalsOfABrokenSystem(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	known := send(t, f.Gateways[0].URL, "without Redis", report, request{token: key.Token})
+	if err := validate(doc, known); err != nil || known.status != http.StatusOK || !strings.Contains(string(known.body), `"degraded":true`) {
+		t.Errorf("%s: %d %s %v", known.what, known.status, known.body, err)
+	}
 	redis.Start(t)
 	expect(t, f, key, http.StatusOK, "")
 
@@ -40,13 +45,13 @@ func TestRefusalsOfABrokenSystem(t *testing.T) {
 	expect(t, f, key, http.StatusOK, "")
 }
 
-// expect requests every operation until all have the expected response, and returns these responses.
+// expect requests every operation of the pet service until all have the expected response, and returns these responses.
 func expect(t *testing.T, f *fleet.Fleet, key fleet.Key, status int, code string) []answer {
 	t.Helper()
 	var answers []answer
 	testkit.Eventually(t, 15*time.Second, "every operation is answered "+http.StatusText(status)+" "+code, func() bool {
 		answers = answers[:0]
-		for _, o := range operations {
+		for _, o := range served {
 			a := send(t, f.Gateways[0].URL, code, o, request{token: key.Token})
 			if a.status != status || status >= 400 && codeOf(t, a) != code {
 				return false

@@ -18,8 +18,8 @@ var refusals = [...]refusal{
 	access.QuotaNotSet:       {reason: quotaNotSet},
 }
 
-// authenticate finds the token's key and tenant, and asks package access whether the key may call now. Everything is in memory,
-// with one exception: unknown tokens are counted by the guard, which may ask Redis.
+// authenticate finds the token's key and tenant, and refuses a key that is not valid. Everything is in memory, with one exception:
+// unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	if x.env != e.cfg.Environment {
 		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
@@ -36,19 +36,25 @@ func (e *Edge) authenticate(x *exchange) refusal {
 		Environment: entry.Environment, RevokedAt: entry.RevokedAt, ExpiresAt: entry.ExpiresAt, GraceEndsAt: entry.GraceEndsAt,
 		BannedUntil: entry.BannedUntil, Allow: entry.Allow,
 	}
-	why := access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
+	x.why = access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
 		access.Call{Environment: e.cfg.Environment, Client: x.client, Now: x.now})
-	if !why.IsOfKey() {
-		x.entry, x.hasKey = entry, true
-		if !x.conn.admit(entry.Tenant) {
-			return refusal{reason: overloaded, message: "your account holds too many connections: use fewer of them for more requests"}
-		}
+	if x.why.IsOfKey() {
+		return refusals[x.why]
 	}
-	if why == access.Banned {
-		x.bannedUntil = entry.BannedUntil
-		e.strikes.banned(entry.Key, x.now, entry.BannedUntil)
+	x.entry, x.hasKey = entry, true
+	if !x.conn.admit(entry.Tenant) {
+		return refusal{reason: overloaded, message: "your account holds too many connections: use fewer of them for more requests"}
 	}
-	return refusals[why]
+	return refusal{}
+}
+
+// authorize refuses a valid key that may not call now.
+func (e *Edge) authorize(x *exchange) refusal {
+	if x.why == access.Banned {
+		x.bannedUntil = x.entry.BannedUntil
+		e.strikes.banned(x.entry.Key, x.now, x.entry.BannedUntil)
+	}
+	return refusals[x.why]
 }
 
 // failed counts an unknown token for its client's address, because unknown tokens may be guesses.

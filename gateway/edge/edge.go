@@ -43,6 +43,8 @@ type Quotas interface {
 	Take(quotas.Request) (quota.Verdict, error)
 	// Known returns the last known figures, without I/O.
 	Known(id.Tenant, plan.Limits) quota.Verdict
+	// Current returns figures that are at most a second old and charges nothing. An error means that there are none.
+	Current(quotas.Request) (quota.Verdict, error)
 }
 
 // Guard limits how many tokens an address may guess.
@@ -89,6 +91,7 @@ type Edge struct {
 	upstreams   *upstream.Pool
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes
+	polls       polls
 	crowd       crowd
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
@@ -144,7 +147,7 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 }
 
 // decide runs the stages. Their order is fixed: the results of the earlier stages decide what a stage may spend. The first
-// refusal ends the request, and so does a page.
+// refusal ends the request, and so does a page or a report.
 func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r
@@ -156,6 +159,12 @@ func (e *Edge) decide(x *exchange) refusal {
 		return r
 	}
 	if r := e.authenticate(x); r.isRefused() {
+		return r
+	}
+	if e.isReport(x) {
+		return e.report(x)
+	}
+	if r := e.authorize(x); r.isRefused() {
 		return r
 	}
 	if r := e.receive(x); r.isRefused() {

@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
+	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
@@ -45,11 +46,13 @@ type state struct {
 
 	hasKey  bool // entry is valid
 	entry   directory.Entry
+	why     access.Reason      // whether the key may call now; valid with a key
 	guard   authfailures.State // valid without a key
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged
 
 	page        *page          // the response, if publish has one; nil: none
+	hasReport   bool           // the response is a report
 	strikesLeft int            // until a ban
 	bannedUntil instant.Millis // 0: not banned
 	route       *route
@@ -100,10 +103,16 @@ func (p *exchangePool) put(x *exchange) {
 // isPage reports whether the response is a page. After a panic it is not, although there is a page.
 func (x *exchange) isPage() bool { return x.page != nil && !x.refusal.isRefused() }
 
+// isReport reports whether the response is a report. After a panic it is not.
+func (x *exchange) isReport() bool { return x.hasReport && !x.refusal.isRefused() }
+
 // outcome says in one word how the exchange ended, for metrics and logs.
 func (x *exchange) outcome() string {
 	if x.isPage() {
 		return x.page.outcome
+	}
+	if x.isReport() {
+		return outcomeReport
 	}
 	return x.refusal.reason.outcome()
 }

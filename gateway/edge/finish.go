@@ -66,7 +66,7 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	}
 	if x.hasKey {
 		e.usage.Count(directory.Usage{
-			Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.refusal.reason.outcome(), At: x.madeAt(),
+			Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.outcome(), At: x.madeAt(),
 		})
 	}
 }

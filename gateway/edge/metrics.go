@@ -11,7 +11,7 @@ import (
 // number.
 type metrics struct {
 	requests  [reasons]prometheus.Counter
-	pages     map[string]prometheus.Counter // by outcome
+	own       map[string]prometheus.Counter // by outcome
 	responses [6]prometheus.Counter         // by the first digit of the status
 	seconds   prometheus.Histogram
 	bans      prometheus.Counter
@@ -26,7 +26,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
 	requests := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_requests_total",
-		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), or the code of the refusal. Responses of the service count as ok, whatever their status, except 401.",
+		Help: "Requests by outcome: ok, page (documentation), preflight (CORS), report (of the quota), or the code of the refusal. Responses of the service count as ok, whatever their status, except 401.",
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",
@@ -59,9 +59,9 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
-	m.pages = map[string]prometheus.Counter{}
-	for _, outcome := range pageOutcomes {
-		m.pages[outcome] = requests.WithLabelValues(outcome)
+	m.own = map[string]prometheus.Counter{}
+	for _, outcome := range ownOutcomes {
+		m.own[outcome] = requests.WithLabelValues(outcome)
 	}
 	for r := range m.requests {
 		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
@@ -91,8 +91,8 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
-	if x.isPage() {
-		m.pages[x.page.outcome].Inc()
+	if x.isPage() || x.isReport() {
+		m.own[x.outcome()].Inc()
 	} else {
 		m.requests[x.refusal.reason].Inc()
 	}

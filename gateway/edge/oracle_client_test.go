@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // answer is one response as the client read it.
@@ -175,7 +177,7 @@ func (c *rawClient) close() {
 }
 
 // ask writes a request and reads its answer.
-func (c *rawClient) ask(t testing.TB, request string) answer {
+func (c *rawClient) ask(t rapid.TB, request string) answer {
 	t.Helper()
 	a, err := c.try(request)
 	if err != nil {

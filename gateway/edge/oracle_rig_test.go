@@ -72,6 +72,9 @@ func (f fakeQuotas) Take(a quotas.Request) (quota.Verdict, error) { return f.tak
 func (f fakeGuard) Fail(a netip.Addr) (authfailures.State, bool)  { return f.fail(a) }
 func (f fakeGuard) Known(a netip.Addr) authfailures.State         { return f.known(a) }
 func (f fakeUsage) Count(request directory.Usage)                 { f(request) }
+func (f fakeQuotas) Current(a quotas.Request) (quota.Verdict, error) {
+	return f.known(a.Tenant, a.Limits), nil
+}
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
 }
@@ -81,6 +84,7 @@ var operations = []api.Operation{
 	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
 	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
 	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: apikey.PetsRead},
+	{ID: "getQuota", Method: "GET", Path: "/v1/quota", IsReport: true, Stability: "beta"},
 }
 
 // entries are the keys that every rig knows, by the hash of their token.

@@ -22,13 +22,14 @@ type page struct {
 	gzip    []byte // body, compressed; empty: only body
 }
 
-// The outcomes of pages.
+// The outcomes of responses that are made here and are no refusals.
 const (
 	outcomePage      = "page"
 	outcomePreflight = "preflight"
+	outcomeReport    = "report"
 )
 
-var pageOutcomes = []string{outcomePage, outcomePreflight}
+var ownOutcomes = []string{outcomePage, outcomePreflight, outcomeReport}
 
 // pageMethods are the methods of a page.
 const pageMethods = "GET, HEAD"

@@ -27,6 +27,7 @@ const (
 	quotaNotSet
 	keyBanned
 	directoryUnavailable
+	quotaPolling
 	minuteQuotaExceeded
 	dayQuotaExceeded
 	limitsDegraded
@@ -138,24 +139,29 @@ var table = [reasons]row{
 		message: "too many requests with unknown API keys came from your address: wait for Retry-After",
 	},
 	addressNotAllowed: {
-		stage: "authenticate", status: code.AddressNotAllowed.Status, code: code.AddressNotAllowed.Name,
+		stage: "authorize", status: code.AddressNotAllowed.Status, code: code.AddressNotAllowed.Name,
 		message: "the API key may not be used from your address",
 	},
 	tenantSuspended: {
-		stage: "authenticate", status: code.TenantSuspended.Status, code: code.TenantSuspended.Name,
+		stage: "authorize", status: code.TenantSuspended.Status, code: code.TenantSuspended.Name,
 		message: "the account that the API key belongs to is suspended",
 	},
 	quotaNotSet: {
-		stage: "authenticate", status: code.QuotaNotSet.Status, code: code.QuotaNotSet.Name,
+		stage: "authorize", status: code.QuotaNotSet.Status, code: code.QuotaNotSet.Name,
 		message: "no limits are set for your account: ask your contact to set them",
 	},
 	keyBanned: {
-		stage: "authenticate", status: code.KeyBanned.Status, code: code.KeyBanned.Name,
+		stage: "authorize", status: code.KeyBanned.Status, code: code.KeyBanned.Name,
 		message: "the API key is banned: wait for Retry-After",
 	},
 	directoryUnavailable: {
 		stage: "authenticate", status: 503, code: "directory_unavailable", retryAfter: 5,
 		message: "API keys cannot be checked at the moment: try again",
+	},
+
+	quotaPolling: {
+		stage: "report", status: 429, code: "quota_polling", retryAfter: 1,
+		message: "the quota may be asked for once a second: wait for Retry-After",
 	},
 
 	minuteQuotaExceeded: {

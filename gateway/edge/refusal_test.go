@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
 )
 
 // codeOf is the code of an Error body; "" for an answer of the upstream.
@@ -122,6 +123,18 @@ func TestEveryRefusal(t *testing.T) {
 		q := s.Quotas.(fakeQuotas)
 		q.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 		s.Quotas = q
+	})
+
+	// The one that needs many requests before it.
+	provoked["quota_polling"] = true
+	r := newRig(t, nil)
+	client := r.dial(t)
+	testkit.Eventually(t, patience, "a report is refused", func() bool {
+		got := client.ask(t, rawTarget("/v1/quota"))
+		if err := got.checkFields(); err != nil || got.Status == 429 && !strings.Contains(got.Body, `"details":{"retryAfter":1}`) {
+			t.Errorf("%v %s", err, got.Body)
+		}
+		return codeOf(got) == "quota_polling"
 	})
 
 	// The two that need a second request: one is held at the upstream, the other finds no room.

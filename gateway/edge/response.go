@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -34,7 +35,7 @@ const (
 	daySeconds    = 86400
 )
 
-// writeResponse writes the page, the refusal or the upstream's response, with the headers that every response has. Only pages
+// writeResponse writes the page, the report, the refusal or the upstream's response, with the headers that every response has. Only pages
 // have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	h := &x.rc.Response.Header
@@ -54,6 +55,8 @@ func (e *Edge) writeResponse(x *exchange) {
 	switch {
 	case x.isPage():
 		x.writePage(h)
+	case x.isReport():
+		x.writeReport(h)
 	case x.refusal.isRefused():
 		x.writeRefusal(h, wait)
 	default:
@@ -77,11 +80,9 @@ func (x *exchange) writeRefusal(h *fasthttp.ResponseHeader, wait int64) {
 	row := x.refusal.reason.row()
 	h.SetStatusCode(row.status)
 	h.SetContentType("application/json")
-	switch {
-	case row.status == http.StatusTooManyRequests:
+	wait = cmp.Or(row.retryAfter, wait)
+	if row.retryAfter != 0 || row.status == http.StatusTooManyRequests {
 		x.setInt(h, nameRetryAfter, wait)
-	case row.retryAfter != 0:
-		x.setInt(h, nameRetryAfter, row.retryAfter)
 	}
 	if row.challenge != "" {
 		h.Set("WWW-Authenticate", row.challenge)
@@ -204,8 +205,10 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	text = appendState(x.text[:0], `"minute"`, v.Minute.Remaining(), v.Minute.ReleaseAt.Sub(v.At))
 	x.text = appendState(text, `, "day"`, v.Day.Remaining(), v.Day.ReleaseAt.Sub(v.At))
 	h.AddBytesKV(nameStates, x.text)
-	x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
-	x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, tight.ResetAt
+	if x.refusal.reason != quotaPolling { // which is no limit of the tenant
+		x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
+		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, tight.ResetAt
+	}
 	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(x.bannedUntil.Sub(x.now)))
 }
 

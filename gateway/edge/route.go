@@ -31,6 +31,7 @@ type route struct {
 type routes struct {
 	router  *router.Router
 	methods []string // of any operation
+	report  *route   // the operation that the gateway answers itself; nil: none
 }
 
 func newRoutes(operations []api.Operation) (*routes, error) {
@@ -49,6 +50,9 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 		}
 		if o.Successor != "" {
 			one.link = "<" + o.Successor + `>; rel="successor-version"` // RFC 5829
+		}
+		if o.IsReport {
+			r.report = one
 		}
 		methods := []string{o.Method}
 		if o.Method == http.MethodGet {

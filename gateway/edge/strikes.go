@@ -89,6 +89,17 @@ func (s *strikeShard) record(rule ban.Rule, k id.Key, now instant.Millis) *strik
 	return rec
 }
 
+// left returns how many more strikes lead to a ban of k, at most.
+func (s *strikes) left(k id.Key, now instant.Millis) int {
+	shard := s.shard(k)
+	shard.Lock()
+	defer shard.Unlock()
+	if rec := shard.records[k]; rec != nil {
+		return s.rule.StrikesUntilBan(rec.Record, now)
+	}
+	return s.rule.StrikesUntilBan(ban.Record{}, now)
+}
+
 // served records that an admitted request of k got its response.
 func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard := s.shard(k)

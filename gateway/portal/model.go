@@ -132,7 +132,7 @@ func newModel(doc *openapi3.T, cfg Config) (*model, error) {
 			return nil, fmt.Errorf("%s: %w", o.ID, err)
 		}
 		m.Operations = append(m.Operations, one)
-		if scope := o.Scope.String(); !slices.Contains(m.Scopes, scope) {
+		if scope := o.Scope.String(); o.Scope != 0 && !slices.Contains(m.Scopes, scope) {
 			m.Scopes = append(m.Scopes, scope)
 		}
 	}

@@ -66,6 +66,14 @@ func (l *Local) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return l.records.Take(l.records.Now(), &store.Demand{Request: Request{Tenant: t, Limits: limits}})
 }
 
+// Current is Known.
+func (l *Local) Current(r Request) (v quota.Verdict, err error) {
+	if !l.loaded.Load() {
+		return v, ErrUndecided
+	}
+	return l.Known(r.Tenant, r.Limits), nil
+}
+
 // Peek is Known.
 func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) {
 	return l.Known(r.Tenant, r.Limits), nil

@@ -57,6 +57,9 @@ type Quotas interface {
 	Take(r Request) (quota.Verdict, error)
 	// Known returns the last known figures without I/O.
 	Known(t id.Tenant, limits plan.Limits) quota.Verdict
+	// Current returns a tenant's figures, at most a second old, and charges nothing. It asks Redis at most once a second for
+	// each tenant. An error means that there are no figures; it wraps ErrUndecided.
+	Current(r Request) (quota.Verdict, error)
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)
 	// Reset clears a tenant's use. If Redis is down, its record is dropped before Redis decides again.

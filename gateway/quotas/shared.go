@@ -7,6 +7,8 @@ import (
 	"math"
 	"sync/atomic"
 
+	"golang.org/x/sync/singleflight"
+
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
@@ -28,6 +30,7 @@ type Shared struct {
 	evicting atomic.Bool  // at the last check, Redis was set to evict records
 	saved    int64        // the mark of the outageRecord in the file
 	saving   worker
+	asking   singleflight.Group // by tenant: peeks for Current
 }
 
 // newShared returns quotas to which Open adds the Redis.
@@ -94,6 +97,41 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 // limits.
 func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return s.seen.verdict(t, limits, s.now())
+}
+
+// Current returns the tenant's figures, at most a second old, and charges nothing. They are those of the last decision here, if
+// that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision.
+func (s *Shared) Current(r Request) (quota.Verdict, error) {
+	if v, ok := s.recent(r); ok {
+		return v, nil
+	}
+	asked, err, _ := s.asking.Do(string(r.Tenant[:]), func() (any, error) {
+		if v, ok := s.recent(r); ok { // another caller has just asked
+			return v, nil
+		}
+		sentAt := s.now()
+		v, err := s.Peek(context.Background(), r)
+		if err == nil && !v.Degraded {
+			s.seen.store(r, sentAt, s.now(), &v, false)
+		}
+		return v, err
+	})
+	if err != nil {
+		return quota.Verdict{}, err
+	}
+	return asked.(quota.Verdict), nil
+}
+
+// recent returns the tenant's last known figures, if they are less than a second old and Redis decides.
+func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
+	last, now := s.seen.get(r.Tenant), s.now()
+	if s.redis.IsDown() || last.at == 0 || now < last.sentAt || now >= last.sentAt.Add(rememberFor) {
+		return v, false
+	}
+	if v, ok := s.seen.refusal(r, now); ok {
+		return v, true
+	}
+	return s.Known(r.Tenant, r.Limits), true
 }
 
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.

@@ -30,6 +30,7 @@ type Operation struct {
 	DeprecatedAt time.Time     // zero = not deprecated
 	SunsetAt     time.Time     // from this instant on it is gone; zero = never
 	Successor    string        // path of what replaces it; empty = nothing
+	IsReport     bool          // the gateway itself answers it, for every valid key; it has no scope
 	Stability    string        // experimental or beta; empty = stable
 
 	// TakesKey means that a request with the header KeyHeader may be sent again, whatever became of the first one.
@@ -93,6 +94,10 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 			o.SunsetAt, err = time.Parse(time.RFC3339, text)
 		case "x-successor":
 			o.Successor = text
+		case "x-answered-by":
+			if o.IsReport = text == "gateway"; !o.IsReport {
+				err = fmt.Errorf("%q is not gateway", text)
+			}
 		case "x-stability":
 			if o.Stability = text; text != "experimental" && text != "beta" {
 				err = fmt.Errorf("%q is neither experimental nor beta", text)
@@ -104,7 +109,7 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if o.Scope == 0 {
+	if o.Scope == 0 && !o.IsReport {
 		return fmt.Errorf("x-scope is missing: an operation without one would be open to every key")
 	}
 	return nil

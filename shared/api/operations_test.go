@@ -13,6 +13,7 @@ func TestOperationsRefuse(t *testing.T) {
 		{"x-scope: pets:write", "x-stability: beta", "x-scope is missing"},
 		{"x-scope: pets:write", "x-stability: shaky", "x-stability"},
 		{"x-scope: pets:write", "x-colour: red", "x-colour"},
+		{"x-answered-by: gateway\n", "x-answered-by: petsvc\n", "getQuota: x-answered-by"},
 		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: '5 December 2030'", "getPet: x-sunset"},
 		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: 2030", "not a string"},
 	} {

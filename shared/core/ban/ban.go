@@ -80,10 +80,7 @@ func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 		bucket := &rec.strikes[rec.slot%buckets]
 		*bucket += uint16(min(1, math.MaxUint16-*bucket))
 	}
-	total := 0
-	for _, n := range rec.strikes {
-		total += int(n)
-	}
+	total := rec.total()
 	if total >= min(r.After, math.MaxUint16) {
 		out.BannedUntil = r.ban(rec, now)
 		return out
@@ -99,6 +96,12 @@ func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
 	rec.waiting = increment(rec.waiting)
 	rec.dueAt = min(rec.dueAt, promised)
 	return out
+}
+
+// StrikesUntilBan returns how many strikes after now lead to a ban, at most. It is 0 if the rule is off. It changes nothing.
+func (r Rule) StrikesUntilBan(rec Record, now instant.Millis) int {
+	r.age(&rec, now)
+	return max(0, r.After-rec.total())
 }
 
 // Served records that an admitted request of the key got its response at now. Its worker cannot know of the 429s that
@@ -121,6 +124,14 @@ func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 func (r Rule) Idle(rec *Record, now instant.Millis) bool {
 	return now > rec.dueAt.Add(2*r.Within) && now > rec.seenAt.Add(2*r.Within) &&
 		(rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
+}
+
+// total is the number of strikes that count.
+func (rec *Record) total() (n int) {
+	for _, strikes := range rec.strikes {
+		n += int(strikes)
+	}
+	return n
 }
 
 // ban begins a ban and clears strikes, promises and excuses.

@@ -1,0 +1,206 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/quotas"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/testkit"
+)
+
+// newQuotaRig returns a rig with real quotas, bans, and a clock.
+func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limits, clock func() time.Time) *rig {
+	t.Helper()
+	cfg.Clock, cfg.Metrics = clock, prometheus.NewRegistry()
+	q, err := quotas.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := q.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	var bans sync.Map // id.Key → instant.Millis
+	return newRig(t, func(s *setup) {
+		s.Quotas, s.Clock, s.BanRule = q, clock, ban.Product
+		s.Directory = fakeDirectory{
+			lookup: func(h apikey.Hash) (directory.Entry, bool) {
+				e, found := entries[h]
+				if until, banned := bans.Load(e.Key); banned {
+					e.BannedUntil = until.(instant.Millis)
+				}
+				e.Limits = limits(e.Key)
+				return e, found
+			},
+			fresh: func(instant.Millis) bool { return true },
+			ban:   func(k id.Key, until int64, _ string) { bans.Store(k, instant.Millis(until)) },
+		}
+	})
+}
+
+func keyOf(token string) id.Key { return entries[apikey.Sum([]byte(token))].Key }
+
+// expectNext compares a report with the next response. at is the time of both.
+func expectNext(t rapid.TB, r report, next answer, at time.Time) {
+	t.Helper()
+	var body struct {
+		Code    string
+		Details struct {
+			RetryAfter      int64
+			StrikesUntilBan int
+		}
+	}
+	if next.Status != 200 {
+		if err := json.Unmarshal([]byte(next.Body), &body); err != nil {
+			t.Fatalf("%s: %v", next.Body, err)
+		}
+	}
+	minute, day := r.Policies[0], r.Policies[1]
+	nextAt := at
+	for _, one := range []*time.Time{minute.NextAt, day.NextAt} {
+		if one != nil && one.After(nextAt) {
+			nextAt = *one
+		}
+	}
+	left := *r.StrikesUntilBan
+	switch {
+	case r.Ban != nil:
+		if nextAt.Before(r.Ban.EndsAt) {
+			nextAt = r.Ban.EndsAt
+		}
+		if body.Code != "key_banned" {
+			t.Fatalf("the key is banned until %v; the next response is %d %s", nextAt, next.Status, next.Body)
+		}
+	case nextAt.Equal(at):
+		if next.Status != 200 && next.Status != 404 {
+			t.Fatalf("%d and %d remain; the next response is %d %s", minute.Remaining, day.Remaining, next.Status, next.Body)
+		}
+		expectRemaining(t, next, minute.Remaining-1, day.Remaining-1)
+		return
+	case body.Details.StrikesUntilBan == 0: // the next one is the last strike
+		if next.Status != 429 || left != 1 {
+			t.Fatalf("%d strikes are left; the next response is %d %s", left, next.Status, next.Body)
+		}
+		return
+	default:
+		if next.Status != 429 || body.Details.StrikesUntilBan > left || body.Details.StrikesUntilBan < left-1 {
+			t.Fatalf("the next request is admitted at %v, %d strikes are left; the next response is %d %s", nextAt, left, next.Status, next.Body)
+		}
+		expectRemaining(t, next, minute.Remaining, day.Remaining)
+	}
+	// Both are rounded up to a second.
+	promised := at.Add(time.Duration(body.Details.RetryAfter) * time.Second)
+	if off := promised.Sub(nextAt).Abs(); off >= time.Second {
+		t.Fatalf("the report says %v; at %v the next response has Retry-After %d", nextAt, at, body.Details.RetryAfter)
+	}
+}
+
+// Whatever happened before, a report says what the next request will get: how many remain, when the next one is admitted, and how
+// many strikes are left.
+func TestReportAgreesWithTheNextResponse(t *testing.T) {
+	var at atomic.Int64
+	clock := func() time.Time { return instant.Millis(at.Load()).Time() }
+	at.Store(int64(instant.Of(now)))
+	tokens := []string{token, usedUpToken, readerToken}
+	r := newQuotaRig(t, quotas.Config{}, func(k id.Key) plan.Limits {
+		return map[id.Key]plan.Limits{
+			keyOf(tokens[0]): {Minute: 60, Day: 1000}, keyOf(tokens[1]): {Minute: 1, Day: 1000}, keyOf(tokens[2]): {Minute: 60, Day: 80},
+		}[k]
+	}, clock)
+	client := r.dial(t)
+	seen := map[string]int{}
+	get := func(t rapid.TB, token, target string) answer {
+		return client.ask(t, rawBare("GET "+target+" HTTP/1.1", "Host: a", "Authorization: Bearer "+token))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		at.Add(int64(rapid.SampledFrom([]int{0, 61_000, 90_000_000}).Draw(t, "pause")))
+		for range rapid.IntRange(1, 4).Draw(t, "steps") {
+			mine := rapid.SampledFrom(tokens).Draw(t, "key")
+			pace := rapid.SampledFrom([]int64{0, 10, 1500}).Draw(t, "pace")
+			target := rapid.SampledFrom([]string{"/v1/pets", "/v1/cats"}).Draw(t, "target")
+			for range rapid.SampledFrom([]int{0, 1, 5, 40, 70}).Draw(t, "requests") {
+				get(t, mine, target)
+				at.Add(pace)
+			}
+			at.Add(rapid.Int64Range(1000, 30_000).Draw(t, "wait"))
+			report := readReport(t, get(t, mine, "/v1/quota"))
+			next := get(t, mine, target)
+			expectNext(t, report, next, clock())
+			seen[codeOf(next)]++
+		}
+	})
+	for _, code := range []string{"", "minute_quota_exceeded", "day_quota_exceeded", "key_banned"} {
+		if seen[code] == 0 {
+			t.Errorf("no report before a response with code %q: %v", code, seen)
+		}
+	}
+}
+
+// With three gateways, a report may lack only what the other gateways admitted in the last second.
+func TestReportOfThreeGateways(t *testing.T) {
+	url, prefix := testkit.Redis(t)
+	began := time.Now()
+	var skipped atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) }
+	limits := plan.Limits{Minute: 100_000, Day: 1_000_000}
+	var clients [3]*rawClient
+	for i := range clients {
+		clients[i] = newQuotaRig(t, quotas.Config{RedisURL: url, Prefix: prefix}, func(id.Key) plan.Limits { return limits }, clock).dial(t)
+	}
+	type admission struct {
+		gateway int
+		at      time.Time
+	}
+	var admitted []admission
+	get := func(gateway int) answer {
+		got := clients[gateway].ask(t, rawGet())
+		admitted = append(admitted, admission{gateway, clock()})
+		return got
+	}
+	stale := 0
+	for range 400 {
+		gateway := rand.IntN(len(clients))
+		for range rand.IntN(4) {
+			get(gateway)
+		}
+		skipped.Add(int64(rand.N(1500 * time.Millisecond)))
+		gateway = rand.IntN(len(clients))
+		since := clock().Add(-time.Second)
+		got := clients[gateway].ask(t, rawTarget("/v1/quota"))
+		if codeOf(got) == "quota_polling" {
+			continue
+		}
+		report, all, old := readReport(t, got), int64(len(admitted)), int64(0)
+		for _, a := range admitted {
+			if a.gateway == gateway || a.at.Before(since) {
+				old++
+			}
+		}
+		if used := report.Policies[0].Used; used > all || used < old || used != report.Policies[1].Used || report.Degraded {
+			t.Fatalf("of %d requests, %d of them not recent or of this gateway, the report has %d", all, old, used)
+		} else if used < all {
+			stale++
+		}
+		expectRemaining(t, get(gateway), limits.Minute-all-1, limits.Day-all-1)
+	}
+	if stale == 0 || stale > 300 {
+		t.Errorf("%d of 400 reports lack requests of other gateways: the test shows nothing without some, and without others", stale)
+	}
+	if took := time.Since(began); took > 50*time.Second {
+		t.Fatalf("it took %v: requests may have been released", took)
+	}
+}

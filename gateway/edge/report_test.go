@@ -1,0 +1,157 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"petgate/shared/core/ban"
+)
+
+// report is the body of a report.
+type report struct {
+	Plan, Tenant string
+	Degraded     bool
+	Policies     []struct {
+		Name                           string
+		Limit, Used, Remaining, Window int64
+		ResetAt                        time.Time
+		NextAt                         *time.Time
+	}
+	Key struct {
+		ID, Hint, Environment string
+		Scopes                []string
+		ExpiresAt, EndsAt     *time.Time
+	}
+	Ban             *struct{ EndsAt time.Time }
+	Suspended       bool
+	StrikesUntilBan *int
+}
+
+func rawReport(token string) string {
+	return rawBare("GET /v1/quota HTTP/1.1", "Host: a", "Authorization: Bearer "+token)
+}
+
+// readReport reads a report, and compares it with the headers of the same response.
+func readReport(t rapid.TB, got answer) (r report) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(got.Body), &r); err != nil || got.Status != 200 || len(r.Policies) != 2 {
+		t.Fatalf("%d %s: %v", got.Status, got.Body, err)
+	}
+	if err := got.checkFields(); err != nil {
+		t.Error(err)
+	}
+	minute, day := r.Policies[0], r.Policies[1]
+	policies := fmt.Sprintf(`"minute";q=%d;w=%d, "day";q=%d;w=%d`, minute.Limit, minute.Window, day.Limit, day.Window)
+	if got.field("ratelimit-policy") != policies || got.field("x-stability") != "beta" {
+		t.Errorf("the headers are %v, the report is %s", got.Fields, got.Body)
+	}
+	expectRemaining(t, got, minute.Remaining, day.Remaining)
+	tight := minute
+	if day.Remaining <= minute.Remaining {
+		tight = day
+	}
+	if reset := fmt.Sprint(tight.ResetAt.Unix()); got.field("x-ratelimit-reset") != reset {
+		t.Errorf("X-RateLimit-Reset is %s, the report is %s", got.field("x-ratelimit-reset"), got.Body)
+	}
+	return r
+}
+
+func expectRemaining(t rapid.TB, got answer, minute, day int64) {
+	t.Helper()
+	m, d := remaining(t, got)
+	if m != minute || d != day {
+		t.Errorf("%d: %s, want r=%d and r=%d", got.Status, got.field("ratelimit"), minute, day)
+	}
+}
+
+// remaining reads the field RateLimit.
+func remaining(t rapid.TB, got answer) (minute, day int64) {
+	t.Helper()
+	var skip int64
+	if _, err := fmt.Sscanf(got.field("ratelimit"), `"minute";r=%d;t=%d, "day";r=%d;t=%d`, &minute, &skip, &day, &skip); err != nil {
+		t.Fatalf("RateLimit is %q: %v", got.field("ratelimit"), err)
+	}
+	return minute, day
+}
+
+// Every valid key gets a report, and no report costs anything.
+func TestReport(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.BanRule = ban.Product })
+	client := r.dial(t)
+	for name, c := range map[string]struct {
+		token, plan string
+		check       func(report) bool
+	}{
+		"good":      {token, "free", func(r report) bool { return r.Ban == nil && !r.Suspended && *r.StrikesUntilBan == 30 }},
+		"banned":    {bannedToken, "free", func(r report) bool { return r.Ban.EndsAt.Equal(now.Add(time.Minute)) }},
+		"suspended": {suspendedToken, "free", func(r report) bool { return r.Suspended }},
+		"reader":    {readerToken, "free", func(r report) bool { return strings.Join(r.Key.Scopes, " ") == "pets:read" }},
+		"limitless": {limitlessToken, "free", func(r report) bool { return r.Policies[0].Limit == 0 && r.Policies[1].Remaining == 0 }},
+		"used up":   {usedUpToken, "free", func(r report) bool { return r.Policies[0].Limit == 1 }},
+	} {
+		got := client.ask(t, rawReport(c.token))
+		report := readReport(t, got)
+		if !c.check(report) || report.Key.Hint != c.token[len(c.token)-4:] || report.Key.Environment != "live" || report.Plan != c.plan ||
+			!strings.HasPrefix(report.Key.ID, "key_") || !strings.HasPrefix(report.Tenant, "ten_") || report.Degraded {
+			t.Errorf("%s: %s", name, got.Body)
+		}
+	}
+	for token, want := range map[string]int{unknownToken: 401, revokedToken: 401, expiredToken: 401, testToken: 401, elsewhereToken: 403} {
+		if got := client.ask(t, rawReport(token)); got.Status != want {
+			t.Errorf("%d %s, want %d", got.Status, got.Body, want)
+		}
+	}
+	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "HEAD", 1)); got.Status != 200 || got.Body != "" || got.field("content-length") == "0" {
+		t.Errorf("HEAD: %d %v %s", got.Status, got.Fields, got.Body)
+	}
+	if n := r.admitted.Load(); n != 0 || len(r.upstream.Seen()) != 0 {
+		t.Errorf("%d requests were charged", n)
+	}
+	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "POST", 1)); got.Status != 405 || got.field("allow") != "GET, HEAD" {
+		t.Errorf("POST: %d %v", got.Status, got.Fields)
+	}
+	lines := r.accessLog.String()
+	if strings.Count(lines, `"outcome":"report"`) != 7 || !strings.Contains(lines, `"operation":"getQuota"`) {
+		t.Errorf("the access log has %s", lines)
+	}
+}
+
+// A key may ask ten times at once, and then once a second. What is refused is no strike.
+func TestReportsAreLimited(t *testing.T) {
+	var elapsed atomic.Int64
+	r := newRig(t, func(s *setup) {
+		s.BanRule = ban.Product
+		s.Clock = func() time.Time { return now.Add(time.Duration(elapsed.Load())) }
+	})
+	client := r.dial(t)
+	answered := func() (n int) {
+		for range 100 {
+			got := client.ask(t, rawReport(token))
+			if got.Status == 200 {
+				n++
+			} else if codeOf(got) != "quota_polling" || got.field("retry-after") != "1" {
+				t.Fatalf("%d %v %s", got.Status, got.Fields, got.Body)
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 10}, {999 * time.Millisecond, 0}, {time.Millisecond, 1}, {3 * time.Second, 3}, {-time.Hour, 0}, {time.Second, 1}, {2 * time.Hour, 10}} {
+		elapsed.Add(int64(c.after))
+		if n := answered(); n != c.want {
+			t.Errorf("%v later: %d reports of 100, want %d", c.after, n, c.want)
+		}
+	}
+	elapsed.Add(int64(time.Minute))
+	if left := readReport(t, client.ask(t, rawReport(token))).StrikesUntilBan; *left != 30 {
+		t.Errorf("%d strikes are left", *left)
+	}
+}
