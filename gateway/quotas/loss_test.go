@@ -21,6 +21,8 @@ type site struct {
 	gateways []*Shared
 	logs     testkit.Output
 	files    string // the directory of the outage files; empty: there are none
+	live     func() int
+	decide   func(context.Context, []store.Demand, []store.Result) error
 }
 
 func newSite(t *testing.T, gateways int) *site { return newSiteWithFiles(t, gateways, "") }
@@ -30,6 +32,8 @@ func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 	s := &site{
 		t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)}, gateways: make([]*Shared, gateways), files: files,
 	}
+	s.live = func() int { return gateways }
+	s.decide = s.server.Decide
 	for i := range s.gateways {
 		s.start(i)
 		mustTake(t, s.gateways[i], asking(1000+i, 60)) // it has heard of Redis
@@ -60,7 +64,11 @@ func (s *site) kill(i int) {
 
 // start starts a gateway, or starts it again: it knows only what is in its file.
 func (s *site) start(i int) {
-	fake := new(fakeStore)
+	fake := &fakeStore{losses: func() int {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		return s.server.losses
+	}}
 	fake.onReset = func(r store.Reset) error {
 		if err := s.server.state(); err != nil {
 			return err
@@ -68,11 +76,11 @@ func (s *site) start(i int) {
 		return s.server.records.Reset(background, r)
 	}
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
-		LiveGateways: func() int { return len(s.gateways) }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
+		LiveGateways: func() int { return s.live() }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
 		Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			return s.server.Decide(ctx, demands, results)
+			return s.decide(ctx, demands, results)
 		})
 }
 
@@ -91,6 +99,7 @@ func (s *site) lose() {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	s.server.records = store.NewMemory(quota.Product, time.Now)
+	s.server.losses++
 }
 
 func (s *site) back() {

@@ -25,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // answered or not.
 type fakeStore struct {
 	onReset func(r store.Reset) error
+	losses  func() int // how often Redis has lost its data; nil: never
+	noticed int        // losses
 	number  int64
 	told    []store.Result
 
@@ -32,6 +34,9 @@ type fakeStore struct {
 }
 
 func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
+	if f.losses != nil && f.losses() > f.noticed {
+		f.number, f.noticed = 0, f.losses()
+	}
 	switch {
 	case number < 0 && -number < f.number:
 		return replyError("SUPERSEDED")

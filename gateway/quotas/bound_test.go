@@ -1,0 +1,187 @@
+package quotas
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/testkit"
+)
+
+// step is one step of a history of faults: an event, requests, and a pause.
+type step struct {
+	event   string // of events
+	gateway int    // which it concerns
+	count   int    // requests to that gateway, or registered gateways
+	flood   int    // so many gateways, from that one, get more requests than they can admit
+	pause   time.Duration
+}
+
+var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "register"}
+
+// Whatever happens to Redis and the gateways, no window admits more than twice the limit, under the conditions of decision 5:
+// the number of registered gateways may be too large and may change, but is not larger than the limit; Redis forgets at
+// most once in a window, and no gateway that knows the counts restarts about then; a restarted gateway finds its file. A kill
+// may add one request. Further faults in the same window may add a limit each: see limits.
+func TestOutageBound(t *testing.T) {
+	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize && seed.Value.String() == "0" {
+		_, _ = seed.Value.Set("1"), checks.Value.Set("120") // in its full size, the test tries other histories each time
+		defer func() { _, _ = seed.Value.Set("0"), checks.Value.Set("100") }()
+	}
+	dir, runs, worst := t.TempDir(), 0, 0.0
+	rapid.Check(t, func(rt *rapid.T) {
+		gateways := rapid.IntRange(1, 4).Draw(rt, "gateways")
+		limit := gateways + rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20}).Draw(rt, "more than gateways")
+		history := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			return step{
+				event: rapid.SampledFrom(events).Draw(rt, "event"), gateway: rapid.IntRange(0, gateways-1).Draw(rt, "gateway"),
+				count: rapid.IntRange(1, 2*limit).Draw(rt, "count"), flood: rapid.IntRange(0, gateways).Draw(rt, "flood"),
+				pause: rapid.SampledFrom([]time.Duration{0, 0, 100 * time.Millisecond, 1200 * time.Millisecond, 20 * time.Second}).Draw(rt, "pause"),
+			}
+		}), 1, 40).Draw(rt, "history")
+		files, fault := filepath.Join(dir, strconv.Itoa(runs)), ""
+		synctest.Test(t, func(t *testing.T) {
+			m := newModel(t, gateways, int64(limit), files)
+			for _, one := range history {
+				if fault = m.do(one); fault != "" {
+					return
+				}
+			}
+			worst = max(worst, m.worst)
+		})
+		if runs++; fault != "" {
+			rt.Fatal(fault)
+		}
+	})
+	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a window", runs, worst)
+}
+
+// model is a site that counts what it admits.
+type model struct {
+	*site
+	request    Request
+	registered int
+	loseReply  atomic.Bool
+	startedAt  time.Time   // when a gateway was last started again
+	forgotAt   time.Time   // when Redis last lost its counts
+	forgotDown bool        // that was in an outage
+	down       bool        // for all gateways
+	outages    []time.Time // when each outage ended, in the last minute; that of one gateway after a lost reply too
+	kills      []time.Time // in the last minute
+	admitted   []time.Time // in the last minute
+	worst      float64
+}
+
+// window is the time in which one fault may meet another: after Redis answers, a gateway's outage goes on for 0.4 s.
+const window = time.Minute + 250*time.Millisecond + time.Second
+
+// limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, and one
+// more for each further outage after which a gateway was restarted.
+func (m *model) limits() int64 {
+	outages, limits := len(m.outages), 2
+	if m.down {
+		outages++
+	}
+	if time.Since(m.forgotAt) <= window && outages > 0 && !(outages == 1 && m.forgotDown) {
+		limits++
+	}
+	if time.Since(m.startedAt) <= window && outages > 1 {
+		limits += outages - 1
+	}
+	return int64(limits)
+}
+
+func newModel(t *testing.T, gateways int, limit int64, files string) *model {
+	m := &model{site: newSiteWithFiles(t, gateways, files), request: asking(1, limit), registered: gateways}
+	m.live = func() int { return m.registered }
+	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		err := m.server.Decide(ctx, demands, results)
+		if err == nil && m.loseReply.CompareAndSwap(true, false) {
+			return errTimeout
+		}
+		return err
+	}
+	for i := range m.gateways {
+		m.restart(i)
+	}
+	return m
+}
+
+// do does one step. It returns what is wrong afterwards.
+func (m *model) do(s step) (fault string) {
+	switch now := time.Now(); s.event {
+	case "ask":
+		m.ask(m.gateways[s.gateway], s.count)
+	case "down":
+		m.server.fail(errRefused)
+		m.down = true
+	case "up":
+		m.server.fail(nil)
+		if m.down {
+			m.down, m.outages = false, append(m.outages, now)
+		}
+	case "forget":
+		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {
+			m.forgotAt, m.forgotDown = now, m.down
+			m.lose()
+		}
+	case "lose a reply":
+		m.loseReply.Store(true)
+		m.ask(m.gateways[s.gateway], 1)
+		m.loseReply.Store(false)
+		m.outages = append(m.outages, now)
+	case "restart", "kill":
+		if now.Sub(m.forgotAt) <= window {
+			break
+		}
+		m.startedAt = now
+		if s.event == "restart" {
+			m.restart(s.gateway)
+			break
+		}
+		m.kills = append(m.kills, now)
+		m.kill(s.gateway)
+		m.start(s.gateway)
+	case "register":
+		m.registered = min(max(s.count, len(m.gateways)), int(m.request.Limits.Minute))
+	}
+	for i := range s.flood {
+		m.ask(m.gateways[(s.gateway+i)%len(m.gateways)], int(m.request.Limits.Minute)+1)
+	}
+	m.admitted, m.kills, m.outages = since(m.admitted, time.Minute), since(m.kills, window), since(m.outages, window)
+	limit, limits := m.request.Limits.Minute, m.limits()
+	if limits == 2 {
+		m.worst = max(m.worst, float64(len(m.admitted)-len(m.kills))/float64(limit))
+	}
+	if n := int64(len(m.admitted)); n > limits*limit+int64(len(m.kills)) {
+		return fmt.Sprintf("%d admitted in a minute with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
+			n, limit, len(m.gateways), len(m.kills), limits)
+	}
+	time.Sleep(s.pause)
+	return ""
+}
+
+func (m *model) ask(g *Shared, requests int) {
+	for range requests {
+		if mustTake(m.t, g, m.request).Granted == 1 {
+			m.admitted = append(m.admitted, time.Now())
+		}
+	}
+}
+
+// since drops instants of that age.
+func since(all []time.Time, age time.Duration) []time.Time {
+	for len(all) > 0 && time.Since(all[0]) >= age {
+		all = all[1:]
+	}
+	return all
+}
