@@ -72,12 +72,14 @@ function sayKey(text, isBad = false) {
 }
 
 function hold(token) {
+  const wasFocused = document.activeElement === keyField;
   key = token;
   keyField.value = "";
   $("#key-hint").textContent = `${prefix}…${token.slice(-4)}`;
   $("#key-entry").hidden = true;
   $("#key-held").hidden = false;
   sayKey("The checksum is right. The key stays in this page.");
+  if (wasFocused) $("#key-hint").focus(); // the field is hidden now
 }
 
 function forget() {
@@ -205,7 +207,7 @@ async function send(form) {
 }
 
 function show(form, response, text, millis) {
-  const answer = $(".answer", form);
+  $(".answer", form).hidden = false; // before its status changes, or that would not be read aloud
   const line = $(".line", form);
   line.replaceChildren(
     element("span", response.status, { class: `status s${String(response.status)[0]}` }),
@@ -227,7 +229,6 @@ function show(form, response, text, millis) {
     element("dt", limitHeaders.find((one) => one.toLowerCase() === name) || name, rank([name]) < limitHeaders.length ? { class: "limit" } : {}),
     element("dd", value),
   ]));
-  answer.hidden = false;
   showMeters(response.headers);
   const wait = Number(response.headers.get("Retry-After"));
   if (wait > 0) block(form, wait, response.status);
