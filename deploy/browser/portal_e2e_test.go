@@ -146,14 +146,31 @@ func TestPortal(t *testing.T) {
 		t.Errorf("after the key was forgotten, the page sent %q", asked)
 	}
 
-	// A page that is left and comes back has no key.
-	b.do(chromedp.SendKeys(keyField, key.Token), chromedp.Navigate(gateway.URL+"/llms.txt"))
-	evaluate[string](b, `history.back(); ""`) // the browser may show the same page again without loading it
-	testkit.Eventually(t, patience, "the page is back", func() bool { return run(b, chromedp.Location()) == gateway.URL+"/docs" })
-	b.do(chromedp.Click(sendList))
-	b.awaitText(patience, "#listPets .state", "Paste your API key first")
 	t.Logf("figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
 		wait, waited.Round(time.Second), len(looks))
+}
+
+// A page that is left and comes back has no key. The browser may show the same page again, without loading it: chromedp does not
+// notice that, so scripts ask.
+func TestPortalForgetsWhenLeft(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	b.do(chromedp.Navigate(gateway.URL+"/docs"), chromedp.SendKeys(keyField, key.Token))
+	b.awaitText(patience, "#key-hint", key.Token[43:])
+	b.do(chromedp.Navigate(gateway.URL + "/llms.txt"))
+	evaluate[string](b, `history.back(); ""`)
+	testkit.Eventually(t, patience, "the page is back and has no key", func() bool {
+		return evaluate[string](b, `(document.querySelector("#key-hint") || {textContent: "absent"}).textContent + location.pathname`) == "/docs"
+	})
+	b.asked("")
+	if says := evaluate[string](b, `document.querySelector("#listPets .send").click(), document.querySelector("#listPets .state").textContent`); says != "Paste your API key first." {
+		t.Errorf("the page says %q", says)
+	}
+	if asked := b.asked("/v1/"); asked != nil {
+		t.Errorf("the page sent %q", asked)
+	}
 }
 
 // The keyboard reaches everything, and what it reaches is seen.
@@ -175,6 +192,9 @@ func TestPortalByKeyboard(t *testing.T) {
 	}
 	b.do(chromedp.KeyEvent(key.Token))
 	b.awaitText(patience, "#key-hint", key.Token[43:])
+	if seen := evaluate[string](b, `document.activeElement.id`); seen != "key-hint" {
+		t.Errorf("after the key, the focus is at %q", seen)
+	}
 	b.do(chromedp.Focus(chromedp.CSS("#listPets-limit")), chromedp.KeyEvent("1"+kb.Enter))
 	b.awaitText(patience, listed, "200")
 	b.enter("#createPet-Idempotency-Key", "once"+kb.Enter) // a header
@@ -184,6 +204,29 @@ func TestPortalByKeyboard(t *testing.T) {
 	b.do(chromedp.Focus(sendList))
 	if outline := evaluate[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline != "solid" {
 		t.Errorf("the focus is drawn as %q", outline)
+	}
+}
+
+// Operators choose the title, and may switch the pages off.
+func TestPortalSettings(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_DOCS_TITLE=Paws & Claws"}})
+	without := f.AddGateway("GATEWAY_DOCS=false")
+	get := func(gateway *fleet.Program, path string) fleet.Reply {
+		t.Helper()
+		c := gateway.Client()
+		defer c.Close()
+		return c.Must(t, fleet.Request("GET "+path, "", ""))
+	}
+	for _, path := range []string{"/docs", "/docs/petgate.css", "/docs/petgate.js", "/docs.md", "/llms.txt", "/openapi.yaml", "/openapi.json"} {
+		if got := get(f.Gateways[0], path); got.Status != http.StatusOK || len(got.Body) == 0 {
+			t.Errorf("%s: %s", path, got)
+		}
+		if got := get(without, path); got.Status != http.StatusUnauthorized {
+			t.Errorf("%s without the documentation: %s", path, got)
+		}
+	}
+	if page := get(f.Gateways[0], "/docs"); !strings.Contains(page.Body, "<title>Paws &amp; Claws: API reference</title>") {
+		t.Error("the page does not have the operator's title")
 	}
 }
 
