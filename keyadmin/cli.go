@@ -48,6 +48,8 @@ type cli struct {
 	Export  exportCommand   `cmd:"" help:"Write plans, tenants and keys as a YAML document."`
 	Diff    diffCommand     `cmd:"" help:"List what apply would change."`
 	Apply   applyCommand    `cmd:"" help:"Make plans, tenants and keys as a YAML document says."`
+
+	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`
 }
 
 const description = `Keyadmin manages the tenants, plans and keys of Petgate.
@@ -81,6 +83,9 @@ func run(args, environ []string, io stdio) exitCode {
 func (a *app) run(args []string) error {
 	if err := checkNoSecrets(args); err != nil {
 		return err
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		return a.complete(args[1:])
 	}
 	parsed, err := a.parse(args)
 	if err != nil || parsed == nil { // it has printed the help or the version

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+type completionCommand struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (completionCommand) Help() string {
+	return `Prints a script that completes commands, flags, and the names and IDs in the database with the Tab key.
+
+Examples:
+
+    # In ~/.bashrc
+    source <(keyadmin completion bash)
+
+    # In ~/.zshrc, after compinit
+    source <(keyadmin completion zsh)
+
+    # For fish
+    keyadmin completion fish > ~/.config/fish/completions/keyadmin.fish`
+}
+
+func (c *completionCommand) Run(a *app) error {
+	if _, err := fmt.Fprint(a.Out, completionScripts[c.Shell]); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// completeCommand is not in the help: the scripts call it with the words after keyadmin, of which the last one is to be completed. It
+// prints a candidate on each line, followed by a tab and a description, or only completeFiles.
+const completeCommand = "__complete"
+
+// completeFiles is printed where a file name is expected: the shell completes it.
+const completeFiles = ":files"
+
+// completionScripts ask keyadmin at each Tab. The word is taken from the line, because bash breaks words at colons.
+var completionScripts = map[string]string{
+	"bash": `_keyadmin() {
+  local line="${COMP_LINE:0:COMP_POINT}" current candidate
+  local -a words
+  read -ra words <<<"$line"
+  [[ $line == *" " ]] && words+=("")
+  current="${words[${#words[@]} - 1]}"
+  COMPREPLY=()
+  while IFS=$'\t' read -r candidate _; do
+    if [[ $candidate == :files ]]; then
+      compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      return
+    fi
+    COMPREPLY+=("${candidate#"${current%"${current##*[:=]}"}"}")
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+}
+complete -F _keyadmin keyadmin
+`,
+	"zsh": `#compdef keyadmin
+_keyadmin() {
+  local line
+  local -a candidates
+  for line in "${(@f)$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    if [[ $line == :files ]]; then
+      _files
+      return
+    fi
+    candidates+=("${line%%$'\t'*}")
+  done
+  compadd -- $candidates
+}
+compdef _keyadmin keyadmin
+`,
+	"fish": `function __keyadmin_complete
+    set -l words (commandline -opc) (commandline -ct)
+    set -l candidates ($words[1] __complete $words[2..-1] 2>/dev/null)
+    if test "$candidates" = ":files"
+        __fish_complete_path (commandline -ct)
+    else
+        printf '%s\n' $candidates
+    end
+end
+complete -c keyadmin -f -a '(__keyadmin_complete)'
+`,
+}
+
+// candidate is a word that may stand at the cursor.
+type candidate struct{ word, about string }
+
+// complete prints the candidates for the last word.
+func (a *app) complete(words []string) error {
+	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
+	if err != nil {
+		return err
+	}
+	if len(words) > 1 && words[0] == "help" {
+		words = words[1:]
+	}
+	for _, c := range a.candidates(parser.Model.Node, words) {
+		line := c.word
+		if c.about != "" {
+			line += "\t" + c.about
+		}
+		if _, err := fmt.Fprintln(a.Out, printableLine(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printableLine is printable, except that the tab stays.
+func printableLine(line string) string {
+	word, about, _ := strings.Cut(line, "\t")
+	return strings.TrimSuffix(printable(word)+"\t"+printable(about), "\t")
+}
+
+func (a *app) candidates(node *kong.Node, words []string) []candidate {
+	last, argument := "", 0
+	var awaits *kong.Flag // the flag whose value is the next word
+	for i, word := range words {
+		switch {
+		case i == len(words)-1:
+			last = word
+		case awaits != nil:
+			awaits = nil
+		case strings.HasPrefix(word, "-"):
+			if f := flagOf(node, word); f != nil && !f.IsBool() && !strings.Contains(word, "=") {
+				awaits = f
+			}
+		default:
+			if child := childOf(node, word); child != nil {
+				node = child
+			} else {
+				argument++
+			}
+		}
+	}
+	name, value, joined := strings.Cut(last, "=")
+	switch {
+	case awaits != nil:
+		return startingWith(last, "", a.values(node, awaits.Value, words))
+	case joined && strings.HasPrefix(last, "--"):
+		if f := flagOf(node, name); f != nil {
+			return startingWith(value, name+"=", a.values(node, f.Value, words))
+		}
+		return nil
+	case strings.HasPrefix(last, "-"):
+		return startingWith(last, "", flagsOf(node))
+	case len(node.Children) > 0:
+		return startingWith(last, "", commandsIn(node))
+	case argument < len(node.Positional):
+		return startingWith(last, "", a.values(node, node.Positional[argument], words))
+	}
+	return nil
+}
+
+// startingWith returns the candidates that start with a word, each after a prefix.
+func startingWith(word, prefix string, all []candidate) []candidate {
+	var matching []candidate
+	for _, c := range all {
+		if strings.HasPrefix(c.word, word) || c.word == completeFiles {
+			matching = append(matching, candidate{prefix + c.word, c.about})
+		}
+	}
+	return matching
+}
+
+func childOf(node *kong.Node, name string) *kong.Node {
+	for _, child := range node.Children {
+		if child.Name == name {
+			return child
+		}
+	}
+	return nil
+}
+
+func commandsIn(node *kong.Node) []candidate {
+	var all []candidate
+	for _, child := range node.Children {
+		all = append(all, candidate{child.Name, child.Help})
+	}
+	if node.Parent == nil {
+		all = append(all, candidate{"help", "Show how to use a command."})
+	}
+	return all
+}
+
+// eachFlag calls f for the flags that may be given at a command.
+func eachFlag(node *kong.Node, f func(*kong.Flag)) {
+	for _, group := range node.AllFlags(true) {
+		for _, flag := range group {
+			if flag.Target.Type() != reflect.TypeFor[service.Secret]() {
+				f(flag)
+			}
+		}
+	}
+}
+
+func flagOf(node *kong.Node, word string) (found *kong.Flag) {
+	name, _, _ := strings.Cut(word, "=")
+	eachFlag(node, func(f *kong.Flag) {
+		if name == "--"+f.Name || f.Short != 0 && name == "-"+string(f.Short) {
+			found = f
+		}
+	})
+	return found
+}
+
+func flagsOf(node *kong.Node) []candidate {
+	var all []candidate
+	eachFlag(node, func(f *kong.Flag) { all = append(all, candidate{"--" + f.Name, f.Help}) })
+	slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
+	return all
+}
+
+// completeWithin is how long the database has for the names: a person waits at the Tab key.
+const completeWithin = 300 * time.Millisecond
+
+// values returns what may stand for a value.
+func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate {
+	kind := v.Name
+	switch node.FullPath() {
+	case "keyadmin plan update":
+		if kind == "name" {
+			kind = "plan"
+		}
+	case "keyadmin gateway forget":
+		kind = "gateway"
+	case "keyadmin gateway drop":
+		kind = "lost"
+	}
+	switch kind {
+	case "output":
+		return list("table", "json", "csv")
+	case "shell":
+		return list("bash", "zsh", "fish")
+	case "by":
+		return list("day", "hour")
+	case "scope":
+		return list(apikey.AllScopes.Names()...)
+	case "kind":
+		return list(keystore.EventKinds...)
+	case "file", "database-url-file":
+		return list(completeFiles)
+	}
+	read, known := stored[kind]
+	if !known {
+		return nil
+	}
+	found := make(chan []candidate, 1)
+	go func() { found <- a.stored(read, words) }()
+	select {
+	case all := <-found:
+		return all
+	case <-time.After(completeWithin):
+		return nil
+	}
+}
+
+func list(words ...string) []candidate {
+	all := make([]candidate, len(words))
+	for i, word := range words {
+		all[i].word = word
+	}
+	return all
+}
+
+// stored reads candidates from the database that the words name. If that fails there are none: the line is not the place for an error.
+func (a *app) stored(read func(context.Context, *app) ([]candidate, error), words []string) []candidate {
+	other := &app{stdio: a.stdio, cli: &cli{}, env: a.env}
+	args := []string{"tenant", "list"}
+	for i, word := range words[:len(words)-1] {
+		if word == "--database-url-file" {
+			args = append(args, word, words[i+1])
+		} else if strings.HasPrefix(word, "--database-url-file=") {
+			args = append(args, word)
+		}
+	}
+	if _, err := other.parse(args); err != nil {
+		return nil
+	}
+	ctx := context.Background()
+	err := other.open(ctx)
+	if other.db != nil {
+		defer other.db.Close()
+	}
+	if err != nil {
+		return nil
+	}
+	all, err := read(ctx, other)
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// stored are the kinds of values that the database has.
+var stored = map[string]func(context.Context, *app) ([]candidate, error){
+	"tenant": func(ctx context.Context, a *app) ([]candidate, error) {
+		tenants, err := a.store.Tenants(ctx)
+		var all []candidate
+		for _, t := range tenants {
+			c := candidate{t.Name, "plan " + t.Plan}
+			if !plainWord.MatchString(t.Name) { // a shell would need quotes
+				c = candidate{t.ID.String(), t.Name}
+			}
+			all = append(all, c)
+		}
+		return all, err
+	},
+	"plan": func(ctx context.Context, a *app) ([]candidate, error) {
+		plans, err := a.store.Plans(ctx)
+		var all []candidate
+		for _, p := range plans {
+			all = append(all, candidate{p.Name, perMinuteAndDay(p.Limits)})
+		}
+		return all, err
+	},
+	"key": func(ctx context.Context, a *app) ([]candidate, error) {
+		tenants, err := a.store.Tenants(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names := map[string]string{}
+		for _, t := range tenants {
+			names[t.ID.String()] = t.Name
+		}
+		keys, err := a.store.Keys(ctx, nil)
+		var all []candidate
+		for _, k := range keys {
+			if exported(k, a.now()) {
+				all = append(all, candidate{k.ID.String(), names[k.Tenant.String()] + "/" + k.Name})
+			}
+		}
+		return all, err
+	},
+	"gateway": func(ctx context.Context, a *app) ([]candidate, error) {
+		gateways, err := a.store.Gateways(ctx)
+		var all []candidate
+		for _, g := range gateways {
+			all = append(all, candidate{g.ID, "seen " + age(g) + " ago"})
+		}
+		return all, err
+	},
+	"lost": func(ctx context.Context, a *app) ([]candidate, error) {
+		refusals, err := a.store.LostRefusals(ctx)
+		var all []candidate
+		for _, l := range refusals {
+			v := viewLost(l)
+			if v.Key == "" {
+				v.Key = v.Tenant
+			}
+			all = append(all, candidate{v.Key, v.Kind})
+		}
+		return all, err
+	},
+}
