@@ -13,11 +13,15 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The two loops of docs/api.md, unchanged, against a gateway that first refuses them.
+// The programs of docs/api.md in shell and Go, unchanged, against a gateway that first refuses them.
 func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
 	f.MustKeyadmin("tenant", "create", "patient")
 	url := f.Gateways[0].URL
+	stored := send(t, url, "before the ban", operations[1], request{token: f.NewKey("patient").Token})
+	if stored.status != 201 {
+		t.Fatalf("before the ban: %d %s", stored.status, stored.body)
+	}
 	for language, command := range map[string]func(dir, code string) *exec.Cmd{
 		"sh": func(dir, code string) *exec.Cmd {
 			return exec.Command("sh", "-e", write(t, filepath.Join(dir, "loop.sh"), code))
@@ -37,11 +41,13 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 			if refused.status != 429 {
 				t.Fatalf("in the ban: %d %s", refused.status, refused.body)
 			}
-			cmd.Dir = filepath.Dir(cmd.Args[len(cmd.Args)-1])
+			if language == "sh" {
+				cmd.Dir = filepath.Dir(cmd.Args[len(cmd.Args)-1]) // it writes files; the Go program must be in the module
+			}
 			cmd.Env = append(os.Environ(), "PETGATE_URL="+url, "PETGATE_TOKEN="+k.Token)
 			out, err := cmd.CombinedOutput()
 			took := time.Since(before)
-			if err != nil || strings.TrimSpace(string(out)) != "[]" || took < banned {
+			if err != nil || !strings.Contains(string(out), "Rex") || took < banned {
 				t.Errorf("after %v: %v\n%s", took, err, out)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 
 const pet = `{"id":1,"name":"Rex","categoryId":1,"status":"available"}`
 
-var newPet = petgate.NewPet{Name: "Rex", CategoryId: 1}
+var newPet = petgate.NewPet{Name: "Rex", CategoryID: 1}
 
 // arrival is a request that the fake service received.
 type arrival struct {
@@ -131,7 +131,7 @@ func TestOtherErrorsAreReturnedAtOnce(t *testing.T) {
 		want  error // nil: any
 	}{
 		{refusal(400, "invalid_request", ""), petgate.ErrorCodeInvalidRequest},
-		{refusal(401, "invalid_api_key", ""), petgate.ErrorCodeInvalidApiKey},
+		{refusal(401, "invalid_api_key", ""), petgate.ErrorCodeInvalidAPIKey},
 		{refusal(403, "insufficient_scope", ""), petgate.ErrorCodeInsufficientScope},
 		{refusal(409, "quite_new", "Retry-After: 1"), petgate.ErrorCode("quite_new")},
 		{refusal(422, "idempotency_key_reused", ""), petgate.ErrorCodeIdempotencyKeyReused},

@@ -26,7 +26,7 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 			return nil
 		},
 		"createPet": func(c *petgate.Client) error {
-			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryId: 1, Status: &status}, &petgate.CreatePetParams{IdempotencyKey: &key})
+			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryID: 1, Status: &status}, &petgate.CreatePetParams{IdempotencyKey: &key})
 			return err
 		},
 		"getPet": func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },

@@ -21,16 +21,16 @@ const (
 	ErrorCodeIdempotencyKeyReused  ErrorCode = "idempotency_key_reused"
 	ErrorCodeInsufficientScope     ErrorCode = "insufficient_scope"
 	ErrorCodeInternal              ErrorCode = "internal"
-	ErrorCodeInvalidApiKey         ErrorCode = "invalid_api_key"
+	ErrorCodeInvalidAPIKey         ErrorCode = "invalid_api_key"
 	ErrorCodeInvalidParameter      ErrorCode = "invalid_parameter"
 	ErrorCodeInvalidRequest        ErrorCode = "invalid_request"
 	ErrorCodeKeyBanned             ErrorCode = "key_banned"
 	ErrorCodeLimitsDegraded        ErrorCode = "limits_degraded"
 	ErrorCodeLimitsUnavailable     ErrorCode = "limits_unavailable"
-	ErrorCodeMalformedApiKey       ErrorCode = "malformed_api_key"
+	ErrorCodeMalformedAPIKey       ErrorCode = "malformed_api_key"
 	ErrorCodeMethodNotAllowed      ErrorCode = "method_not_allowed"
 	ErrorCodeMinuteQuotaExceeded   ErrorCode = "minute_quota_exceeded"
-	ErrorCodeMissingApiKey         ErrorCode = "missing_api_key"
+	ErrorCodeMissingAPIKey         ErrorCode = "missing_api_key"
 	ErrorCodeNoSuchRoute           ErrorCode = "no_such_route"
 	ErrorCodeOperationRemoved      ErrorCode = "operation_removed"
 	ErrorCodeOverloaded            ErrorCode = "overloaded"
@@ -40,12 +40,12 @@ const (
 	ErrorCodeRequestTimeout        ErrorCode = "request_timeout"
 	ErrorCodeTenantSuspended       ErrorCode = "tenant_suspended"
 	ErrorCodeTooManyFailedAttempts ErrorCode = "too_many_failed_attempts"
+	ErrorCodeURITooLong            ErrorCode = "uri_too_long"
 	ErrorCodeUnsupportedMediaType  ErrorCode = "unsupported_media_type"
 	ErrorCodeUpstreamOverloaded    ErrorCode = "upstream_overloaded"
 	ErrorCodeUpstreamRefused       ErrorCode = "upstream_refused"
 	ErrorCodeUpstreamTimeout       ErrorCode = "upstream_timeout"
 	ErrorCodeUpstreamUnreachable   ErrorCode = "upstream_unreachable"
-	ErrorCodeUriTooLong            ErrorCode = "uri_too_long"
 )
 
 // Valid indicates whether the value is a known member of the ErrorCode enum.
@@ -75,7 +75,7 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeInternal:
 		return true
-	case ErrorCodeInvalidApiKey:
+	case ErrorCodeInvalidAPIKey:
 		return true
 	case ErrorCodeInvalidParameter:
 		return true
@@ -87,13 +87,13 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeLimitsUnavailable:
 		return true
-	case ErrorCodeMalformedApiKey:
+	case ErrorCodeMalformedAPIKey:
 		return true
 	case ErrorCodeMethodNotAllowed:
 		return true
 	case ErrorCodeMinuteQuotaExceeded:
 		return true
-	case ErrorCodeMissingApiKey:
+	case ErrorCodeMissingAPIKey:
 		return true
 	case ErrorCodeNoSuchRoute:
 		return true
@@ -113,6 +113,8 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeTooManyFailedAttempts:
 		return true
+	case ErrorCodeURITooLong:
+		return true
 	case ErrorCodeUnsupportedMediaType:
 		return true
 	case ErrorCodeUpstreamOverloaded:
@@ -122,8 +124,6 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeUpstreamTimeout:
 		return true
 	case ErrorCodeUpstreamUnreachable:
-		return true
-	case ErrorCodeUriTooLong:
 		return true
 	default:
 		return false
@@ -203,7 +203,7 @@ type ErrorCode string
 //
 // Example: {"categoryId":1,"name":"Rex"}
 type NewPet struct {
-	CategoryId int64 `json:"categoryId"`
+	CategoryID int64 `json:"categoryId"`
 
 	// Name Stored as sent. No control characters.
 	Name string `json:"name"`
@@ -214,8 +214,8 @@ type NewPet struct {
 
 // Pet defines model for Pet.
 type Pet struct {
-	CategoryId int64     `json:"categoryId"`
-	Id         int64     `json:"id"`
+	CategoryID int64     `json:"categoryId"`
+	ID         int64     `json:"id"`
 	Name       string    `json:"name"`
 	Status     PetStatus `json:"status"`
 }

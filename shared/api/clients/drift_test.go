@@ -1,0 +1,26 @@
+// Package clients_test checks generated code that needs programs which "make lint" does not have.
+package clients_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"petgate/shared/api"
+)
+
+// The types of the TypeScript client are those of the document, and were not edited. This needs no Node.
+func TestTypeScriptTypesAreUpToDate(t *testing.T) {
+	text, err := os.ReadFile("typescript/schema.d.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitN(string(text), "\n", 4)
+	if len(lines) != 4 ||
+		lines[1] != fmt.Sprintf("// openapi.yaml sha256:%x", sha256.Sum256(api.Document())) ||
+		lines[2] != fmt.Sprintf("// types sha256:%x", sha256.Sum256([]byte(lines[3]))) {
+		t.Error("openapi.yaml or schema.d.ts has changed: run shared/api/clients/typescript/generate (it needs Node)")
+	}
+}
