@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -118,6 +119,13 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.BannedUntil = 0
 		check("ban lifted", false)
 
+		updated, c, err := store.UpdateKey(ctx, key.ID, func(k *keystore.Key) {
+			k.Scopes, k.Allow, k.ExpiresAt = apikey.PetsRead, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}, until
+		})
+		confirm(t, store, c, err)
+		want.Scopes, want.Allow, want.ExpiresAt = updated.Scopes, updated.Allow, updated.ExpiresAt
+		check("key updated", false)
+
 		fresh, token, c, err := store.RotateKey(ctx, key.ID, until)
 		confirm(t, store, c, err)
 		want.GraceEndsAt = until
@@ -144,9 +152,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 }
 
 func equal(a, b Entry) bool {
-	same := len(a.Allow) == len(b.Allow)
-	a.Allow, b.Allow = nil, nil
-	return same && a.Key == b.Key && a.Tenant == b.Tenant && a.Environment == b.Environment && a.Scopes == b.Scopes &&
+	return slices.Equal(a.Allow, b.Allow) && a.Key == b.Key && a.Tenant == b.Tenant && a.Environment == b.Environment && a.Scopes == b.Scopes &&
 		a.Plan == b.Plan && a.Limits == b.Limits && a.Version == b.Version && a.Suspended == b.Suspended &&
 		a.ExpiresAt == b.ExpiresAt && a.RevokedAt == b.RevokedAt && a.GraceEndsAt == b.GraceEndsAt && a.BannedUntil == b.BannedUntil
 }

@@ -166,7 +166,7 @@ func (w *writer) change() error {
 	limits := plan.Limits{Minute: int64(1 + instant.Millis(w.random.Int64N(1000))), Day: int64(1 + instant.Millis(w.random.Int64N(1000)))}
 	hence := instant.Of(time.Now().Add(time.Hour)) + instant.Millis(w.random.Int64N(1000))
 	var err error
-	switch w.random.IntN(13) {
+	switch w.random.IntN(14) {
 	case 0, 1:
 		return w.create(ctx)
 	case 2:
@@ -199,6 +199,14 @@ func (w *writer) change() error {
 		made := keystore.Plan{Name: fmt.Sprint(w.name, w.count), Limits: limits}
 		if _, _, err = w.store.CreatePlan(ctx, made); err == nil {
 			_, _, err = w.store.SetPlan(ctx, tenant, made.Name)
+		}
+	case 13:
+		_, _, err = w.store.UpdateKey(ctx, key, func(k *keystore.Key) {
+			k.Scopes, k.ExpiresAt = apikey.Scopes(1+w.random.IntN(int(apikey.AllScopes))), hence
+			k.Allow = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(w.random.IntN(4))}), 16)}
+		})
+		if errors.Is(err, keystore.ErrConflict) {
+			err = nil
 		}
 	}
 	return err

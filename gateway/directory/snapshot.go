@@ -295,10 +295,8 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 		k := s.keys.at(ref)
 		row := keystore.KeyRow{
 			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: k.scopes, ExpiresAt: k.expiresAt, RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
-		}
-		if k.allow != 0 {
-			row.Allow = *s.allows.at(k.allow - 1)
+			Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ExpiresAt: instant.Millis(k.expiresAt.Load()),
+			RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		}
 		b = appendKey(b, &row)
 		if until := k.bannedUntil.Load(); until != 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"petgate/shared/core/apikey"
@@ -25,7 +26,7 @@ type state struct {
 	tenants  list[tenant]
 	byTenant index
 
-	allows list[[]netip.Prefix]
+	allows list[[]netip.Prefix]   // elements are never removed: a change adds one, until everything is loaded again
 	plans  map[string]*planRecord // used only by the goroutine that makes changes
 
 	lost lost // applied in addition to the rows
@@ -39,10 +40,10 @@ type key struct {
 	hash        apikey.Hash
 	id          id.Key
 	environment uint8
-	scopes      apikey.Scopes
-	tenant      uint32 // reference
-	allow       uint32 // reference + 1; 0: from everywhere
-	expiresAt   instant.Millis
+	tenant      uint32        // reference
+	scopes      atomic.Uint32 // apikey.Scopes
+	allow       atomic.Uint32 // reference + 1; 0: from everywhere
+	expiresAt   atomic.Int64
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
 	bannedUntil atomic.Int64
@@ -117,15 +118,20 @@ func (s *state) entry(ref uint32) Entry {
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
 	limits, version := now.limits()
-	e := Entry{
-		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment), Scopes: k.scopes,
-		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: k.expiresAt,
+	return Entry{
+		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment),
+		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k),
+		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: instant.Millis(k.expiresAt.Load()),
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
 	}
-	if k.allow != 0 {
-		e.Allow = *s.allows.at(k.allow - 1)
+}
+
+// allow returns the networks of a key. They must not be changed.
+func (s *state) allow(k *key) []netip.Prefix {
+	if ref := k.allow.Load(); ref != 0 {
+		return *s.allows.at(ref - 1)
 	}
-	return e
+	return nil
 }
 
 // rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
@@ -186,9 +192,7 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	row.RevokedAt = cmp.Or(row.RevokedAt, s.lost.revoked[row.ID])
 	row.GraceEndsAt = cmp.Or(row.GraceEndsAt, s.lost.rotated[row.ID])
 	if ref, known := s.findKey(&row.ID); known {
-		k := s.keys.at(ref) // its other fields never change
-		k.revokedAt.Store(int64(row.RevokedAt))
-		k.graceEndsAt.Store(int64(row.GraceEndsAt))
+		s.setTerms(s.keys.at(ref), row) // the other fields never change
 		return
 	}
 	owner, known := s.findTenant(&row.Tenant)
@@ -198,16 +202,27 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	}
 	ref, k := s.keys.add()
 	k.hash, k.id, k.tenant = row.Hash, row.ID, owner
-	k.environment, k.scopes, k.expiresAt = uint8(row.Environment), row.Scopes, row.ExpiresAt
-	k.revokedAt.Store(int64(row.RevokedAt))
-	k.graceEndsAt.Store(int64(row.GraceEndsAt))
-	if len(row.Allow) > 0 {
-		at, allow := s.allows.add()
-		*allow = row.Allow
-		k.allow = at + 1
-	}
+	k.environment = uint8(row.Environment)
+	s.setTerms(k, row)
 	s.byID.insert(hashOfKey(&row.ID), ref, func(ref uint32) uint64 { return hashOfKey(&s.keys.at(ref).id) })
 	s.byHash.insert(hashOfHash(&row.Hash), ref, s.hashAt)
+}
+
+// setTerms sets the fields of k that can change. They change one after the other: a request meanwhile may see some of the change.
+func (s *state) setTerms(k *key, row *keystore.KeyRow) {
+	k.scopes.Store(uint32(row.Scopes))
+	if !slices.Equal(s.allow(k), row.Allow) {
+		ref := uint32(0)
+		if len(row.Allow) > 0 {
+			at, allow := s.allows.add()
+			*allow = row.Allow
+			ref = at + 1
+		}
+		k.allow.Store(ref)
+	}
+	k.expiresAt.Store(int64(row.ExpiresAt))
+	k.revokedAt.Store(int64(row.RevokedAt))
+	k.graceEndsAt.Store(int64(row.GraceEndsAt))
 }
 
 // setBan sets the end of a key's ban; 0 lifts it.
