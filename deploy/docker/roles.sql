@@ -28,6 +28,8 @@ GRANT USAGE ON SCHEMA public TO gateway, keyadmin;
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO gateway, keyadmin;
 GRANT INSERT ON events TO gateway, keyadmin;
 GRANT INSERT, UPDATE ON bans TO gateway, keyadmin;
+GRANT INSERT ON lost_refusals TO gateway;
+GRANT INSERT, DELETE ON lost_refusals TO keyadmin;
 GRANT INSERT, UPDATE, DELETE ON gateways, gateway_registry, usage_hours, quota_records TO gateway, keyadmin;
 GRANT UPDATE (last_used_at) ON tenant_keys TO gateway;
 GRANT INSERT, UPDATE ON plans, tenants, tenant_keys TO keyadmin;

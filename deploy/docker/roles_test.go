@@ -2,6 +2,8 @@ package docker_test
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,9 +55,18 @@ func TestRoles(t *testing.T) {
 	}
 	f.MustKeyadmin("plan", "create", "team", "--minute", "10", "--day", "100")
 	f.MustKeyadmin("tenant", "set-plan", "acme", "team")
+	f.MustKeyadmin("tenant", "suspend", "acme", "--yes")
+	f.MustKeyadmin("tenant", "resume", "acme")
+	f.MustKeyadmin("key", "update", key.ID, "--name", "renamed")
+	state := filepath.Join(t.TempDir(), "petgate.yaml")
+	if err := os.WriteFile(state, []byte("version: 1\ntenants:\n- {name: acme, plan: pro, minute: 1000000, day: 1000000}\n- {name: new, plan: free}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.MustKeyadmin("apply", state, "--yes")
 	f.MustKeyadmin("key", "rotate", key.ID, "--grace", "1h", "--yes")
 	f.MustKeyadmin("usage", "reset", "acme", "--yes")
 	f.MustKeyadmin("gateway", "list")
+	f.MustKeyadmin("doctor")
 	deaf := f.NewTenant("deaf", "--minute", "1")
 	testkit.Eventually(t, fleet.ReplyWithin, "the gateway bans a key", func() bool { return gateway.Ask(deaf.Token).Code() == "key_banned" })
 	testkit.Eventually(t, fleet.ReplyWithin, "the ban is in the database", func() bool {
