@@ -248,7 +248,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 		m.keyadmin(f, token, "key", "whoami")
 	}
 	for _, command := range []string{
-		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json", "gateway list",
+		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json", "gateway list", "export", "doctor -o json",
 		"usage show spent", "tenant show spent", "ban lift " + id(rotated),
 	} {
 		m.keyadmin(f, "", strings.Fields(command)...)
@@ -272,7 +272,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 		m.add("error texts", wrong.Stderr.String())
 	}
 	m.add("error texts", f.Keyadmin("tenant", "show", secret+"x").Stderr)
-	m.add("metrics", g.AdminPage(t, "/metrics")+f.Pets.AdminPage(t, "/metrics"))
+	m.add("metrics", g.AdminPage(t, "/metrics")+g.AdminPage(t, "/about")+f.Pets.AdminPage(t, "/metrics"))
 	m.add("metrics", secret) // likewise
 	m.add("/quota", g.AdminPage(t, "/quota/"+between(strings.Join(tenant, " "), `"id": "`, `"`))+g.AdminPage(t, "/quota/"+secret))
 	for _, profile := range []string{"cmdline", "goroutine?debug=2", "heap?debug=1", "allocs?debug=1"} {
