@@ -24,7 +24,7 @@ import (
 //
 // A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection breaks. Before each
 // repetition it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the
-// client wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
+// client but GetQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
 //
 // A call returns early, with the last error, if its context would end during the wait, or if the wait is longer than WaitMax.
 // An error of the API is an *APIError.
@@ -64,7 +64,7 @@ func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2
 	return func(yield func(Pet, error) bool) {
 		for target := first; target != ""; {
 			var page []Pet
-			header, err := c.do(ctx, http.MethodGet, target, "", nil, &page)
+			header, err := c.do(ctx, call{method: http.MethodGet, target: target}, &page)
 			if err == nil {
 				target, err = nextPage(target, header)
 			}
@@ -93,7 +93,7 @@ func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetPar
 		return Pet{}, fmt.Errorf("petgate: createPet: %w", err)
 	}
 	var stored Pet
-	_, err = c.do(ctx, http.MethodPost, c.URL+"/v1/pets", key, body, &stored)
+	_, err = c.do(ctx, call{method: http.MethodPost, target: c.URL + "/v1/pets", key: key, body: body}, &stored)
 	return stored, err
 }
 
@@ -102,8 +102,16 @@ func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetPar
 // Deprecated: the API removes this operation on 5 December 2030. Use ListPets.
 func (c *Client) GetPet(ctx context.Context, id int64) (Pet, error) {
 	var pet Pet
-	_, err := c.do(ctx, http.MethodGet, c.URL+"/v1/pets/"+strconv.FormatInt(id, 10), "", nil, &pet)
+	_, err := c.do(ctx, call{method: http.MethodGet, target: c.URL + "/v1/pets/" + strconv.FormatInt(id, 10)}, &pet)
 	return pet, err
+}
+
+// GetQuota returns how much of the quota is left. It costs no quota, and does not wait for the Retry-After of other calls: the API
+// answers it also while the quota is used up and while the key is banned.
+func (c *Client) GetQuota(ctx context.Context) (Quota, error) {
+	var quota Quota
+	_, err := c.do(ctx, call{method: http.MethodGet, target: c.URL + "/v1/quota", free: true}, &quota)
+	return quota, err
 }
 
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;[^<]*\brel="?next\b`)
@@ -131,15 +139,27 @@ func nextPage(page string, header http.Header) (string, error) {
 	return "", nil
 }
 
-// do sends a request until it succeeds or must not be repeated, and decodes the response into result. All operations of the API
-// are safe to repeat: GET, and POST with an Idempotency-Key. The errors are *APIError, of the connection, or of ctx.
-func (c *Client) do(ctx context.Context, method, target, key string, body []byte, result any) (http.Header, error) {
+// call is one call of the API. All operations are safe to repeat: GET, and POST with an Idempotency-Key.
+type call struct {
+	method, target string
+	key            string // Idempotency-Key
+	body           []byte // nil: none
+	free           bool   // the quota and bans do not apply
+}
+
+// do sends a request until it succeeds or must not be repeated, and decodes the response into result. The errors are *APIError, of
+// the connection, or of ctx.
+func (c *Client) do(ctx context.Context, r call, result any) (http.Header, error) {
 	for attempt := 1; ; attempt++ {
-		if err := c.awaitTurn(ctx); err != nil {
-			return nil, err
+		if !r.free {
+			if err := c.awaitTurn(ctx); err != nil {
+				return nil, err
+			}
 		}
-		header, err := c.send(ctx, method, target, key, body, result)
-		c.note(err)
+		header, err := c.send(ctx, r, result)
+		if !r.free {
+			c.note(err)
+		}
 		if err == nil || attempt == c.attemptsMax() || !repeatable(err) || ctx.Err() != nil {
 			return header, err
 		}
@@ -157,8 +177,8 @@ func (c *Client) attemptsMax() int {
 }
 
 // send sends one request. On success it decodes the body into result.
-func (c *Client) send(ctx context.Context, method, target, key string, body []byte, result any) (http.Header, error) {
-	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+func (c *Client) send(ctx context.Context, r call, result any) (http.Header, error) {
+	request, err := http.NewRequestWithContext(ctx, r.method, r.target, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, permanent{fmt.Errorf("petgate: %w", err)}
 	}
@@ -167,9 +187,9 @@ func (c *Client) send(ctx context.Context, method, target, key string, body []by
 	}
 	request.Header.Set("Authorization", "Bearer "+c.Token)
 	request.Header.Set("Accept", "application/json")
-	if body != nil {
+	if r.body != nil {
 		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Idempotency-Key", key)
+		request.Header.Set("Idempotency-Key", r.key)
 	}
 	client := c.HTTP
 	if client == nil {
@@ -182,13 +202,13 @@ func (c *Client) send(ctx context.Context, method, target, key string, body []by
 	defer response.Body.Close()
 	text, err := readBody(response)
 	if err != nil {
-		return nil, fmt.Errorf("petgate: %s %s: read the response: %w", method, target, err)
+		return nil, fmt.Errorf("petgate: %s %s: read the response: %w", r.method, r.target, err)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return nil, newAPIError(response, text)
 	}
 	if err := json.Unmarshal(text, result); err != nil {
-		return nil, permanent{fmt.Errorf("petgate: %s %s: %d: %w", method, target, response.StatusCode, err)}
+		return nil, permanent{fmt.Errorf("petgate: %s %s: %d: %w", r.method, r.target, response.StatusCode, err)}
 	}
 	return response.Header, nil
 }

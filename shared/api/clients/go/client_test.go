@@ -266,6 +266,33 @@ func TestCallsInParallelWaitTogether(t *testing.T) {
 	})
 }
 
+// A key that is banned can ask how long. This neither waits for the end of the ban, nor makes other calls wait.
+func TestGetQuotaDoesNotWaitForOtherCalls(t *testing.T) {
+	quota := reply{status: 200, body: `{"plan":"free","ban":{"endsAt":"2026-01-01T00:00:00Z"},"policies":[{"name":"day","used":3}]}`}
+	synctest.Test(t, func(t *testing.T) {
+		s, client := start(refusal(429, "key_banned", "Retry-After: 3600"), quota)
+		if _, err := client.GetPet(t.Context(), 1); !errors.Is(err, petgate.ErrorCodeKeyBanned) {
+			t.Error(err)
+		}
+		got, err := client.GetQuota(t.Context())
+		if err != nil || got.Plan != "free" || got.Ban == nil || got.Policies[0].Used != 3 || s.arrivals[1].after != 0 {
+			t.Errorf("%+v, %v, after %v", got, err, s.arrivals[1].after)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s, client := start(refusal(429, "quota_polling", "Retry-After: 5"), reply{status: 200, body: pet}, quota)
+		asked := make(chan error, 1)
+		go func() { _, err := client.GetQuota(t.Context()); asked <- err }()
+		synctest.Wait()
+		if _, err := client.GetPet(t.Context(), 1); err != nil || s.arrivals[1].after != 0 {
+			t.Errorf("%v, after %v", err, s.arrivals[1].after)
+		}
+		if err := <-asked; err != nil || s.arrivals[2].after < 5*time.Second {
+			t.Errorf("%v, after %v", err, s.arrivals[2].after)
+		}
+	})
+}
+
 func TestOneIdempotencyKeyForAllRequestsOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		created := reply{status: 201, body: pet}

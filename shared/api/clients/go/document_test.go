@@ -17,7 +17,7 @@ import (
 
 // The client has every operation of the document, sends every parameter, and sends what the document describes.
 func TestTheClientHasEveryOperation(t *testing.T) {
-	limit, status, after, key := 7, petgate.Sold, int64(41), `"k"`
+	limit, status, after, key := 7, petgate.PetStatusSold, int64(41), `"k"`
 	calls := map[string]func(*petgate.Client) error{
 		"listPets": func(c *petgate.Client) error {
 			for _, err := range c.ListPets(t.Context(), &petgate.ListPetsParams{Limit: &limit, Status: &status, After: &after}) {
@@ -29,7 +29,8 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 			_, err := c.CreatePet(t.Context(), petgate.NewPet{Name: "Rex", CategoryID: 1, Status: &status}, &petgate.CreatePetParams{IdempotencyKey: &key})
 			return err
 		},
-		"getPet": func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },
+		"getQuota": func(c *petgate.Client) error { _, err := c.GetQuota(t.Context()); return err },
+		"getPet":   func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },
 	}
 	doc, err := api.Load()
 	if err != nil {

@@ -36,6 +36,7 @@ const (
 	ErrorCodeOverloaded            ErrorCode = "overloaded"
 	ErrorCodePetNotFound           ErrorCode = "pet_not_found"
 	ErrorCodeQuotaNotSet           ErrorCode = "quota_not_set"
+	ErrorCodeQuotaPolling          ErrorCode = "quota_polling"
 	ErrorCodeRequestInProgress     ErrorCode = "request_in_progress"
 	ErrorCodeRequestTimeout        ErrorCode = "request_timeout"
 	ErrorCodeTenantSuspended       ErrorCode = "tenant_suspended"
@@ -105,6 +106,8 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeQuotaNotSet:
 		return true
+	case ErrorCodeQuotaPolling:
+		return true
 	case ErrorCodeRequestInProgress:
 		return true
 	case ErrorCodeRequestTimeout:
@@ -130,21 +133,57 @@ func (e ErrorCode) Valid() bool {
 	}
 }
 
+// Defines values for KeyEnvironment.
+const (
+	KeyEnvironmentLive KeyEnvironment = "live"
+	KeyEnvironmentTest KeyEnvironment = "test"
+)
+
+// Valid indicates whether the value is a known member of the KeyEnvironment enum.
+func (e KeyEnvironment) Valid() bool {
+	switch e {
+	case KeyEnvironmentLive:
+		return true
+	case KeyEnvironmentTest:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PetStatus.
 const (
-	Available PetStatus = "available"
-	Pending   PetStatus = "pending"
-	Sold      PetStatus = "sold"
+	PetStatusAvailable PetStatus = "available"
+	PetStatusPending   PetStatus = "pending"
+	PetStatusSold      PetStatus = "sold"
 )
 
 // Valid indicates whether the value is a known member of the PetStatus enum.
 func (e PetStatus) Valid() bool {
 	switch e {
-	case Available:
+	case PetStatusAvailable:
 		return true
-	case Pending:
+	case PetStatusPending:
 		return true
-	case Sold:
+	case PetStatusSold:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PolicyName.
+const (
+	PolicyNameDay    PolicyName = "day"
+	PolicyNameMinute PolicyName = "minute"
+)
+
+// Valid indicates whether the value is a known member of the PolicyName enum.
+func (e PolicyName) Valid() bool {
+	switch e {
+	case PolicyNameDay:
+		return true
+	case PolicyNameMinute:
 		return true
 	default:
 		return false
@@ -199,6 +238,24 @@ type Error struct {
 // ErrorCode For programs. New codes may be added; treat an unknown code by its status.
 type ErrorCode string
 
+// Key defines model for Key.
+type Key struct {
+	// EndsAt When the key ends because it was replaced by a new one; null if it was not.
+	EndsAt      *time.Time     `json:"endsAt"`
+	Environment KeyEnvironment `json:"environment"`
+
+	// ExpiresAt When the key expires; null if it does not.
+	ExpiresAt *time.Time `json:"expiresAt"`
+
+	// Hint The last characters of the key.
+	Hint   string   `json:"hint"`
+	ID     string   `json:"id"`
+	Scopes []string `json:"scopes"`
+}
+
+// KeyEnvironment defines model for Key.Environment.
+type KeyEnvironment string
+
 // NewPet Unknown members are ignored. No member may be sent twice.
 //
 // Example: {"categoryId":1,"name":"Rex"}
@@ -225,6 +282,58 @@ type PetStatus string
 
 // Pets defines model for Pets.
 type Pets = []Pet
+
+// Policy defines model for Policy.
+type Policy struct {
+	// Limit The requests that the policy admits; 0 if no limit is set yet, which admits none.
+	Limit int64      `json:"limit"`
+	Name  PolicyName `json:"name"`
+
+	// NextAt When the policy admits the next request; null if it admits one now.
+	NextAt *time.Time `json:"nextAt"`
+
+	// Remaining The requests that the policy still admits.
+	Remaining int64 `json:"remaining"`
+
+	// ResetAt When the policy is completely free again if no more requests come.
+	ResetAt time.Time `json:"resetAt"`
+
+	// Used The requests that count against the limit at the moment. More than the limit if that was lowered.
+	Used int64 `json:"used"`
+
+	// Window The length of the window in seconds.
+	Window int `json:"window"`
+}
+
+// PolicyName defines model for Policy.Name.
+type PolicyName string
+
+// Quota Members may be added. The figures are those of the rate-limit headers of this response.
+type Quota struct {
+	// Ban The key is banned; null if it is not.
+	Ban *struct {
+		EndsAt time.Time `json:"endsAt"`
+	} `json:"ban"`
+
+	// Degraded The shared count is unavailable at the moment. The figures are what this gateway knows.
+	Degraded bool `json:"degraded"`
+	Key      Key  `json:"key"`
+
+	// Plan The plan that the limits come from.
+	Plan string `json:"plan"`
+
+	// Policies The minute, which is any 60 seconds, and the UTC day.
+	Policies []Policy `json:"policies"`
+
+	// StrikesUntilBan After at most this many more requests that do not wait for Retry-After, the key is banned. Null if keys are never banned.
+	StrikesUntilBan *int `json:"strikesUntilBan"`
+
+	// Suspended The account is suspended. All other requests are refused.
+	Suspended bool `json:"suspended"`
+
+	// Tenant The ID of the account that the key belongs to. All its keys share the limits.
+	Tenant string `json:"tenant"`
+}
 
 // BadGateway defines model for BadGateway.
 type BadGateway = Error

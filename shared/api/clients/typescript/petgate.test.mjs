@@ -130,6 +130,18 @@ test("calls in parallel wait together", all, async (t) => {
   for (const { at } of arrivals.slice(1)) assert.ok(at >= arrivals[0].answered + 1000);
 });
 
+test("getQuota does not wait for other calls", all, async (t) => {
+  const quota = { status: 200, body: JSON.stringify({ plan: "free" }) };
+  const banned = await serve(t, [refusal(429, "key_banned", 3600), quota]);
+  await assert.rejects(banned.client.getPet(1), { code: "key_banned" });
+  assert.deepEqual(await banned.client.getQuota(), { plan: "free" });
+
+  const often = await serve(t, [refusal(429, "quota_polling", 1), created], { attemptsMax: 1 });
+  await assert.rejects(often.client.getQuota(), { code: "quota_polling" });
+  assert.deepEqual(await often.client.getPet(1), pet);
+  assert.ok(often.arrivals[1].at - often.arrivals[0].answered < 1000);
+});
+
 test("a signal ends the request, and the wait", all, async (t) => {
   for (const reply of ["hang", refusal(503, "overloaded", 60)]) {
     const { arrivals, client } = await serve(t, [reply]);

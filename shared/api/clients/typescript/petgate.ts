@@ -5,6 +5,7 @@ import type { components, operations } from "./schema.js";
 
 export type Pet = components["schemas"]["Pet"];
 export type NewPet = components["schemas"]["NewPet"];
+export type Quota = components["schemas"]["Quota"];
 export type Details = components["schemas"]["Details"];
 
 /** For programs. New codes may come, so this is every string: treat an unknown code by its status. */
@@ -59,8 +60,8 @@ export interface Options {
  * Calls the API with one key.
  *
  * A call is repeated after 429, 502, 503, 504, after 409 request_in_progress, and if the connection breaks. Before each repetition
- * it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the client wait
- * until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
+ * it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the client but
+ * getQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
  *
  * A call rejects with the reason of its signal, with the last error if there were too many, or if the wait is longer than
  * waitMaxMs: an APIError or a ConnectionError.
@@ -101,6 +102,14 @@ export class Client implements Record<keyof operations, unknown> {
     return (await this.#call<Pet>({ method: "GET", url: this.#url(`/v1/pets/${id}`), ...call })).result;
   }
 
+  /**
+   * How much of the quota is left. This costs no quota, and does not wait for the Retry-After of other calls: the API answers it
+   * also while the quota is used up and while the key is banned.
+   */
+  async getQuota(call: { signal?: AbortSignal } = {}): Promise<Quota> {
+    return (await this.#call<Quota>({ method: "GET", url: this.#url("/v1/quota"), free: true, ...call })).result;
+  }
+
   #url(path: string): URL {
     return new URL(path, this.#options.url);
   }
@@ -108,7 +117,7 @@ export class Client implements Record<keyof operations, unknown> {
   /** All operations of the API are safe to repeat: GET, and POST with an Idempotency-Key. */
   async #call<T>(request: Request): Promise<Answer<T>> {
     for (let attempt = 1; ; attempt++) {
-      for (let left; (left = this.#until - performance.now()) > 0; ) {
+      for (let left; !request.free && (left = this.#until - performance.now()) > 0; ) {
         await this.#wait(left + backoffMs(1), this.#refused, request.signal);
       }
       try {
@@ -116,7 +125,7 @@ export class Client implements Record<keyof operations, unknown> {
       } catch (error) {
         const waitMs = error instanceof APIError ? error.retryAfterMs : 0;
         const until = performance.now() + waitMs;
-        if (error instanceof APIError && error.status === 429 && until > this.#until) {
+        if (!request.free && error instanceof APIError && error.status === 429 && until > this.#until) {
           this.#refused = error;
           this.#until = until;
         }
@@ -169,6 +178,8 @@ interface Request {
   signal?: AbortSignal;
   idempotencyKey?: string;
   body?: string;
+  /** The quota and bans do not apply. */
+  free?: boolean;
 }
 
 interface Answer<T> {
