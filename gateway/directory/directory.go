@@ -57,6 +57,7 @@ type Config struct {
 type Entry struct {
 	Key         id.Key
 	Tenant      id.Tenant
+	Name        string // of the key
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Plan        string
@@ -66,6 +67,7 @@ type Entry struct {
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
 	GraceEndsAt instant.Millis // the end of the grace period after a rotation
+	ReplacedBy  id.Key         // the new key after a rotation; zero: none
 	BannedUntil instant.Millis
 	Allow       []netip.Prefix // empty: from anywhere
 }

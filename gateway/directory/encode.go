@@ -69,6 +69,7 @@ func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	b = append(append(b, tagKey), k.Hash[:]...)
 	b = append(append(b, k.ID[:]...), k.Tenant[:]...)
 	b = append(b, byte(k.Environment), byte(k.Scopes))
+	b = append(appendText(b, k.Name), k.ReplacedBy[:]...)
 	b = binary.AppendVarint(b, int64(k.ExpiresAt))
 	b = binary.AppendVarint(b, int64(k.RevokedAt))
 	b = binary.AppendVarint(b, int64(k.GraceEndsAt))
@@ -107,6 +108,7 @@ type decoder struct {
 	failed bool
 
 	planName string // of the last tenant; most tenants have the same plan
+	keyName  string // of the last key; most keys have the same name
 }
 
 func (d *decoder) bytes(n int) []byte {
@@ -176,6 +178,10 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		k.ID = id.Key(d.bytes(len(k.ID)))
 		k.Tenant = id.Tenant(d.bytes(len(k.Tenant)))
 		k.Environment, k.Scopes = apikey.Environment(d.bytes(1)[0]), apikey.Scopes(d.bytes(1)[0])
+		if name := d.text(); d.keyName != string(name) {
+			d.keyName = string(name)
+		}
+		k.Name, k.ReplacedBy = d.keyName, id.Key(d.bytes(len(k.ReplacedBy)))
 		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = d.instant(), d.instant(), d.instant()
 		for range d.count() {
 			prefix, err := netip.ParsePrefix(string(d.text()))

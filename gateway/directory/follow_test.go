@@ -202,6 +202,7 @@ func (w *writer) change() error {
 		}
 	case 13:
 		_, _, err = w.store.UpdateKey(ctx, key, func(k *keystore.Key) {
+			k.Name = fmt.Sprint("name ", w.random.IntN(3))
 			k.Scopes, k.ExpiresAt = apikey.Scopes(1+w.random.IntN(int(apikey.AllScopes))), hence
 			k.Allow = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(w.random.IntN(4))}), 16)}
 		})

@@ -199,7 +199,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 		e, ok := d.byID(k.ID)
 		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
 			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID] ||
-			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) {
+			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name || e.ReplacedBy != k.ReplacedBy {
 			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID])
 		}
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	snapshotMagic = "petgate directory snapshot 2\n"
+	snapshotMagic = "petgate directory snapshot 3\n"
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
@@ -295,8 +295,9 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 		k := s.keys.at(ref)
 		row := keystore.KeyRow{
 			Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-			Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ExpiresAt: instant.Millis(k.expiresAt.Load()),
-			RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+			Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), Name: *s.names.at(k.name.Load()), ReplacedBy: s.successor(k),
+			ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
+			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		}
 		b = appendKey(b, &row)
 		if until := k.bannedUntil.Load(); until != 0 {

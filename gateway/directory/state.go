@@ -26,8 +26,13 @@ type state struct {
 	tenants  list[tenant]
 	byTenant index
 
-	allows list[[]netip.Prefix]   // elements are never removed: a change adds one, until everything is loaded again
-	plans  map[string]*planRecord // used only by the goroutine that makes changes
+	// What few keys have, or many share. Elements are never removed: a change of a key adds some until everything is loaded again.
+	allows     list[[]netip.Prefix]
+	successors list[id.Key]
+	names      list[string]
+	nameRefs   map[string]uint32 // into names; used only by the goroutine that makes changes
+
+	plans map[string]*planRecord // used only by the goroutine that makes changes
 
 	lost lost // applied in addition to the rows
 
@@ -35,7 +40,7 @@ type state struct {
 	err      error   // the first invalid row
 }
 
-// key is a key's record: 88 bytes.
+// key is a key's record: 96 bytes.
 type key struct {
 	hash        apikey.Hash
 	id          id.Key
@@ -43,6 +48,8 @@ type key struct {
 	tenant      uint32        // reference
 	scopes      atomic.Uint32 // apikey.Scopes
 	allow       atomic.Uint32 // reference + 1; 0: from everywhere
+	name        atomic.Uint32 // reference
+	successor   atomic.Uint32 // reference + 1; 0: none
 	expiresAt   atomic.Int64
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
@@ -84,7 +91,7 @@ func (t *terms) limits() (plan.Limits, uint64) {
 }
 
 func newState(versions *uint64) *state {
-	s := &state{plans: map[string]*planRecord{}, versions: versions}
+	s := &state{plans: map[string]*planRecord{}, nameRefs: map[string]uint32{}, versions: versions}
 	s.expect(0, 0)
 	return s
 }
@@ -119,8 +126,8 @@ func (s *state) entry(ref uint32) Entry {
 	now := t.terms.Load()
 	limits, version := now.limits()
 	return Entry{
-		Key: k.id, Tenant: t.id, Environment: apikey.Environment(k.environment),
-		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k),
+		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
+		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ReplacedBy: s.successor(k),
 		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: instant.Millis(k.expiresAt.Load()),
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
 	}
@@ -132,6 +139,13 @@ func (s *state) allow(k *key) []netip.Prefix {
 		return *s.allows.at(ref - 1)
 	}
 	return nil
+}
+
+func (s *state) successor(k *key) (successor id.Key) {
+	if ref := k.successor.Load(); ref != 0 {
+		successor = *s.successors.at(ref - 1)
+	}
+	return successor
 }
 
 // rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
@@ -219,6 +233,18 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 			ref = at + 1
 		}
 		k.allow.Store(ref)
+	}
+	name, known := s.nameRefs[row.Name]
+	if !known {
+		at, text := s.names.add()
+		*text, name = row.Name, at
+		s.nameRefs[row.Name] = name
+	}
+	k.name.Store(name)
+	if row.ReplacedBy != s.successor(k) {
+		at, successor := s.successors.add()
+		*successor = row.ReplacedBy
+		k.successor.Store(at + 1)
 	}
 	k.expiresAt.Store(int64(row.ExpiresAt))
 	k.revokedAt.Store(int64(row.RevokedAt))

@@ -55,6 +55,7 @@ var (
 	elsewhereToken = mintToken(apikey.Live, 9)
 	usedUpToken    = mintToken(apikey.Live, 10)
 	readerToken    = mintToken(apikey.Live, 11)
+	rotatedToken   = mintToken(apikey.Live, 12)
 
 	authorization = "Authorization: Bearer " + token
 )

@@ -104,10 +104,11 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{limitlessToken, func(e *directory.Entry) { e.Limits = plan.Limits{} }},
 		{elsewhereToken, func(e *directory.Entry) { e.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
 		{usedUpToken, func(e *directory.Entry) { e.Limits.Minute = 1 }},
+		{rotatedToken, func(e *directory.Entry) { e.GraceEndsAt, e.ReplacedBy = instant.Of(now)+3_600_000, id.Key{1} }},
 		{readerToken, func(e *directory.Entry) { e.Scopes = apikey.PetsRead }},
 	} {
 		e := directory.Entry{
-			Key: id.Key{byte(i + 1)}, Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: apikey.AllScopes,
+			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: apikey.AllScopes,
 			Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1,
 		}
 		key.change(&e)

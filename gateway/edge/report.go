@@ -64,6 +64,7 @@ func (x *exchange) appendReport(dst []byte) []byte {
 	dst = appendUsage(append(dst, ','), x, quota.Day, v.Day, daySeconds)
 
 	dst = append(entry.Key.AppendTo(append(dst, `],"key":{"id":"`...)), '"')
+	dst = api.AppendString(append(dst, `,"name":`...), entry.Name)
 	dst = api.AppendString(append(dst, `,"hint":`...), apikey.Hint(string(x.token)))
 	dst = append(append(append(dst, `,"environment":"`...), entry.Environment.String()...), `","scopes":[`...)
 	for i, name := range entry.Scopes.Names() {
@@ -74,6 +75,12 @@ func (x *exchange) appendReport(dst []byte) []byte {
 	}
 	dst = appendInstant(append(dst, `],"expiresAt":`...), entry.ExpiresAt)
 	dst = appendInstant(append(dst, `,"endsAt":`...), entry.GraceEndsAt)
+	dst = append(dst, `,"replacedBy":`...)
+	if entry.ReplacedBy.IsZero() {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(entry.ReplacedBy.AppendTo(append(dst, '"')), '"')
+	}
 	dst = append(dst, `},"ban":`...)
 	if entry.BannedUntil > x.now {
 		dst = append(appendInstant(append(dst, `{"endsAt":`...), entry.BannedUntil), '}')

@@ -24,9 +24,10 @@ type report struct {
 		NextAt                         *time.Time
 	}
 	Key struct {
-		ID, Hint, Environment string
-		Scopes                []string
-		ExpiresAt, EndsAt     *time.Time
+		ID, Name, Hint, Environment string
+		ReplacedBy                  *string
+		Scopes                      []string
+		ExpiresAt, EndsAt           *time.Time
 	}
 	Ban             *struct{ EndsAt time.Time }
 	Suspended       bool
@@ -91,13 +92,16 @@ func TestReport(t *testing.T) {
 		"good":      {token, "free", func(r report) bool { return r.Ban == nil && !r.Suspended && *r.StrikesUntilBan == 30 }},
 		"banned":    {bannedToken, "free", func(r report) bool { return r.Ban.EndsAt.Equal(now.Add(time.Minute)) }},
 		"suspended": {suspendedToken, "free", func(r report) bool { return r.Suspended }},
+		"rotated": {rotatedToken, "free", func(r report) bool {
+			return r.Key.EndsAt.Equal(now.Add(time.Hour)) && *r.Key.ReplacedBy == "key_0400000000000000"
+		}},
 		"reader":    {readerToken, "free", func(r report) bool { return strings.Join(r.Key.Scopes, " ") == "pets:read" }},
 		"limitless": {limitlessToken, "free", func(r report) bool { return r.Policies[0].Limit == 0 && r.Policies[1].Remaining == 0 }},
 		"used up":   {usedUpToken, "free", func(r report) bool { return r.Policies[0].Limit == 1 }},
 	} {
 		got := client.ask(t, rawReport(c.token))
 		report := readReport(t, got)
-		if !c.check(report) || report.Key.Hint != c.token[len(c.token)-4:] || report.Key.Environment != "live" || report.Plan != c.plan ||
+		if !c.check(report) || report.Key.Hint != c.token[len(c.token)-4:] || report.Key.Environment != "live" || report.Plan != c.plan || report.Key.Name != "ci" ||
 			!strings.HasPrefix(report.Key.ID, "key_") || !strings.HasPrefix(report.Tenant, "ten_") || report.Degraded {
 			t.Errorf("%s: %s", name, got.Body)
 		}
@@ -117,7 +121,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("POST: %d %v", got.Status, got.Fields)
 	}
 	lines := r.accessLog.String()
-	if strings.Count(lines, `"outcome":"report"`) != 7 || !strings.Contains(lines, `"operation":"getQuota"`) {
+	if strings.Count(lines, `"outcome":"report"`) != 8 || !strings.Contains(lines, `"operation":"getQuota"`) {
 		t.Errorf("the access log has %s", lines)
 	}
 }

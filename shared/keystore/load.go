@@ -39,6 +39,8 @@ type KeyRow struct {
 	Environment apikey.Environment
 	Scopes      apikey.Scopes
 	Allow       Prefixes
+	Name        string
+	ReplacedBy  id.Key // after a rotation: the new key
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
 	GraceEndsAt instant.Millis
@@ -152,7 +154,7 @@ func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, 
 type reader struct {
 	t       TenantRow
 	k       KeyRow
-	columns [6]sql.RawBytes
+	columns [8]sql.RawBytes
 	scopes  string // the text of k.Scopes
 }
 
@@ -171,7 +173,7 @@ func (r *reader) tenant(row *sqlx.Rows) (*TenantRow, error) {
 
 func (r *reader) key(row *sqlx.Rows) (*KeyRow, error) {
 	c, k := &r.columns, &r.k
-	err := row.Scan(&c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt)
+	err := row.Scan(&c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &c[6], &c[7], &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +194,12 @@ func (r *reader) key(row *sqlx.Rows) (*KeyRow, error) {
 		if err = k.Scopes.Scan(r.scopes); err != nil {
 			return nil, err
 		}
+	}
+	if k.Name != string(c[6]) {
+		k.Name = string(c[6])
+	}
+	if err = k.ReplacedBy.Scan(string(c[7])); err != nil {
+		return nil, err
 	}
 	return k, k.Allow.Scan(string(c[5]))
 }

@@ -117,7 +117,8 @@ const (
 const (
 	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended FROM tenants`
 
-	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, expires_at, revoked_at, grace_ends_at FROM tenant_keys`
+	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at
+		FROM tenant_keys`
 
 	loadBans = `SELECT key_id, until FROM bans WHERE lifted_at = 0`
 
@@ -128,7 +129,8 @@ const (
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
 			p.name, p.minute_limit, p.day_limit,
 			t.plan, t.minute_limit, t.day_limit, t.suspended,
-			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.expires_at, k.revoked_at, k.grace_ends_at,
+			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
+			k.expires_at, k.revoked_at, k.grace_ends_at,
 			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END
 		FROM (SELECT * FROM events WHERE id >= $1 ORDER BY id LIMIT `
 

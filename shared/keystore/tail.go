@@ -88,7 +88,7 @@ func (r *tailReader) read(row []driver.Value) error {
 			r.to.Tenant(&t)
 		}
 	}
-	if c.skipNull(9) {
+	if c.skipNull(11) {
 		var k KeyRow
 		c.hash(&k.Hash)
 		c.scan(&k.ID)
@@ -96,6 +96,8 @@ func (r *tailReader) read(row []driver.Value) error {
 		c.scan(&k.Environment)
 		c.scan(&k.Scopes)
 		c.scan(&k.Allow)
+		k.Name = c.text()
+		c.scan(&k.ReplacedBy)
 		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
 		if c.err == nil {
 			r.to.Key(&k)
