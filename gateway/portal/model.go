@@ -242,10 +242,17 @@ func newSchema(name string, s *openapi3.Schema) schema {
 			Name: name, Description: ref.Value.Description, Type: kindOf(ref), IsRequired: slices.Contains(s.Required, name),
 			Rules: rulesOf(ref.Value),
 		})
+		if ref.Ref == "" { // the members of an object that has no name of its own
+			for _, inner := range newSchema(name, ref.Value).Members {
+				inner.Name = name + "." + inner.Name
+				one.Members = append(one.Members, inner)
+			}
+		}
 	}
 	slices.SortStableFunc(one.Members, func(a, b member) int { // the required ones first, as the document lists them
 		place := func(m member) int {
-			if i := slices.Index(s.Required, m.Name); i >= 0 {
+			outer, _, _ := strings.Cut(m.Name, ".")
+			if i := slices.Index(s.Required, outer); i >= 0 {
 				return i
 			}
 			return len(s.Required)
@@ -328,6 +335,9 @@ func rulesOf(s *openapi3.Schema) string {
 	}
 	if s.Format == "int64" {
 		rules = append(rules, "64 bits")
+	}
+	if s.Nullable {
+		rules = append(rules, "may be null")
 	}
 	if s.Default != nil {
 		rules = append(rules, fmt.Sprintf("default %v", s.Default))

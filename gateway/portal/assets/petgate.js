@@ -80,6 +80,31 @@ function hold(token) {
   $("#key-held").hidden = false;
   sayKey("The checksum is right. The key stays in this page.");
   if (wasFocused) $("#key-hint").focus(); // the field is hidden now
+  askQuota();
+}
+
+// options returns the options of a call with the key.
+function options(method) {
+  return { method, headers: { Authorization: `Bearer ${key}` }, cache: "no-store", credentials: "omit", redirect: "error" };
+}
+
+// askQuota shows whether the key is valid and what is left of its limits. That costs nothing. Without an answer, the page says
+// what it knows by itself.
+async function askQuota() {
+  const asked = key;
+  try {
+    const response = await fetch("v1/quota", options("GET"));
+    const body = await response.json();
+    if (key !== asked) return; // it was forgotten
+    if (response.ok) {
+      showMeters(response.headers);
+      sayKey(`The key is valid, on the plan ${body.plan}. It stays in this page.`);
+    } else if (response.status === 401) {
+      sayKey(`The key is not accepted: ${body.message}.`, true);
+    }
+  } catch {
+    // The first call says what is wrong.
+  }
 }
 
 function forget() {
@@ -183,22 +208,19 @@ async function send(form) {
     keyField.focus();
     return;
   }
-  const options = {
-    method: form.dataset.method, headers: { Authorization: `Bearer ${key}` },
-    cache: "no-store", credentials: "omit", redirect: "error",
-  };
+  const call = options(form.dataset.method);
   for (const field of $$("[data-in=header]", form)) {
-    if (field.value.trim() !== "") options.headers[field.name] = field.value.trim();
+    if (field.value.trim() !== "") call.headers[field.name] = field.value.trim();
   }
   const body = $("textarea", form);
   if (body) {
-    options.headers["Content-Type"] = "application/json";
-    options.body = body.value;
+    call.headers["Content-Type"] = "application/json";
+    call.body = body.value;
   }
   say(state, "Sending…");
   try {
     const began = performance.now();
-    const response = await fetch(target(form), options);
+    const response = await fetch(target(form), call);
     const text = await response.text();
     show(form, response, text, Math.round(performance.now() - began));
   } catch {
