@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"petgate/shared/api"
+	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
@@ -68,8 +70,21 @@ func TestPortal(t *testing.T) {
 		t.Errorf("with a key that is wrong, the page sent %q", asked)
 	}
 
+	unknown, err := apikey.Mint(apikey.Live, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.enter(keyField, unknown)
+	b.awaitText(patience, "#key-state", "The key is not accepted: the API key is unknown.")
+	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+
 	b.enter(keyField, key.Token)
 	b.awaitText(patience, "#key-hint", "ptg_live_…"+key.Token[43:])
+	b.awaitText(patience, "#key-state", "The key is valid, on the plan free.")
+	b.awaitText(patience, "#key .meters", "3 of 3 left this minute")
+	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/quota", "GET " + gateway.URL + "/v1/quota"}) {
+		t.Errorf("to check two keys, the page sent %q", asked)
+	}
 	leaked := func(when string) {
 		t.Helper()
 		places := evaluate[string](b, `[document.documentElement.outerHTML, ...[...document.querySelectorAll("input, textarea")].map((e) => e.value), location.href, document.cookie,
@@ -105,7 +120,6 @@ func TestPortal(t *testing.T) {
 		}
 	}
 	meters("2 of 3 left this minute", "999 of 1,000 left today")
-	b.check("3-answered")
 
 	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
 	b.awaitText(patience, "#createPet .line", "201")
@@ -130,13 +144,14 @@ func TestPortal(t *testing.T) {
 		t.Errorf("while it counts down, the page sent %q", asked)
 	}
 	b.awaitText(patience, sendList, "Wait "+strconv.Itoa(wait-3))
-	b.check("4-refused")
+	b.check("3-refused")
 	leaked("after calls")
 	b.awaitText(90*time.Second, sendList, "Send")
 	waited := time.Since(refusedAt)
 	b.awaitText(patience, "#listPets .state", "You can send again.")
 	b.do(chromedp.Click(sendList))
 	b.awaitText(patience, listed, "200")
+	b.check("4-answered")
 
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
 	b.asked("")
