@@ -196,20 +196,40 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	case dayQuotaExceeded:
 		tight, policy = &v.Day, quota.Day
 	}
+	banned := max(x.bannedUntil.Sub(x.now), 0)
+	resetAt := tight.ResetAt
+	if banned > 0 {
+		resetAt = x.bannedUntil
+	}
 	x.setInt(h, nameLimit, tight.Limit)
-	x.setInt(h, nameRemaining, tight.Remaining())
-	x.setInt(h, nameReset, max(tight.ResetAt, x.now).Seconds())
+	remaining, release := stateOf(tight, v.At, banned)
+	x.setInt(h, nameRemaining, remaining)
+	x.setInt(h, nameReset, max(resetAt, x.now).Seconds())
 	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, minuteSeconds)
 	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, daySeconds)
 	h.AddBytesKV(namePolicies, x.text)
-	text = appendState(x.text[:0], `"minute"`, v.Minute.Remaining(), v.Minute.ReleaseAt.Sub(v.At))
-	x.text = appendState(text, `, "day"`, v.Day.Remaining(), v.Day.ReleaseAt.Sub(v.At))
+	remaining, release = stateOf(&v.Minute, v.At, banned)
+	text = appendState(x.text[:0], `"minute"`, remaining, release)
+	remaining, release = stateOf(&v.Day, v.At, banned)
+	x.text = appendState(text, `, "day"`, remaining, release)
 	h.AddBytesKV(nameStates, x.text)
 	if x.refusal.reason != quotaPolling { // which is no limit of the tenant
 		x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
-		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, tight.ResetAt
+		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, resetAt
 	}
-	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(x.bannedUntil.Sub(x.now)))
+	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(banned))
+}
+
+// stateOf returns how many requests a policy admits, and when that changes. A ban admits nothing until it ends, whatever is left.
+func stateOf(u *quota.Usage, at instant.Millis, banned time.Duration) (remaining int64, release time.Duration) {
+	remaining, release = u.Remaining(), u.ReleaseAt.Sub(at)
+	switch {
+	case banned > 0 && remaining > 0:
+		return 0, banned
+	case banned > 0:
+		return 0, max(release, banned)
+	}
+	return remaining, release
 }
 
 func (x *exchange) describeAddress(h *fasthttp.ResponseHeader, state authfailures.State) (wait int64) {

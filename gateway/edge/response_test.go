@@ -85,6 +85,21 @@ Retry-After: 61
 
 {"code":"minute_quota_exceeded","message":"the quota of this minute is used up: wait for Retry-After",`+
 		`"status":429,"details":{"policy":"minute","plan":"free","limit":1,"used":1,"resetAt":"2026-06-01T12:01:01Z","retryAfter":61}}`, nil)
+	// While the key is banned, everything says when it may call again, whatever is left of its quota.
+	f(rawKey("Authorization: Bearer "+bannedToken, id), `
+HTTP/1.1 429 Too Many Requests
+Content-Type: application/json
+Content-Length: 203
+X-RateLimit-Limit: 60
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: 1780315260
+RateLimit-Policy: "minute";q=60;w=60, "day";q=1000;w=86400
+RateLimit: "minute";r=0;t=60, "day";r=0;t=60
+X-Request-Id: golden-answer
+Retry-After: 60
+
+{"code":"key_banned","message":"the API key is banned: wait for Retry-After","status":429,`+
+		`"details":{"policy":"minute","plan":"free","limit":60,"used":0,"resetAt":"2026-06-01T12:01:00Z","retryAfter":60}}`, nil)
 	f(rawKey(id), `
 HTTP/1.1 401 Unauthorized
 Content-Type: application/json
