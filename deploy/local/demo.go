@@ -72,9 +72,9 @@ func writeToken(token string) error {
 
 // welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute.
 func welcome(public, admin string, key demoKey, started string) string {
-	tokenFile, keyadmin := tokenPath, "bin/keyadmin"
+	tokenFile, logFile, keyadmin := tokenPath, accessPath, "bin/keyadmin"
 	if root, err := os.Getwd(); err == nil && root != started {
-		tokenFile, keyadmin = filepath.Join(root, tokenPath), "cd "+root+" && bin/keyadmin"
+		tokenFile, logFile, keyadmin = filepath.Join(root, tokenPath), filepath.Join(root, accessPath), "cd "+root+" && bin/keyadmin"
 	}
 	curl := `curl -i -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
 	return fmt.Sprintf(`
@@ -91,10 +91,11 @@ List pets, add a pet, get a pet:
     %[5]s %[1]s/v1/pets/1
 
 Read the documentation and try it in a browser: %[1]s/docs
+Every request is logged in %[10]s.
 
 Raise the limit, in a second terminal:
 
     %[6]s tenant set-plan demo pro
 
-`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day)
+`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile)
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/term"
 
 	"petgate/gateway/app"
 	"petgate/petsvc/pets"
@@ -30,6 +32,9 @@ const (
 	databaseURL = "sqlite:var/petgate.db"
 	socketPath  = "var/petsvc.sock"
 	accessPath  = "var/access.log"
+
+	// connectionsMax is enough for one machine, and needs no higher limit of open files than most systems have.
+	connectionsMax = 4096
 
 	// petsWithin is how long requests at the pet service may take after the gateway has drained. There should be none.
 	petsWithin = 5 * time.Second
@@ -118,13 +123,22 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	if err != nil {
 		return err
 	}
+	var requests io.Writer = accessLog
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		requests = requestPrinter{file: accessLog, terminal: os.Stdout}
+	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
+	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)
 	gateway := make(chan error, 1)
-	go func() { gateway <- app.Run(ctx, cfg, ports, log, accessLog) }()
+	go func() { gateway <- app.Run(ctx, cfg, ports, log, requests) }()
 	if err := await(ctx, cfg, ports, key, gateway, started); err != nil {
 		return err
 	}
-	return <-gateway
+	if err := <-gateway; err != nil {
+		return err
+	}
+	fmt.Println("\nStopped. The data is in var/; the next start uses it.")
+	return nil
 }
 
 // await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
