@@ -202,6 +202,27 @@ func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
 	}
 }
 
+// A Redis that has lost its counts learns the use of the window from a report too: the report restores the day's use, so
+// nothing shows the loss afterwards.
+func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
+		l := newFake(t, Config{}, server.Decide)
+		a := asking(1, 60)
+		if n := takeAll(t, l, a, 40); n != 40 {
+			t.Fatalf("%d admitted, want 40", n)
+		}
+		server.records = store.NewMemory(quota.Product, time.Now)
+		time.Sleep(rememberFor)
+		if v, err := l.Current(a); err != nil || v.Minute.Used != 40 {
+			t.Errorf("a report after a flush: %+v, %v, want 40 used", v.Minute, err)
+		}
+		if n := takeAll(t, l, a, 60); n != 20 {
+			t.Errorf("%d admitted after a flush, want the minute's last 20", n)
+		}
+	})
+}
+
 func TestReset(t *testing.T) {
 	l := openShared(t, Config{})
 	a := asking(1, 60)

@@ -137,7 +137,9 @@ func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	resets, last := s.resets.Load(), s.seen.get(r.Tenant)
-	v, err := s.redis.Peek(ctx, store.Demand{Request: r, Known: last.dayUse(), Resets: resets})
+	v, err := s.redis.Peek(ctx, store.Demand{
+		Request: r, Known: last.dayUse(), KnownMinute: last.minuteUse(s.now()), Resets: resets,
+	})
 	switch {
 	case err == nil:
 		return v, nil
