@@ -183,7 +183,8 @@ func (d *Directory) load(ctx context.Context) error {
 }
 
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
-// nothing, so changes still wait for this process. If the directory is not fresh, keepFresh does nothing. stop ends it.
+// nothing, so changes still wait for this process. If the directory is not fresh, keepFresh does nothing: a process that was
+// silent for its maximum age may be fenced, and must catch up first. stop ends it.
 func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 	maxAge := time.Duration(d.maxAge.Load()) * time.Millisecond
 	if maxAge == 0 || !d.follower.registered || !d.Fresh(instant.Of(d.cfg.Clock())) {
@@ -202,7 +203,11 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 				return
 			}
 			begun := d.cfg.Clock()
-			if _, err := d.store.Heartbeat(context.WithoutCancel(ctx), *d.self.Load(), 0, ""); err == nil {
+			_, err := d.store.Heartbeat(context.WithoutCancel(ctx), *d.self.Load(), 0, "")
+			if !d.Fresh(instant.Of(d.cfg.Clock())) {
+				return
+			}
+			if err == nil {
 				d.seen.Store(&begun)
 			}
 		}

@@ -3,6 +3,7 @@ package directory
 import (
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,6 +143,34 @@ func TestFreshDuringALongLoad(t *testing.T) {
 	defer stop()
 	if d.Fresh(instant.Of(time.Now().Add(maxAge * 3 / 4))) {
 		t.Error("what was stale is fresh before it is loaded")
+	}
+}
+
+// A process that was stopped during a load may be fenced: changes no longer wait for it. It is not fresh before it has caught up.
+func TestStoppedDuringALoad(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	const maxAge = 800 * time.Millisecond
+	var stopped atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(stopped.Load())) }
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seenAt := func() instant.Millis {
+		gateways, err := store.Gateways(t.Context())
+		if err != nil || len(gateways) != 1 {
+			t.Fatal(gateways, err)
+		}
+		return gateways[0].SeenAt
+	}
+	stop := d.keepFresh(t.Context())
+	stopped.Store(int64(2 * maxAge))
+	last := seenAt()
+	eventually(t, "a heartbeat after it was stopped", func() bool { return seenAt() != last })
+	stop()
+	if d.Fresh(instant.Of(clock())) {
+		t.Error("it is fresh again, but has not read what changed meanwhile")
 	}
 }
 
