@@ -244,6 +244,49 @@ func TestFailedResetIsNotConfirmed(t *testing.T) {
 	})
 }
 
+// A reset that is ordered while a gateway starts, or after it was killed, is carried out: the rows that it loads do not show it.
+func TestResetBeforeALoad(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		tenant, _, _ := fixture(t, store)
+		if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}); err != nil { // it is killed
+			t.Fatal(err)
+		}
+		var want, done []keystore.Change
+		order := func() {
+			t.Helper()
+			reset, err := store.RequestQuotaReset(t.Context(), tenant.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, reset)
+		}
+		rename := func(from, to string) {
+			t.Helper()
+			if _, err := db.Exec("ALTER TABLE " + from + " RENAME TO " + to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		order()
+		rename("plans", "away")
+		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}) // it registers, but cannot load
+		if err != nil {
+			t.Fatal(err)
+		}
+		order()
+		rename("away", "plans")
+		d.OnReset(func(e keystore.Event) error { done = append(done, e.ID); return nil })
+		if err := d.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(done, want) {
+			t.Errorf("carried out %v, ordered %v", done, want)
+		}
+	})
+}
+
 func TestForgottenGatewayRegistersAgain(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {

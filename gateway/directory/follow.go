@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,9 @@ const (
 // follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
 type follower struct {
 	registered bool
-	loaded     bool // from the database, not from a snapshot
-	rewound    bool // the database is an older copy: memory has events that it has lost
+	loaded     bool            // from the database, not from a snapshot
+	rewound    bool            // the database is an older copy: memory has events that it has lost
+	resetsTo   keystore.Change // the resets up to this event are done or in resets
 	last       keystore.Change
 	uuid       string
 	resets     []keystore.Event // quotas that are still to be reset…
@@ -163,6 +165,10 @@ func (d *Directory) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	resets, err := d.missedResets(ctx, last)
+	if err != nil {
+		return err
+	}
 	d.mu.Lock()
 	d.bansMu.Lock()
 	for k, ban := range d.pending {
@@ -172,7 +178,8 @@ func (d *Directory) load(ctx context.Context) error {
 	d.bansMu.Unlock()
 	d.mu.Unlock()
 	f := &d.follower
-	f.loaded, f.rewound, f.last, f.uuid, f.resets, f.reportedAt = true, false, last, uuid, nil, time.Time{}
+	f.loaded, f.rewound, f.last, f.uuid, f.reportedAt = true, false, last, uuid, time.Time{}
+	f.resets, f.resetsTo, f.held, f.heldUUID = resets, last, 0, ""
 	f.safe, f.safeUUID = 0, ""
 	d.position.Store(&position{last, uuid})
 	d.metrics.loads.Inc()
@@ -180,6 +187,17 @@ func (d *Directory) load(ctx context.Context) error {
 	d.snapshot.invalidate()
 	d.loaded(next)
 	return nil
+}
+
+// missedResets returns the resets that a load up to last makes a tail skip, after those that are still to be carried out. Rows show
+// no reset, so a load alone would confirm it without carrying it out.
+func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]keystore.Event, error) {
+	f := &d.follower
+	if f.rewound { // the events in memory and those in the database have the same IDs
+		return nil, nil
+	}
+	missed, err := d.store.Resets(ctx, f.resetsTo, last)
+	return slices.Concat(f.resets, missed), err
 }
 
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
@@ -247,7 +265,7 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 			}
 			f.resets = append(f.resets, keystore.Event{ID: e.ID, UUID: e.UUID, Tenant: e.Tenant})
 		}
-		f.last, f.uuid = e.ID, e.UUID
+		f.last, f.uuid, f.resetsTo = e.ID, e.UUID, e.ID
 	}
 	d.position.Store(&position{f.last, f.uuid})
 	d.metrics.events.Add(float64(len(events)))

@@ -29,6 +29,9 @@ func (d *Directory) register(ctx context.Context) error {
 		return err
 	}
 	self := *d.self.Load()
+	if err := d.countResetsFrom(ctx, self.ID); err != nil {
+		return err
+	}
 	generation, err := d.store.Register(ctx, self, d.processes.dead)
 	if err != nil {
 		return err
@@ -39,6 +42,27 @@ func (d *Directory) register(ctx context.Context) error {
 	d.follower.registered = true
 	d.follower.reportedAt = time.Time{}
 	return nil
+}
+
+// countResetsFrom finds the first reset that may wait for this process: after the last event that the earlier processes of this
+// gateway have applied or, if they signed off, after the newest event.
+func (d *Directory) countResetsFrom(ctx context.Context, gateway string) error {
+	f := &d.follower
+	if f.resetsTo != 0 {
+		return nil // it was found before
+	}
+	last, err := d.store.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	gateways, err := d.store.Gateways(ctx)
+	for _, g := range gateways {
+		if g.ID == gateway && g.Applied != 0 {
+			last = min(last, g.Applied)
+		}
+	}
+	f.resetsTo = last
+	return err
 }
 
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
