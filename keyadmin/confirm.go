@@ -63,6 +63,9 @@ const (
 	pollLast  = 50 * time.Millisecond
 )
 
+// sayAfter is how long a person at a terminal waits without a word.
+const sayAfter = time.Second
+
 // confirm waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
 // registers in the meantime may have begun to read the database before the change.
 func (a *app) confirm(ctx context.Context, c confirmation) error {
@@ -76,7 +79,7 @@ func (a *app) confirm(ctx context.Context, c confirmation) error {
 }
 
 func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
-	begin := a.Clock()
+	begin, said := a.Clock(), false
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
 		// Not ctx: after an interrupt, the laggards must still be read. The database's own timeouts end the read.
@@ -90,6 +93,10 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 				a.note("%s", c.alone)
 			}
 			return nil
+		}
+		if err == nil && waited >= sayAfter && !said && a.ErrTerminal && waited < c.wait {
+			said = true
+			a.note("%s", p.waiting(c.wait))
 		}
 		if waited < c.wait && a.Sleep(ctx, min(pause, c.wait-waited)) == nil {
 			continue
@@ -142,6 +149,8 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 		switch {
 		case g.Replaced:
 			state = "replaced by another process with its ID but not known to have ended, " + state
+		case g.Age > staleAfter:
+			state = "silent for " + age(g)
 		case g.Applied == 0:
 			state = "still starting"
 		}
@@ -149,6 +158,15 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 	}
 	text.WriteString("\n" + p.advice())
 	return text.String()
+}
+
+// waiting names the gateways that are waited for.
+func (p progress) waiting(wait time.Duration) string {
+	var names []string
+	for _, g := range p.laggards {
+		names = append(names, gatewayName(g)+", last seen "+age(g)+" ago")
+	}
+	return fmt.Sprintf("waiting up to %s for %s", span(wait), strings.Join(names, "; "))
 }
 
 // advice says what to do about the laggards.

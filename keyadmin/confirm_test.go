@@ -66,14 +66,14 @@ func TestConfirm(t *testing.T) {
 			"one is stopped",
 			looks{list{at("gw-1", 7, 1), at("gw-2", 6, 43_000), at("gw-3", 7, 1)}},
 			5 * time.Second, exitUnconfirmed,
-			"done, but confirmed by only 2 of 3 gateways after 5 s:\n  gw-2 (10.0.0.2), last seen 43 s ago, " + laggard + forget + "gw-2",
+			"done, but confirmed by only 2 of 3 gateways after 5 s:\n  gw-2 (10.0.0.2), silent for 43 s, " + laggard + forget + "gw-2",
 		},
 		{
 			"one is stopped and one is late",
 			looks{list{at("gw-1", 6, 87), at("gw-2", 6, 43_000)}},
 			0, exitUnconfirmed,
 			"done, but confirmed by only 0 of 2 gateways after 0 ms:\n  gw-1 (10.0.0.1), last seen 87 ms ago, " + laggard +
-				"\n  gw-2 (10.0.0.2), last seen 43 s ago, " + laggard + forget + "gw-2",
+				"\n  gw-2 (10.0.0.2), silent for 43 s, " + laggard + forget + "gw-2",
 		},
 		{
 			"one that is silent has applied it",
@@ -95,7 +95,7 @@ func TestConfirm(t *testing.T) {
 			"one has a maximum age",
 			looks{list{fencing(at("gw-1", 6, 180_000), 10_000)}},
 			11010 * time.Millisecond, exitUnconfirmed,
-			"done, but confirmed by only 0 of 1 gateways after 11 s:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + longer,
+			"done, but confirmed by only 0 of 1 gateways after 11 s:\n  gw-1 (10.0.0.1), silent for 3 min, " + laggard + longer,
 		},
 		{
 			"one is silent for longer than its maximum age while keyadmin watches",
@@ -107,7 +107,7 @@ func TestConfirm(t *testing.T) {
 			"one is fenced and one is silent",
 			looks{list{at("gw-1", 6, 180_000), fencing(at("gw-2", 6, 11_001), 10_000)}},
 			12 * time.Second, exitUnconfirmed,
-			"done, but confirmed by only 1 of 2 gateways after 12 s:\n  gw-1 (10.0.0.1), last seen 3 min ago, " + laggard + forget + "gw-1",
+			"done, but confirmed by only 1 of 2 gateways after 12 s:\n  gw-1 (10.0.0.1), silent for 3 min, " + laggard + forget + "gw-1",
 		},
 		{
 			"one was replaced",
@@ -137,7 +137,7 @@ func TestConfirm(t *testing.T) {
 			"hostile names",
 			looks{list{{ID: "gw\x1b[2J", AdminAddress: "\x07", Age: 4000}}},
 			0, exitUnconfirmed,
-			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), still starting, " + laggard + forget + "'gw?[2J'",
+			"done, but confirmed by only 0 of 1 gateways after 0 ms:\n  gw?[2J (?), silent for 4 s, " + laggard + forget + "'gw?[2J'",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,5 +173,29 @@ func TestInterruptedConfirm(t *testing.T) {
 	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: time.Hour, laggard: "may still accept this key"}))
 	if code != exitUnconfirmed || !strings.Contains(stderr.String(), "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
 		t.Errorf("exit %d\n%s", code, stderr.String())
+	}
+}
+
+// A person is told after a second what keyadmin waits for, once.
+func TestConfirmSaysWhatItWaitsFor(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		now := time.UnixMilli(0)
+		var stderr bytes.Buffer
+		a := &app{stdio: stdio{
+			Err: &stderr, ErrTerminal: terminal, Clock: func() time.Time { return now },
+			Sleep: func(_ context.Context, d time.Duration) error {
+				now = now.Add(d)
+				return nil
+			},
+		}, env: map[string]string{"NO_COLOR": "1"}}
+		behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1, Age: 43_000}}}
+		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: 5 * time.Second, laggard: "may still accept this key"}))
+		want := 0
+		if terminal {
+			want = 1
+		}
+		if n := strings.Count(stderr.String(), "waiting up to 5 s for gw-1 (10.0.0.1), last seen 43 s ago\n"); n != want {
+			t.Errorf("terminal %t: said %d times, want %d:\n%s", terminal, n, want, stderr.String())
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 type usageCommands struct {
 	Show    usageShow    `cmd:"" help:"Show the requests of a tenant by day or hour, key and outcome."`
 	Reset   usageReset   `cmd:"" help:"Set a tenant's usage back to zero."`
-	Explain usageExplain `cmd:"" help:"Would the next request with a token pass? If not, why, and until when?"`
+	Explain usageExplain `cmd:"" help:"Would the next request with a key pass? If not, why, and until when?"`
 }
 
 // usageView is a number of requests as JSON; scripts rely on its fields.

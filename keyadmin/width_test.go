@@ -47,8 +47,16 @@ func TestWidths(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	key := crowded(s)
 	shows := [][]string{
-		{"tenant", "list"}, {"tenant", "show", "acme"}, {"plan", "list"}, {"key", "list"}, {"key", "show", key}, {"ban", "list"},
-		{"usage", "show", "acme"}, {"audit"}, {"gateway", "list"}, {"gateway", "lost"},
+		{"tenant", "list"},
+		{"tenant", "show", "acme"},
+		{"plan", "list"},
+		{"key", "list"},
+		{"key", "show", key},
+		{"ban", "list"},
+		{"usage", "show", "acme"},
+		{"audit"},
+		{"gateway", "list"},
+		{"gateway", "lost"},
 	}
 	plain := map[string]string{}
 	for _, args := range shows {
