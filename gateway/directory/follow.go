@@ -152,9 +152,6 @@ func (d *Directory) load(ctx context.Context) error {
 		return err
 	}
 	next := newState(&d.versions)
-	if err := d.readLost(ctx, next); err != nil {
-		return err
-	}
 	last, uuid, err := d.store.Load(ctx, next.rows(next.setBan))
 	if err == nil {
 		err = next.err

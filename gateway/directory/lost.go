@@ -124,12 +124,11 @@ func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	return nil
 }
 
-// readLost reads the list of lost refusals into next. It does not change the rows: either next has none yet, or the caller
-// applies a tail with the affected rows afterwards.
-func (d *Directory) readLost(ctx context.Context, next *state) error {
+// readLost reads the list of lost refusals again. It does not change the rows: the caller then applies a tail with the affected rows.
+func (d *Directory) readLost(ctx context.Context, s *state) error {
 	refusals, err := d.store.LostRefusals(ctx)
 	if err == nil {
-		next.lost = newLost(refusals)
+		s.setLost(refusals)
 	}
 	return err
 }

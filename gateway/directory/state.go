@@ -150,8 +150,11 @@ func (s *state) successor(k *key) (successor id.Key) {
 
 // rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
 func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
-	return keystore.Rows{Expect: s.expect, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
+	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
+
+// setLost is called before the rows to which the refusals apply.
+func (s *state) setLost(refusals []keystore.LostRefusal) { s.lost = newLost(refusals) }
 
 func (s *state) setPlan(p keystore.Plan) {
 	record, known := s.plans[p.Name]

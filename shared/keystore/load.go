@@ -17,6 +17,7 @@ import (
 // Rows receives the rows that a gateway keeps in memory. The arguments of a function are valid until it returns.
 type Rows struct {
 	Expect func(tenants, keys int) // before a load: how many rows will follow
+	Lost   func([]LostRefusal)     // then, in a load: the lost refusals
 	Plan   func(Plan)
 	Tenant func(*TenantRow)
 	Key    func(*KeyRow)
@@ -46,8 +47,8 @@ type KeyRow struct {
 	GraceEndsAt instant.Millis
 }
 
-// Load reads everything in one snapshot: plans, then tenants, then keys, then bans. It returns the last event of the snapshot with
-// its UUID.
+// Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then bans. It returns the last event of
+// the snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
 	err = s.snapshot(ctx, func(q sqlx.QueryerContext) error {
 		var tenants, keys int
@@ -58,6 +59,11 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 		if last, uuid, err = s.lastEvent(ctx, q); err != nil {
 			return err
 		}
+		lost, err := findLost(ctx, q)
+		if err != nil {
+			return err
+		}
+		to.Lost(lost)
 		return read(ctx, q, to)
 	})
 	return last, uuid, fail("load", err)

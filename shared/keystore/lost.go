@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -28,9 +30,14 @@ type LostRefusal struct {
 
 // LostRefusals lists the lost refusals that were neither repeated nor dropped.
 func (s *Store) LostRefusals(ctx context.Context) ([]LostRefusal, error) {
-	lost := []LostRefusal{}
-	err := s.db.SelectContext(ctx, &lost, lostRefusals)
+	lost, err := findLost(ctx, s.db)
 	return lost, fail("list lost refusals", err)
+}
+
+func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error) {
+	lost := []LostRefusal{}
+	err := sqlx.SelectContext(ctx, q, &lost, lostRefusals)
+	return lost, err
 }
 
 // ReportLost adds lost refusals to the list. Refusals that are already listed are skipped.

@@ -8,6 +8,33 @@ import (
 	"petgate/shared/keystore"
 )
 
+// A load has the lost refusals of its snapshot, so that the events after it show every change of them.
+func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		acme := newTenant(t, s, "acme")
+		var lost []keystore.LostRefusal
+		rows := keystore.Rows{
+			Lost: func(l []keystore.LostRefusal) { lost = l },
+			Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {},
+		}
+		var reported keystore.Change
+		rows.Expect = func(int, int) { // the snapshot is from before the report
+			var err error
+			reported, err = s.ReportLost(t.Context(), []keystore.LostRefusal{{Kind: keystore.LostSuspension, Tenant: acme.ID}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, want := range []int{0, 1} {
+			last, _, err := s.Load(t.Context(), rows)
+			if err != nil || len(lost) != want || (last >= reported) != (want == 1) {
+				t.Errorf("load up to %d: %+v, %v; want %d; reported in %d", last, lost, err, want, reported)
+			}
+			rows.Expect = func(int, int) {}
+		}
+	})
+}
+
 // Each lost refusal ends by itself: an operator repeats it or drops it, and this ends no other one.
 func TestLostRefusals(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
