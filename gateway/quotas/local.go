@@ -66,7 +66,7 @@ func (l *Local) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return l.records.Take(l.records.Now(), &store.Demand{Request: Request{Tenant: t, Limits: limits}})
 }
 
-// Current is Known.
+// Current is Known. It fails until the saved records are loaded.
 func (l *Local) Current(r Request) (v quota.Verdict, err error) {
 	if !l.loaded.Load() {
 		return v, ErrUndecided
@@ -74,10 +74,8 @@ func (l *Local) Current(r Request) (v quota.Verdict, err error) {
 	return l.Known(r.Tenant, r.Limits), nil
 }
 
-// Peek is Known.
-func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) {
-	return l.Known(r.Tenant, r.Limits), nil
-}
+// Peek is Current.
+func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) { return l.Current(r) }
 
 // Reset clears a tenant's use.
 func (l *Local) Reset(_ context.Context, r Reset) { l.records.Forget(r.Tenant) }

@@ -405,6 +405,9 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if v, err := l.Peek(background, a); !errors.Is(err, ErrUndecided) {
+			t.Errorf("Peek before the load: %+v, %v", v, err)
+		}
 		if _, err := l.Take(a); !errors.Is(err, ErrUndecided) || l.Ready() == nil {
 			t.Errorf("without what was saved: %v, ready: %v", err, l.Ready())
 		}
