@@ -71,18 +71,7 @@ Examples:
 }
 
 func (c *diffCommand) Run(ctx context.Context, a *app) error {
-	d, err := a.readFile(c.File)
-	if err != nil {
-		return err
-	}
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	state, err := a.store.State(ctx)
-	if err != nil {
-		return err
-	}
-	changes, err := a.compare(d, c.File, state, c.Prune)
+	_, changes, err := a.compareFile(ctx, c.File, c.Prune)
 	if err != nil {
 		return err
 	}
@@ -115,18 +104,7 @@ Examples:
 }
 
 func (c *applyCommand) Run(ctx context.Context, a *app) error {
-	d, err := a.readFile(c.File)
-	if err != nil {
-		return err
-	}
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	state, err := a.store.State(ctx)
-	if err != nil {
-		return err
-	}
-	shown, err := a.compare(d, c.File, state, c.Prune)
+	d, shown, err := a.compareFile(ctx, c.File, c.Prune)
 	if err != nil {
 		return err
 	}
@@ -155,6 +133,22 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 			return outcome{change: change, done: either(made.edits.Len() > 0, "Applied "+plural(made.edits.Len(), "change")+".", "")}, err
 		},
 	})
+}
+
+// compareFile reads a document, opens the database, and finds what the document changes in it.
+func (a *app) compareFile(ctx context.Context, path string, prune bool) (d document, c changes, err error) {
+	if d, err = a.readFile(path); err != nil {
+		return d, c, err
+	}
+	if err = a.open(ctx); err != nil {
+		return d, c, err
+	}
+	state, err := a.store.State(ctx)
+	if err != nil {
+		return d, c, err
+	}
+	c, err = a.compare(d, path, state, prune)
+	return d, c, err
 }
 
 // readFile reads a document from a file or, for -, from standard input.
