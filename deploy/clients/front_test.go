@@ -1,0 +1,119 @@
+//go:build e2e
+
+// Package clients_test runs the clients for Go and TypeScript against real gateways.
+package clients_test
+
+import (
+	"errors"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// front is an HTTP proxy between clients and a gateway. It records what each key does, and can break connections.
+type front struct {
+	URL string
+
+	mu     sync.Mutex
+	keys   map[string]*record // by token
+	loseIn int                // every loseIn-th response to a POST is lost; 0 = none
+	posts  int
+	broken int // requests without a response
+}
+
+// record is what one key did.
+type record struct {
+	statuses  map[int]int
+	notBefore time.Time     // the end of the last Retry-After
+	early     int           // requests that came before it
+	soonest   time.Duration // how soon after it the first request came, at least
+	replayed  int           // responses with Idempotent-Replayed
+}
+
+func startFront(t *testing.T, gateway string, loseIn int) *front {
+	t.Helper()
+	target, err := url.Parse(gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{keys: make(map[string]*record), loseIn: loseIn}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: f.answered,
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
+			f.mu.Lock()
+			f.broken++
+			f.mu.Unlock()
+			panic(http.ErrAbortHandler) // closes the connection
+		},
+		ErrorLog: log.New(t.Output(), "", 0),
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.arrived(r)
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	f.URL = server.URL
+	return f
+}
+
+// of returns the record of a key. It must be called with mu held.
+func (f *front) of(r *http.Request) *record {
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if f.keys[token] == nil {
+		f.keys[token] = &record{statuses: make(map[int]int), soonest: time.Hour}
+	}
+	return f.keys[token]
+}
+
+func (f *front) arrived(r *http.Request) {
+	at := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.of(r)
+	if k.notBefore.IsZero() {
+		return
+	}
+	if at.Before(k.notBefore) {
+		k.early++
+	}
+	k.soonest = min(k.soonest, at.Sub(k.notBefore))
+}
+
+// answered runs before the client receives the response, so notBefore is not too late.
+func (f *front) answered(response *http.Response) error {
+	at := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := f.of(response.Request)
+	k.statuses[response.StatusCode]++
+	if response.Header.Get("Idempotent-Replayed") == "true" {
+		k.replayed++
+	}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
+		k.notBefore = at.Add(time.Duration(seconds) * time.Second)
+	}
+	if response.Request.Method == http.MethodPost {
+		if f.posts++; f.loseIn > 0 && f.posts%f.loseIn == 0 {
+			return errors.New("the test loses this response")
+		}
+	}
+	return nil
+}
+
+// count returns how many responses had a status, over all keys.
+func (f *front) count(status int) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.keys {
+		n += k.statuses[status]
+	}
+	return n
+}

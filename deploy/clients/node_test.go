@@ -1,0 +1,78 @@
+//go:build e2e
+
+package clients_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+)
+
+const sources = "../../shared/api/clients/typescript"
+
+// node returns a command that runs a program in TypeScript. Not every Node reads TypeScript itself, so esbuild strips the types.
+func node(t *testing.T, source string, flags ...string) *exec.Cmd {
+	t.Helper()
+	for _, name := range []string{"nodejs", "esbuild"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("no %s on this machine: run TEST_PROGRAMS=%s deploy/services.sh, which installs it", name, name)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "program.test.mjs")
+	bundle := exec.Command("esbuild", "--bundle", "--log-level=warning", "--platform=node", "--format=esm", "--outfile="+out, source)
+	if text, err := bundle.CombinedOutput(); err != nil || len(text) > 0 {
+		t.Fatalf("esbuild %s: %v\n%s", source, err, text)
+	}
+	ctx, end := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(end)
+	return exec.CommandContext(ctx, "nodejs", append(flags, out)...)
+}
+
+// run returns the lines of a program that must succeed.
+func run(t *testing.T, cmd *exec.Cmd, url, token string) [][]byte {
+	t.Helper()
+	cmd.Env = append(os.Environ(), "PETGATE_URL="+url, "PETGATE_TOKEN="+token)
+	var out, errors bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%v\n%s%s", err, &out, &errors)
+	}
+	return bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+}
+
+func TestTypeScriptClientUnderNode(t *testing.T) {
+	t.Parallel()
+	cmd := node(t, filepath.Join(sources, "petgate.test.mjs"), "--test")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// documented is the program of docs/api.md in TypeScript, beside the client.
+func documented(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(blocks) != 1 {
+		t.Fatalf("docs/api.md has %d blocks of ts", len(blocks))
+	}
+	dir := t.TempDir()
+	client, err := os.ReadFile(filepath.Join(sources, "petgate.ts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"petgate.ts": client, "program.ts": blocks[0][1]} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "program.ts")
+}
