@@ -373,23 +373,35 @@ func TestTripAllocatesLittle(t *testing.T) {
 	}
 }
 
-// All gateways carry out a reset, and the record is dropped once. What a gateway knows from before does not bring it back.
+// All gateways carry out a reset, and the record is dropped once: after it, at most one limit is admitted. What a gateway knows from
+// before does not bring the dropped use back.
 func TestResetOnce(t *testing.T) {
+	const limit, gateways = 60, 5
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 60, 100), Want: 10}
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), limit, 100), Want: 10}
 	before := storetest.Take(t, s, d)
 	reset := store.Reset{Tenant: d.Tenant, Event: 7, UUID: "one"}
-	for range 3 { // gateways
+	late := d
+	late.Known, late.KnownMinute, late.Resets = quota.DayUse{Day: before.DayUse.Day, Used: 90}, limit, 6
+	var admitted int64
+	for gateway := range gateways {
 		if err := s.Reset(background, reset); err != nil {
 			t.Fatal(err)
 		}
-		storetest.Take(t, s, d)
+		if gateway == 0 {
+			if v := storetest.Take(t, s, late); v.Minute.Used != 10 || v.Day.Used != 10 {
+				t.Errorf("known from before the reset: %+v", v)
+			}
+			admitted += 10
+		}
+		all := d
+		all.Want = limit
+		admitted += storetest.Take(t, s, all).Granted
 	}
-	late := d
-	late.Known, late.KnownMinute, late.Resets = quota.DayUse{Day: before.DayUse.Day, Used: 90}, 60, 6
-	if v := storetest.Take(t, s, late); v.Minute.Used != 40 || v.Day.Used != 40 {
-		t.Errorf("after three gateways' reset and 40 requests: %+v", v)
+	t.Logf("figure: after one reset, %d gateways admitted %d of limit %d", gateways, admitted, limit)
+	if admitted != limit {
+		t.Errorf("after one reset, %d gateways admitted %d of limit %d", gateways, admitted, limit)
 	}
 	late.Resets = 7
 	if v := storetest.Take(t, s, late); v.Day.Used != 90+v.Granted {
