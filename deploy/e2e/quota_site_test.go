@@ -26,9 +26,13 @@ func newQuotaSite(t *testing.T, gateways int, env ...string) *quotaSite {
 	return s
 }
 
+// openQuotaSite starts gateways with an upstream that always answers, on SQLite unless the spec has a database.
 func openQuotaSite(t *testing.T, spec fleet.Spec, env ...string) *quotaSite {
 	t.Helper()
-	spec.Database, spec.Upstreams = testkit.SQLite(t), fleet.FixedUpstream(t)
+	if spec.Database == "" {
+		spec.Database = testkit.SQLite(t)
+	}
+	spec.Upstreams = fleet.FixedUpstream(t)
 	spec.GatewayEnv = append([]string{
 		"GATEWAY_ACCESS_LOG=false", "GATEWAY_LOG_LEVEL=warn", "GATEWAY_DRAIN_DELAY=0s",
 	}, env...)

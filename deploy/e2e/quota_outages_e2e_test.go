@@ -1,0 +1,102 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// live returns how many gateways report to the database.
+func live(f *fleet.Fleet) (n int) {
+	var gateways []struct{ State string }
+	if done := f.Keyadmin("gateway", "list", "-o", "json"); json.Unmarshal([]byte(done.Stdout), &gateways) != nil {
+		return 0 // the database does not answer yet
+	}
+	for _, g := range gateways {
+		if g.State == "live" {
+			n++
+		}
+	}
+	return n
+}
+
+// Redis and Postgres are down for longer than the 3 s after which a gateway is silent, and Postgres comes back first. A gateway
+// that reports again before the others still divides the limit by all six, although the others are silent. Otherwise the shares
+// would exceed the limit: it would take all of it, the next one half, and so on.
+func TestOutageOfRedisAndPostgres(t *testing.T) {
+	const limit, gateways, away = 600, 6, 5 * time.Second
+	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
+	s := openQuotaSite(t, fleet.Spec{Database: postgres.URL, Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
+	roomy := s.NewTenant("roomy", fleet.Unlimited...)
+
+	f := func(name string, pause, resume func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			key := s.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", "100000")
+			for _, g := range s.Gateways {
+				g.Want(t, roomy.Token, 200, "") // a process that Redis has never answered has the smallest share
+			}
+			testkit.Eventually(t, 10*time.Second, "Redis decides", func() bool { return s.inMode("shared") })
+
+			redis.Kill(t)
+			postgres.Kill(t)
+			pause(t)
+			wait(away)
+			l := startLoad(t, key.Token, 1, 3*time.Millisecond, s.Gateways...)
+			began := time.Now()
+			postgres.Start(t)
+			resume(t)
+			testkit.Eventually(t, fleet.ReplyWithin, "all gateways report", func() bool { return live(s.Fleet) == gateways })
+			wait(2 * time.Second) // two more reports of each
+			if !s.inMode("outage") {
+				t.Error("Redis is down, and some gateway is not in an outage")
+			}
+			shares := map[*fleet.Program]int{}
+			for g, answers := range l.since(key.Token, began.Add(-time.Second)) {
+				shares[g] = answers[200]
+			}
+			sum := 0
+			for _, g := range s.Gateways {
+				sum += shares[g]
+				if shares[g] == 0 {
+					t.Errorf("%s admitted nothing", g.ID)
+				}
+				g.Want(t, key.Token, 429, "limits_degraded")
+			}
+
+			redis.Start(t)
+			testkit.Eventually(t, 5*time.Second, "Redis decides again", func() bool { return s.inMode("shared") })
+			wait(time.Second)
+			all := admitted(l.end())
+			if took := time.Since(began); took > 59*time.Second {
+				t.Fatalf("the machine took %v, longer than a window", took)
+			}
+			t.Logf("figure: Redis and Postgres down for %v, %s: the shares of %d gateways admitted %d of limit %d; "+
+				"%d in the window, the recovery included", away, name, gateways, sum, limit, all)
+			if sum > limit {
+				t.Errorf("the shares admitted %d of limit %d", sum, limit)
+			}
+			if all > 2*limit {
+				t.Errorf("%d of limit %d admitted in a window", all, limit)
+			}
+		})
+	}
+	nothing := func(*testing.T) {}
+	f("gateways running", nothing, nothing)
+	f("gateways paused", func(*testing.T) {
+		for _, g := range s.Gateways {
+			g.Signal(syscall.SIGSTOP)
+		}
+	}, func(t *testing.T) {
+		for n, g := range s.Gateways { // one after another: the first one sees five silent gateways
+			g.Signal(syscall.SIGCONT)
+			testkit.Eventually(t, fleet.ReplyWithin, "it reports", func() bool { return live(s.Fleet) == n+1 })
+		}
+	})
+}
