@@ -248,9 +248,13 @@ type Key struct {
 	ExpiresAt *time.Time `json:"expiresAt"`
 
 	// Hint The last characters of the key.
-	Hint   string   `json:"hint"`
-	ID     string   `json:"id"`
-	Scopes []string `json:"scopes"`
+	Hint string `json:"hint"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+
+	// ReplacedBy The ID of the new key; null if the key was not replaced.
+	ReplacedBy *string  `json:"replacedBy"`
+	Scopes     []string `json:"scopes"`
 }
 
 // KeyEnvironment defines model for Key.Environment.
@@ -406,10 +410,7 @@ type ListPetsParams struct {
 
 // CreatePetParams defines parameters for CreatePet.
 type CreatePetParams struct {
-	// IdempotencyKey A name that the client chooses for this request, such as a UUID (IETF draft idempotency-key-header). For 24 hours, a
-	// request with the same key and the same animal gets the same response. Every tenant has keys of its own. The key has 1
-	// to 255 ASCII characters in double quotes, in which `"` and `\` are written as `\"` and `\\`. Without the quotes, it
-	// may have no space, comma, semicolon, quote or backslash; it is then the same key.
+	// IdempotencyKey A name that the client chooses for this request, such as a UUID (IETF draft idempotency-key-header). For 24 hours, a request with the same key and the same animal gets the same response. Every tenant has keys of its own. The key has 1 to 255 ASCII characters in double quotes, in which `"` and `\` are written as `\"` and `\\`. Without the quotes, it may have no space, comma, semicolon, quote or backslash; it is then the same key.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
