@@ -125,10 +125,12 @@ func (s *state) entry(ref uint32) Entry {
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
 	limits, version := now.limits()
+	// First, because setTerms stores it last: a key that gets a later expiry and fewer scopes never passes with the old scopes.
+	expiresAt := instant.Millis(k.expiresAt.Load())
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
 		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ReplacedBy: s.successor(k),
-		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: instant.Millis(k.expiresAt.Load()),
+		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: expiresAt,
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
 	}
 }
