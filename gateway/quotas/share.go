@@ -26,8 +26,10 @@ import (
 //
 // A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
 //
-// The shares of all gateways add up to at most one limit. Redis may admit up to the limit before or after an outage, and
-// the outage adds at most one limit to that: at most 2 × the limit in every window. That holds if
+// Until Redis is back, the shares of all gateways add up to at most one limit. When a gateway then reports its debts, its
+// share grows until Redis decides again: its debts are charged, and it does not know the debts that others report later.
+// This adds at most half of what was left of the limit before the outage. With what Redis admitted before, every window
+// admits at most 2 × the limit. That holds if
 //
 //   - the number of gateways is right, or too large, and not larger than the limit;
 //   - Redis keeps its counts, or loses them once while a gateway that has seen them still runs;
