@@ -75,6 +75,7 @@ func (f fakeUsage) Count(request directory.Usage)                 { f(request) }
 func (f fakeQuotas) Current(a quotas.Request) (quota.Verdict, error) {
 	return f.known(a.Tenant, a.Limits), nil
 }
+
 func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
 }

@@ -127,8 +127,12 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 func TestIdempotencyKeyIsInvalid(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{})
 	for _, lines := range [][]string{
-		{"Idempotency-Key: "}, {`Idempotency-Key: ""`}, {"Idempotency-Key: one", "Idempotency-Key: one"},
-		{"Idempotency-Key: " + strings.Repeat("x", 256)}, {`Idempotency-Key: "one", "two"`}, {"Idempotency-Key: one two"},
+		{"Idempotency-Key: "},
+		{`Idempotency-Key: ""`},
+		{"Idempotency-Key: one", "Idempotency-Key: one"},
+		{"Idempotency-Key: " + strings.Repeat("x", 256)},
+		{`Idempotency-Key: "one", "two"`},
+		{"Idempotency-Key: one two"},
 	} {
 		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`, lines...)
 		if a.status != 400 || a.code() != "invalid_parameter" || !strings.Contains(a.body, `"parameter":"Idempotency-Key"`) {
