@@ -202,13 +202,13 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 		resetAt = x.bannedUntil
 	}
 	x.setInt(h, nameLimit, tight.Limit)
-	remaining, release := stateOf(tight, v.At, banned)
+	remaining, _ := stateOf(tight, v.At, banned)
 	x.setInt(h, nameRemaining, remaining)
 	x.setInt(h, nameReset, max(resetAt, x.now).Seconds())
 	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, minuteSeconds)
 	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, daySeconds)
 	h.AddBytesKV(namePolicies, x.text)
-	remaining, release = stateOf(&v.Minute, v.At, banned)
+	remaining, release := stateOf(&v.Minute, v.At, banned)
 	text = appendState(x.text[:0], `"minute"`, remaining, release)
 	remaining, release = stateOf(&v.Day, v.At, banned)
 	x.text = appendState(text, `, "day"`, remaining, release)

@@ -109,10 +109,7 @@ func moves(t *testing.T, r *Redis) {
 	must(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 	host, port, _ := net.SplitHostPort(to.Options().Addr)
 	move := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
-	for _, name := range must(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any) {
-		move = append(move, name)
-	}
-	must(from, move...)
+	must(from, append(move, must(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any)...)...)
 	for _, c := range []*redis.Client{to, from} {
 		must(c, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
