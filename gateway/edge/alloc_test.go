@@ -17,9 +17,9 @@ import (
 	"petgate/shared/core/ban"
 )
 
-// What a request may allocate, over everything in the process: the one byte with which fasthttp waits for a request, and the
-// path as the router wants it; a refusal's message if it tells of strikes. The client and the upstream of these tests allocate
-// nothing.
+// How many allocations the whole process may make for one request. Every request costs one: the byte with which fasthttp waits for
+// it. An admitted request costs one more for its path, which the router takes as a string. A refusal whose message counts strikes
+// costs one more for the message. The client and the upstream of these tests allocate nothing.
 const (
 	admittedAllocsMax = 2
 	refusedAllocsMax  = 1

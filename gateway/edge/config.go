@@ -68,7 +68,7 @@ type Config struct {
 	BodyBytesMax int
 
 	// BodiesBytesMax bounds the memory for the bodies of all requests together; requests above it are refused. The large
-	// bodies of one tenant get half of it.
+	// bodies of one tenant get at most half of it.
 	BodiesBytesMax int
 
 	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving.

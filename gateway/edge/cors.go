@@ -35,7 +35,7 @@ func CheckOrigin(origin string) error {
 	return nil
 }
 
-// exposed are the response fields that scripts of other origins may read, besides the ones that they always may.
+// exposed are the response fields that scripts of other origins may read, besides those that they may always read.
 const exposed = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After, X-Request-Id, " +
 	"X-Key-Expires, X-Stability, Deprecation, Sunset, Link, Location, Allow, WWW-Authenticate, " +
 	"Idempotent-Replayed"
@@ -104,7 +104,7 @@ func (c *cors) write(q *http1.Request, h *fasthttp.ResponseHeader) {
 	case c.isAny:
 		h.SetBytesK(nameOrigin, anyOrigin)
 	default:
-		h.AddBytesK(nameVary, "Origin") // also without an Origin: a cache must not use this response for another one
+		h.AddBytesK(nameVary, "Origin") // also if the request has no Origin: a cache must not use this response for a request that has one
 		origin := c.allowed(q)
 		if len(origin) == 0 {
 			return

@@ -62,7 +62,7 @@ func TestPreflight(t *testing.T) {
 	f(newRig(t, nil), preflight(allowedOrigin), 401, "")
 }
 
-// Every response to an allowed origin can be read by its scripts, also a refusal, and no response to another one.
+// Scripts of an allowed origin can read every response, also a refusal. Scripts of another origin can read none.
 func TestOriginsReadResponses(t *testing.T) {
 	requests := map[string]int{ // without the last line
 		strings.TrimSuffix(rawGet(), "\r\n"):                                          200,

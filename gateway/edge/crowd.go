@@ -20,8 +20,8 @@ type crowd struct {
 	tenants *share.Shares // of the connections
 }
 
-// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half. For connections it
-// holds only when they are scarce.
+// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half. For connections,
+// this limit applies only when they are scarce.
 const tenantPart = 2
 
 // queue is a list of connections.
@@ -61,8 +61,9 @@ func (w *crowd) strangersHeld() int64 {
 // checkedMax bounds how many connections of a queue evict checks.
 const checkedMax = 64
 
-// evict removes and closes the first connection of the first queue that has one without a request that is served. It moves those
-// with one to the end, so that the next call checks other ones: busy connections at the front do not protect the ones behind them.
+// evict closes one connection on which no request is being served: the first one that it finds, in the order of queues. It moves
+// the busy connections that it finds before that to the end of their queue, so that the next call checks other ones: busy
+// connections at the front do not protect the ones behind them.
 func (w *crowd) evict(queues ...*queue) bool {
 	c := w.abandon(queues)
 	if c == nil {
@@ -147,8 +148,8 @@ type membership struct {
 	movedAt time.Time // when it was last moved to the end of its queue
 }
 
-// moveEvery is how often a known connection moves to the end of its queue. With each request, busy connections would wait for one
-// another at the mutex.
+// moveEvery is how often a known connection moves to the end of its queue. If they moved with each request, busy connections
+// would wait for one another at the mutex.
 const moveEvery = time.Second
 
 // touch moves c to the end of its queue after a request.

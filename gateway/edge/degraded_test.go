@@ -10,7 +10,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Refusals by a share are not the client's fault: they never ban a key. As many refusals by a limit do.
+// Refusals by a share are not the client's fault: they never ban a key. The same number of refusals by a limit bans it.
 func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 	for _, degraded := range []bool{true, false} {
 		var passed atomic.Int64

@@ -23,7 +23,7 @@
 // # Time and memory
 //
 // Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock and may be up to a
-// sixteenth late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. It
-// keeps nothing of fasthttp's RequestCtx. RequestCtx is never used as a context, because it is only canceled when the
+// sixteenth late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. When
+// it ends, it keeps nothing of fasthttp's RequestCtx. RequestCtx is never used as a context, because it is only canceled when the
 // server stops.
 package edge

@@ -21,7 +21,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// A gateway that is out of file descriptors goes on when there are some again, and says what it was short of.
+// A gateway that has no file descriptors left continues when there are some again, and logs the cause.
 func TestOutOfDescriptors(t *testing.T) {
 	l := &exhausted{}
 	l.failures.Store(3)

@@ -46,7 +46,7 @@ func (c *rawClient) isOpen(t *testing.T) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// hold makes the upstream keep requests for the target slow until release is closed. arrived gets a value for each.
+// hold makes the upstream keep requests for targets that end in "slow" until release is closed. arrived gets a value for each.
 func (r *rig) hold() (arrived chan bool, release chan bool) {
 	arrived, release = make(chan bool), make(chan bool)
 	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
@@ -152,8 +152,8 @@ func TestBodiesShareABudget(t *testing.T) {
 	}
 }
 
-// Connections without a key do not keep out a client that has one: those that are silent for longest are closed, and none whose
-// request is being served.
+// Connections without a key do not keep out a client that has one: those that have been silent for longest are closed, but
+// never one whose request is being served.
 func TestStrangersMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
@@ -210,7 +210,7 @@ func TestBusyStrangersProtectNoOthers(t *testing.T) {
 	}
 }
 
-// Neither do strangers whose heads or bodies never end.
+// Strangers whose heads or bodies never end do not keep out a client with a key either.
 func TestUnfinishedRequestsMakeRoom(t *testing.T) {
 	const most = 40
 	for _, start := range []string{"GET / HTTP/1.1\r\n", rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 9") + "a"} {
@@ -235,8 +235,8 @@ func TestUnfinishedRequestsMakeRoom(t *testing.T) {
 	}
 }
 
-// When all connections have sent a key, a new one closes the one that has been idle for longest, and none that is busy. But clients
-// without a key get a tenth of the connections at most.
+// When all connections have sent a key, each new one closes the one that has been idle for longest, and never a busy one. But
+// clients without a key get at most a tenth of the connections.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })

@@ -24,7 +24,7 @@ func findSecrets(text string) []string {
 	return found
 }
 
-// checkLogs holds everything that was logged to the rules of logs: no token, and one JSON object a line.
+// checkLogs checks everything that was logged: it has no token, and each line is one JSON object.
 func (r *rig) checkLogs(t testing.TB) {
 	t.Helper()
 	for _, text := range []string{r.accessLog.String(), r.log.String()} {
@@ -78,7 +78,7 @@ func TestPlantedSecretIsFound(t *testing.T) {
 	}
 }
 
-// Whatever a client puts where a log might show it, an exchange stays one line and cannot pass for another.
+// A client cannot forge the access log: whatever it sends, its exchange is one line, which does not look like another exchange.
 func TestAccessLogCannotBeForged(t *testing.T) {
 	const forged = `","status":200,"key":"key_forged","x":"`
 	for name, request := range map[string]string{

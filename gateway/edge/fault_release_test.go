@@ -12,7 +12,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// However a request with a body ends, its memory, its slot and its connection are given back, and what was admitted is what the upstream saw.
+// However a request with a body ends, its memory, its slot and its connection are given back, and the upstream saw exactly the
+// admitted requests.
 func TestEverythingIsGivenBack(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	r := newRig(t, func(s *setup) {
@@ -39,7 +40,7 @@ func TestEverythingIsGivenBack(t *testing.T) {
 			}
 			_ = c.SetDeadline(time.Now().Add(patience))
 			if _, err := io.WriteString(c, start); err != nil {
-				t.Logf("%s: %v", name, err) // it was refused in the midst of it
+				t.Logf("%s: %v", name, err) // the request was refused before all of it was sent
 			}
 			if hangs {
 				defer c.Close()

@@ -86,7 +86,7 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// One tenant's large bodies get half of the memory for bodies, also if none of them ever ends.
+// One tenant's large bodies get at most half of the memory for bodies, also if none of them ever ends.
 func TestTenantHasAShareOfBodies(t *testing.T) {
 	const most = 8
 	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout = most*bodyMax, patience })

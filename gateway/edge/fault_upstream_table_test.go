@@ -1,17 +1,17 @@
 package edge_test
 
-// fault is one way in which an upstream goes wrong, and what the client is told.
+// fault is one way in which an upstream goes wrong, and the answer that the client gets.
 type fault struct {
 	name   string
 	says   string // written when a request has been read
 	hangs  bool   // then nothing more, instead of closing
 	status int    // of the answer to GET
 	code   string // its code; "" = the answer is the upstream's own
-	body   string // of such an answer
+	body   string // of the upstream's own answer
 	twice  bool   // GET may be tried a second time: the connection died before any byte came back
 }
 
-// faults is data: each entry differs in what the gateway has to notice.
+// In each entry of faults, the gateway has to notice something different.
 var faults = []fault{
 	{name: "closes before answering", status: 502, code: "upstream_unreachable", twice: true},
 	{name: "hangs before answering", hangs: true, status: 504, code: "upstream_timeout"},

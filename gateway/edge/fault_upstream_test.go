@@ -12,7 +12,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// upstreamTimeout is the deadline of one exchange in these tests; answers may come after slack times that at most.
+// upstreamTimeout is the deadline of one exchange in these tests. An answer may take up to slack times as long.
 const (
 	upstreamTimeout = 300 * time.Millisecond
 	slack           = 5
@@ -94,7 +94,7 @@ func checkFault(t *testing.T, f fault, got answer) {
 	}
 }
 
-// checkOwnAnswers asks twice of an upstream that is well again: each exchange gets the answer that was meant for it.
+// checkOwnAnswers sends two requests when the upstream works again: each exchange gets the answer to its own request.
 func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 	t.Helper()
 	r.upstream.Answer(echo)
@@ -113,7 +113,7 @@ func echo(c net.Conn, r upstreamRequest) bool {
 	return err == nil
 }
 
-// An upstream that is not there is told from one that is, at once, for any method.
+// If nothing listens at the upstream's address, a request of any method gets its refusal at once.
 func TestUpstreamRefusesConnections(t *testing.T) {
 	nowhere := fmt.Sprintf("http://127.0.0.1:%d", testkit.FreePort(t))
 	for _, upstream := range []string{nowhere, "unix:" + filepath.Join(t.TempDir(), "none")} {
@@ -167,7 +167,7 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 	}
 }
 
-// Content that trickles is held to the one deadline of its exchange.
+// Content that arrives byte by byte does not extend the deadline of its exchange.
 func TestUpstreamTrickles(t *testing.T) {
 	r := newFaultRig(t, nil)
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
@@ -188,7 +188,8 @@ func TestUpstreamTrickles(t *testing.T) {
 	}
 }
 
-// Many clients at once, an upstream that closes, hangs and answers by turns: everyone gets an answer of his own.
+// Many clients ask at once, and the upstream closes connections, sends too much and answers in turn: no client gets the answer of
+// another one.
 func TestNoCrossTalk(t *testing.T) {
 	r := newFaultRig(t, nil)
 	r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {

@@ -44,7 +44,7 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// trimLogs checks what was logged, now and then, so that it does not gather for ever.
+// trimLogs checks and empties the logs when they are large, so that they do not grow without limit.
 func (r *rig) trimLogs(t *testing.T) {
 	if r.accessLog.Len() > 1<<20 || r.log.Len() > 1<<20 {
 		r.checkLogs(t)
@@ -53,8 +53,8 @@ func (r *rig) trimLogs(t *testing.T) {
 	}
 }
 
-// checkCounts holds any input to what is true of all: a verdict each, charged what was admitted, nothing upstream that
-// no valid key paid for, no fault of ours.
+// checkCounts checks what has to be true of every input: each request has one verdict, exactly the admitted requests were charged,
+// the upstream saw no more requests than the input has valid keys, and no status is 5xx.
 func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
 	seen := r.upstream.Seen()
 	if err := r.upstream.Problem(); err != nil {
@@ -79,8 +79,8 @@ func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
 	return nil
 }
 
-// FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The client gets one answer by
-// the rules, and the next exchange gets its own.
+// FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The client gets a valid
+// answer, and the next exchange gets its own.
 func FuzzUpstream(f *testing.F) {
 	for _, fault := range faults {
 		if fault.says != "" && len(fault.says) <= 4<<10 {

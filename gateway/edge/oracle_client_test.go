@@ -32,8 +32,8 @@ var statusLine = regexp.MustCompile(`^HTTP/1\.1 ([1-5][0-9]{2}) [ -~]*$`)
 // errNoAnswer is the end of the connection between two responses.
 var errNoAnswer = errors.New("no answer")
 
-// readAnswer reads one response by the grammar of RFC 9112; interim ones are read past. Answers to HEAD have a length and
-// no content: toHead says whether this is one, asked when its head has been read.
+// readAnswer reads one response by the grammar of RFC 9112, and skips interim ones. An answer to HEAD may have a length but has no
+// content. toHead is called when the head has been read, and says whether this is an answer to HEAD.
 func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer, err error) {
 	for {
 		if _, err := in.Peek(1); err != nil {
@@ -81,11 +81,12 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 	return a, a.checkFields()
 }
 
-// Whether an answer is one to HEAD.
+// These functions say whether an answer is an answer to HEAD.
 func no(*bufio.Reader) bool  { return false }
 func yes(*bufio.Reader) bool { return true }
 
-// guess tells by what follows, which must not block: all content is JSON, so it does not begin as a status line does.
+// guess decides by the next byte, so the next read must not block. All content is JSON, so it never begins with the H of a status
+// line.
 func guess(in *bufio.Reader) bool {
 	next, _ := in.Peek(1)
 	return len(next) == 0 || next[0] == 'H'
@@ -101,7 +102,7 @@ var mustHave = map[string]*regexp.Regexp{
 	"x-request-id":          regexp.MustCompile(`^[0-9A-Za-z_-]{8,64}$`),
 }
 
-// checkFields holds a response, whoever's it is, to what the gateway promises of every one.
+// checkFields checks what the gateway promises of every response, its own or the upstream's.
 func (a answer) checkFields() error {
 	for name, shape := range mustHave {
 		if got := a.Fields[name]; len(got) != 1 || !shape.MatchString(got[0]) {
@@ -120,7 +121,8 @@ func (a answer) checkFields() error {
 	return nil
 }
 
-// refusal reads the Error body of the gateway's own 4xx or 5xx and holds it to the contract. An answer to HEAD has none.
+// refusal reads the Error body of the gateway's own 4xx or 5xx and checks it against the contract. An answer to HEAD has no
+// body.
 func (a *answer) refusal() error {
 	if a.Status < 400 {
 		return nil
@@ -151,12 +153,12 @@ func (a *answer) refusal() error {
 	return nil
 }
 
-// ended reports whether err is how a connection ends, rather than bytes that make no sense.
+// ended reports whether err is the end of a connection, and not an error in the bytes that were read.
 func ended(err error) bool {
 	return errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// rawClient asks on one connection as long as it lasts, and then on another.
+// rawClient uses one connection for its requests until the connection ends, and then a new one.
 type rawClient struct {
 	address string
 	conn    net.Conn

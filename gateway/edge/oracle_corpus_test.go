@@ -7,18 +7,18 @@ import (
 	"petgate/shared/core/apikey"
 )
 
-// attack is one input of the corpus: bytes on one connection, and what must come of them.
+// attack is one input of the corpus: bytes on one connection, and the result that they must have.
 //
-// want lists verdicts, one a request, separated by "; ". A verdict is either the code of a refusal or, for a request that
-// is admitted and routed, what the upstream must see of it: method, target and length of content. Where two are right, "|"
-// separates them. "close" at the end says that the connection ends though nothing was refused for its framing; "gone", that
-// the client closes there, in the middle of a request. The bytes may go on after the last verdict: nothing of that may
-// be answered or reach the upstream.
+// want lists verdicts, one for each request, separated by "; ". A verdict is either the code of a refusal or, for a request
+// that is admitted and routed, what the upstream must see of it: method, target and length of content. If two verdicts are
+// right, "|" separates them. "close" at the end says that the connection ends although no request was refused for its
+// framing. "gone" says that the client closes there, in the middle of a request. More bytes may follow the last verdict: they
+// must neither be answered nor reach the upstream.
 //
-// rfc names the section that decides, "ours" a decision of the gateway's own.
+// rfc names the section that decides. "ours" means that the gateway itself decides, and no RFC.
 type attack struct{ name, rfc, want, bytes string }
 
-// themes are all of the corpus.
+// themes is the whole corpus.
 var themes = map[string][]attack{
 	"framing": framing, "chunks": chunks, "syntax": syntax, "targets": targets, "hosts": hosts,
 	"credentials": credentials, "fields": fields, "pipelines": pipelines,
@@ -68,7 +68,7 @@ func mintToken(env apikey.Environment, seed byte) string {
 	return minted
 }
 
-// counting is a source of bytes that are no secret: start, start+1, …
+// counting is a source of bytes that are not secret: start, start+1, …
 type counting byte
 
 func (c counting) Read(p []byte) (int, error) {
@@ -109,7 +109,7 @@ func rawKey(fields ...string) string {
 	return rawBare(append([]string{"GET /v1/pets HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// longTarget is a target of n bytes that routes.
+// longTarget is a target of n bytes that has a route.
 func longTarget(n int) string {
 	const start = "/v1/pets?a="
 	return start + repeat("b", n-len(start))

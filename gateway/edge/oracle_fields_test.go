@@ -105,8 +105,8 @@ var credentials = []attack{
 	{"no key, HTTP/1.0", "9110 15.5.2", "missing_api_key; close", rawBare("GET /v1/pets HTTP/1.0", "Host: a")},
 }
 
-// fields holds what may and what may not travel on to the upstream. Whatever says "evil" must stay behind, whatever says
-// "kept" must arrive.
+// fields has the fields that the gateway may forward, and those that it may not. What contains "evil" must not reach the
+// upstream; what contains "kept" must.
 var fields = []attack{
 	{
 		"end-to-end fields", "9110 7.6", ok,

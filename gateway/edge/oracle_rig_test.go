@@ -28,7 +28,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// now is when every rig begins.
+// now is the time at which the clock of every rig starts.
 var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // rig is one edge between a client that writes raw bytes and an upstream that reads raw bytes, with counts at both ends
@@ -44,7 +44,7 @@ type rig struct {
 	banned                   atomic.Int64
 }
 
-// fake* stand for what the edge consumes.
+// The fakes replace the dependencies of the edge.
 type (
 	fakeDirectory struct {
 		lookup func(apikey.Hash) (directory.Entry, bool)
@@ -80,7 +80,7 @@ func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 	return f.known(t, limits)
 }
 
-// operations are those of the contract, with nothing else to them.
+// operations are those of the contract, with only what these tests need.
 var operations = []api.Operation{
 	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
 	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
@@ -97,7 +97,7 @@ var entries = func() map[apikey.Hash]directory.Entry {
 	}{
 		{token, func(*directory.Entry) {}},
 		{testToken, func(e *directory.Entry) { e.Environment = apikey.Test }},
-		// By an operator whose clock is ahead.
+		// Revoked by an operator whose clock is ahead.
 		{revokedToken, func(e *directory.Entry) { e.RevokedAt = instant.Of(now) + 5000 }},
 		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = instant.Of(now) }},
 		{bannedToken, func(e *directory.Entry) { e.BannedUntil = instant.Of(now) + 60_000 }},
@@ -118,13 +118,13 @@ var entries = func() map[apikey.Hash]directory.Entry {
 	return all
 }()
 
-// documentation stands for the portal's pages.
+// documentation replaces the portal's pages.
 var documentation = []portal.Page{
 	{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
 	{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")},
 }
 
-// setup is what a test changes of a rig before it serves.
+// setup has the settings of a rig. A test can change them before the rig serves.
 type setup struct {
 	edge.Config
 	edge.Deps
@@ -204,7 +204,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 	return r
 }
 
-// take is a quota store that admits all but the tenant whose limit is one.
+// take decides for the quotas: it refuses a tenant whose limit is one, and admits every other one.
 func (r *rig) take(a quotas.Request) (quota.Verdict, error) {
 	r.takes.Add(1)
 	if a.Limits.Minute == 1 {
@@ -216,7 +216,7 @@ func (r *rig) take(a quotas.Request) (quota.Verdict, error) {
 	return v, nil
 }
 
-// clock runs from now on.
+// clock returns a clock that starts at now.
 func clock() func() time.Time {
 	started := time.Now()
 	return func() time.Time { return now.Add(time.Since(started)) }
@@ -264,8 +264,8 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
 
-// wire is the server's end of a connection whose client says everything at once, in the given pieces, and then closes
-// its half. What the server says is kept; it never waits for the client.
+// wire is the server's end of a connection whose client sends everything at once, in the given pieces, and then closes
+// its half. The wire keeps what the server sends, and the server never waits for the client.
 type wire struct {
 	pieces [][]byte
 	mu     sync.Mutex
@@ -274,7 +274,7 @@ type wire struct {
 	once   sync.Once
 }
 
-// Dial plays the pieces on a connection in memory and returns all that was answered until the server closed it.
+// play plays the pieces on a connection in memory and returns all that was answered until the server closed it.
 func (l *pipeListener) play(pieces [][]byte, within time.Duration) ([]byte, error) {
 	w := &wire{pieces: pieces, closed: make(chan struct{})}
 	select {

@@ -17,7 +17,7 @@ func contextFor(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
 
-// refusals says of each code that the edge may answer with what a client and an accountant see.
+// refusals has the codes that the corpus may cause. For each it says what the client sees, and whether the request is charged.
 var refusals = map[string]struct {
 	status  int
 	charged bool // it was admitted
@@ -31,7 +31,7 @@ var refusals = map[string]struct {
 	"no_such_route": {404, true, false}, "method_not_allowed": {405, true, false}, "insufficient_scope": {403, true, false},
 }
 
-// canary is a good request that no attack makes itself.
+// canaryTarget is the target of a good request that is in no attack.
 const canaryTarget = "/v1/pets?canary"
 
 // verdictsOf turns responses and what the upstream saw into verdicts: each response that is not a refusal takes the next
@@ -46,7 +46,7 @@ func verdictsOf(answers []answer, seen []upstreamRequest) (verdicts []string, er
 			return nil, fmt.Errorf("a client caused a %d: %s", a.Status, a.Body)
 		case a.Status >= 400:
 			code := a.Code
-			if code == "" { // to HEAD: the status has to do
+			if code == "" { // an answer to HEAD has no body: all codes with its status are possible
 				for name, r := range refusals {
 					if r.status == a.Status {
 						code += "|" + name
@@ -77,7 +77,7 @@ func agrees(got, want string) bool {
 	return false
 }
 
-// expectation is attack.want taken apart.
+// expectation is attack.want, parsed.
 type expectation struct {
 	verdicts   []string
 	clientEnds bool // in the middle of a request
@@ -99,7 +99,7 @@ func (a attack) expects() expectation {
 	return e
 }
 
-// check holds an outcome to what was expected and to the counts of the rig.
+// check compares the answers with what the attack expects and with the counts of the rig.
 func (r *rig) check(a attack, answers []answer, before counts) error {
 	seen := r.upstream.Seen()
 	got, err := verdictsOf(answers, seen)
@@ -108,7 +108,7 @@ func (r *rig) check(a attack, answers []answer, before counts) error {
 	}
 	want := a.expects()
 	if want.clientEnds && len(got) == len(want.verdicts)+1 && agrees(got[len(want.verdicts)], "bad_request|request_timeout") {
-		got = got[:len(want.verdicts)] // told a client that may not listen any more
+		got = got[:len(want.verdicts)] // this refusal of the unfinished request may be sent or not
 	}
 	if !slices.EqualFunc(got, want.verdicts, agrees) {
 		return fmt.Errorf("got %q, want %q", got, want.verdicts)
@@ -134,7 +134,7 @@ func (r *rig) check(a attack, answers []answer, before counts) error {
 	return nil
 }
 
-// checkUpstreamRequest looks for what should have stayed behind or arrived.
+// checkUpstreamRequest checks that the request has nothing that must not be forwarded, and everything that must be.
 func checkUpstreamRequest(a attack, s upstreamRequest) error {
 	head := strings.ToLower(strings.TrimPrefix(s.Head, s.Method+" "+s.Target))
 	for _, secret := range []string{"evil", "authorization", strings.ToLower(token[9:]), "expect:", "upgrade", "\nte:", "trailer"} {
@@ -160,8 +160,8 @@ func (r *rig) counts() counts {
 	return counts{admitted: r.admitted.Load()}
 }
 
-// playSocket plays an attack on a real connection, tells whether the server or the client ended it, and checks that a
-// connection which is still open serves one more request.
+// playSocket plays an attack on a real connection. It checks that the connection ends if the attack or the last answer
+// says so. Otherwise it checks that the connection serves one more request.
 func (r *rig) playSocket(a attack, pieces [][]byte) ([]answer, error) {
 	want := a.expects()
 	c, err := net.Dial("tcp", r.address)
@@ -175,7 +175,7 @@ func (r *rig) playSocket(a attack, pieces [][]byte) ([]answer, error) {
 	go func() {
 		for _, p := range pieces {
 			if _, err := c.Write(p); err != nil {
-				return // refused before all of it was sent: the answers tell
+				return // refused before all of it was sent: the answers are checked below
 			}
 		}
 		if want.clientEnds {
@@ -207,7 +207,7 @@ func (r *rig) playSocket(a attack, pieces [][]byte) ([]answer, error) {
 	return answers, r.canary(c, in)
 }
 
-// canary asks once more on an open connection.
+// canary sends one more request on an open connection.
 func (r *rig) canary(c net.Conn, in *bufio.Reader) error {
 	seen := r.upstream.Seen()
 	if _, err := c.Write([]byte(rawTarget(canaryTarget))); err != nil {
@@ -248,9 +248,8 @@ func TestOracle(t *testing.T) {
 	fmt.Printf("figure: count oracle: %d inputs in %d themes\n", total, len(themes))
 }
 
-// TestOracleInPieces plays it byte by byte and split at random, in memory, where every piece is one read of the server.
-// A client that ends its half after the last byte makes no difference to what was complete before. Nor does an origin that
-// is allowed.
+// TestOracleInPieces plays the corpus byte by byte and split at random, in memory, where every piece is one read of the server.
+// The client closes its half after the last byte, and its origin may be allowed: neither changes the verdicts.
 func TestOracleInPieces(t *testing.T) {
 	for theme, attacks := range themes {
 		t.Run(theme, func(t *testing.T) {
@@ -332,7 +331,7 @@ func clip(s string) string {
 	return s
 }
 
-// TestCorpus holds the corpus to its own rules: names that tell inputs apart, no input twice, codes that exist.
+// TestCorpus checks the corpus itself: names differ, no input occurs twice, and all codes exist.
 func TestCorpus(t *testing.T) {
 	names, inputs := map[string]bool{}, map[string]string{}
 	for theme, attacks := range themes {

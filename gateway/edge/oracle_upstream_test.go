@@ -60,7 +60,7 @@ func newRawUpstream(t testing.TB, network, address string) *rawUpstream {
 	return u
 }
 
-// URL is how a gateway is told of this upstream.
+// URL is the address of this upstream, as a gateway's settings have it.
 func (u *rawUpstream) URL() string {
 	if u.listener.Addr().Network() == "unix" {
 		return "unix:" + u.listener.Addr().String()
@@ -84,7 +84,7 @@ func (u *rawUpstream) Seen() []upstreamRequest {
 	return seen
 }
 
-// unsee puts requests back that belong to the exchange before.
+// unsee puts back requests that belong to the previous exchange.
 func (u *rawUpstream) unsee(requests []upstreamRequest) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

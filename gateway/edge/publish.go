@@ -22,7 +22,7 @@ type page struct {
 	gzip    []byte // body, compressed; empty: only body
 }
 
-// The outcomes of responses that are made here and are no refusals.
+// The outcomes of responses that the gateway makes itself and that are not refusals.
 const (
 	outcomePage      = "page"
 	outcomePreflight = "preflight"

@@ -116,7 +116,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// Everything but the pages is as it is without them.
+// The pages do not change the responses to other paths and methods.
 func TestOnlyPagesNeedNoKey(t *testing.T) {
 	f := func(r *rig, status int, lines ...string) {
 		t.Helper()

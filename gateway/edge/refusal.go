@@ -8,7 +8,7 @@ import (
 // reason is why a request is refused. The zero reason means that it is not refused.
 type reason uint8
 
-// The reasons, in the order of the stages that refuse with them.
+// The reasons, roughly in the order of the stages that refuse with them.
 const (
 	none reason = iota
 	badRequest

@@ -32,7 +32,7 @@ func codeOf(a answer) string {
 	return body.Code
 }
 
-// Every row of the table is provoked over a connection, and has its status, its body, and the headers without exception.
+// Every row of the table is provoked over a connection, and has its status, its body, and the headers that every response has.
 func TestEveryRefusal(t *testing.T) {
 	provoked := map[string]bool{}
 	f := func(code string, status int, charged bool, request string, change func(*setup)) {
@@ -125,7 +125,7 @@ func TestEveryRefusal(t *testing.T) {
 		s.Quotas = q
 	})
 
-	// The one that needs many requests before it.
+	// This code needs many requests before it.
 	provoked["quota_polling"] = true
 	r := newRig(t, nil)
 	client := r.dial(t)
@@ -137,7 +137,7 @@ func TestEveryRefusal(t *testing.T) {
 		return codeOf(got) == "quota_polling"
 	})
 
-	// The two that need a second request: one is held at the upstream, the other finds no room.
+	// These two codes need a second request: the upstream holds the first one, and the second one finds no room.
 	crowded := func(code string, charged int64, change func(*setup)) {
 		t.Helper()
 		provoked[code] = true
@@ -177,7 +177,7 @@ func TestEveryRefusal(t *testing.T) {
 	}
 }
 
-// A connection too many is told so if all others are busy.
+// A connection above the maximum gets a refusal if all others are busy.
 func TestConnectionsMax(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = 1, patience })
 	arrived, release := r.hold()
@@ -197,7 +197,7 @@ func TestConnectionsMax(t *testing.T) {
 	}
 }
 
-// Why a key is not valid stands in the message.
+// The message says why a key is not valid.
 func TestInvalidKeySaysWhy(t *testing.T) {
 	r := newRig(t, nil)
 	f := func(token, want string) {
@@ -216,7 +216,7 @@ func TestInvalidKeySaysWhy(t *testing.T) {
 	f(testToken, "is a test key")
 }
 
-// A refusal of an outage is not the client's fault: it is told to come back after a second, and is never banned for it.
+// A refusal because of an outage is not the client's fault: Retry-After is one second, and the key is never banned for it.
 func TestARefusalOfAnOutageIsNoStrike(t *testing.T) {
 	r := newRig(t, func(s *setup) {
 		s.BanRule = ban.Product

@@ -25,7 +25,7 @@ func (e *Edge) isReport(x *exchange) bool {
 }
 
 // report answers a request for the quota. It comes before authorize, because a key that is banned or whose account is suspended
-// has no other way to learn it without a strike. It charges nothing, so it has a limit of its own.
+// may ask too, and learns that from the report. It charges nothing, so it has a limit of its own.
 //
 // A key that is used from an address outside its networks gets no report: it may be stolen.
 func (e *Edge) report(x *exchange) refusal {

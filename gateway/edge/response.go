@@ -213,7 +213,7 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	remaining, release = stateOf(&v.Day, v.At, banned)
 	x.text = appendState(text, `, "day"`, remaining, release)
 	h.AddBytesKV(nameStates, x.text)
-	if x.refusal.reason != quotaPolling { // which is no limit of the tenant
+	if x.refusal.reason != quotaPolling { // the limit of polling belongs to the key, not to the tenant
 		x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
 		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, resetAt
 	}

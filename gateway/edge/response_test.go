@@ -127,7 +127,7 @@ X-Request-Id: golden-answer
 `, nil)
 }
 
-// An upstream's answer cannot set what the gateway tells.
+// An upstream's answer cannot set the fields that only the gateway sends.
 func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 	r := newRig(t, nil)
 	theirs := rawBare("HTTP/1.1 200 OK", "X-RateLimit-Limit: 7", "x-ratelimit-used: 7", "RateLimit: x", "RateLimit-Policy: x",
@@ -152,7 +152,7 @@ func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 	}
 }
 
-// Whoever is told to come back is told when in seconds, however the upstream said it (RFC 9110, section 10.2.3).
+// A client that may try again gets Retry-After in seconds, in whichever form the upstream sent it (RFC 9110, section 10.2.3).
 func TestRetryAfterOfTheUpstream(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	for said, want := range map[string]string{
@@ -173,7 +173,7 @@ func TestRetryAfterOfTheUpstream(t *testing.T) {
 	}
 }
 
-// A HEAD is told the length that the upstream would have sent, or none.
+// A response to HEAD has the Content-Length that the upstream sent, or none.
 func TestLengthOfHead(t *testing.T) {
 	for fields, want := range map[string]string{
 		"Content-Length: 7": "7", "Content-Length: 0": "0", "Transfer-Encoding: chunked": "", "X: y": "",

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sunsetAt has one operation end then.
+// sunsetAt changes a rig so that the operation getPet ends at end.
 func sunsetAt(end time.Time) func(*setup) {
 	return func(s *setup) {
 		s.Operations = slices.Clone(operations)

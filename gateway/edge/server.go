@@ -256,7 +256,7 @@ func (c *clientConn) refuse(err error) {
 	c.Finish(time.Now())
 }
 
-// Refusing returns the addresses of the upstreams whose last response was that they do not accept this gateway.
+// Refusing returns the addresses of the upstreams whose last response said that they do not accept this gateway.
 func (e *Edge) Refusing() []string { return e.upstreams.Refusing() }
 
 // Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.

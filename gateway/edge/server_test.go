@@ -40,8 +40,8 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	}
 }
 
-// Whoever is silent instead of shaking hands is gone after the time for a request, also one who is only to be told that
-// there are too many.
+// A client that does not begin the TLS handshake is disconnected after the read timeout, also if its connection is above the
+// maximum and would only get a refusal.
 func TestSilentHandshake(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	certified.Close()
@@ -68,7 +68,7 @@ func TestSilentHandshake(t *testing.T) {
 	}
 }
 
-// Whoever waits to be asked for a body is asked, also after a silence that is longer than an answer may take to write.
+// A client that waits for 100 (Continue) gets it, also after a silence that is longer than the write timeout.
 func TestContinueAfterSilence(t *testing.T) {
 	const writeTimeout = 50 * time.Millisecond
 	for _, earlier := range []int{0, 1} {

@@ -19,17 +19,17 @@ import (
 	"petgate/shared/testkit"
 )
 
-// goneWithin is how long a client may be slow before it is gone.
+// goneWithin is how long a client may be slow before the server has closed its connection.
 const goneWithin = 10 * time.Second
 
-// gauge is a listener that counts the connections that the server holds, and all it ever had.
+// gauge is a listener that counts the connections that the server holds now, and those that it has ever accepted.
 type gauge struct {
 	net.Listener
 	open, accepted atomic.Int64
 }
 
 type gaugedConn struct {
-	*net.TCPConn // all of it: what is measured is what runs
+	*net.TCPConn // with all its methods, so that the server treats it like a connection without a gauge
 	gauge        *gauge
 	once         sync.Once
 }
@@ -54,12 +54,12 @@ func newSlowRig(t *testing.T) (*rig, *gauge) {
 	return newRig(t, func(s *setup) {
 		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowReadTimeout, slowWriteTimeout, 0
 		s.UpstreamTimeout, s.BodyBytesMax = 10*time.Second, 1<<20
-		s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients are one tenant's: each has to get its large answers
+		s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
 		s.listen = func(ln net.Listener) net.Listener { held.Listener = ln; return held }
 	}), held
 }
 
-// honest asks as often as it can until stopped, one request after the other, and tells the latencies.
+// honest sends one request after the other until it is stopped, and returns the latencies.
 func honest(t *testing.T, r *rig, stop <-chan struct{}) []time.Duration {
 	client := r.dial(t)
 	var took []time.Duration
@@ -101,8 +101,8 @@ func normal(t *testing.T, r *rig) time.Duration {
 	return p99(took)
 }
 
-// memory is what this process uses now, heap in use and stacks, when nothing more is found to be free: pools and the stacks
-// of goroutines that have ended take several collections.
+// memory returns what heap and stacks of this process use. It collects garbage until that frees nothing more: pools and the
+// stacks of goroutines that have ended need several collections.
 func memory() int64 {
 	for last := int64(math.MaxInt64); ; {
 		runtime.GC()
@@ -124,7 +124,7 @@ func closeAll(conns []net.Conn) {
 	}
 }
 
-// raiseFileLimit makes room for n descriptors, or fails with the cure.
+// raiseFileLimit makes room for n descriptors. If it cannot, the test fails and says what to do.
 func raiseFileLimit(t *testing.T, n uint64) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -195,14 +195,14 @@ func TestSlowClients(t *testing.T) {
 			}
 			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", kind.count, kind.name,
 				took.Seconds(), beside.Round(time.Microsecond), alone.Round(time.Microsecond))
-			if kind.drip != "" { // what readers cost are answers, in flux until the kernel takes no more of them
+			if kind.drip != "" { // readers cost the memory of their answers, which changes until the kernel takes no more of them
 				fmt.Printf("figure: a connection with slow %s costs %d bytes\n", kind.name, each)
 			}
 		})
 	}
 }
 
-// dialSlow connects with a small receive buffer, so that a client that does not read is soon felt.
+// dialSlow connects with a small receive buffer, so that the server soon notices a client that does not read.
 func dialSlow(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -231,8 +231,8 @@ func drip(clients []net.Conn, what string, stop <-chan struct{}) {
 	}
 }
 
-// holdFor, when set, makes this test binary the clients of TestIdleConnections: one process may not have descriptors for
-// both ends of as many connections.
+// holdFor is an environment variable. If it is set, this test binary plays the clients of TestIdleConnections: one process may not
+// have enough descriptors for both ends of so many connections.
 const holdFor = "PETGATE_TEST_HOLD_CONNECTIONS_TO"
 
 func init() {
@@ -247,7 +247,8 @@ func init() {
 	os.Exit(0)
 }
 
-// hold opens the connections, asks once on each and says so. Told so on standard input, it asks once more on a few.
+// hold opens the connections, sends a request on each, and prints a line. After a line on its standard input, it sends another
+// request on ten of them.
 func hold(address string) error {
 	clients := make([]rawClient, idleClients)
 	for i := range clients {
@@ -291,7 +292,7 @@ func TestIdleConnections(t *testing.T) {
 	if !heard.Scan() {
 		t.Fatalf("the idle clients ended: %v", holder.Wait())
 	}
-	r.upstream.Seen() // what the test kept of the requests is none of the gateway's
+	r.upstream.Seen() // what the test keeps of the requests is not memory of the gateway
 	r.accessLog.Reset()
 	each := (memory() - before) / idleClients
 	if each > idleBytesMax {

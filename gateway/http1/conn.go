@@ -140,7 +140,7 @@ func (c *Conn) awaitHead() error {
 			return errLineEnd
 		}
 		if !hasLine && scanned > 0 {
-			// At once: a client of HTTP/0.9 sends no version and nothing after the line.
+			// Refused at once, because nothing more would arrive: a client of HTTP/0.9 sends no version and nothing after the line.
 			if line, _ := cutLine(r.unused()); bytes.Count(line, []byte{' '}) < 2 {
 				return errRequestLine
 			}

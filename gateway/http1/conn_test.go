@@ -23,8 +23,8 @@ func newClosable(pieces ...string) (*Conn, *closable) {
 	return c, under
 }
 
-// Another goroutine may close or abandon a connection at any moment. A request whose head is complete is served all the same, and a
-// connection that was taken away before serves none.
+// Another goroutine may close or abandon a connection at any moment. If Begin came first, the request is
+// served before the connection is closed. If an idle connection was closed, or any connection was abandoned, no request is served.
 func TestClosedByOthers(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	await := func(c *Conn) error {
@@ -84,7 +84,7 @@ func TestClosedByOthers(t *testing.T) {
 	}
 }
 
-// Long heads share a budget. Above it, a head needs the memory of another one, and half of the budget is not for trailers.
+// Long heads share a budget. Above it, a head gets a buffer only if another head gives one up. Trailers may use only half of the budget.
 func TestBuffersShareABudget(t *testing.T) {
 	limits := testLimits
 	size := NewBuffers(&limits).size

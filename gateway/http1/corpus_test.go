@@ -234,14 +234,14 @@ func TestContinue(t *testing.T) {
 	f("", head+"hel", "lo")
 }
 
-// A connection that times out is told from one that ends.
+// A connection that times out has another kind than one that ends.
 func TestKinds(t *testing.T) {
 	if KindOf(failed(os.ErrDeadlineExceeded)) != TimedOut || KindOf(failed(io.ErrUnexpectedEOF)) != Ended || KindOf(io.EOF) != 0 {
 		t.Error("the kinds are confused")
 	}
 }
 
-// FuzzRequests holds any stream of a client to one reading, however it is split.
+// FuzzRequests checks that any stream of a client is read in one way, however it is split.
 func FuzzRequests(f *testing.F) {
 	for _, c := range requests {
 		f.Add([]byte(c.bytes), uint16(len(c.bytes)/2), uint8(3))

@@ -40,14 +40,14 @@ func NewBuffers(l *Limits) *Buffers {
 	return &Buffers{sync.Pool{New: func() any { b := make([]byte, size); return &b }}, size, l.Heads}
 }
 
-// get returns a buffer, or nil if the budget is used up and free frees none. Without free, it leaves half of the budget to others.
-// The freed buffer returns a little later, so the budget may be exceeded until then.
+// get returns a buffer, or nil if the budget is used up and free cannot free one. Without free, it leaves half of the budget to
+// others. The freed buffer returns a little later, so the budget may be exceeded until then.
 func (p *Buffers) get(free func() bool) *[]byte {
 	if b := p.budget; b != nil {
 		if free == nil && b.IsTight() {
 			return nil
 		}
-		// Taken first: otherwise another head could take what free frees.
+		// The budget is taken before free is called: otherwise another head could take what free releases.
 		if b.used.Add(int64(p.size)) > b.bytesMax && (free == nil || !free()) {
 			b.used.Add(-int64(p.size))
 			return nil
@@ -63,14 +63,14 @@ func (p *Buffers) put(buffer *[]byte) {
 	}
 }
 
-// NewReader returns a Reader with a buffer of that size, the longest possible line or head.
+// NewReader returns a Reader with a buffer of the given size. No line or head can be longer than that.
 func NewReader(from io.Reader, size int) Reader {
 	b := make([]byte, size)
 	return Reader{buffer: buffer{buf: b}, from: from, small: b}
 }
 
-// Room returns buffer space for bytes that are read elsewhere; Received adds them. An upstream's connection reads into it while
-// it sends.
+// Room returns buffer space for bytes that the caller reads itself; Received adds them. An upstream's connection sends its request
+// and reads into Room in one call.
 func (r *Reader) Room() []byte { return r.room() }
 
 // Received adds n bytes that were read into Room.

@@ -262,7 +262,7 @@ func newSchema(name string, s *openapi3.Schema) schema {
 	return one
 }
 
-// ownHeaders returns the headers that a response describes itself, rather than sharing them with others.
+// ownHeaders returns the headers that only this response describes. It omits those that it shares with other responses.
 func ownHeaders(r *openapi3.Response) (own []header) {
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		if h := r.Headers[name]; h.Ref == "" {

@@ -166,7 +166,7 @@ func (p *Pool) Ejected(now time.Time) (n int) {
 	return n
 }
 
-// Refusing returns the addresses of the instances whose last response was that they do not accept this gateway.
+// Refusing returns the addresses of the instances whose last response said that they do not accept this gateway.
 func (p *Pool) Refusing() (addresses []string) {
 	for _, h := range p.hosts {
 		if h.isRefusing.Load() {

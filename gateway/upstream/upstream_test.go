@@ -18,7 +18,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// patience bounds what must happen at all; timeout is what an exchange of these tests may take.
+// patience is how long a test waits for something that must happen; timeout is the time that an exchange may take.
 const (
 	patience = 10 * time.Second
 	timeout  = 300 * time.Millisecond
@@ -168,7 +168,8 @@ func TestSend(t *testing.T) {
 	f("a used connection dies: a POST has none", false, nil, 2, 3, ok, dead)
 }
 
-// Connections that the instance has closed are closed without another request, and those that are idle for too long.
+// Idle connections are closed if the instance has closed them or if they have been idle for too long, also when no further request
+// comes.
 func TestIdleConnectionsAreSwept(t *testing.T) {
 	for name, change := range map[string]func(*Config){"closed": nil, "old": func(c *Config) { c.IdleTimeout = 0 }} {
 		s := newInstance(t, ok)
@@ -197,7 +198,7 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 	}
 }
 
-// An instance has so many slots, and one tenant so many of them.
+// Requests are refused above an instance's number of slots, and above the number of them that one tenant may hold.
 func TestSlots(t *testing.T) {
 	s := newInstance(t, hang)
 	p := newPool(t, io.Discard, func(c *Config) { c.Timeout = patience }, s)

@@ -34,8 +34,8 @@ type Writer struct {
 	done     chan struct{}
 }
 
-// New returns a writer to to. For lines that are dropped, it calls dropped, which may be nil, with the error of the failed write,
-// or nil if the buffer is full or closed.
+// New returns a Writer that passes lines on to the given writer. If lines are dropped, it calls dropped, which may be nil. The
+// error is that of the failed write, or nil if the buffer is full or the Writer is closed.
 func New(to io.Writer, dropped func(lines int, err error)) *Writer {
 	if dropped == nil {
 		dropped = func(int, error) {}

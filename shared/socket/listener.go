@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Listener continues when the kernel fails to accept a connection, as when the process has no file descriptors left. It waits
-// longer after each failure in a row. Any other error ends it, such as that of a closed listener.
+// Listener continues when the kernel fails to accept a connection, for example because the process has no file descriptors left.
+// It waits longer after each failure in a row. Any other error ends it, such as the error of a closed listener.
 type Listener struct {
 	net.Listener
 	Log    *slog.Logger
