@@ -27,10 +27,10 @@ type about struct {
 type aboutOperation struct {
 	ID     string   `json:"id"`
 	Scopes []string `json:"scopes"` // that a key needs
-	Gone   bool     `json:"gone"`   // it is served no more
+	Gone   bool     `json:"gone"`   // it is no longer served
 }
 
-// counted are the quotas as /about sees them.
+// counted is the part of the quotas that /about needs.
 type counted interface{ Mode() string }
 
 // aboutWithin is how long the Redis servers have to answer.

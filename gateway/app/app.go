@@ -34,7 +34,7 @@ const settleWithin = 5 * time.Second
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
-// errEnding leaves a reset to the other gateways.
+// errEnding is the error of a reset that comes while this gateway ends: the gateway neither carries it out nor confirms it.
 var errEnding = errors.New("this gateway is ending")
 
 // Ports are the listeners of a gateway.

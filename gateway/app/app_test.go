@@ -110,7 +110,7 @@ func (r *running) awaitReady(t *testing.T) {
 	})
 }
 
-// open opens a database that a gateway may find as it is.
+// open opens a database, and creates it if it is missing. It migrates nothing.
 func open(t *testing.T, url string) *database.DB {
 	t.Helper()
 	db, err := database.OpenOrCreate(url)
@@ -309,8 +309,8 @@ func TestDatabaseOutageIsReported(t *testing.T) {
 	r.end(t)
 }
 
-// A gateway that comes back while its database is away knows its keys from the snapshot, and says that it cannot decide: nobody
-// waits for an answer, and nobody's minute begins anew.
+// A gateway that restarts while its database is unavailable knows its keys from the snapshot, but not the saved quotas. It answers
+// 503 at once, so that no tenant gets a second limit in the same minute.
 func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 	direct := testkit.Postgres(t)
 	db := open(t, direct)

@@ -16,9 +16,9 @@ const (
 )
 
 // tuneCollector keeps the process small after the directory was loaded. A load leaves more garbage than data, so the memory is
-// returned to the system at once. The directory's records stay for a long time and hold no pointers, so collections are cheap:
-// they run before the heap has grown to twice its size, which is Go's default. If GOGC is set, the operator decides. Package
-// service sets the memory limit.
+// returned to the system at once. Most of the directory is records of keys, which stay for a long time and hold no pointers, so a
+// collection is cheap. It therefore runs earlier than by Go's default, which lets the heap grow to twice its size. If GOGC is set,
+// the operator decides. Package service sets the memory limit.
 func tuneCollector(keys, tenants int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent(keys, tenants))

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// issue writes a self-signed certificate with the given serial number, dated so that the change shows.
+// issue writes a self-signed certificate with the given serial number. The parameter changed becomes the files'
+// modification time.
 func issue(t *testing.T, dir string, serial int64, changed time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -244,7 +244,8 @@ func TestFailedResetIsNotConfirmed(t *testing.T) {
 	})
 }
 
-// A reset that is ordered while a gateway starts, or after it was killed, is carried out: the rows that it loads do not show it.
+// A reset that is ordered after a gateway was killed, or while it starts again, is carried out, although the rows that the
+// gateway loads do not show the reset.
 func TestResetBeforeALoad(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {

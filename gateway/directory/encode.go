@@ -150,7 +150,7 @@ func (d *decoder) limits() plan.Limits {
 	return plan.Limits{Minute: minute, Day: d.varint()}
 }
 
-// record reads one record. It passes rows to to, and sets h for a head or end for the end record.
+// record reads one record. It passes a row to the functions in to. A head record sets h, and the end record sets end.
 func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 	switch tag := d.bytes(1)[0]; tag {
 	case tagHead:

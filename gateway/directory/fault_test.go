@@ -190,7 +190,8 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	}
 }
 
-// The maximum age that operators see for a gateway applies until the gateway has registered with another one.
+// Operators see the maximum age with which a gateway last registered. A restarted gateway keeps to it until it has registered
+// again, even if its new maximum age is longer.
 func TestMaxAgeOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	_, proxied, proxy := behindProxy(t)
@@ -212,7 +213,7 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	eventually(t, "it has registered anew", func() bool { return again.Fresh(instant.Of(time.Now().Add(maxAge))) })
 }
 
-// A clock that is set back must not make old data fresh: by then, operators have been told that this gateway refuses everything.
+// A clock that is set back must not make old data fresh: operators may already have seen that this gateway refuses everything.
 func TestClockSetBackMakesNothingFresh(t *testing.T) {
 	t.Parallel()
 	_, proxied, proxy := behindProxy(t)

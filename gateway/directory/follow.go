@@ -186,8 +186,8 @@ func (d *Directory) load(ctx context.Context) error {
 	return nil
 }
 
-// missedResets returns the resets that a load up to last makes a tail skip, after those that are still to be carried out. Rows show
-// no reset, so a load alone would confirm it without carrying it out.
+// missedResets returns the resets that are still to be carried out, and then those that a load up to the event last would skip. The
+// loaded rows show no reset, so without this list the load would confirm resets that were never carried out.
 func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]keystore.Event, error) {
 	f := &d.follower
 	if f.rewound { // the events in memory and those in the database have the same IDs

@@ -103,7 +103,7 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 }
 
 // A process that cannot use its snapshot, here because another one has locked it, confirms changes that are not in the
-// file. So a later process must not find the file. It leaves the file of another gateway.
+// file. It therefore removes the file, so that no later process starts from it. It never removes the file of another gateway.
 func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

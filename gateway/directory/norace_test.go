@@ -2,5 +2,5 @@
 
 package directory
 
-// raceEnabled: see the other file of this name.
+// raceEnabled: see race_test.go.
 const raceEnabled = false

@@ -2,5 +2,5 @@
 
 package directory
 
-// raceEnabled: the race detector multiplies time and memory, so that figures say nothing.
+// raceEnabled reports whether the race detector is on. It multiplies time and memory, so limits on them are not checked.
 const raceEnabled = true

@@ -44,8 +44,8 @@ func (d *Directory) register(ctx context.Context) error {
 	return nil
 }
 
-// countResetsFrom finds the first reset that may wait for this process: after the last event that the earlier processes of this
-// gateway have applied or, if they signed off, after the newest event.
+// countResetsFrom finds the event after which resets may wait for this process. It is the last event that all earlier processes
+// of this gateway have applied. If they have signed off, it is the newest event.
 func (d *Directory) countResetsFrom(ctx context.Context, gateway string) error {
 	f := &d.follower
 	if f.resetsTo != 0 {

@@ -55,8 +55,8 @@ func restoreRegistry(t *testing.T, db *database.DB, statement string) {
 	}
 }
 
-// Another process takes the ID of one that is cut off from the database. Changes wait for the first one until it refuses
-// everything.
+// A process is cut off from the database, and a second process takes its ID. Changes wait for the first process until it
+// refuses everything.
 func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const maxAge = 2 * time.Second

@@ -93,7 +93,7 @@ func measure() error {
 
 var garbage []byte
 
-// churn allocates as much as requests do in a while, so that the heap reaches the size at which it is collected.
+// churn allocates memory as many requests would, so that the heap reaches the size at which it is collected.
 func churn() {
 	for range allocations {
 		garbage = make([]byte, 500)
@@ -150,7 +150,7 @@ func resident(field string) int64 {
 	return kilobytes << 10
 }
 
-// On SQLite; a built gateway loads as many keys from Postgres in a test of its own (deploy/e2e).
+// This test uses SQLite. A test in deploy/e2e loads as many keys from Postgres into a built gateway.
 func TestScale(t *testing.T) {
 	const megabyte = 1 << 20
 	url := testkit.SQLite(t)

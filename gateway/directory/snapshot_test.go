@@ -10,7 +10,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// openWithSnapshot returns a directory of some keys that writes its snapshot when the test says so, and the last key's row.
+// openWithSnapshot returns a directory with one key, and the key's row. The directory writes a snapshot only when the test calls
+// takeSnapshot.
 func openWithSnapshot(t *testing.T) (*Directory, keystore.KeyRow) {
 	t.Helper()
 	store := openStore(t, testkit.SQLite(t))

@@ -15,8 +15,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// state is everything in memory: lists of records without pointers, and indexes into them. Lookups take no lock. One goroutine at
-// a time makes changes, in place: a record is complete before an index refers to it, and fields that change later are atomic.
+// state is everything in memory: lists of records, and indexes into them. Records of keys have no pointers. Lookups take no lock.
+// One goroutine at a time makes changes, in place: a record is complete before an index refers to it, and fields that change later
+// are atomic.
 // There are no shards with locks, because each lookup would then write to a lock's cache line, which all cores share.
 type state struct {
 	keys   list[key]
@@ -26,7 +27,8 @@ type state struct {
 	tenants  list[tenant]
 	byTenant index
 
-	// What few keys have, or many share. Elements are never removed: a change of a key adds some until everything is loaded again.
+	// Values that few keys have, or that many keys share. Elements are never removed, so these lists grow with each change of
+	// a key until everything is loaded again.
 	allows     list[[]netip.Prefix]
 	successors list[id.Key]
 	names      list[string]
@@ -125,7 +127,8 @@ func (s *state) entry(ref uint32) Entry {
 	t := s.tenants.at(k.tenant)
 	now := t.terms.Load()
 	limits, version := now.limits()
-	// First, because setTerms stores it last: a key that gets a later expiry and fewer scopes never passes with the old scopes.
+	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry and fewer scopes never
+	// passes with the new expiry and the old scopes.
 	expiresAt := instant.Millis(k.expiresAt.Load())
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
@@ -227,7 +230,8 @@ func (s *state) setKey(row *keystore.KeyRow) {
 	s.byHash.insert(hashOfHash(&row.Hash), ref, s.hashAt)
 }
 
-// setTerms sets the fields of k that can change. They change one after the other: a request meanwhile may see some of the change.
+// setTerms sets the fields of k that can change. It sets one after the other, so a request at this moment may see only a part of
+// the change.
 func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.scopes.Store(uint32(row.Scopes))
 	if !slices.Equal(s.allow(k), row.Allow) {

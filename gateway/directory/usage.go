@@ -26,8 +26,8 @@ type Usage struct {
 	Tenant  id.Tenant
 	Key     id.Key
 	Outcome string // one of a few constants
-	// At is when the request was made. If it was charged, At is by the clock that decided on the quota, so that the usage of
-	// a day adds up to what the quota has charged to the day.
+	// At is when the request was made. For a charged request, it is taken from the clock that decided on the quota, so the
+	// usage of a day equals what the quota has charged on that day.
 	At instant.Millis
 }
 

@@ -17,8 +17,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// While one batch is under way all that arrives becomes the next, one demand a tenant; each request is given its own
-// verdict.
+// Requests that arrive while a batch is under way form the next batch, with one demand for each tenant. Each request gets
+// its own verdict.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -76,7 +76,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// A tenant whose limits change while its requests wait is asked for twice, one after the other.
+// If a tenant's limits change while its requests wait, the requests with the old and the new limits go into two batches, one
+// after the other.
 func TestBatchKeepsLimitsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -102,7 +103,7 @@ func TestBatchKeepsLimitsApart(t *testing.T) {
 	})
 }
 
-// A batch has room for so many tenants; the others go next, before whoever came later.
+// A batch has a maximum number of tenants. The other tenants go into the next batch, before requests that came later.
 func TestBatchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -130,7 +131,8 @@ func TestBatchIsBounded(t *testing.T) {
 	})
 }
 
-// A flood of refused requests asks once a second; a new version, other limits or the promised instant end that.
+// Redis is asked once a second about a flood of refused requests. It is asked earlier if the version or the limits have changed,
+// or at the instant that the refusal promised.
 func TestRememberedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -156,7 +158,8 @@ func TestRememberedRefusal(t *testing.T) {
 			t.Errorf("%d calls in 10 s, want 10", len(log))
 		}
 
-		// As when limits were changed and changed back, and as when their version is late.
+		// A new version with the same limits: they were changed and changed back. Other limits with the same version: the new
+		// version is late.
 		again, upgraded := a, a
 		again.Version, upgraded.Limits.Minute = 2, 300
 		for i, changed := range []store.Request{again, upgraded} {
@@ -176,8 +179,8 @@ func TestRememberedRefusal(t *testing.T) {
 	})
 }
 
-// However long the trip took, the clock of a remembered refusal does not run ahead of the deciding one: what is told to wait
-// would come too early.
+// After a slow trip, the instant of a remembered refusal is not ahead of the clock that decides. Otherwise a client would be
+// told to wait for too short a time.
 func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -197,7 +200,7 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 	})
 }
 
-// What gathers while a refusal is fetched is refused with it, not asked for again.
+// Requests that gather while a refusal is fetched are refused by the same answer. Redis is not asked again.
 func TestRefusalAnswersTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -223,8 +226,8 @@ func TestRefusalAnswersTheQueue(t *testing.T) {
 	})
 }
 
-// A black hole costs the batch under way its budget; what waits behind it goes with it, and what comes later waits for
-// nothing. Then probes find Redis back by themselves.
+// If Redis falls silent, the batch under way waits for the budget. The requests in the queue are then decided together with it,
+// and later requests do not wait. Probes find out when Redis is back.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -273,7 +276,8 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// However long the queue is, Redis is given the whole budget: requests that waited longer are decided by Redis, later.
+// Redis gets the whole budget for each batch, however long the queue is. Requests that waited for longer than the budget are
+// still decided by Redis.
 func TestALongQueueIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -301,7 +305,7 @@ func TestALongQueueIsNoOutage(t *testing.T) {
 	})
 }
 
-// A record that Redis cannot use is its tenant's trouble alone, and is no outage.
+// A record that Redis cannot use affects only its tenant. It is not an outage.
 func TestBadRecord(t *testing.T) {
 	records := store.NewMemory(quota.Product, time.Now)
 	l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
@@ -331,7 +335,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// An operator who hangs up says nothing of Redis.
+// If an operator cancels a call, this does not mean that Redis is down.
 func TestAskerGone(t *testing.T) {
 	l := openShared(t, Config{})
 	gone, cancel := context.WithCancel(background)
@@ -347,7 +351,7 @@ func TestAskerGone(t *testing.T) {
 
 func TestTakeAllocations(t *testing.T) {
 	l := openShared(t, Config{Budget: 5 * time.Second})
-	// What a batch costs, its context, its timer and a closure, its requests share.
+	// A batch allocates a context, a timer and a closure. Its requests share this cost.
 	const requests, concurrency = 51_200, 512
 	var all sync.WaitGroup
 	var before, after runtime.MemStats

@@ -20,18 +20,21 @@ import (
 // step is one step of a history of faults: an event, requests, and a pause.
 type step struct {
 	event   string // of events
-	gateway int    // which it concerns
+	gateway int    // index of the gateway that the event concerns
 	count   int    // requests to that gateway, or registered gateways
-	flood   int    // so many gateways, from that one, get more requests than they can admit
+	flood   int    // the number of gateways, beginning with that one, that get more requests than they can admit
 	pause   time.Duration
 }
 
 var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "register"}
 
 // Whatever happens to Redis and the gateways, no window admits more than twice the limit, under the conditions of decision 5:
-// the number of registered gateways may be too large and may change, but is not larger than the limit; Redis forgets at
-// most once in a window, and no gateway that knows the counts restarts about then; a restarted gateway finds its file. A kill
-// may add one request. Further faults in the same window may add a limit each: see limits.
+//
+//   - The number of registered gateways may be too large and may change, but is not larger than the limit.
+//   - Redis forgets at most once in a window. No gateway restarts in the same window.
+//   - A restarted gateway finds its file.
+//
+// A kill may add one request. Further faults in the same window may add a limit each: see limits.
 func TestOutageBound(t *testing.T) {
 	if seed, checks := flag.Lookup("rapid.seed"), flag.Lookup("rapid.checks"); !testkit.FullSize && seed.Value.String() == "0" {
 		_, _ = seed.Value.Set("1"), checks.Value.Set("120") // in its full size, the test tries other histories each time
@@ -73,15 +76,16 @@ type model struct {
 	loseReply  atomic.Bool
 	startedAt  time.Time   // when a gateway was last started again
 	forgotAt   time.Time   // when Redis last lost its counts
-	forgotDown bool        // that was in an outage
-	down       bool        // for all gateways
-	outages    []time.Time // when each outage ended, in the last minute; that of one gateway after a lost reply too
-	kills      []time.Time // in the last minute
+	forgotDown bool        // Redis lost its counts during an outage
+	down       bool        // Redis is down for all gateways
+	outages    []time.Time // when each outage ended, within the last window; an outage of one gateway after a lost reply counts too
+	kills      []time.Time // within the last window
 	admitted   []time.Time // in the last minute
 	worst      float64
 }
 
-// window is the time in which one fault may meet another: after Redis answers, a gateway's outage goes on for 0.4 s.
+// window is how long after one fault another fault may add to it: a minute, a slice, and a second for the end of an outage, which
+// lasts up to 0.4 s longer at a gateway than at Redis.
 const window = time.Minute + 250*time.Millisecond + time.Second
 
 // limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, and one
@@ -116,7 +120,7 @@ func newModel(t *testing.T, gateways int, limit int64, files string) *model {
 	return m
 }
 
-// do does one step. It returns what is wrong afterwards.
+// do takes one step. It returns what is wrong after the step, or "".
 func (m *model) do(s step) (fault string) {
 	switch now := time.Now(); s.event {
 	case "ask":
@@ -178,7 +182,7 @@ func (m *model) ask(g *Shared, requests int) {
 	}
 }
 
-// since drops instants of that age.
+// since drops the instants that are at least that old.
 func since(all []time.Time, age time.Duration) []time.Time {
 	for len(all) > 0 && time.Since(all[0]) >= age {
 		all = all[1:]

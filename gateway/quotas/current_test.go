@@ -11,8 +11,8 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Current asks Redis once for all callers, and again only after a second. A decision of this gateway counts as an answer. It
-// charges nothing.
+// Current asks Redis once for all callers, and again only after a second. After a decision of this gateway, Current does not ask
+// for a second either. Current charges nothing.
 func TestCurrentAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)

@@ -20,7 +20,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// brief has windows that a test can wait for.
+// brief is a rule with windows that are short enough for a test to wait for.
 var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.Hour}
 
 // commandCalls is how often the Redis of l has run a command.
@@ -42,7 +42,7 @@ func commandCalls(t testing.TB, l Quotas, command string) int {
 	return 0
 }
 
-// load asks for one tenant at all gateways, and keeps when each request was admitted and how long each took.
+// load sends requests of one tenant to all gateways. It records when each request was admitted and how long each one took.
 type load struct {
 	stop     chan struct{}
 	workers  sync.WaitGroup
@@ -79,7 +79,7 @@ func (w *load) work(l Quotas, a store.Request) {
 		if err != nil {
 			w.errors++
 		} else if v.Granted == 1 {
-			w.admitted = append(w.admitted, v.At.Time()) // not when it came here
+			w.admitted = append(w.admitted, v.At.Time()) // when it was decided, not when the answer arrived
 		}
 		w.mu.Unlock()
 	}
@@ -112,8 +112,8 @@ func quantile(took []time.Duration, q float64) time.Duration {
 	return took[min(len(took)-1, int(q*float64(len(took))))]
 }
 
-// Through every fault of Redis, and after it, no request fails because of it, no tenant is cut off, and no window
-// admits more than twice the limit; when Redis is back the gateways use it again within a second.
+// During and after every fault of Redis, no request fails because of the fault, each tenant is still admitted, and no window
+// admits more than twice the limit. When Redis is back, the gateways soon use it again.
 func TestFaults(t *testing.T) {
 	const gateways, limit = 2, 40
 	fault, restored := 700*time.Millisecond, 5*time.Second
@@ -139,13 +139,13 @@ func TestFaults(t *testing.T) {
 					return !slices.ContainsFunc(limiters, func(l Quotas) bool { return l.Mode() != mode })
 				}
 			}
-			wait := func(d time.Duration) { <-time.After(d) } // the load is what happens meanwhile
+			wait := func(d time.Duration) { <-time.After(d) } // meanwhile the load sends requests
 
 			busy := startLoad(limiters, asking(1, limit))
 			wait(window)
 			start(t, server, proxy)
 			began := time.Now()
-			fresh := startLoad(limiters, asking(2, limit)) // of whom no gateway knows anything
+			fresh := startLoad(limiters, asking(2, limit)) // a tenant that no gateway has seen before
 			if down {
 				testkit.Eventually(t, restored, "every gateway notices", all(modeOutage))
 			}
@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 				if len(during) < gateways {
 					t.Errorf("%s: %d admitted during the fault", who, len(during))
 				}
-				// A gateway that this machine held up longer than the budget has had an outage of its own.
+				// If this machine stopped a gateway for longer than the budget, that gateway has had an outage of its own.
 				if quiet := len(lines) == 2*gateways*btoi(down); quiet && (after > limit || after < limit*9/10) {
 					t.Errorf("%s: %d admitted in a window after recovery, want %d", who, after, limit)
 				}
@@ -209,7 +209,7 @@ func TestFaults(t *testing.T) {
 	f("connections reset", false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Reset() }, none)
 	f("flushed", false, do("FLUSHALL"), none)
 	f("scripts flushed", false, do("SCRIPT", "FLUSH"), none)
-	// In one step: a gateway's write may come at any time.
+	// One script does both steps, because a gateway may write between two commands.
 	f("wrong type", false, do("EVAL", "redis.call('DEL', KEYS[1]); redis.call('LPUSH', KEYS[1], 'not a record'); return 1", 1,
 		"petgate:{"+tenant(1).String()+"}"), do("DEL", "petgate:{"+tenant(1).String()+"}"))
 	f("out of memory", true, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
@@ -222,7 +222,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// A flood of refused requests of one tenant asks Redis once a second.
+// During a flood of refused requests of one tenant, Redis is asked once a second.
 func TestRefusalFlood(t *testing.T) {
 	server := testkit.StartRedis(t)
 	l := openQuotas(t, Config{RedisURL: server.URL, Budget: time.Second})
@@ -285,8 +285,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A Redis that is not there when the gateway starts is an outage, a URL that means nothing is an error without its
-// secrets.
+// If Redis is not there when the gateway starts, this is an outage. An invalid URL is an error, whose text does not contain the
+// secrets of the URL.
 func TestOpen(t *testing.T) {
 	l := openQuotas(t, Config{RedisURL: fmt.Sprintf("redis://127.0.0.1:%d", testkit.FreePort(t))})
 	if l.Mode() != modeOutage {
@@ -302,7 +302,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A panic in a trip is a failed trip: everybody who waits for it is let go, and the next trip works.
+// A panic in a trip is a failed trip: all requests that wait for it are decided without Redis, and later trips work.
 func TestAPanicInATripIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)

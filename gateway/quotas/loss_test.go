@@ -27,7 +27,7 @@ type site struct {
 
 func newSite(t *testing.T, gateways int) *site { return newSiteWithFiles(t, gateways, "") }
 
-// newSiteWithFiles is newSite with gateways that keep over a restart, in this directory, what Redis has to get from them.
+// newSiteWithFiles is newSite with outage files in this directory, which the gateways keep over a restart.
 func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 	s := &site{
 		t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)}, gateways: make([]*Shared, gateways), files: files,
@@ -36,7 +36,7 @@ func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 	s.decide = s.server.Decide
 	for i := range s.gateways {
 		s.start(i)
-		mustTake(t, s.gateways[i], asking(1000+i, 60)) // it has heard of Redis
+		mustTake(t, s.gateways[i], asking(1000+i, 60)) // so Redis has answered this gateway
 	}
 	return s
 }
@@ -62,7 +62,7 @@ func (s *site) kill(i int) {
 	_ = s.gateways[i].redis.Close()
 }
 
-// start starts a gateway, or starts it again: it knows only what is in its file.
+// start starts a gateway, or starts it again. The gateway then knows only what is in its file.
 func (s *site) start(i int) {
 	fake := &fakeStore{losses: func() int {
 		s.server.mu.Lock()
@@ -84,7 +84,7 @@ func (s *site) start(i int) {
 		})
 }
 
-// use asks often enough to use up what the gateways admit.
+// use sends each gateway more requests than it can admit.
 func (s *site) use(r Request, gateways ...*Shared) (admitted int64) {
 	for _, g := range gateways {
 		for range 2 * r.Limits.Minute {
@@ -94,7 +94,7 @@ func (s *site) use(r Request, gateways ...*Shared) (admitted int64) {
 	return admitted
 }
 
-// lose makes Redis forget its counts while it is away.
+// lose makes Redis forget its counts.
 func (s *site) lose() {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
@@ -107,8 +107,8 @@ func (s *site) back() {
 	time.Sleep(2 * time.Second)
 }
 
-// Redis admits a whole limit through one gateway, is away, loses its counts, and comes back. What the others admitted
-// meanwhile and what the first one knows is charged before Redis grants anything.
+// Redis admits a whole limit through one gateway, goes down, loses its counts, and comes back. Before it grants anything, it is
+// charged with what all gateways admitted during the outage and with the use that the first gateway knows.
 func TestLossDuringAnOutage(t *testing.T) {
 	for _, gateways := range []int{3, 10} {
 		t.Run(fmt.Sprint(gateways), func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestLossDuringAnOutage(t *testing.T) {
 	}
 }
 
-// Gateways that are restarted during an outage, again and again, use their shares once: their files say what they admitted.
+// Gateways that are restarted several times during an outage use their shares only once: their files say what they admitted.
 func TestRestartsDuringAnOutage(t *testing.T) {
 	f := func(name, files string, most int64) {
 		synctest.Test(t, func(t *testing.T) {

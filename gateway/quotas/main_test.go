@@ -21,12 +21,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore decides as its function says. It remembers the last batch for which the function made results, whether it then
-// answered or not.
+// fakeStore is a store that decides by a function of the test. It remembers the last batch for which the function made results,
+// even if the function then returned an error.
 type fakeStore struct {
 	onReset func(r store.Reset) error
 	losses  func() int // how often Redis has lost its data; nil: never
-	noticed int        // losses
+	noticed int        // the value of losses at the last batch
 	number  int64
 	told    []store.Result
 
@@ -60,7 +60,7 @@ func (f *fakeStore) Reset(_ context.Context, r store.Reset) error {
 	return f.onReset(r)
 }
 
-// newFake returns quotas over a store of the test's own, which end with the test.
+// newFake returns quotas that use a fakeStore with this function. They are closed when the test ends.
 func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error) *Shared {
 	return newFakeOver(t, new(fakeStore), cfg, onDecide)
 }
@@ -76,15 +76,15 @@ func newFakeOver(
 	return s
 }
 
-// trips is a log of what a backend was asked for.
+// trips is a log of the batches that a store received.
 type trips [][]store.Demand
 
 func (r *trips) add(demands []store.Demand) { *r = append(*r, slices.Clone(demands)) }
 
-// errTimeout is what a trip ends with when nobody answers.
+// errTimeout is the error of a trip without an answer.
 var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
 
-// errRefused is an answer that says that nothing was executed.
+// errRefused is an error reply of Redis: it has executed nothing.
 var errRefused = replyError("OOM command not allowed when used memory > 'maxmemory'")
 
 type replyError string
@@ -96,7 +96,7 @@ func asking(n int, minute int64) store.Request {
 	return store.Request{Tenant: tenant(n), Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}
 }
 
-// takeAll takes count at once, and returns how many were admitted.
+// takeAll makes count requests at the same time and returns how many were admitted.
 func takeAll(t testing.TB, l Quotas, a store.Request, count int) (admitted int) {
 	t.Helper()
 	type answer struct {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What a gateway admitted in an outage is charged in Redis after the gateway was restarted, and stays used there meanwhile.
+// What a gateway admitted in an outage still counts as its use after a restart, and is charged when Redis is back.
 func TestDebtsSurviveARestart(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestDebtsSurviveARestart(t *testing.T) {
 			t.Errorf("%d admitted in a second outage, then %+v", admitted, v)
 		}
 
-		// A day later, no debt is left of them.
+		// A day later, no debt is left.
 		s.server.fail(errRefused)
 		s.use(r, s.gateways[1])
 		if err := s.gateways[1].Close(background); err != nil {
@@ -64,7 +64,8 @@ func TestDebtsSurviveARestart(t *testing.T) {
 	})
 }
 
-// A gateway that is killed loses the last second of its record: then it admits one request of the tenant once more.
+// A gateway that is killed loses the last second of its record. For a tenant that is not in the record, it then admits one more
+// request.
 func TestKilledInAnOutage(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

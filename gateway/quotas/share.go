@@ -224,7 +224,7 @@ func (o *localShare) unpaid() (all []unpaid) {
 }
 
 // restore adds a debt from before a restart, and counts it as use of the share here. The use in the window is dated at the
-// instant of the save: later than it was, so that the share is not admitted again.
+// instant of the save, which is later than the use itself. So the share is not admitted again too early.
 func (o *localShare) restore(before unpaid, savedAt instant.Millis) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

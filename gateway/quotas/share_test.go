@@ -65,7 +65,7 @@ func (f *flaky) fail(err error) {
 	f.err = err
 }
 
-// What was admitted without Redis is charged in the tenant's first decision after it is back, once.
+// What was admitted without Redis is charged once: with the tenant's first decision after Redis is back.
 func TestMergeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
@@ -128,7 +128,7 @@ func TestMergeBack(t *testing.T) {
 	})
 }
 
-// A batch that was not answered may have been charged. Once Redis is back it is asked: each request is charged once.
+// A batch that was not answered may have been charged. When Redis is back, the gateway asks it, so each request is charged once.
 func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 	f := func(name string, executed bool, err error, want int64) {
 		t.Helper()
@@ -156,7 +156,7 @@ func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 	f("refused by Redis", false, errRefused, 2)
 }
 
-// While what is owed is on its way to Redis it counts as neither charged nor forgotten.
+// While a debt is on its way to Redis, it still counts as use here and does not count as charged.
 func TestDebtOnItsWay(t *testing.T) {
 	o := newLocalShare(store.NewMemory(quota.Product, time.Now))
 	a := asking(1, 10)
@@ -187,7 +187,7 @@ func TestDebtOnItsWay(t *testing.T) {
 	}
 }
 
-// A Redis that has lost the day's use learns it from whoever asks next.
+// A Redis that has lost the day's use learns it from the next gateway that asks.
 func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
 	server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
 	l := newFake(t, Config{}, server.Decide)
@@ -202,8 +202,8 @@ func TestFlushedRedisGivesNoSecondDay(t *testing.T) {
 	}
 }
 
-// A Redis that has lost its counts learns the use of the window from a report too: the report restores the day's use, so
-// nothing shows the loss afterwards.
+// A Redis that has lost its counts learns the use of the window from a call of Current too. That call restores the day's use, so
+// later calls cannot notice the loss.
 func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
@@ -274,7 +274,7 @@ func TestKnown(t *testing.T) {
 	})
 }
 
-// A clock that is set back does not keep older figures for as long as it was set back.
+// If the clock is set back by an hour, new figures replace the older ones at once, not only an hour later.
 func TestKnownAfterClockStep(t *testing.T) {
 	k, a, v := newLastSeen(quota.Product), asking(1, 3), quota.Verdict{At: 1}
 	const before, after = 10 * 3_600_000, 9 * 3_600_000
@@ -400,7 +400,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		if l.Close(background) == nil {
 			t.Error("Close hides that the last save failed")
 		}
-		// Nobody's minute begins anew because what was saved is out of reach.
+		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would start with unused limits.
 		l, err = Open(background, Config{Saver: saver})
 		if err != nil {
 			t.Fatal(err)

@@ -59,8 +59,8 @@ func (s *Shared) redisConfig() redis.Config {
 	}
 }
 
-// Take decides on one request. A request waits for the call under way, and then for its own. Each
-// ends when Redis was silent for the budget.
+// Take decides on one request. A request waits for the call under way, and then for its own call. A call fails when Redis
+// has been silent for the budget.
 func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		s.metrics.remembered.Inc()

@@ -40,7 +40,7 @@ type rule struct {
 
 var programs = []string{module + "gateway/...", module + "petsvc/...", module + "keyadmin/..."}
 
-// clients are what we give to callers of the API.
+// clients are the packages that callers of the API may use.
 const clients = module + "shared/api/clients/..."
 
 // products are the delivered packages. bench is not one of them: it measures, and needs other imports.

@@ -21,8 +21,8 @@ const (
 	dataVersionPoll = 200 * time.Millisecond
 )
 
-// Listener sends on C when the database may have changed. This is a hint: changes share a wake-up, some wake-ups have no change,
-// and after a lost connection there is one wake-up for everything missed.
+// Listener sends on C when the database may have changed. This is a hint: several changes may share a wake-up, there are
+// wake-ups without a change, and after a lost connection one wake-up stands for all changes that were missed.
 type Listener struct {
 	C <-chan struct{} // is never closed
 

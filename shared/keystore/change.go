@@ -24,7 +24,7 @@ type event struct {
 	before, after any // nil: none
 }
 
-// values returns the parameters of insertEvent and, after the lock and the channel, of appendEvent.
+// values returns the parameters of insertEvent. The function append_event has the same parameters after the lock and the channel.
 func (s *Store) values(e event, at instant.Millis) ([]any, error) {
 	was, err := detail(e.before)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"petgate/shared/keystore"
 )
 
-// A load has the lost refusals of its snapshot, so that the events after it show every change of them.
+// A load returns the lost refusals as they are in the snapshot that it reads. So the events after the snapshot show every later
+// change of the list.
 func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		acme := newTenant(t, s, "acme")
@@ -35,7 +36,7 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 	})
 }
 
-// Each lost refusal ends by itself: an operator repeats it or drops it, and this ends no other one.
+// Each lost refusal ends separately: when an operator repeats it or drops it, all others stay in force.
 func TestLostRefusals(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		acme, other := newTenant(t, s, "acme"), newTenant(t, s, "other")

@@ -51,7 +51,8 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 			return err
 		}
 	}
-	// With each batch: only a tenant that adds rows can have too many. It costs one index lookup.
+	// Old rows of the batch's tenants are deleted here, because only a tenant that adds rows can have too many. This costs one
+	// index lookup.
 	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
 		return err
 	}

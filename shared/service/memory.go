@@ -70,7 +70,7 @@ func readLimit(root fs.FS, name string) int64 {
 	if err != nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no limit
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" means that there is no limit
 	if err != nil || n >= unlimitedBytes || n < 0 {
 		return 0
 	}

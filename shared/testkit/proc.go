@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ResidentBytes is the process's memory that is in RAM. Like the two below it reads /proc, which only Linux has.
+// ResidentBytes is the process's memory that is in RAM. Like the methods below, it reads /proc, which only Linux has.
 func (p *Process) ResidentBytes(t testing.TB) int64 {
 	t.Helper()
 	_, rest, _ := strings.Cut(p.proc(t, "status"), "VmRSS:")

@@ -91,7 +91,7 @@ func New(cfg Config) *Guard {
 }
 
 // Fail counts a failed attempt. It returns the state of the address and whether the attempt was within the limit. If it was
-// not, it was not counted, and the caller must answer too_many_failed_attempts. Some calls ask Redis, within the budget.
+// not, the caller must answer too_many_failed_attempts. Some calls ask Redis, within the budget.
 func (g *Guard) Fail(addr netip.Addr) (state State, allowed bool) {
 	if g.limit == 0 {
 		return State{}, true

@@ -150,7 +150,7 @@ func TestGuardIsShared(t *testing.T) {
 	if allowed != 4 || calls != 5 {
 		t.Errorf("%d allowed at the second gateway, want 4", allowed)
 	}
-	// What Redis said holds without it.
+	// A refusal of Redis holds here without further calls.
 	before := redis.calls.Load()
 	if n := fail(two, client, 100); n != 0 {
 		t.Errorf("%d allowed after Redis refused", n)
@@ -160,7 +160,7 @@ func TestGuardIsShared(t *testing.T) {
 	}
 }
 
-// Remaining is right also with rates of which redis_rate's own is one low.
+// Remaining is also right for rates at which redis_rate's own Remaining is too low by one.
 func TestGuardRates(t *testing.T) {
 	redis := dial(t)
 	for _, limit := range []int{1, 7, 11, 100, 120} {

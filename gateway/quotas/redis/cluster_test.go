@@ -17,7 +17,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// A cluster of three masters decides, each by a batcher of its own. The loss of one does not concern the others' tenants.
+// On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the
+// others.
 func TestCluster(t *testing.T) {
 	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ","), Budget: time.Second})
 	used := map[*batcher]int{}

@@ -94,7 +94,7 @@ func (d *dialer) prepare(ctx context.Context, c *patientConn) (net.Conn, error) 
 	return secure, nil
 }
 
-// noNotifications saves the handshake a round trip, which the budget of the first request would pay for.
+// noNotifications saves a round trip in the handshake, which would be a part of the first request's budget.
 func noNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

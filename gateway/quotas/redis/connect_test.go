@@ -10,8 +10,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Redis closes connections: when it is restarted, by its timeout, at an operator's word. The next decision takes another
-// one; no request is decided without Redis for that.
+// Redis closes connections when it restarts, after its timeout, or when an operator says so. The next decision uses another
+// connection, and no request is decided without Redis.
 func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	server := testkit.StartRedis(t)
 	r := open(t, Config{URL: server.URL})

@@ -42,7 +42,7 @@ func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, strin
 	return client, prefix
 }
 
-// errDiffers is wrapped by what a comparison finds, as opposed to what keeps it from looking.
+// errDiffers is wrapped by errors that report a difference. Other errors mean that the comparison could not be made.
 var errDiffers = errors.New("the script differs")
 
 // pair is the rule in Go and in Lua, under one clock that the test sets.
@@ -59,7 +59,7 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 	return p
 }
 
-// step puts the same demands to both, and tells how their verdicts or the records they leave behind differ.
+// step gives the same demands to Go and Lua. Its error says how their verdicts or their records differ.
 func (p *pair) step(demands []store.Demand) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
@@ -149,9 +149,9 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			move(day - int64(p.now)%day + random.Int64N(4*slice) - 2*slice)
 		case 3:
 			move(random.Int64N(2 * day))
-		case 4: // onto a slice's very edge
+		case 4: // to the first millisecond of the next slice
 			move(slice - int64(p.now)%slice)
-		case 5: // to where a record that was written now is just not too far ahead
+		case 5: // so far back that a record written now is exactly Ahead in the future
 			move(-int64(p.now)%slice - quota.Ahead.Milliseconds())
 		default:
 			move(pick(forward)*random.Int64N(2) + random.Int64N(slice))
@@ -205,7 +205,8 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 // smallRule makes every edge of the ring frequent.
 var smallRule = quota.Rule{Slice: 100 * time.Millisecond, Slices: 7, Day: time.Hour}
 
-// compare holds a script to the rule: its arithmetic by random steps on injected clocks, its own clock by Redis's.
+// compare compares a script with the rule. Random steps with a clock of the test check its arithmetic. One decision without
+// that clock checks that the script uses the clock of Redis.
 func compare(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis, seed uint64, steps int) error {
 	if err := compareClock(client, prefix+"clock:", body, localClock); err != nil {
 		return err
@@ -220,7 +221,7 @@ func compare(client redis.UniversalClient, prefix, body string, localClock func(
 	return nil
 }
 
-// compareClock requires a decision's instant to be Redis's, whatever this machine's clock says.
+// compareClock checks that a decision is dated by the clock of Redis, whatever this machine's clock says.
 func compareClock(client redis.UniversalClient, prefix, body string, localClock func() instant.Millis) error {
 	s := newScript(client, prefix, quota.Product, body)
 	s.now = localClock
@@ -244,7 +245,8 @@ func compareClock(client redis.UniversalClient, prefix, body string, localClock 
 	return nil
 }
 
-// TestDifferential holds the Lua script to the Go rule on a real Redis: the same verdicts, and the same records to the byte.
+// TestDifferential compares the Lua script on a real Redis with the rule in Go: verdicts are equal, and records are equal in
+// every byte.
 func TestDifferential(t *testing.T) {
 	steps := 10_000
 	if testkit.FullSize {
@@ -258,7 +260,8 @@ func TestDifferential(t *testing.T) {
 	t.Logf("differential: %d random steps, seed %d: Go and Lua agree in every verdict and every record", steps, seed)
 }
 
-// TestMutants breaks the script on purpose. A comparison that misses any of these would miss the same mistake in earnest.
+// TestMutants breaks the script on purpose. If the comparison missed one of these faults, it would also miss the same fault in
+// the real script.
 func TestMutants(t *testing.T) {
 	const steps = 4_000
 	skewed := func() instant.Millis { return instant.Of(time.Now().Add(-time.Minute)) }

@@ -25,7 +25,7 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// rig is three gateway processes on one Redis, with a tape before it, and tenants of many limits.
+// rig is three gateway processes on one Redis, with a tape between them and Redis, and tenants with many different limits.
 type rig struct {
 	*fleet.Fleet
 	tape    *tape
@@ -34,7 +34,7 @@ type rig struct {
 	answers *atomic.Int64 // of the upstream
 }
 
-// metered is a tenant, what it may, and what its clients were answered.
+// metered is a tenant, its limits, and the answers that its clients got.
 type metered struct {
 	key, token               string
 	limits                   plan.Limits
@@ -114,7 +114,8 @@ func (r *rig) ask(t *testing.T, m *metered, gateway *fleet.Program) {
 	}
 }
 
-// drive sends so many requests, evenly over a time, each of a tenant drawn by its limit to a gateway drawn at random.
+// drive sends this number of requests, spread evenly over the given time. It draws each request's gateway at random, and its
+// tenant at random too: a tenant with a higher limit gets more requests.
 func (r *rig) drive(t *testing.T, requests int, lasting time.Duration) {
 	t.Helper()
 	var drawn []*metered
@@ -139,7 +140,8 @@ func (r *rig) drive(t *testing.T, requests int, lasting time.Duration) {
 	all.Wait()
 }
 
-// checkAlone fails the test if a gateway decided without Redis, or may have lost an answer: Redis was well all the time.
+// checkAlone fails the test if a gateway decided without Redis, or if an answer of Redis was lost: in these tests, Redis
+// always worked.
 func (r *rig) checkAlone(t *testing.T) {
 	t.Helper()
 	for _, g := range r.Gateways {
@@ -171,7 +173,7 @@ func scrape(g *fleet.Program) map[string]float64 {
 	return metrics
 }
 
-// total adds up what all tenants were answered.
+// total adds up the answers of all tenants.
 func (r *rig) total() (tried, ok, refused, lost int64) {
 	for _, m := range r.tenants {
 		tried, ok = tried+m.tried.Load(), ok+m.ok.Load()
@@ -191,7 +193,7 @@ func mixed(tenants int, sizes ...int64) []plan.Limits {
 }
 
 // Three gateway processes on one Redis admit exactly what the rule allows at the instants of Redis's clock, and their
-// clients are answered exactly so.
+// clients get exactly these answers.
 func TestExactnessOfGateways(t *testing.T) {
 	const requests, lasting = 50_000, 80 * time.Second
 	limits := mixed(48, 1, 7, 60, 100, 300, 250)
@@ -225,7 +227,7 @@ func TestExactnessOfGateways(t *testing.T) {
 	}
 }
 
-// A gateway that is killed in the middle of it, and started again, admits nothing twice.
+// A gateway that is killed under load and started again does not admit more than the limit.
 func TestExactnessAfterKill(t *testing.T) {
 	const requests, lasting = 12_000, 15 * time.Second
 	limits := mixed(24, 7, 60, 300)
@@ -257,8 +259,8 @@ func TestExactnessAfterKill(t *testing.T) {
 	}
 }
 
-// Gateways that are stopped and go on at random, as by a machine with too much to do, decide by Redis all the same, only
-// later: no tenant is admitted one request too many.
+// Gateways that are stopped and continued at random, as on an overloaded machine, still let Redis decide, only later. No tenant
+// gets one request too many.
 func TestExactnessOfStoppedGateways(t *testing.T) {
 	const requests, lasting = 12_000, 20 * time.Second
 	// The run is shorter than a window and uses each limit up.

@@ -15,9 +15,9 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// What the quotas would be by the redis_rate package, which limits failed authentication here: a limit that refills while it
-// is drained admits nearly twice as much in a window, and of two limits asked one after the other, one charges for what the
-// other refuses.
+// Why quotas do not use the redis_rate package, which limits failed authentications here. Its limit refills while it is used
+// up, so it admits nearly twice the limit in a window. And if two limits are asked one after the other, the first one charges
+// requests that the second one refuses.
 func TestTwoRedisRateCalls(t *testing.T) {
 	t.Parallel()
 	const limit, window = 60, 2 * time.Second
@@ -48,7 +48,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	}
 
 	const dayLimit = 40
-	slow := redis_rate.Limit{Rate: limit, Burst: limit, Period: time.Hour} // does not refill while it is looked at
+	slow := redis_rate.Limit{Rate: limit, Burst: limit, Period: time.Hour} // does not refill during the test
 	day := redis_rate.Limit{Rate: dayLimit, Burst: dayLimit, Period: 24 * time.Hour}
 	var last *redis_rate.Result
 	passed, script := 0, quota.Verdict{}
@@ -72,8 +72,8 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	}
 }
 
-// BenchmarkTwoRedisRateCalls is one decision on both policies as redis_rate would make it, beside BenchmarkTake: two calls,
-// one after the other, as its script takes one key and its client no pipeline.
+// BenchmarkTwoRedisRateCalls measures one decision on both policies with redis_rate, to compare with BenchmarkTake. It makes
+// two calls, one after the other, because redis_rate's script takes one key and its client has no pipeline.
 func BenchmarkTwoRedisRateCalls(b *testing.B) {
 	const tenants = 1024
 	client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })

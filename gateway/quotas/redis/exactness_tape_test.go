@@ -23,7 +23,7 @@ import (
 
 // tape stands between gateways and Redis and writes down every quota decision.
 type tape struct {
-	lose atomic.Int64 // so many answers to script calls do not arrive: their connections are closed instead
+	lose atomic.Int64 // how many answers to script calls are still to be lost: their connections are closed instead
 
 	addr   string
 	target string
@@ -41,7 +41,7 @@ type taped struct {
 	verdict quota.Verdict
 }
 
-// newTape returns a tape of all that is decided by this rule at target, host:port. It ends with the test.
+// newTape returns a tape of all decisions that the Redis at target (host:port) makes by this rule. It ends with the test.
 func newTape(t testing.TB, target string, rule quota.Rule) *tape {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,12 +98,12 @@ func (p *tape) serve(rule quota.Rule, client, server net.Conn) {
 			return
 		}
 		if _, err := client.Write(reply); err != nil {
-			return // whoever asked does not wait any more: what was decided stays so
+			return // the gateway no longer waits; the decision stays on the tape
 		}
 	}
 }
 
-// pass has one command executed.
+// pass sends one command to Redis, notes its decisions and returns the reply.
 func (p *tape) pass(rule quota.Rule, raw []byte, command []string, server net.Conn, replies *resp) ([]byte, error) {
 	if _, err := server.Write(raw); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func isScript(command []string) bool {
 	return verb == evalSHA || verb == eval
 }
 
-// note takes a script call and its reply apart, by the layout that take.lua documents.
+// note decodes a script call and its reply by the layout that take.lua documents, and puts the decisions on the tape.
 func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 	n, err := strconv.Atoi(command[2])
 	if err != nil || len(command) != 3+n+4 {
@@ -173,7 +173,7 @@ type resp struct {
 	raw []byte // what was read last
 }
 
-// read returns a value's strings, those of arrays one after the other.
+// read returns the strings of one value. Those of an array come one after the other.
 func (r *resp) read() ([]string, error) {
 	r.raw = r.raw[:0]
 	return r.value(nil)
@@ -209,7 +209,7 @@ func (r *resp) value(parts []string) ([]string, error) {
 	}
 }
 
-// replayed is what a tape comes to.
+// replayed is the sum of a tape's decisions.
 type replayed struct {
 	granted     map[string]int64 // by key
 	want, calls int64
@@ -217,15 +217,15 @@ type replayed struct {
 	first, last int64 // instants of Redis
 }
 
-// order brings decisions into the order in which Redis made them, a tenant's as far as it matters: within a millisecond its
-// use only grows, and what was refused left it as it was.
+// order sorts decisions as Redis made them. Within a millisecond, the order between tenants does not matter. A tenant's use only
+// grows there, and a refusal does not change it, so its decisions are sorted by use.
 func order(a, b taped) int {
 	return cmp.Or(cmp.Compare(a.verdict.At, b.verdict.At), cmp.Compare(a.key, b.key),
 		cmp.Compare(a.verdict.DayUse.Used, b.verdict.DayUse.Used), cmp.Compare(b.verdict.Granted, a.verdict.Granted))
 }
 
-// replay decides everything on the tape again, in Redis's order, at Redis's instants, by the pure rule, and again by a naive
-// list of what was admitted when. Both must say what Redis said, to the request and to the millisecond.
+// replay makes all decisions of the tape again, in Redis's order and at Redis's instants: once by the pure rule, and once by a
+// naive list of admissions. Each verdict of the rule, and each number that the list grants, must be the same as Redis's.
 func (p *tape) replay(t *testing.T, rule quota.Rule) replayed {
 	t.Helper()
 	p.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Three gateways' batchers on one Redis admit exactly what the rule does, over many windows and several days: brief ones here, the
-// product's in TestExactnessOfGateways.
+// The batchers of three gateways on one Redis admit exactly what the rule does, over many windows and several days. Windows and days
+// are short here. TestExactnessOfGateways uses those of the product.
 func TestExactness(t *testing.T) {
 	t.Parallel()
 	rule := quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 2 * time.Second}

@@ -23,8 +23,8 @@ import (
 // quickRule releases slices while a history is being recorded.
 var quickRule = quota.Rule{Slice: 2 * time.Millisecond, Slices: 4, Day: 50 * time.Millisecond}
 
-// linear is the sequential rule, one tenant at a time: a history is linearizable if each decision could have been made
-// at one instant between its call and its return, so that every verdict is what the rule says after those before it.
+// linear is the sequential model: the rule for each tenant. A history is linearizable if there is an instant for each decision,
+// between its call and its return, such that the rule gives the same verdicts in the order of these instants.
 func linear(rule quota.Rule) porcupine.Model {
 	return porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -54,7 +54,7 @@ func linear(rule quota.Rule) porcupine.Model {
 	}
 }
 
-// record has clients compete for two tenants' quotas and notes what each asked, was told, and when.
+// record lets clients compete for the quotas of two tenants. It records each demand, its verdict, and the instants of both.
 func record(t *testing.T, b store.Store, history uint64) (ops []porcupine.Operation) {
 	t.Helper()
 	const clients, each = 5, 12
@@ -111,8 +111,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// torn is what a store must not be: it reads a record, decides, and writes it back, and others do so in between. So that
-// they certainly do in every history, the first two who want any of a tenant's quota meet between reading and writing.
+// torn is a store that is not atomic: it reads a record, decides, and writes the record back, while another client does the same.
+// To make this certain in every history, the first two clients of a tenant wait for each other between reading and writing.
 type torn struct {
 	client *redis.Client
 	prefix string

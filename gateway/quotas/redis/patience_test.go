@@ -22,7 +22,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// late is a connection of a process that is off its processors in each wait: its deadline has long passed when it goes on.
+// late is a connection of a process that gets no CPU time while it waits. When it continues, its deadline has long passed.
 type late struct {
 	net.Conn
 	pauses []time.Duration
@@ -37,7 +37,7 @@ func (c *late) Read(p []byte) (int, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-// Time in which this process did not run is no silence of Redis.
+// Time in which this process did not run does not count as silence of Redis.
 func TestALateProcessReadsWhatHasArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -99,8 +99,8 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// go-redis asks for the socket each time that it takes a connection out of its pool, and takes another one if that fails. It
-// must go on to do so in this way: only Read, never Control.
+// go-redis asks for the socket each time that it takes a connection out of its pool, and takes another connection if that fails.
+// patientConn relies on this, and on go-redis calling only Read on the socket, never Control.
 func TestTheClientLooksForStaleConnections(t *testing.T) {
 	server := testkit.StartRedis(t)
 	looked, made := 0, 0
@@ -135,7 +135,7 @@ func TestTheClientLooksForStaleConnections(t *testing.T) {
 	}
 }
 
-// watched counts the looks at its socket.
+// watched counts how often go-redis asks for its socket.
 type watched struct {
 	*patientConn
 	looked *int
@@ -206,7 +206,7 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// What the script remembers of a batch.
+// The script remembers a gateway's last batch, so a batch with the same number is not decided again.
 func TestNumberedBatch(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
@@ -244,7 +244,7 @@ func TestNumberedBatch(t *testing.T) {
 	f(-1, "", [2]int64{3, 1}, [2]int64{3, 2}) // was it decided?
 	f(0, "", [2]int64{3, 0}, [2]int64{6, 3})  // without a number
 	f(-2, "NOTDECIDED", [2]int64{}, [2]int64{})
-	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // it never will be: what it is told now, nobody waits for
+	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // it is not decided any longer; no request waits for this answer
 	f(1, "SUPERSEDED", [2]int64{}, [2]int64{})
 	f(3, "", [2]int64{3, 0}, [2]int64{9, 4})
 }

@@ -38,7 +38,7 @@ func dialServer(t testing.TB, s *testkit.Server) *redis.Client {
 	return client
 }
 
-// A record that is none harms its own tenant and nobody else, is reported by its name, and is left as it is.
+// A value that is not a record affects only its own tenant. The error names it, and it is not changed.
 func TestSpoiledRecord(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
@@ -98,7 +98,7 @@ func TestSpoiledRecord(t *testing.T) {
 
 func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, d.Tenant)) }
 
-// Redis forgets scripts whenever it likes to: the next decision brings the script along and is made once.
+// Redis may forget scripts at any time. The next decision then sends the script, and is made only once.
 func TestLostScript(t *testing.T) {
 	server := testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	client := dialServer(t, server)
@@ -152,7 +152,7 @@ func TestLostScript(t *testing.T) {
 	next("FLUSHALL, told of the day's use")
 }
 
-// A replica that takes over has the records, decides on from them, and is given the script when it is first asked.
+// A replica that takes over has the records and continues to decide from them. It gets the script with its first decision.
 func TestFailOver(t *testing.T) {
 	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
 	before, after := dialServer(t, first), dialServer(t, second)
@@ -176,7 +176,7 @@ func TestFailOver(t *testing.T) {
 	}
 }
 
-// What would meet every tenant alike fails the trip, and charges nobody.
+// A fault that affects all tenants fails the whole trip, and no tenant is charged.
 func TestServerThatCannotWrite(t *testing.T) {
 	client := dialServer(t, testkit.StartRedis(t))
 	s := newScript(client, "full:", quota.Product, takeScript)
@@ -224,8 +224,8 @@ func TestServerThatCannotWrite(t *testing.T) {
 	}
 }
 
-// On a cluster every tenant is a call of its own: each node is given the script when it has lost it, and a spoiled record
-// is its own tenant's error there too.
+// On a cluster, every tenant has a call of its own. A node that has lost the script gets it again, and a spoiled record is an error
+// of its own tenant only.
 func TestClusterNodesLoseTheScript(t *testing.T) {
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
@@ -275,7 +275,7 @@ func clusterDemands() ([]store.Demand, []store.Result) {
 	return demands, make([]store.Result, n)
 }
 
-// The loss of one node of a cluster is an error of its own tenants; the others' verdicts stand.
+// If one node of a cluster is lost, its tenants get an error. The verdicts of all other tenants are valid.
 func TestClusterNodeLost(t *testing.T) {
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
@@ -321,7 +321,7 @@ func TestClusterNodeLost(t *testing.T) {
 	}
 }
 
-// A reply that is not what the script makes is an error of the trip: nobody can tell what was decided.
+// A reply that the script cannot have made is an error of the whole trip, because it is unknown what was decided.
 func TestReplyTakenApartStrictly(t *testing.T) {
 	s := newScript(nil, "", quota.Product, takeScript)
 	var rec quota.Record
@@ -354,11 +354,11 @@ func TestReplyTakenApartStrictly(t *testing.T) {
 	}
 }
 
-// What a batch allocates does not grow with it.
+// The allocations of a batch do not grow with its size.
 func TestTripAllocatesLittle(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
-	const batch, most = 64, 20 // it is 9; the race detector makes pools forget, which adds some
+	const batch, most = 64, 20 // it is 9; the race detector empties pools at random, which adds some
 	demands, results := make([]store.Demand, batch), make([]store.Result, batch)
 	for i := range demands {
 		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 1e9, 1e9), Want: 1}
@@ -373,8 +373,8 @@ func TestTripAllocatesLittle(t *testing.T) {
 	}
 }
 
-// All gateways carry out a reset, and the record is dropped once: after it, at most one limit is admitted. What a gateway knows from
-// before does not bring the dropped use back.
+// All gateways carry out a reset, but the record is dropped only once, so at most one limit is admitted afterwards. The use that a
+// gateway knew before the reset does not come back.
 func TestResetOnce(t *testing.T) {
 	const limit, gateways = 60, 5
 	client, prefix := dialRedis(t)

@@ -19,7 +19,7 @@ type Server struct {
 	Error      string `json:"error,omitempty"`
 }
 
-// Servers asks every server, of a cluster every master, about itself.
+// Servers asks every server about itself; on a cluster, every master.
 func (r *Redis) Servers(ctx context.Context) (servers []Server) {
 	var mu sync.Mutex
 	look := func(ctx context.Context, node *redis.Client) error {
@@ -69,7 +69,7 @@ func describe(ctx context.Context, node *redis.Client) Server {
 	half := time.Since(begin) / 2
 	s.SkewMillis = at.Sub(begin.Add(half)).Milliseconds()
 	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() <= half {
-		s.SkewMillis = 0 // it cannot be told from the way
+		s.SkewMillis = 0 // such a difference may come from the round trip alone
 	}
 	return s
 }

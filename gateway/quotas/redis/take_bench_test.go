@@ -16,10 +16,10 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// BenchmarkTake decides on full records: every slice of the window has use. "busy" goes by the backend's own clock, and
-// most decisions find their tenant in the slice of its last one. "next" moves the clock on by a slice before a tenant's
-// turn comes again: each decision releases the oldest slice, writes to the ring and looks for the next oldest, the most
-// that a decision below its limits can cost.
+// BenchmarkTake decides on full records: every slice of the window has use. "busy" uses the store's own clock, so most
+// decisions of a tenant are in the same slice as its previous one. "next" moves the clock by a slice between two decisions
+// of a tenant. Each decision then releases the oldest slice, writes to the ring and looks for the next oldest slice, which is
+// the most expensive case below the limits.
 func BenchmarkTake(b *testing.B) {
 	const tenants = 1024
 	for _, move := range []struct {
@@ -61,7 +61,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// benchmarkTake takes one for each of batch tenants per operation, in turn.
+// benchmarkTake makes one batch per operation, with one request of each of batch tenants. The tenants take turns.
 func benchmarkTake(b *testing.B, by store.Store, now *instant.Millis, slices int64, tenants, batch int) {
 	demands, results := make([]store.Demand, batch), make([]store.Result, batch)
 	next := 0
@@ -103,7 +103,7 @@ func fullRecords(tenants int, now instant.Millis) []store.Saved {
 	return saved
 }
 
-// processorTime is what Redis says that it has used so far.
+// processorTime is the processor time that Redis says it has used.
 func processorTime(b *testing.B, client *redis.Client) time.Duration {
 	b.Helper()
 	info, err := client.Info(background, "cpu").Result()

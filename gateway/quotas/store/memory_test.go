@@ -14,7 +14,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// newStoppedMemory makes a memory whose clock stands until the test moves it.
+// newStoppedMemory returns a memory whose clock only the test moves.
 func newStoppedMemory() (m *Memory, now *instant.Millis) {
 	now = new(instant.Millis)
 	*now = epoch
@@ -94,7 +94,7 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	}
 }
 
-// Tenants that come once and never again are forgotten, though nobody dumps.
+// Tenants that ask only once are forgotten, even if Dump is never called.
 func TestPastRecordsAreDropped(t *testing.T) {
 	m, now := newStoppedMemory()
 	for day := range 20 {

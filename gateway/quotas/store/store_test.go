@@ -12,7 +12,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// memory can be looked into.
+// memory is a Memory that implements storetest.Store.
 type memory struct{ *store.Memory }
 
 func (m memory) Has(t id.Tenant) bool {

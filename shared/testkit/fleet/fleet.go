@@ -92,7 +92,7 @@ func Start(t testing.TB, spec Spec) *Fleet {
 	return f
 }
 
-// AddGateway starts one more gateway and waits until it is ready. env overrides the settings of all gateways.
+// AddGateway starts one more gateway and waits until it is ready. settings override the settings of all gateways.
 func (f *Fleet) AddGateway(settings ...string) *Program {
 	f.t.Helper()
 	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)

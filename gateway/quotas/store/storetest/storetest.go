@@ -15,7 +15,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Opener makes a store with this rule. Its clock is now, which the test sets, or the store's own clock if now is nil.
+// Opener makes a store with this rule. The function now is its clock; if now is nil, the store uses its own clock.
 type Opener func(rule quota.Rule, now func() instant.Millis) Store
 
 // Store is a store in which a test can look up records.
@@ -86,7 +86,7 @@ func conformDay(t *testing.T, open Opener) {
 		}
 	}
 	want := func(n int64) store.Demand { return store.Demand{Want: n} }
-	// A slice's end, and its release.
+	// end is the end of the slice in which at lies, and release is the instant at which that slice is released.
 	end := func(at int64) int64 { return at/250*250 + 250 }
 	release := func(at int64) int64 { return end(at) + minute }
 
