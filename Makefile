@@ -26,8 +26,8 @@ build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped wit
 	$(IN) $(BUILD)
 
 # The programs are built once, not by each test that starts one. SQLite and its libc are C translated to Go: they run three to six
-# times as long under the race detector, which cannot find anything of ours in them. "make lint" does what go test vets. Many of the
-# tests that run in parallel wait, so there may be more of them than processors.
+# times as long under the race detector, which cannot find anything of ours in them. "make lint" runs go vet, so the tests need not.
+# Many of the tests that run in parallel wait, so there may be more of them than processors.
 test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec go test -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false \

@@ -36,8 +36,8 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# go_is_new reports whether the go command serves go.mod's language version. With GOTOOLCHAIN=auto an older command
-# fetches the right one, and `go env GOVERSION` names that one.
+# go_is_new reports whether the go command is as new as go.mod says. With GOTOOLCHAIN=auto, an older go command fetches a new
+# toolchain, and `go env GOVERSION` prints the version of that toolchain.
 go_is_new() {
 	want=$(sed -n 's/^go //p' "$root/go.mod")
 	have go || fail "Go $want or newer is needed and there is none. Install it from https://go.dev/dl/, for example:" \

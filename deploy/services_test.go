@@ -37,7 +37,7 @@ func newMachine(t *testing.T) machine {
 	return m
 }
 
-// fake puts a shell script into PATH. In it, install makes a command exist.
+// fake puts a shell script into PATH. In the body of the script, `install NAME` makes a command of that name exist.
 func (m machine) fake(t *testing.T, name, body string) {
 	t.Helper()
 	script := "#!/bin/sh\ninstall() { echo '#!/bin/sh' >" + m.path + "/$1; chmod 755 " + m.path + "/$1; }\n" + body + "\n"

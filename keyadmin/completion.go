@@ -228,7 +228,7 @@ func flagsOf(node *kong.Node) []candidate {
 // completeWithin is how long the database has for the names: a person waits at the Tab key.
 const completeWithin = 300 * time.Millisecond
 
-// values returns what may stand for a value.
+// values returns candidates for the value of a flag or of an argument.
 func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate {
 	kind := v.Name
 	switch node.FullPath() {
@@ -277,7 +277,8 @@ func list(words ...string) []candidate {
 	return all
 }
 
-// stored reads candidates from the database that the words name. If that fails there are none: the line is not the place for an error.
+// stored reads candidates from the database that the command line names. If that fails, it returns none: an error message would
+// spoil the line that is being typed.
 func (a *app) stored(read func(context.Context, *app) ([]candidate, error), words []string) []candidate {
 	other := &app{stdio: a.stdio, cli: &cli{}, env: a.env}
 	args := []string{"tenant", "list"}

@@ -86,7 +86,7 @@ func TestComplete(t *testing.T) {
 	s.want(exitUsage, "bash", "completion", "powershell")
 }
 
-// A database that does not answer costs no more than the limit.
+// If the database does not answer, completion gives up after the limit.
 func TestCompleteIsQuick(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
 	if err != nil {

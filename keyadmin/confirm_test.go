@@ -176,7 +176,7 @@ func TestInterruptedConfirm(t *testing.T) {
 	}
 }
 
-// A person is told after a second what keyadmin waits for, once.
+// After a second, keyadmin tells a person once what it waits for.
 func TestConfirmSaysWhatItWaitsFor(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		now := time.UnixMilli(0)

@@ -167,7 +167,7 @@ func (a *app) readFile(path string) (document, error) {
 	return readDocument(path, text)
 }
 
-// progressFrom is the number of changes from which on their progress is shown.
+// progressFrom is the smallest number of changes whose progress is shown.
 const progressFrom = 2000
 
 // progress shows at a terminal how many changes have been written.

@@ -24,7 +24,7 @@ func (s *shell) file(text string) string {
 	return path
 }
 
-// stated is a document with what a document can have, except keys.
+// stated is a document with everything that a document can contain, except keys.
 const stated = `version: 1
 plans:
   - {name: team, minute: 120, day: 4000}
@@ -68,7 +68,8 @@ func TestDeclare(t *testing.T) {
 	})
 }
 
-// An exported document, applied to an empty database, gives the same export there. Applied where it comes from, it changes nothing.
+// An empty database to which an exported document is applied gives the same export. The database that the document comes from is
+// not changed by it.
 func TestRoundTrip(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
@@ -150,7 +151,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
-// Whatever statement of apply fails, all changes are made or none.
+// If any statement of apply fails, either all changes are made or none.
 func TestApplyFailsAnywhere(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
@@ -186,7 +187,7 @@ func TestApplyFailsAnywhere(t *testing.T) {
 	})
 }
 
-// plantFaults makes the write that follows as many others as faults.remaining says fail. It counts every row.
+// plantFaults lets as many writes succeed as faults.remaining says. The next one fails. Every row counts as a write.
 func plantFaults(t *testing.T, db *database.DB) {
 	t.Helper()
 	statements := []string{`CREATE TABLE faults (remaining INT CHECK (remaining >= 0))`, `INSERT INTO faults VALUES (1000000)`}
@@ -210,7 +211,8 @@ func plantFaults(t *testing.T, db *database.DB) {
 	}
 }
 
-// Two that apply different documents at once: one after the other, so the last one's document holds as a whole.
+// Two operators apply different documents at the same time. They are applied one after the other, so the later document holds as
+// a whole.
 func TestTwoApplyAtOnce(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
@@ -245,7 +247,8 @@ func TestTwoApplyAtOnce(t *testing.T) {
 	})
 }
 
-// If another writer is faster than the answer, nothing is changed: the operator confirmed something else.
+// If another writer changes the database before the operator answers, apply changes nothing: the question was about the earlier
+// state.
 func TestApplyAnsweredTooLate(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.ok("tenant", "create", "acme")

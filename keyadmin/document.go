@@ -241,7 +241,7 @@ func each[T any](r *reader, n *yaml.Node, at place, read func(*yaml.Node, string
 	return list
 }
 
-// text reads a value like a flag of the command line.
+// text reads a value in the same way as the value of a flag is read on the command line.
 func (r *reader) text(target encoding.TextUnmarshaler) func(*yaml.Node, place) {
 	return func(n *yaml.Node, at place) {
 		if n.Kind != yaml.ScalarNode {
@@ -314,7 +314,7 @@ func (r *reader) key(n *yaml.Node, path string) declaredKey {
 	return k
 }
 
-// element reads an element of a list like a flag.
+// element reads an element of a list in the same way as text reads a value.
 func element[T any, P interface {
 	*T
 	encoding.TextUnmarshaler

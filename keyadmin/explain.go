@@ -60,7 +60,7 @@ type explanation struct {
 	Status      int         `json:"status,omitempty"` // of the refusal
 	Code        string      `json:"code,omitempty"`   // of the refusal
 	Reason      string      `json:"reason,omitempty"`
-	Until       string      `json:"until,omitempty"` // from this time on a request would pass, if none is sent before
+	Until       string      `json:"until,omitempty"` // a request at this time or later would pass, if none is sent before
 	KeyID       string      `json:"keyId,omitempty"`
 	TenantID    string      `json:"tenantId,omitempty"`
 	Tenant      string      `json:"tenant,omitempty"`
@@ -262,7 +262,7 @@ func exhausted(p policyAnswer, of string) string {
 	return fmt.Sprintf("%s of %s requests %s are used", count(p.Used), count(p.Limit), of)
 }
 
-// roundedUp formats at, rounded up to the second: a request before at is too early.
+// roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.
 func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
 
 func (e explanation) sheet() table {
@@ -310,8 +310,8 @@ const (
 	figuresBytesMax = 1 << 16
 )
 
-// figures asks the registered gateways, one after the other, for a tenant's usage. It returns that of the first gateway that
-// accepts keys of the environment, else of any.
+// figures asks the registered gateways, one after the other, for a tenant's usage. It returns the answer of the first gateway that
+// accepts keys of the environment. If there is none, it returns the answer of another gateway.
 func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (figures, error) {
 	gateways, err := a.store.Gateways(ctx)
 	if err != nil {

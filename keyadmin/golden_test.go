@@ -21,7 +21,7 @@ func TestMigrate(t *testing.T) {
 		s := newShell(t, testkit.SQLite(t))
 		s.terminal = terminal
 		s.want(exitFailed, "`keyadmin migrate` creates it", "tenant", "list")
-		s.record.Reset() // it named a path that is new every time
+		s.record.Reset() // the message has a path that differs in every run
 		s.ok("migrate", "-o", "json")
 		s.ok("migrate")
 		s.ok("migrate", "-o", "json")

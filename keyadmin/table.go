@@ -14,7 +14,7 @@ import (
 type table struct {
 	head  []string
 	rows  [][]string
-	spare []string // columns that a narrow terminal does without, the least important first
+	spare []string // columns that are left out on a narrow terminal, the least important first
 	none  string   // what to say if a list has no rows
 	bare  bool     // the head was written before, above other rows
 }
@@ -105,7 +105,7 @@ func (t table) least() []int {
 	return least
 }
 
-// legibleWidth is a width to which a cell of several words is not narrowed while other columns can be left out.
+// legibleWidth limits how narrow cells of several words become while other columns can still be left out.
 const legibleWidth = 14
 
 func (t table) legible() []int {

@@ -112,7 +112,7 @@ func TestWrongCalls(t *testing.T) {
 	s.want(exitFailed, "file is not a database", "tenant", "list")
 }
 
-// Commands in messages begin as the operator's own did, so that they work when they are pasted.
+// Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.
 func TestCommandsAsCalled(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	s.program = "bin/keyadmin"

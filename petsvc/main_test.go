@@ -56,7 +56,7 @@ func TestMissingFileNamesTheCure(t *testing.T) {
 	}
 }
 
-// On a Unix socket, with its secrets in files, killed, started again, hung up on and stopped.
+// petsvc listens on a Unix socket and reads its secrets from files. It is killed, started again, sent SIGHUP, and stopped.
 func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
@@ -123,7 +123,7 @@ func TestServesOnSocket(t *testing.T) {
 	}
 	p.Kill()
 
-	p = launch() // though the socket is still there
+	p = launch() // the killed process has left its socket
 	p.Signal(syscall.SIGHUP)
 	testkit.Eventually(t, 20*time.Second, "a line about SIGHUP", func() bool { return strings.Contains(p.Stderr.String(), "SIGHUP is ignored") })
 	if status, body := do("GET", ""); status != 200 || strings.Count(body, "Rex") != 1 {

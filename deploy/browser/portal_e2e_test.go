@@ -31,7 +31,8 @@ const (
 	keyField chromedp.CSS = "#key-field"
 )
 
-// TestPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as told, calls again.
+// TestPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as long as the page
+// says, calls again.
 func TestPortal(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	key := f.NewTenant("acme", "--minute", "3", "--day", "1000")
@@ -165,8 +166,8 @@ func TestPortal(t *testing.T) {
 		wait, waited.Round(time.Second), len(looks))
 }
 
-// A page that is left and comes back has no key. The browser may show the same page again, without loading it: chromedp does not
-// notice that, so scripts ask.
+// If a reader leaves the page and comes back, the page has no key. The browser may show the same page again without loading it.
+// chromedp does not notice that, so the test looks at the page with scripts.
 func TestPortalForgetsWhenLeft(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -188,7 +189,7 @@ func TestPortalForgetsWhenLeft(t *testing.T) {
 	}
 }
 
-// The keyboard reaches everything, and what it reaches is seen.
+// The page can be used with the keyboard alone, and shows where the focus is.
 func TestPortalByKeyboard(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -359,7 +360,7 @@ func TestOtherOrigins(t *testing.T) {
 	t.Logf("figure: CORS in Chromium: a script of an allowed origin read RateLimit %q and Retry-After %q of a 429; another origin read nothing", got.RateLimit, got.RetryAfter)
 }
 
-// What the other tests would fail on is noticed: here it is done on purpose.
+// The breaches for which the other tests would fail are committed on purpose here. Each of them is noticed.
 func TestBreachesAreNoticed(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	gateway := f.Gateways[0]

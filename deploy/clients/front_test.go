@@ -33,7 +33,7 @@ type record struct {
 	statuses  map[int]int
 	notBefore time.Time     // the end of the last Retry-After
 	early     int           // requests that came before it
-	soonest   time.Duration // how soon after it the first request came, at least
+	soonest   time.Duration // the shortest time from notBefore to a request; negative if one came early
 	replayed  int           // responses with Idempotent-Replayed
 }
 

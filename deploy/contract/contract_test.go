@@ -32,7 +32,7 @@ type system struct {
 	revoked, expired, banned, spent   fleet.Key
 	readOnly, writeOnly, elsewhere    fleet.Key
 	suspended, unlimited, testKey, hr fleet.Key
-	other                             *fleet.Fleet // before the faulty upstream, one request at a time
+	other                             *fleet.Fleet // a gateway in front of the faulty upstream; it serves one request at a time
 }
 
 func (s *system) gateway() string { return s.Gateways[0].URL }
@@ -251,7 +251,8 @@ func (s *system) failedAttempts(t *testing.T) []answer {
 	return answers
 }
 
-// reports asks for the quota with keys that may not call otherwise, and then until it is asked too often.
+// reports asks for the quota with keys whose other requests are refused. Then it asks with one key until that is refused as too
+// frequent.
 func (s *system) reports(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer

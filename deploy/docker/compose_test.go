@@ -193,7 +193,7 @@ func TestImagesAreBuiltByTheMakefilesLine(t *testing.T) {
 		}
 	}
 	for _, image := range []string{"petgate-gateway", "petgate-petsvc", "petgate-keyadmin"} {
-		if built[image] != 1 { // if two services built it, the next up would find one of them changed
+		if built[image] != 1 { // if two services built it, the next `docker compose up` would replace one of them
 			t.Errorf("%s is built by %d services", image, built[image])
 		}
 	}

@@ -107,7 +107,7 @@ func TestRollingGateways(t *testing.T) {
 		"slowest %v; %d created, each stored once", len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])
 }
 
-// TestForwardedAddress calls keys with an allow-list through haproxy, honestly and with forged fields.
+// TestForwardedAddress sends requests through haproxy with keys that have an allow-list, some of them with forged header fields.
 func TestForwardedAddress(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 3, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
 	free := f.NewTenant("acme", fleet.Unlimited...)

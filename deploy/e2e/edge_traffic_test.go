@@ -134,7 +134,7 @@ func (l *traffic) stored(t testing.TB, f *fleet.Fleet) (unanswered int) {
 		}
 	}
 	if t.Failed() {
-		t.FailNow() // a figure would say that each is stored once
+		t.FailNow() // the caller would print a figure that claims that each is stored once
 	}
 	return unanswered
 }

@@ -62,7 +62,7 @@ func (l *load) work(gateway *fleet.Program, every time.Duration) {
 	}
 }
 
-// since returns how many requests with a token that started after an instant were answered, by gateway and status.
+// since counts, by gateway and status, the requests with a token. It counts only requests that started after the given instant.
 func (l *load) since(token string, after time.Time) map[*fleet.Program]map[int]int {
 	counts := map[*fleet.Program]map[int]int{}
 	l.mu.Lock()

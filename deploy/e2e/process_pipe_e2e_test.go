@@ -12,8 +12,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The reader of the logs hangs, and the pipe is full. Nothing waits for it: no request, also when Redis goes down, no change
-// of a key, and not the end of the program.
+// The reader of the logs hangs, and the pipe is full. Nothing waits for the reader: neither a request, even when Redis
+// goes down, nor a change of a key, nor the end of the program.
 func TestUnreadLogHoldsUpNothing(t *testing.T) {
 	const lines = 1500 // of more than 64 KiB, which fill a pipe
 	server := testkit.StartRedis(t)

@@ -29,7 +29,7 @@ func live(f *fleet.Fleet) (n int) {
 
 // Redis and Postgres are down for longer than the 3 s after which a gateway is silent, and Postgres comes back first. A gateway
 // that reports again before the others still divides the limit by all six, although the others are silent. Otherwise the shares
-// would exceed the limit: it would take all of it, the next one half, and so on.
+// would exceed the limit: the first gateway would take the whole limit, the second one half of it, and so on.
 func TestOutageOfRedisAndPostgres(t *testing.T) {
 	const limit, gateways, away = 600, 6, 5 * time.Second
 	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)

@@ -30,8 +30,8 @@ func readReport(t *testing.T, c *fleet.Client, token string) (r report) {
 	return r
 }
 
-// 100,000 reports of one key change nothing, bring no ban, and cost Redis one call a second for each gateway. A banned key learns
-// the end of its ban. Without Redis, the report is what is known.
+// 100,000 reports of one key change nothing, bring no ban, and cost Redis one call a second for each gateway. A banned key
+// learns the end of its ban. Without Redis, the report says that it is degraded.
 func TestReportsCostNothing(t *testing.T) {
 	const asked, used, clients = 100_000, 7, 4
 	const probes = 10 // of Redis in an outage of 0.5 s

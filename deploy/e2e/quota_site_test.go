@@ -90,9 +90,9 @@ func (s *quotaSite) decidedAlone() (sum int) {
 	return sum
 }
 
-// exactly reports whether a count is what Redis decides, give or take the requests that were decided without it. There are
-// none, unless the machine gives Redis no processor for 50 ms; the test then says how many. So every run counts: it admits
-// nothing that neither Redis nor a gateway's share has granted.
+// exactly reports whether a count differs from the wanted one by at most the number of requests that were decided without Redis.
+// There are such requests only if Redis gets no processor for 50 ms; the test then logs how many. So every run is a valid test:
+// each admitted request was granted by Redis or by a gateway's share.
 func (s *quotaSite) exactly(count, want int) bool {
 	alone := s.decidedAlone()
 	if alone > 0 {

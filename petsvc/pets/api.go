@@ -1,9 +1,9 @@
 // Package pets is the pet service: listing, adding and getting pets over HTTP, stored in the database.
 //
-// It does not know API keys or limits: these belong to the gateway in front of it. Of tenants it knows the ID that the gateway
-// sends, because each tenant has Idempotency-Keys of its own. An optional secret keeps other clients out. All responses are
-// JSON, also the errors that fasthttp would write as text. While the database is unavailable, read-only or too busy, requests
-// get a 503 with Retry-After after a short wait at most, never a 500.
+// It does not know API keys or limits: these belong to the gateway in front of it. It knows a tenant only by the ID that the
+// gateway sends, because each tenant has Idempotency-Keys of its own. An optional secret keeps other clients out. All responses
+// are JSON, also the errors that fasthttp would write as text. While the database is unavailable, read-only or too busy,
+// requests get a 503 with Retry-After, at once or after a short wait, and never a 500.
 //
 // A Service is safe for concurrent use.
 package pets
@@ -34,8 +34,8 @@ import (
 // secretHeader carries the secret that the gateway and the service share.
 const secretHeader = "X-Gateway-Secret"
 
-// challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). A client gets in with an API key, at the
-// gateway. The gateway takes a 401 as a fault of its own configuration.
+// challenge is the WWW-Authenticate that a 401 must have (RFC 9110, section 11.6.1). Clients need an API key, which the gateway
+// checks. To the gateway, a 401 of this service means that its own configuration is wrong.
 const challenge = `Bearer realm="petgate"`
 
 const requestIDHeader = "X-Request-Id"
@@ -44,7 +44,7 @@ const requestIDHeader = "X-Request-Id"
 const (
 	bodyBytesMax   = 4 << 20
 	headerBytesMax = 64 << 10
-	connectionsMax = 1 << 20 // out of reach: beyond it fasthttp responds in plain text
+	connectionsMax = 1 << 20 // so high that it is never reached: fasthttp would refuse in plain text
 
 	readTimeout  = 30 * time.Second
 	writeTimeout = 30 * time.Second

@@ -269,7 +269,7 @@ func TestDrain(t *testing.T) {
 	if a := r.do(t, "GET", "/v1/pets", ""); a.header.Get("Connection") != "" {
 		t.Errorf("Connection: %s before the drain", a.header.Get("Connection"))
 	}
-	// A writer that does not finish blocks the request below in the middle of its work.
+	// This transaction does not end, so the request below stays in flight.
 	tx, err := r.db.Begin()
 	if err != nil {
 		t.Fatal(err)

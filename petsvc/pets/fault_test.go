@@ -188,7 +188,7 @@ func TestFileIsDeletedAndComesBack(t *testing.T) {
 	removeDatabase(t, strings.TrimPrefix(u, "sqlite:"))
 	testkit.Eventually(t, 5*time.Second, "the loss is noticed", func() bool { return r.Ready() != nil })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
-	launch(t, u, pets.Config{}) // creates another, and migrates it
+	launch(t, u, pets.Config{}) // creates a new file, and migrates it
 	testkit.Eventually(t, 5*time.Second, "the new file is used", func() bool {
 		a := r.do(t, "GET", "/v1/pets", "")
 		return a.status == 200 && a.body == "[]"
@@ -204,7 +204,7 @@ func removeDatabase(t *testing.T, path string) {
 	}
 }
 
-// The first request is not refused only because the state of the database is not known yet.
+// The first request waits until the state of the database is known. It is not refused in the meantime.
 func TestFirstRequestsWaitForTheFirstLook(t *testing.T) {
 	for range 3 {
 		r := launch(t, testkit.Postgres(t), pets.Config{})

@@ -124,8 +124,8 @@ func (r *running) end(id [sha256.Size]byte) {
 // isReplay. The pet and the request are stored in one transaction.
 //
 // Two attempts of a request never run at the same time. In this process, the field running ensures it. Between processes, a
-// lock of Postgres does, which also holds while a server still works for a connection that has broken; SQLite has one writer
-// at a time. Without both, the primary key would still refuse the second row.
+// lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
+// time. If all of these failed, the primary key would still refuse the second row.
 func (s *store) addOnce(p NewPet, r request) (stored Pet, isReplay bool, _ error) {
 	if !s.running.begin(r.id) {
 		return Pet{}, false, errInProgress
@@ -196,8 +196,8 @@ const (
 	forgetRows     = 1000                   // of a step
 )
 
-// forget removes the rows of requests that are older than keptFor, until ctx ends. A step uses the connection of a request, so
-// the watch always has its own.
+// forget removes the rows of requests that are older than keptFor, until ctx ends. A step takes the place of a request, so it
+// never uses the connection of the watch.
 func (s *store) forget(ctx context.Context) {
 	select {
 	case <-s.looked:

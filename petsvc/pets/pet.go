@@ -48,7 +48,7 @@ func (p Pet) AppendJSON(dst []byte) []byte {
 
 const (
 	nameMax    = 200      // characters
-	petMax     = 64 << 10 // bytes of a body; a name of escapes alone takes 2,400
+	petMax     = 64 << 10 // bytes of a body; a name that is written in escapes takes 2,400
 	membersMax = 64       // of a body; those that a pet does not have are ignored
 )
 

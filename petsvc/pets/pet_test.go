@@ -13,7 +13,7 @@ func TestDecode(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		want       NewPet
-		member     string // the one at fault; "-" = the body as a whole; empty = none
+		member     string // the invalid member; "-" = the body as a whole; empty = none
 	}{
 		{"the least", `{"name":"Rex","categoryId":1}`, rex, ""},
 		{"all", `{"name":"Rex","categoryId":1,"status":"available"}`, rex, ""},

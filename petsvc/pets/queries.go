@@ -29,8 +29,8 @@ const (
 	// The pet that a request has stored, and its fingerprint. $1: the request, $2: only if it was stored after this.
 	requestQuery = `SELECT pet_id, fingerprint FROM pet_requests WHERE id = $1 AND created_at > $2`
 
-	// Stores what a request has stored. It changes no row if there is one that is kept. $1: the request, $2: fingerprint,
-	// $3: pet, $4: now, $5: older rows are replaced.
+	// Records which pet a request has stored. If the request has a row already, it is replaced only if it is old enough.
+	// $1: the request, $2: fingerprint, $3: pet, $4: now, $5: a row of this time or earlier is replaced.
 	rememberQuery = `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
 		WHERE pet_requests.created_at <= $5`
@@ -38,7 +38,8 @@ const (
 	// Locks a request until the transaction ends, unless another transaction has locked it. Postgres only. $1: the lock.
 	lockRequestQuery = `SELECT pg_try_advisory_xact_lock($1)`
 
-	// When the last of the oldest requests was stored, 0 if there are none. $1: only this old and older, $2: at most so many.
+	// Selects the oldest requests and returns when the last of them was stored; 0 if there are none. $1: only requests that were
+	// stored at this time or earlier, $2: how many at most.
 	oldestQuery = `SELECT coalesce(max(created_at), 0) FROM
 		(SELECT created_at FROM pet_requests WHERE created_at <= $1 ORDER BY created_at LIMIT $2) AS oldest`
 

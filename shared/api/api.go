@@ -33,7 +33,7 @@ type Operation struct {
 	IsReport     bool          // the gateway itself answers it, for every valid key; it has no scope
 	Stability    string        // experimental or beta; empty = stable
 
-	// TakesKey means that a request with the header KeyHeader may be sent again, whatever became of the first one.
+	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first one succeeded or not.
 	TakesKey bool
 }
 

@@ -147,8 +147,8 @@ type call struct {
 	free           bool   // the quota and bans do not apply
 }
 
-// do sends a request until it succeeds or must not be repeated, and decodes the response into result. The errors are *APIError, of
-// the connection, or of ctx.
+// do sends a request until it succeeds or must not be repeated, and decodes the response into result. The error is an *APIError, or
+// comes from the connection or from ctx.
 func (c *Client) do(ctx context.Context, r call, result any) (http.Header, error) {
 	for attempt := 1; ; attempt++ {
 		if !r.free {

@@ -90,7 +90,7 @@ func TestARefusedRequestIsRepeatedAfterRetryAfter(t *testing.T) {
 		name    string
 		replies []reply
 		least   []time.Duration // the earliest instant of each request
-		slack   time.Duration   // the sum of the random parts is less
+		slack   time.Duration   // the sum of the random parts is less than this
 	}{
 		{"minute", []reply{refusal(429, "minute_quota_exceeded", "Retry-After: 17"), ok}, []time.Duration{0, 17}, 1},
 		{"no header", []reply{refusal(502, "upstream_unreachable", ""), ok}, []time.Duration{0, 0}, 1},
@@ -266,7 +266,7 @@ func TestCallsInParallelWaitTogether(t *testing.T) {
 	})
 }
 
-// A key that is banned can ask how long. This neither waits for the end of the ban, nor makes other calls wait.
+// A client with a banned key can ask how long the ban lasts. This neither waits for the end of the ban, nor makes other calls wait.
 func TestGetQuotaDoesNotWaitForOtherCalls(t *testing.T) {
 	quota := reply{status: 200, body: `{"plan":"free","ban":{"endsAt":"2026-01-01T00:00:00Z"},"policies":[{"name":"day","used":3}]}`}
 	synctest.Test(t, func(t *testing.T) {

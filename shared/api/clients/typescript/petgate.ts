@@ -63,8 +63,8 @@ export interface Options {
  * it waits for Retry-After plus a random time, which grows with every repetition. After a 429, all calls of the client but
  * getQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
  *
- * A call rejects with the reason of its signal, with the last error if there were too many, or if the wait is longer than
- * waitMaxMs: an APIError or a ConnectionError.
+ * If its signal is aborted, a call rejects with the reason of the signal. After attemptsMax requests, or if the next wait is longer
+ * than waitMaxMs, it rejects with the last error: an APIError or a ConnectionError.
  */
 export class Client implements Record<keyof operations, unknown> {
   readonly #options: Required<Options>;
@@ -90,7 +90,7 @@ export class Client implements Record<keyof operations, unknown> {
     }
   }
 
-  /** Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key: the given or a random one. */
+  /** Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key: the given one or a random one. */
   async createPet(pet: NewPet, call: { signal?: AbortSignal; idempotencyKey?: string } = {}): Promise<Pet> {
     const { idempotencyKey = randomKey(), signal } = call;
     const url = this.#url("/v1/pets");
