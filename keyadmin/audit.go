@@ -26,7 +26,7 @@ type auditCommand struct {
 	Tenant string      `placeholder:"TENANT" help:"Only changes of this tenant and its keys: ID or name."`
 	Key    keyArgument `placeholder:"KEY" help:"Only changes of this key: its ID, key_…"`
 	Actor  string      `placeholder:"NAME" help:"Only changes by this operator or gateway."`
-	Kind   eventKind   `placeholder:"KIND" help:"Only changes of this kind: key.revoked, or all of key."`
+	Kind   eventKind   `placeholder:"KIND" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
 	Limit  int         `placeholder:"N" help:"Only the last N changes."`
 	Follow bool        `short:"f" help:"Go on, and show changes as they are made, until an interrupt."`
 }

@@ -135,7 +135,7 @@ func (p progress) confirmed(waited time.Duration) string {
 	}
 	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.applied, p.all, span(waited))
 	for _, g := range p.fenced {
-		text += fmt.Sprintf("\n  %s is fenced: it refuses every call until it has caught up, since it was silent for longer than its maximum age",
+		text += fmt.Sprintf("\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
 			gatewayName(g))
 	}
 	return text
@@ -183,8 +183,8 @@ func (p progress) advice() string {
 		longest = max(longest, g.FenceAfter())
 	}
 	if longest > 0 {
-		return "A silent gateway with a maximum age refuses every call in the end: repeat the command with --wait " +
-			(longest + time.Second).Round(time.Second).String() + " to see it confirmed."
+		return "A silent gateway refuses every call once its maximum age has passed: repeat the command with --wait " +
+			(longest + time.Second).Round(time.Second).String() + " to see the change confirmed."
 	}
 	return "Gateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
 }

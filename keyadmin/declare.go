@@ -51,7 +51,7 @@ func (exportCommand) Run(ctx context.Context, a *app) error {
 
 // pruning is the flag of commands that compare a file with the database.
 type pruning struct {
-	Prune bool `help:"Suspend tenants that the file does not name. Of tenants with the member keys, revoke keys that it does not name."`
+	Prune bool `help:"Suspend tenants that the file does not name. If a tenant in the file has the member keys, revoke its other keys."`
 }
 
 type diffCommand struct {
@@ -90,8 +90,8 @@ func (applyCommand) Help() string {
 	return `Makes plans, tenants and keys as the document says: all changes in one transaction, after one question. Repeated, it changes
 nothing. What the document does not name stays as it is, unless --prune is given. Nothing is ever deleted.
 
-A key cannot be created without its token. Keys of the document that do not exist or have ended are named and left out:
-create others with key create.
+A key cannot be created without its token. Keys of the document that do not exist or have ended are listed and left
+out: create new ones with key create.
 
 Examples:
 

@@ -250,7 +250,7 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 // cureOf has a cure for each problem that a gateway reports. The details say more.
 var cureOf = map[string]string{
 	"start":     "wait, and repeat the command; if it lasts, read the gateway's log",
-	"drain":     "it is stopping: start another before you stop it",
+	"drain":     "it is stopping: if this was not planned, start it again. Before a planned stop, start another gateway",
 	"directory": "check that the gateway can reach the database",
 	"database":  "check that the gateway can reach the database",
 	"clock":     "let a time service (NTP) set the clocks of all hosts",

@@ -68,7 +68,7 @@ func (a *app) printRotated(ctx context.Context, t owner, old, fresh keystore.Key
 			return err
 		}
 		view.OldGraceEndsAt = old.GraceEndsAt.String()
-		a.warn("Key %s was already rotated: %s replaces it, and it works until %s.\n"+
+		a.warn("Key %s was already rotated: %s replaces it. The old key works until %s.\n"+
 			"The new token cannot be shown again. If it is lost: keyadmin key rotate %s", describe(old), describe(fresh),
 			view.OldGraceEndsAt, fresh.ID)
 		if a.asData() {
@@ -76,7 +76,7 @@ func (a *app) printRotated(ctx context.Context, t owner, old, fresh keystore.Key
 		}
 		return nil
 	}
-	a.note("Rotated key %s of tenant %s: %s replaces it, and it works until %s.", describe(old), t.Name, describe(fresh),
+	a.note("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.", describe(old), t.Name, describe(fresh),
 		view.OldGraceEndsAt)
 	if a.asData() {
 		return a.print(view, table{})

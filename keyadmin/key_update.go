@@ -75,7 +75,7 @@ func (c *keyUpdate) Run(ctx context.Context, a *app) error {
 			changes := movedTerms(k, updated)
 			return outcome{change: change, view: viewKey(updated, t, 0, a.now()), done: either(changes != "",
 				fmt.Sprintf("Changed key %s of tenant %s: %s.", describe(k), t.Name, changes),
-				fmt.Sprintf("Key %s of tenant %s already was like this.", describe(k), t.Name))}, err
+				fmt.Sprintf("Key %s of tenant %s already has these settings.", describe(k), t.Name))}, err
 		},
 	})
 }

@@ -95,14 +95,14 @@ func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.carryOut(ctx, operation{
-		question: fmt.Sprintf("Accept %s again, which the database has lost the refusal of?", c.ID),
+		question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),
 		yes:      c.Yes, wait: c.Wait, laggard: "may still refuse it",
 		change: func() (outcome, error) {
 			change, err := a.store.DropLost(ctx, tenant, key)
 			if errors.Is(err, keystore.ErrNotFound) {
 				err = fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
 			}
-			return outcome{change: change, done: "Dropped what was lost of " + c.ID + "."}, err
+			return outcome{change: change, done: "Dropped the lost refusal of " + c.ID + "."}, err
 		},
 	})
 }

@@ -124,8 +124,9 @@ type usageReset struct {
 }
 
 func (usageReset) Help() string {
-	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept. The gateways do the reset: while Redis
-does not answer them they repeat it, and the command is not confirmed. If no gateway is running, nothing is reset.
+	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept. The gateways do the reset.
+If Redis does not answer, they try again until it does; until then, the command is not confirmed. If no gateway is running,
+nothing is reset.
 
 Examples:
 

@@ -7,7 +7,7 @@ import (
 
 const (
 	// Sizes of the directory's data in memory.
-	keyBytes    = 88 + 2*8 // a record and its entries in two indexes
+	keyBytes    = 96 + 2*8 // a record and its entries in two indexes
 	tenantBytes = 120
 
 	// How much the process may allocate, in addition to a large directory, before the garbage collector runs.

@@ -43,7 +43,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	}
 	x.entry, x.hasKey = entry, true
 	if !x.conn.admit(entry.Tenant) {
-		return refusal{reason: overloaded, message: "your account holds too many connections: use fewer of them for more requests"}
+		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
 	}
 	return refusal{}
 }

@@ -155,7 +155,7 @@ func (c *Config) check() error {
 // CheckSecret returns an error if an upstream secret is invalid.
 func CheckSecret(secret string) error {
 	if !http1.IsValue([]byte(secret)) || strings.TrimSpace(secret) != secret {
-		return errors.New("the upstream secret cannot stand in a header field")
+		return errors.New("the upstream secret has characters that a header field cannot have")
 	}
 	return nil
 }

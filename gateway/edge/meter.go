@@ -42,7 +42,7 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()
 		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
-		text = append(text, ". The API key sent too many requests without waiting. It is banned until then"...)
+		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {
 		text = append(text, ". The API key is banned after at most "...)
 		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)

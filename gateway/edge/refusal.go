@@ -161,7 +161,7 @@ var table = [reasons]row{
 
 	quotaPolling: {
 		stage: "report", status: 429, code: "quota_polling", retryAfter: 1,
-		message: "the quota may be asked for once a second: wait for Retry-After",
+		message: "ask for the quota at most once a second: wait for Retry-After",
 	},
 
 	minuteQuotaExceeded: {

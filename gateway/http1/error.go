@@ -50,7 +50,7 @@ func malformed(reason string) *Error { return &Error{Kind: Malformed, Reason: re
 var (
 	errLineEnd        = malformed("a line does not end in CRLF")
 	errNotRequest     = malformed("the bytes are not an HTTP request")
-	errRequestLine    = malformed("the request line is malformed: it has a method, a target and HTTP/1.1")
+	errRequestLine    = malformed("the request line is malformed: it must have a method, a target and HTTP/1.1")
 	errVersion        = malformed("the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0")
 	errConnect        = malformed("CONNECT is not supported: this server is not a forward proxy")
 	errTarget         = malformed("the request target is malformed")

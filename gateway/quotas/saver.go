@@ -34,7 +34,7 @@ func (l *Local) load(ctx context.Context) error {
 		return fmt.Errorf("quotas: load the saved quotas: %w", err)
 	}
 	if err := l.records.Load(saved); err != nil {
-		l.config.Log.Error("some saved quotas cannot be read: their tenants start anew", "error", err)
+		l.config.Log.Error("some saved quotas cannot be read: their tenants start with unused limits", "error", err)
 	}
 	l.loaded.Store(true)
 	return nil
