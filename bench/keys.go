@@ -18,8 +18,8 @@ import (
 // keyCount is the number of keys that the load draws from. Each belongs to its own tenant.
 const keyCount = 1000
 
-// createKeys stores the tenants and their keys. No run reaches their limits. Two more tenants may make one
-// request only; their other requests are refused.
+// createKeys stores the tenants and their keys. No run reaches their limits. Two further tenants have a limit of
+// one request, so that all their later requests are refused.
 func (l *lab) createKeys(ctx context.Context) error {
 	db, err := database.Open(l.postgres.url)
 	if err != nil {

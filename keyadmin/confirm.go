@@ -38,8 +38,8 @@ type confirmation struct {
 	alone   string // what to add if no gateway is registered; may be empty
 }
 
-// either returns done if something changed, else nothing. keyadmin waits in both cases: the command may repeat an earlier one
-// that was not confirmed.
+// either returns the text done if something changed, and otherwise the text nothing. keyadmin waits in both cases: the command may
+// repeat an earlier one that was not confirmed.
 func either(changed bool, done, nothing string) string {
 	if changed {
 		return done

@@ -91,7 +91,7 @@ func (a *app) note(format string, args ...any) {
 // calls are the places where texts name a command: in quotes, after a colon, at the beginning of help, and in its examples.
 var calls = regexp.MustCompile("(?m)([`\"]|: |^    (?:[^#\\s][^\\n]*?[ (])?)keyadmin ")
 
-// asCalled names keyadmin in the commands of a text as it was called, because a command has to work when it is pasted.
+// asCalled replaces keyadmin in the commands of a text by the name by which it was called, so that they work when they are pasted.
 func (a *app) asCalled(text string) string {
 	if a.Program == "" || a.Program == "keyadmin" {
 		return text

@@ -105,7 +105,7 @@ func (t table) least() []int {
 	return least
 }
 
-// legibleWidth limits how narrow cells of several words become while other columns can still be left out.
+// legibleWidth is the width below which a column is narrowed only when no other column can be left out.
 const legibleWidth = 14
 
 func (t table) legible() []int {
@@ -129,7 +129,7 @@ func (t table) measure(size func(string) int) []int {
 	return widths
 }
 
-// widths shares a width among the columns: the one that can shrink most shrinks first.
+// widths shares a width among the columns: it always narrows the widest one that can still be narrowed.
 func (t table) widths(width int) []int {
 	widths, least := t.natural(), t.least()
 	for width > 0 && total(widths) > width {

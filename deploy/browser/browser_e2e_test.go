@@ -34,7 +34,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience bounds what the browser does at once. Waiting for a quota takes longer.
+// patience is how long the browser may take for what needs no wait. Waiting for a quota may take longer.
 const patience = 30 * time.Second
 
 // tab is a tab of a browser of its own.

@@ -41,7 +41,7 @@ func revoke(t *testing.T, f *fleet.Fleet, key fleet.Key) (over time.Time, took t
 	if took, err := time.ParseDuration(compact(said[3])); err == nil && took < time.Second {
 		return over, took
 	}
-	return over, over.Sub(begun).Round(time.Millisecond) // the command reports such a time in whole seconds
+	return over, over.Sub(begun).Round(time.Millisecond) // the command reports a time of a second or more in whole seconds
 }
 
 func compact(text string) string { return regexp.MustCompile(`\s`).ReplaceAllString(text, "") }

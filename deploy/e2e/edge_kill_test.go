@@ -68,7 +68,7 @@ func TestKillOverAdmitsNothing(t *testing.T) {
 	if took := time.Since(began); took > time.Minute {
 		t.Fatalf("it took %v: the machine is too slow to see one window", took)
 	}
-	// A killed gateway may have charged a request that it never answered. It is only one, because its worker sends one at a time.
+	// A killed gateway may have charged a request that it never answered. Each kill loses only one: a worker sends one at a time.
 	admitted := l.count(200)
 	if admitted > edgeQuota || admitted < edgeQuota-kills {
 		t.Errorf("%d admitted of %d with %d kills", admitted, edgeQuota, kills)

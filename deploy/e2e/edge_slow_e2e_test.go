@@ -26,7 +26,7 @@ const normalRounds = 2000
 const slowGoneWithin = 10 * time.Second
 
 // bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle connection keeps
-// another 2 kB and the stack of its last request, which is 4 kB with in-process quotas. The maximum for a slow connection
+// the stack of its last request, which is 4 kB with in-process quotas, and 2 kB more. The maximum for a slow connection
 // includes the growth of the process itself during the test.
 const (
 	bytesPerIdleMax = 8 << 10

@@ -99,8 +99,8 @@ func (l *load) take() []shot {
 	return shots
 }
 
-// end stops the load when all requests in flight are answered. It returns the requests since the last take, but does
-// not forget them: between can still be called.
+// end stops the load when all requests in flight are answered. It returns the requests since the last call of take.
+// Unlike take, it does not forget them, so the method between still finds them.
 func (l *load) end() []shot {
 	select {
 	case <-l.stop:

@@ -54,7 +54,7 @@ func latency(all []shot, share float64) time.Duration {
 func record(key fleet.Key) string { return "petgate:{" + key.TenantID + "}" }
 
 // Whatever happens to Redis, no request fails because of it, and nothing is unlimited. No window admits more than twice the
-// limit and one request per gateway. Responses stay fast, and the gateways use Redis again as soon as it is back.
+// limit plus one request per gateway. Responses stay fast, and the gateways use Redis again as soon as it is back.
 func TestRedisFaults(t *testing.T) {
 	const limit, gateways, lasting, lossy = 300, 3, 3 * time.Second, "flushed"
 	server := testkit.StartRedis(t)
@@ -97,7 +97,7 @@ func TestRedisFaults(t *testing.T) {
 			}
 			bound := 2*limit + gateways // each may admit one request of a tenant that has used up its limit
 			if name == lossy {
-				bound += s.decidedAlone() - before // a loss of counts and another outage are two faults
+				bound += s.decidedAlone() - before // the loss of the counts is one fault; an outage on top of it admits more
 			}
 			for who, one := range all {
 				whole := one.between(healthy, over)

@@ -196,8 +196,8 @@ const (
 	forgetRows     = 1000                   // of a step
 )
 
-// forget removes the rows of requests that are older than keptFor, until ctx ends. A step takes the place of a request, so it
-// never uses the connection of the watch.
+// forget removes the rows of requests that are older than keptFor, until ctx ends. A step enters the store like a request, so
+// it never uses the connection of the watch.
 func (s *store) forget(ctx context.Context) {
 	select {
 	case <-s.looked:

@@ -33,7 +33,8 @@ func findBan(t *tx, key id.Key) (b storedBan, err error) {
 	return b, err
 }
 
-// AddBan bans a key and returns the ban in force: the earlier one if it lasts longer or is the same.
+// AddBan bans a key and returns its ban: the earlier one if that is in force and does not end sooner, or if it is the same ban,
+// even if it was lifted.
 func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	change, err := s.write(ctx, "add ban", func(t *tx) error {
 		k, err := findKey(t.ctx, t, ban.Key)

@@ -101,7 +101,7 @@ func (s *Store) changeSQLite(ctx context.Context, query string, args, added []an
 	return c, err == nil, err
 }
 
-// unchanged ends a change that has nothing to do. It returns the last event.
+// unchanged ends a change that has nothing to do. It sets c to the last event.
 func (s *Store) unchanged(ctx context.Context, c *Change) (done bool, err error) {
 	*c, _, err = s.lastEvent(ctx, s.db)
 	return true, err

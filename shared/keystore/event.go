@@ -24,8 +24,8 @@ func (s *Store) HasEvent(ctx context.Context, c Change, uuid string) (known bool
 	return known, fail("find event", err)
 }
 
-// Resets lists the resets of quotas after an event, up to a later one: of each its ID, UUID and tenant. It leaves out resets that
-// are more than a day old, because the use that they clear is over.
+// Resets lists the resets of quotas after an event, up to a later one. Only their IDs, UUIDs and tenants are set. It leaves out
+// resets that are more than a day old, because the use that they clear is over.
 func (s *Store) Resets(ctx context.Context, after, upTo Change) (resets []Event, err error) {
 	err = s.db.SelectContext(ctx, &resets, eventsBetween, after, upTo, QuotaReset, s.now().Add(-quotaKept))
 	return resets, fail("list resets", err)

@@ -8,7 +8,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// quotaKept is how long a record can matter: it is about one UTC day, and clocks differ.
+// quotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
 const quotaKept = 25 * time.Hour
 
 // SaveQuotas stores the records until a gateway runs again. They replace earlier records of the same tenants. now is in ms.

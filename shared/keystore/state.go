@@ -202,7 +202,7 @@ func (b *bulk) tenant(e Edit[Tenant]) error {
 		kind := TenantSuspended
 		if !after.Suspended {
 			kind = TenantResumed
-			// A suspension that the database had lost, and that was repeated since, has ended too.
+			// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
 			b.put(deleteSuspensions, limitsRow{ID: after.ID.String()})
 		}
 		if err := b.event(kind, about, terms, after); err != nil {

@@ -112,7 +112,7 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 
 // Resume ends a suspension.
 func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	// A suspension that the database had lost, and that was repeated since, has ended too.
+	// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
 	if _, err := s.db.ExecContext(ctx, deleteRepeated, tenant); err != nil {
 		return Tenant{}, 0, fail("resume tenant", err)
 	}

@@ -88,7 +88,7 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	usage.Problems = append(usage.Problems, p.problems...)
 	usage.Problems = append(usage.Problems, p.check(target, command)...)
 	if node := command.Selected(); node != nil && len(usage.Problems) == 0 {
-		// A command's flags have no defaults: their rules make sense only when all of them could be read.
+		// Only now: not every flag of a command has a default, so its rules make sense only when all flags could be read.
 		usage.Problems = p.check(node.Target.Addr().Interface(), command)
 	}
 	if len(usage.Problems) > 0 {

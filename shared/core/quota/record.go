@@ -25,8 +25,8 @@ type summary struct {
 	sum     int64  // use of all slices in the window
 }
 
-// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last.
-// So a read of the summary and of one byte after it proves the length of the whole record.
+// The binary form, little-endian, which the Redis script shares: the ring, then the summary. The summary comes last,
+// so one read checks the length of the whole record: it asks for the summary and one byte more, and must get only the summary.
 const (
 	SummaryBytes = 44
 
@@ -109,7 +109,7 @@ func decodeSummary(src []byte) (s summary, err error) {
 	return s, nil
 }
 
-// Verdict returns the verdict of a decision that was made elsewhere. The record now has this summary. retrySlice is the
+// Verdict returns the verdict of a decision that was made elsewhere. src is the record's summary after it. retrySlice is the
 // slice whose release brings the minute's usage under its limit, if it is not under the limit already.
 func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, granted, retrySlice int64) (Verdict, error) {
 	s, err := decodeSummary(src)
@@ -119,7 +119,7 @@ func (r Rule) Verdict(src []byte, now instant.Millis, limits plan.Limits, grante
 	return r.verdict(&s, now, limits, granted, retrySlice), nil
 }
 
-// VerdictFrom is Verdict for a record that had this summary before the decision. The decision then charged the
+// VerdictFrom is Verdict with a src from before the decision. The decision then charged the
 // granted requests, within the limits, to the record's current slice, which is also its newest.
 func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, granted int64) (Verdict, error) {
 	s, err := decodeSummary(src)

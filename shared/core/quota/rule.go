@@ -19,8 +19,8 @@ const CountMax = math.MaxUint32
 //
 // A clock that steps back releases nothing: what is counted stays counted, and a day that has begun continues. A record
 // that is more than Ahead in the future gets a new date: all its usage counts as admitted now, in this slice and on this day.
-// That may hold a tenant back for one more window, but it never lets the tenant exceed a limit. The same holds for usage that
-// rec has lost and that the caller knows.
+// Usage that rec has lost, but that the caller knows, counts as admitted now as well. Both may hold a tenant back for one more
+// window, but never let it exceed a limit.
 func (r Rule) Take(rec *Record, now instant.Millis, d Demand) Verdict {
 	r.advance(rec, now)
 	if lost := int64(Count(d.Known.Used)) - int64(rec.dayUsed); d.Known.Day == r.day(rec.at) && lost > 0 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ReplyWithin bounds one exchange. It is longer than any timeout of the product, on a machine that is busy with other tests.
+// ReplyWithin bounds one exchange. It is longer than any timeout of the product, even on a machine that is busy with other tests.
 const ReplyWithin = 30 * time.Second
 
 // Unlimited are the flags of a tenant whose quotas no test uses up.

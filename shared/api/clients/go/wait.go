@@ -52,7 +52,7 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// note makes all calls but free ones wait after a 429.
+// note makes later calls wait after a 429, except free ones.
 func (c *Client) note(err error) {
 	refusal, ok := errors.AsType[*APIError](err)
 	if !ok || refusal.Status != http.StatusTooManyRequests {
