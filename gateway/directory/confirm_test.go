@@ -50,7 +50,7 @@ func TestWhatIsConfirmedIsInForce(t *testing.T) {
 	})
 }
 
-// Changes are in the snapshot when the tail ends that has read them. A heartbeat confirms them only afterwards, because the
+// When a tail ends, the changes that it has read are in the snapshot. A heartbeat confirms them only afterwards, because the
 // process may be killed at any moment.
 func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	t.Parallel()

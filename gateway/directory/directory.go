@@ -175,8 +175,8 @@ func (d *Directory) restore() {
 	d.follower.last, d.follower.uuid = head.last, head.uuid
 	d.loaded(next)
 	d.gateways.Store(head.gateways)
-	// Until this process has registered, the shorter maximum age applies: the database still has the earlier one, and
-	// keyadmin relies on it.
+	// Until this process has registered, the shorter of two maximum ages applies: its own and that of the earlier process. The
+	// database still has the latter, and keyadmin relies on it.
 	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
 	}

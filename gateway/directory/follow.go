@@ -190,7 +190,7 @@ func (d *Directory) load(ctx context.Context) error {
 // loaded rows show no reset, so without this list the load would confirm resets that were never carried out.
 func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]keystore.Event, error) {
 	f := &d.follower
-	if f.rewound { // the events in memory and those in the database have the same IDs
+	if f.rewound { // the IDs now belong to other events
 		return nil, nil
 	}
 	missed, err := d.store.Resets(ctx, f.resetsTo, last)
@@ -337,7 +337,7 @@ func (d *Directory) report(err error) {
 	f.healthy = err == nil
 }
 
-// kindOf returns which of the errors below err is. An operator handles each of them differently.
+// kindOf returns the error in the list below that err is or wraps, or nil. An operator handles each of these errors differently.
 func kindOf(err error) error {
 	for _, kind := range []error{keystore.ErrUnavailable, keystore.ErrSchema, keystore.ErrRewound, keystore.ErrNotFound} {
 		if errors.Is(err, kind) {

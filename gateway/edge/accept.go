@@ -95,9 +95,8 @@ const (
 	claim         // read by claims.add, then dropped
 )
 
-// kindOf returns the kind of the field with this name. Names with an underscore are withheld: servers that turn names into
-// variables confuse such a name with the same name with hyphens, and some of the names with hyphens may come only from the
-// gateway.
+// kindOf returns the kind of the field with this name. Names with an underscore are withheld: a server that turns
+// names into variables takes X_Tenant_Id for X-Tenant-Id, which only the gateway may send.
 func kindOf(name []byte) kind {
 	if bytes.IndexByte(name, '_') >= 0 {
 		return withheld

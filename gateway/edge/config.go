@@ -72,7 +72,7 @@ type Config struct {
 	BodiesBytesMax int
 
 	// HeadsBytesMax bounds the memory for heads that do not fit a connection's own buffer of 512 bytes and are still arriving.
-	// Above it, each further one closes the connection whose head has been arriving for longest. Default: 64 MiB.
+	// Above it, each further head closes the connection whose head has been arriving for longest. Default: 64 MiB.
 	HeadsBytesMax int
 
 	// TenantConnsMax is how many requests of one tenant an upstream gets at a time.
@@ -81,8 +81,8 @@ type Config struct {
 	// ConcurrencyMax is how many requests are served at a time; further requests are refused.
 	ConcurrencyMax int
 
-	// ConnectionsMax is how many connections are held. Above it, each further one closes an idle one, or is refused. When nine
-	// tenths of them are held, a tenant that holds half of them gets no more, except from TrustedProxies.
+	// ConnectionsMax is how many connections are held. Above it, a new connection closes an idle one, or is refused. When nine
+	// tenths of the maximum are held, a tenant that holds half of the maximum gets no more, except from TrustedProxies.
 	//
 	// Danger: the process needs a file descriptor for each.
 	ConnectionsMax int

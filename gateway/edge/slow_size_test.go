@@ -13,7 +13,7 @@ var (
 	idleClients  = testkit.Size[int64](1000, 10_000)
 	honestRounds = testkit.Size(300, 2000)
 
-	// In full size they are the product's own timeouts: the default of GATEWAY_READ_TIMEOUT, and the edge's default, which zero means.
+	// In full size they are the product's own timeouts: the default of GATEWAY_READ_TIMEOUT, and 0, which selects the edge's default.
 	slowReadTimeout  = testkit.Size(time.Second, 4*time.Second)
 	slowWriteTimeout = testkit.Size(time.Second, 0)
 

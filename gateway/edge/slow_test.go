@@ -195,7 +195,7 @@ func TestSlowClients(t *testing.T) {
 			}
 			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", kind.count, kind.name,
 				took.Seconds(), beside.Round(time.Microsecond), alone.Round(time.Microsecond))
-			if kind.drip != "" { // readers cost the memory of their answers, which changes until the kernel takes no more of them
+			if kind.drip != "" { // not for slow readers: the memory for their responses changes until the kernel takes no more of these
 				fmt.Printf("figure: a connection with slow %s costs %d bytes\n", kind.name, each)
 			}
 		})

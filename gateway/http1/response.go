@@ -95,7 +95,8 @@ func (p *Response) read(head []byte, l *Limits) error {
 	case p.isChunked && (p.hasLength || p.isOld):
 		return errLengthAndChunk
 	case p.Status == 204 && (p.isChunked || p.length > 0):
-		// RFC 9110, section 8.6, and RFC 9112, section 6.1, forbid both. The following bytes would be read as the next response.
+		// A 204 must have no Content-Length (RFC 9110, section 8.6) and no Transfer-Encoding (RFC 9112, section 6.1). The following
+		// bytes would be read as the next response.
 		return errNoBody
 	}
 	p.IsLast = p.closes

@@ -22,7 +22,7 @@ type step struct {
 	event   string // of events
 	gateway int    // index of the gateway that the event concerns
 	count   int    // requests to that gateway, or registered gateways
-	flood   int    // the number of gateways, beginning with that one, that get more requests than they can admit
+	flood   int    // how many gateways, beginning with this index, get more requests than they can admit
 	pause   time.Duration
 }
 
@@ -84,8 +84,8 @@ type model struct {
 	worst      float64
 }
 
-// window is how long after one fault another fault may add to it: a minute, a slice, and a second for the end of an outage, which
-// lasts up to 0.4 s longer at a gateway than at Redis.
+// window is the longest time between two faults whose effects can add up: a minute, a slice, and a second, because an outage lasts
+// up to 0.4 s longer at a gateway than at Redis.
 const window = time.Minute + 250*time.Millisecond + time.Second
 
 // limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, and one

@@ -244,7 +244,7 @@ func TestNumberedBatch(t *testing.T) {
 	f(-1, "", [2]int64{3, 1}, [2]int64{3, 2}) // was it decided?
 	f(0, "", [2]int64{3, 0}, [2]int64{6, 3})  // without a number
 	f(-2, "NOTDECIDED", [2]int64{}, [2]int64{})
-	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // it is not decided any longer; no request waits for this answer
+	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // not decided, because -2 has asked: nothing is charged; no request waits for this answer
 	f(1, "SUPERSEDED", [2]int64{}, [2]int64{})
 	f(3, "", [2]int64{3, 0}, [2]int64{9, 4})
 }

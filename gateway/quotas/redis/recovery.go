@@ -102,8 +102,8 @@ func (b *batcher) resolve() error {
 	return nil
 }
 
-// wasDecided asks whether a batch was decided. If so, results holds what it was granted. If not, it can no longer be
-// decided.
+// wasDecided asks whether a batch was decided. If so, results holds what it was granted. If only a later batch is known, the
+// answer is that this one was decided and granted nothing. If it was not decided, it can no longer be decided.
 func (b *batcher) wasDecided(number int64, demands []store.Demand, results []store.Result) (bool, error) {
 	err := b.redis.store.DecideBatch(b.redis.closing, -number, demands, results)
 	switch {

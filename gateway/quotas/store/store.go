@@ -25,7 +25,7 @@ type Request struct {
 type Demand struct {
 	Request
 	Want  int64        // how many requests wait; 0 only reads the tenant's figures
-	Known quota.DayUse // the day's use that this gateway last saw; the rule takes the larger
+	Known quota.DayUse // the day's use that this gateway last saw; if it is more than the record's, the rule uses it
 	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
 	KnownMinute int64
 	// Resets is the last reset that this gateway had carried out before it read Known. The store ignores Known if the
