@@ -116,6 +116,23 @@ test("a request that hangs is given up", all, async (t) => {
   assert.equal(arrivals.length, 2);
 });
 
+test("an option that is undefined has its default", all, async (t) => {
+  const unset = { attemptsMax: undefined, waitMaxMs: undefined, timeoutMs: undefined, fetch: undefined };
+  const { arrivals, client } = await serve(t, [created, refusal(503, "overloaded", 3600)], unset);
+  const signal = AbortSignal.timeout(10_000);
+  assert.deepEqual(await client.createPet({ name: "Rex", categoryId: 1 }, { signal }), pet);
+  await assert.rejects(client.getPet(1, { signal }), { code: "overloaded" });
+  assert.equal(arrivals.length, 2);
+});
+
+test("a redirect is not followed", all, async (t) => {
+  for (const status of [301, 302, 303, 307, 308]) {
+    const { arrivals, client } = await serve(t, [{ status, headers: { Location: "/v1/pets/" }, body: "" }, created]);
+    await assert.rejects(client.createPet({ name: "Rex", categoryId: 1 }), { name: "APIError", status });
+    assert.equal(arrivals.length, 1);
+  }
+});
+
 test("a long ban is reported without a request", all, async (t) => {
   const { arrivals, client } = await serve(t, [refusal(429, "key_banned", 3600)]);
   for (let i = 0; i < 3; i++) await assert.rejects(client.getPet(1), { code: "key_banned", retryAfterMs: 3_600_000 });

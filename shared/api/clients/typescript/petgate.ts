@@ -65,6 +65,7 @@ export interface Options {
  *
  * If its signal is aborted, a call rejects with the reason of the signal. After attemptsMax requests, or if the next wait is longer
  * than waitMaxMs, it rejects with the last error: an APIError or a ConnectionError.
+ * A redirect is not followed: it is an APIError, with status 0 in browsers.
  */
 export class Client implements Record<keyof operations, unknown> {
   readonly #options: Required<Options>;
@@ -72,9 +73,8 @@ export class Client implements Record<keyof operations, unknown> {
   #until = 0; // when that is, by performance.now()
 
   constructor(options: Options) {
-    this.#options = {
-      attemptsMax: 8, waitMaxMs: 120_000, timeoutMs: 30_000, fetch: (input, init) => fetch(input, init), ...options,
-    };
+    const { url, token, attemptsMax = 8, waitMaxMs = 120_000, timeoutMs = 30_000 } = options;
+    this.#options = { url, token, attemptsMax, waitMaxMs, timeoutMs, fetch: options.fetch ?? ((input, init) => fetch(input, init)) };
   }
 
   /** The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop has consumed the last one. */
@@ -148,7 +148,8 @@ export class Client implements Record<keyof operations, unknown> {
     signal?.addEventListener("abort", stop);
     let response: Response, text: string;
     try {
-      response = await this.#options.fetch(url, { method, headers, body, signal: control.signal });
+      // The API has no redirects. After one, fetch would send a POST as a GET, and its response would look like success.
+      response = await this.#options.fetch(url, { method, headers, body, redirect: "manual", signal: control.signal });
       text = await response.text();
     } catch (cause) {
       signal?.throwIfAborted();
