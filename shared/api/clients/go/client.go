@@ -5,15 +5,18 @@ package petgate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,7 +30,7 @@ import (
 // client but GetQuota wait until that Retry-After has passed: requests that do not wait can lead to a ban of the key.
 //
 // A call returns early, with the last error, if its context would end during the wait, or if the wait is longer than WaitMax.
-// An error of the API is an *APIError.
+// An error of the API is an *APIError. So is a redirect, unless HTTP has a CheckRedirect.
 type Client struct {
 	URL   string // scheme and host of the gateway, such as https://pets.example
 	Token string // the API key
@@ -176,6 +179,16 @@ func (c *Client) attemptsMax() int {
 	return 8
 }
 
+// sender returns the HTTP client. The API has no redirects. If net/http followed one, it would send the key to another port, to a
+// subdomain or without TLS, and a POST as a GET.
+func (c *Client) sender() *http.Client {
+	client := *cmp.Or(c.HTTP, defaultHTTP)
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &client
+}
+
 // send sends one request. On success it decodes the body into result.
 func (c *Client) send(ctx context.Context, r call, result any) (http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, r.method, r.target, bytes.NewReader(r.body))
@@ -185,17 +198,16 @@ func (c *Client) send(ctx context.Context, r call, result any) (http.Header, err
 	if request.URL.Host == "" {
 		return nil, permanent{fmt.Errorf("petgate: URL %q has no host", c.URL)}
 	}
+	if strings.ContainsAny(c.Token, "\r\n") { // such as the end of a file
+		return nil, permanent{errors.New("petgate: Token has a line break")}
+	}
 	request.Header.Set("Authorization", "Bearer "+c.Token)
 	request.Header.Set("Accept", "application/json")
 	if r.body != nil {
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Idempotency-Key", r.key)
 	}
-	client := c.HTTP
-	if client == nil {
-		client = defaultHTTP
-	}
-	response, err := client.Do(request)
+	response, err := c.sender().Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("petgate: %w", err)
 	}

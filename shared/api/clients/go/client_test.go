@@ -188,7 +188,26 @@ func TestRepetitionsHaveABound(t *testing.T) {
 		if _, err := client.CreatePet(t.Context(), newPet, nil); err == nil || len(s.arrivals) != 0 {
 			t.Errorf("without a scheme: %v after %d requests", err, len(s.arrivals))
 		}
+		s, client = start(reply{status: 201, body: pet})
+		client.Token += "\n"
+		if _, err := client.CreatePet(t.Context(), newPet, nil); err == nil || len(s.arrivals) != 0 || time.Since(s.began) != 0 {
+			t.Errorf("a line break in the token: %v after %d requests", err, len(s.arrivals))
+		}
 	})
+}
+
+// A redirect would take the key to another port, to a subdomain, or out of TLS.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	for _, target := range []string{"https://pets.example:8443/v1/pets", "https://a.pets.example/v1/pets", "http://pets.example/v1/pets"} {
+		synctest.Test(t, func(t *testing.T) {
+			s, client := start(reply{status: 307, header: "Location: " + target}, reply{status: 201, body: pet})
+			_, err := client.CreatePet(t.Context(), newPet, nil)
+			refusal, typed := errors.AsType[*petgate.APIError](err)
+			if !typed || refusal.Status != 307 || len(s.arrivals) != 1 {
+				t.Errorf("to %s: %v after %d requests", target, err, len(s.arrivals))
+			}
+		})
+	}
 }
 
 // A call that cannot succeed within its context does not wait for the context's end.
