@@ -10,7 +10,7 @@ import (
 
 // crowd lists all connections. When connections or the memory for heads run out, it closes some, so that clients without a key
 // cannot block clients with one, and idle clients cannot block busy ones. It never closes a connection whose request is being
-// served.
+// served, or whose client has a key and is getting a response.
 type crowd struct {
 	mu        sync.Mutex
 	strangers queue // have not sent a valid key; the one that has been silent for longest comes first
@@ -83,7 +83,7 @@ func (w *crowd) abandon(queues []*queue) *clientConn {
 			if c == nil {
 				break
 			}
-			if c.Abandon() {
+			if c.Abandon() || q == &w.strangers && c.AbandonReply() { // a stranger that reads no response would hold its place
 				return c
 			}
 			c.place.move(c, q)

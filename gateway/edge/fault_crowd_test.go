@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/portal"
 	"petgate/shared/testkit"
 )
 
@@ -232,6 +233,24 @@ func TestUnfinishedRequestsMakeRoom(t *testing.T) {
 		testkit.Eventually(t, patience, "nothing held", func() bool {
 			return gauges(t, registry, "petgate_gateway_connections", "petgate_gateway_body_bytes") <= 1 // the client with a key
 		})
+	}
+}
+
+// Strangers that ask for a page and do not read it make room, too.
+func TestStrangersThatDoNotReadMakeRoom(t *testing.T) {
+	const most = 40
+	r := newRig(t, func(s *setup) {
+		s.ConnectionsMax, s.WriteTimeout = most, patience
+		s.Pages = []portal.Page{{Path: "/docs", Type: "text/plain", Body: make([]byte, 16<<20)}} // more than both kernels hold
+	})
+	for i := range most {
+		c := r.say(t, keyless("GET /docs HTTP/1.1"))
+		if _, err := c.in.Peek(1); err != nil { // the response has begun
+			t.Fatalf("stranger %d: %v", i, err)
+		}
+	}
+	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("a new client with a key got %d", got.Status)
 	}
 }
 

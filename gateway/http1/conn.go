@@ -36,7 +36,7 @@ type Owner interface {
 // Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
 // ReadBody until the body is complete, and Next when the response has been made. Before it responds, it calls Begin.
 //
-// One goroutine at a time may use a Conn. Only Close and Abandon may come from another one.
+// One goroutine at a time may use a Conn. Only Close, Abandon and AbandonReply may come from another one.
 type Conn struct {
 	net.Conn
 	settings *Settings
@@ -57,7 +57,7 @@ const smallBytes = 512
 //
 //	idle ──first byte──► arriving ──Begin──► serving ──Next──► replying ──Await──► idle
 //	 │                      │                   └──Finish──► ending
-//	 └──Close or Abandon────┴──Abandon──► closed
+//	 └──Close or Abandon────┴──Abandon──► closed ◄──AbandonReply── replying
 //
 // A request is served or its connection is closed by another goroutine, never both: Begin and Abandon leave the states idle and
 // arriving by one compare-and-swap.
@@ -97,6 +97,10 @@ func (c *Conn) move(from, to connState) bool {
 // Abandon makes c unusable unless a request is served, and reports whether it did. Begin fails then. The caller closes the
 // connection below c, and does not wait for the client.
 func (c *Conn) Abandon() bool { return c.move(idle, closed) || c.move(arriving, closed) }
+
+// AbandonReply makes c unusable while its response is written, and reports whether it did. The client gets a part of the response,
+// so this is for clients that do not read. The caller closes the connection below c, as after Abandon.
+func (c *Conn) AbandonReply() bool { return c.move(replying, closed) }
 
 // Begin reports whether the request that has arrived, or could not be read, may have a response. Until the response is written,
 // c cannot be abandoned. If it was abandoned before, Begin returns false.

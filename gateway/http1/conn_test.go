@@ -55,6 +55,18 @@ func TestClosedByOthers(t *testing.T) {
 		t.Errorf("after the response: %v, closed: %t", err, under.isClosed)
 	}
 
+	c, _ = newClosable(request)
+	if c.AbandonReply() {
+		t.Error("the connection was abandoned before there was a response")
+	}
+	if err := await(c); err != nil || c.AbandonReply() {
+		t.Errorf("%v, or the connection was abandoned while its request is served", err)
+	}
+	c.Next(time.Now())
+	if !c.AbandonReply() || c.Await() == nil && c.Begin() {
+		t.Error("the connection was not abandoned while its response is written")
+	}
+
 	c, under = newClosable(request)
 	if c.Close() != nil || !under.isClosed {
 		t.Error("an idle connection is not closed")
