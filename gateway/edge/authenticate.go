@@ -28,10 +28,11 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	if !e.directory.Fresh(x.now) {
 		return refusal{reason: directoryUnavailable}
 	}
-	entry, found := e.directory.Lookup(apikey.Sum(x.token))
-	if !found {
+	var found bool // The entry goes into x without a copy: an idle connection keeps the stack of its last request.
+	if x.entry, found = e.directory.Lookup(apikey.Sum(x.token)); !found {
 		return e.failed(x)
 	}
+	entry := &x.entry
 	key := access.Key{
 		Environment: entry.Environment, RevokedAt: entry.RevokedAt, ExpiresAt: entry.ExpiresAt, GraceEndsAt: entry.GraceEndsAt,
 		BannedUntil: entry.BannedUntil, Allow: entry.Allow,
@@ -41,7 +42,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	if x.why.IsOfKey() {
 		return refusals[x.why]
 	}
-	x.entry, x.hasKey = entry, true
+	x.hasKey = true
 	if !x.conn.admit(entry.Tenant) {
 		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
 	}

@@ -11,16 +11,15 @@ import (
 // free. The charge is never returned, whatever the response is.
 func (e *Edge) meter(x *exchange) refusal {
 	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
-	verdict, err := e.quotas.Take(ask)
-	if err != nil {
+	var err error
+	if x.verdict, err = e.quotas.Take(ask); err != nil {
 		return refusal{reason: limitsUnavailable}
 	}
-	x.verdict = verdict
-	if verdict.Granted > 0 {
+	if x.verdict.Granted > 0 {
 		x.isTaken = true
 		return refusal{}
 	}
-	if verdict.Degraded { // not the client's fault: no strike
+	if x.verdict.Degraded { // not the client's fault: no strike
 		return refusal{reason: limitsDegraded}
 	}
 	return e.exceeded(x)
