@@ -43,7 +43,7 @@ func TestConfirm(t *testing.T) {
 	const laggard = "may still accept this key"
 	const forget = "\nIf a silent gateway has ended and will not come back: keyadmin gateway forget "
 	const moment = "\nGateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
-	const longer = "\nA silent gateway with a maximum age refuses every call in the end: repeat the command with --wait 12s to see it confirmed."
+	const longer = "\nA silent gateway refuses every call once its maximum age has passed: repeat the command with --wait 12s to see the change confirmed."
 	for _, c := range []struct {
 		name  string
 		looks looks
@@ -101,7 +101,7 @@ func TestConfirm(t *testing.T) {
 			"one is silent for longer than its maximum age while keyadmin watches",
 			looks{list{at("gw-1", 7, 1), fencing(at("gw-2", 6, 1), 10_000)}},
 			20 * time.Second, exitDone,
-			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: it refuses every call until it has caught up, since it was silent for longer than its maximum age",
+			"confirmed by 1 of 2 gateways in 11 s\n  gw-2 (10.0.0.2) is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
 		},
 		{
 			"one is fenced and one is silent",

@@ -38,15 +38,15 @@ type Config struct {
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
-	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"Requests of one tenant that an upstream is given at the same time, out of 512. Further requests get 503."`
+	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time, of 512 in all. Further requests get 503."`
 
 	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
 	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
-	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. It must be longer than a load balancer in front of the gateway keeps idle connections."`
+	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. It must be longer than the time for which a load balancer in front of the gateway keeps idle connections."`
 	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest, and a tenant that holds half of them gets no more."`
+	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. When nine tenths are open, a tenant that holds half of the maximum gets no more."`
 
 	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum, so revocations do not reach this gateway during an outage of the database."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
