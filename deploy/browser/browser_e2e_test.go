@@ -34,7 +34,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long the browser may take for what needs no wait. Waiting for a quota may take longer.
+// patience is how long the browser may take for anything that does not have to wait for a quota.
 const patience = 30 * time.Second
 
 // tab is a tab of a browser of its own.

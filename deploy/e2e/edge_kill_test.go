@@ -61,7 +61,7 @@ func TestKillOverAdmitsNothing(t *testing.T) {
 	from := l.count(429)
 	testkit.Eventually(t, fleet.ReplyWithin, "refusals", func() bool { return l.count(429) > from+50 })
 	for _, s := range l.end() {
-		if s.Status != 0 && s.Status != 200 && s.Status != 429 { // 0: to the gateway that is being killed
+		if s.Status != 0 && s.Status != 200 && s.Status != 429 { // 0: no response, because the gateway was killed
 			t.Errorf("%s answers %v", s.gateway.ID, s.Reply)
 		}
 	}

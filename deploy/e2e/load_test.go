@@ -100,7 +100,7 @@ func (l *load) take() []shot {
 }
 
 // end stops the load when all requests in flight are answered. It returns the requests since the last call of take.
-// Unlike take, it does not forget them, so the method between still finds them.
+// Unlike take, it does not forget them: count, since and between can still be called.
 func (l *load) end() []shot {
 	select {
 	case <-l.stop:

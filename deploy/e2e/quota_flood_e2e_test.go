@@ -73,7 +73,7 @@ func (s *quotaSite) flood(clients int, lasting time.Duration, ask func(gateway *
 
 // A flood of refused requests of one key costs Redis one call per second for each gateway. A flood of a banned key costs none.
 func TestFloodOfOneKey(t *testing.T) {
-	const lasting, probes = 5 * time.Second, 10 // of Redis in an outage of 0.5 s
+	const lasting, probes = 5 * time.Second, 10 // probes: script calls that an outage of 0.5 s may add
 	s := newQuotaSite(t, 3, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--minute", "1", "--day", "100000")
 	s.burst(key.Token, 30)

@@ -34,7 +34,7 @@ func readReport(t *testing.T, c *fleet.Client, token string) (r report) {
 // learns the end of its ban. Without Redis, the report says that it is degraded.
 func TestReportsCostNothing(t *testing.T) {
 	const asked, used, clients = 100_000, 7, 4
-	const probes = 10 // of Redis in an outage of 0.5 s
+	const probes = 10 // script calls that an outage of 0.5 s may add
 	s := newQuotaSite(t, 3)
 	key := s.NewTenant("t", "--minute", "60", "--day", "1000")
 	s.burst(key.Token, used)

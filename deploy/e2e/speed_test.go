@@ -98,7 +98,7 @@ func TestSpeedInAllocations(t *testing.T) {
 	const allocated = "go_memstats_mallocs_total"
 	callsBefore := s.redisCalls(t)
 	first := s.gateway.Metric(t, allocated, "")
-	before := s.gateway.Metric(t, allocated, "") // the cost of reading the metrics is between the two
+	before := s.gateway.Metric(t, allocated, "") // before minus first is the cost of reading the metrics
 	together := float64(speedClients * testkit.Size(50, 200))
 	s.send(t, speedClients, int(together))
 	allocations := (s.gateway.Metric(t, allocated, "") - before - (before - first)) / together

@@ -88,7 +88,7 @@ func enterModule(dir string) error {
 
 // run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// The ports first: another local may be using them, and its data must not be touched.
+	// The ports first: if another process of this command uses them, the data is in use and must not be touched.
 	ports, err := app.Listen(cfg)
 	if err != nil {
 		return err
@@ -111,7 +111,8 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	}
 	defer stopPets()
 
-	// Only after the socket: if another local runs on other ports, it holds the socket, and its log must not be emptied.
+	// Only after servePets, which fails if another process of this command, on other ports, uses the socket: the log of that
+	// process must not be emptied.
 	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 // quotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
 const quotaKept = 25 * time.Hour
 
-// SaveQuotas stores the records until a gateway runs again. They replace earlier records of the same tenants. now is in ms.
-// Only in-process quotas need it. It makes no event.
+// SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
+// tenants. now is in ms. Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	return fail("save quotas", s.saveQuotas(ctx, now, records))
 }

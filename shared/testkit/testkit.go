@@ -55,8 +55,8 @@ func Await(within time.Duration, cond func() bool) bool {
 	return true
 }
 
-// FreePort returns a free loopback TCP port. Kernels do not use ports of its range for outgoing connections, so only another
-// listener can take it. The same holds for port+10000, the bus of a Redis Cluster node.
+// FreePort returns a free loopback TCP port, from a range that kernels do not use for outgoing connections: only another listener
+// can take it. The same holds for port+10000, the bus of a Redis Cluster node.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := freePort()

@@ -1,4 +1,4 @@
-// Package clients_test checks generated code that needs programs which "make lint" does not have.
+// Package clients_test checks generated code whose generator needs programs that "make lint" does not have.
 package clients_test
 
 import (

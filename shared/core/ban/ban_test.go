@@ -193,11 +193,11 @@ func TestWhoWaitsIsNeverStruck(t *testing.T) {
 	})
 }
 
-// A client that ignores Retry-After is banned after 30 strikes, as soon as its rate allows.
+// A client that ignores Retry-After is banned at its 30th strike. This takes two seconds plus 32 requests at most.
 func TestWhoIgnoresIsBanned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := instant.Millis(rapid.Int64Range(1, 1900).Draw(t, "calls every ms"))
-		// It may have behaved before, and its first promises may differ.
+		// Before that, it may have waited for a few promises of different lengths.
 		var rec ban.Record
 		now := noon
 		for range rapid.IntRange(0, 5).Draw(t, "waits") {

@@ -12,7 +12,7 @@ import (
 // Record is one tenant's use. The zero value is a tenant that has never asked. The methods of Rule read and change it.
 type Record struct {
 	summary
-	ring []uint32 // uses of the slices from oldest on, before newest, by slice modulo Slices; all else in it is stale
+	ring []uint32 // uses of the slices from oldest to newest-1, at the index slice % Slices; other elements are stale
 }
 
 // summary is what most decisions need: everything but the ring.
@@ -135,7 +135,7 @@ func (r Rule) VerdictFrom(src []byte, now instant.Millis, limits plan.Limits, gr
 // IsUnused reports whether rec counts nothing, so that it can be dropped.
 func (rec *Record) IsUnused() bool { return rec.sum == 0 && rec.dayUsed == 0 }
 
-// ExpiresAt is when rec may be dropped: its day and its window are past, even by a clock that lags by Ahead.
+// ExpiresAt is when rec may be dropped: its day and its window are over, even on a clock that is behind by Ahead.
 func (r Rule) ExpiresAt(rec *Record) instant.Millis {
 	return instant.Millis((r.day(rec.at) + 1) * r.Day.Milliseconds()).Add(r.Window() + r.Slice + Ahead)
 }

@@ -202,8 +202,8 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A record that has lost usage gets it from the caller: the usage of the day and, of what was lost, the part that the caller knows
-// to be still in the window.
+// A record that has lost usage gets it from the caller. All of it counts for the day. It also counts for the minute, but not
+// more of it than the caller knows to be still in the window.
 func TestLostUse(t *testing.T) {
 	const now = 1_700_000_000_000
 	day := int64(now / quota.Product.Day.Milliseconds())
