@@ -28,7 +28,7 @@ import (
 	"petgate/shared/service"
 )
 
-// settleWithin bounds the work after the last response: writing usage and quotas, and signing off.
+// settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
 // healthWithin bounds the Redis call of /readyz.

@@ -62,8 +62,8 @@ func TestWhatAChangeCosts(t *testing.T) {
 	}
 }
 
-// Writers queue up at one lock. How many changes a second pass depends on the round trips to the database that a writer
-// makes while it holds the lock.
+// Writers queue up at one lock. The number of changes per second depends on the round trips to the database that a
+// writer makes while it holds the lock.
 func TestChangesASecond(t *testing.T) {
 	direct, far, proxy := behindProxy(t)
 	tenant, _, _ := fixture(t, direct)

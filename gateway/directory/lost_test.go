@@ -203,7 +203,8 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 		t.Errorf("let through: %t %+v", ok, e)
 	}
 
-	// A later change of the same key and tenant writes their rows, which lack the refusals, to the snapshot.
+	// A later change of the same key and tenant writes their rows to the snapshot. In the database, these rows lack the
+	// refusals.
 	last, err = store.LastEvent(t.Context())
 	confirm(t, store, last, err)
 	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })

@@ -405,7 +405,7 @@ func readFrames(path, gateway string, to keystore.Rows) (h head, err error) {
 // mayStart reports whether this gateway might start from the file: it exists, and no other gateway wrote it.
 func mayStart(path, gateway string) bool {
 	if _, err := os.Lstat(path); err != nil {
-		return false // so it is not removed: on a read-only file system, even the removal of a missing file fails
+		return false // there is no file to remove: on a read-only file system, even the removal of a missing file fails
 	}
 	nothing := keystore.Rows{
 		Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(*keystore.KeyRow) {},

@@ -195,7 +195,8 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
-// newTerms returns the terms that replace was. They have a new version, unless the limits are the same.
+// newTerms returns new terms. The parameter was has the earlier terms, or is nil. The new terms have a new version,
+// unless the limits stay the same.
 func (s *state) newTerms(was *terms, planName string, override plan.Limits, suspended bool) *terms {
 	next := &terms{plan: s.plans[planName], override: override, suspended: suspended}
 	if was != nil {

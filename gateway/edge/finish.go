@@ -71,8 +71,8 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	}
 }
 
-// madeAt is when the request was made. For a charged request, it is the instant of the decision, in the day that the quota
-// has charged: if the deciding clock has just stepped back over midnight, that is still the later day.
+// madeAt is when the request was made. For a charged request, it is the instant of the decision. If the deciding clock
+// has just stepped back over midnight, the quota still charges the later day. madeAt is then the start of that day.
 func (x *exchange) madeAt() instant.Millis {
 	if !x.isTaken {
 		return x.now

@@ -115,7 +115,8 @@ func (x *exchange) writePage(h *fasthttp.ResponseHeader) {
 	x.rc.Response.SetBodyRaw(p.body)
 }
 
-// hasETag reports whether If-None-Match has a weak ETag, or "*". The comparison is weak, as it must be there.
+// hasETag reports whether If-None-Match has this ETag, or "*". It compares weakly, as RFC 9110, section 13.1.2,
+// demands.
 func hasETag(q *http1.Request, etag []byte) bool {
 	strong := bytes.TrimPrefix(etag, []byte("W/"))
 	for _, f := range q.Fields {

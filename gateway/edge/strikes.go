@@ -110,8 +110,8 @@ func (s *strikes) served(k id.Key, now instant.Millis) {
 	shard.Unlock()
 }
 
-// sweep makes room: it drops records that have no effect any longer. If that leaves the shard nearly full, it drops any records
-// until a sixteenth is free, so that not every new key scans the whole shard.
+// sweep makes room: it drops records that have no effect any longer. If that leaves the shard nearly full, it drops
+// arbitrary records until a sixteenth is free. Otherwise each new key would scan the whole shard.
 func (s *strikeShard) sweep(rule ban.Rule, now instant.Millis) {
 	for k, rec := range s.records {
 		if rule.Idle(&rec.Record, now) {

@@ -136,8 +136,8 @@ func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) 
 	return v
 }
 
-// lay copies the use in last to unused, which is the policy's state without any use. It copies nothing if the use in last has
-// expired at now.
+// lay copies the use from last into unused, which is the policy's state without any use. If the use in last has expired
+// at now, it copies nothing.
 func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 	if last.Used == 0 || now >= last.ResetAt {
 		return

@@ -86,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (Quotas, error) {
 		return openLocal(ctx, cfg), nil
 	}
 	s := newShared(cfg)
-	resets := s.restore() // first: as soon as Redis answers, it gets the debts
+	resets := s.restore() // before redis.Open, because Redis gets the debts as soon as it answers
 	client, err := redis.Open(ctx, s.redisConfig(), s)
 	if err != nil {
 		return nil, err

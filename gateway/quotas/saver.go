@@ -11,7 +11,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// saveEvery is how often in-process quotas are saved, and the record of an outage. A killed process loses at most this much.
+// saveEvery is how often in-process quotas, or the record of an outage, are saved. If a save takes long, the next one
+// comes later: see keepSaving. A killed process loses what it has not saved yet.
 const saveEvery = time.Second
 
 // Saved is a tenant's quota record as it survives a restart.

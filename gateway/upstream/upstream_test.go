@@ -293,7 +293,7 @@ func TestEjection(t *testing.T) {
 	}
 }
 
-// An instance that closes each new connection is dialed once a request. The next one takes the request.
+// An instance that closes each new connection is dialed at most once for each request.
 func TestInstanceThatHangsUp(t *testing.T) {
 	for _, greeting := range []string{"", "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,14 +16,14 @@ import (
 
 const (
 	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached, a random address is
-	// forgotten: a flood from very many addresses mostly evicts its own.
+	// forgotten: a flood from very many addresses mostly evicts its own addresses.
 	addressesMax = 1 << 16
 	shards       = 64
 	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which is 200.
 	callsPerSecond = 180
 	callBurst      = 20
-	// almost makes up for rounding: Redis and float64 lose a little of a whole attempt.
-	// Not: redis_rate's own Remaining, which is one too low for some rates because of that rounding.
+	// almost makes up for rounding: Redis and float64 lose a little of a whole attempt. redis_rate's own Remaining is
+	// not used: because of that rounding, it is one too low for some rates.
 	almost = 1e-3
 )
 
@@ -31,10 +31,10 @@ const (
 // minute. An IPv6 client is identified by its /64, the smallest prefix that a network gets.
 //
 // Each address has a bucket in this process. If that bucket is empty, it refuses the attempt, which is then charged
-// nowhere. Otherwise Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited per
-// second, over all addresses, and are made only while it answers, so a flood from any number of addresses costs it no
-// more. Its answer is remembered, and decides until the address may try again. Buckets refill evenly; the limit is also
-// the burst.
+// nowhere. Otherwise Redis is asked: there, all gateways share one bucket for each address. Calls to Redis are limited
+// per second, over all addresses, and are made only while it answers, so a flood from many addresses costs Redis no
+// more calls than that. Its answer is remembered, and decides until the address may try again. Buckets refill evenly;
+// the limit is also the burst.
 //
 // A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {

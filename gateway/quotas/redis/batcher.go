@@ -297,8 +297,8 @@ func (b *batcher) probeDemand() store.Demand {
 	}
 }
 
-// outcomeOf tells whether Redis may have executed a call that returned this error, or one tenant's part of a call. Redis
-// has not executed a call that it refused, or a call that was never sent.
+// outcomeOf tells whether Redis may have executed a call, or one tenant's part of a call, that returned this error.
+// Redis has not executed a call that it refused, or a call that was never sent.
 func outcomeOf(err error) Outcome {
 	if err == nil {
 		return Decided // first, because the code below allocates

@@ -32,7 +32,7 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	for _, url := range strings.Split(urls, ",") {
 		options, err := redis.ParseURL(strings.TrimSpace(url))
 		if err != nil {
-			// Not: err itself. It may contain the URL with the password.
+			// err itself is left out: it may contain the URL with the password.
 			return nil, fmt.Errorf("redis: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
 				"or rediss://…", len(addrs)+1, strings.Count(urls, ",")+1)
 		}

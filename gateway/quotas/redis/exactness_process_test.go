@@ -182,7 +182,8 @@ func (r *rig) total() (tried, ok, refused, lost int64) {
 	return tried, ok, refused, lost
 }
 
-// mixed are limits of many sizes. Some tenants' days are shorter than what their minutes allow.
+// mixed are limits of many sizes. The day limits of some tenants are lower than what their minute limits allow in a
+// day.
 func mixed(tenants int, sizes ...int64) []plan.Limits {
 	limits := make([]plan.Limits, tenants)
 	for i := range limits {

@@ -59,7 +59,7 @@ func (c *patientConn) Write(p []byte) (written int, err error) {
 	}
 }
 
-// goesOn counts a step without an answer, and reports whether the connection waits for another one.
+// goesOn counts a step without an answer, and reports whether the connection waits for another step.
 func (c *patientConn) goesOn(err error, ends time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false

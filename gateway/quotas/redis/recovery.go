@@ -20,9 +20,9 @@ type lostBatch struct {
 	demands []store.Demand
 }
 
-// recover prepares a server that answers again before it decides: it sends what this gateway admitted without the server
-// and, if the server has lost its counts, the use that it had counted. An error means that the server has stopped
-// answering again.
+// recover prepares a server that answers again, before that server decides. recover sends what this gateway admitted
+// without the server and, if the server may have lost its counts, the use that it had counted. An error means that the
+// server has stopped answering again.
 func (b *batcher) recover() error {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()

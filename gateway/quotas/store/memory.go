@@ -109,7 +109,7 @@ func (m *Memory) Forget(t id.Tenant) {
 	s.Lock()
 	defer s.Unlock()
 	if rec := s.records[t]; rec != nil {
-		// Not: delete the record. The next dump must say that the tenant has no use.
+		// The record is not deleted, because the next dump must say that the tenant has no use.
 		*rec = kept{changed: s.era}
 		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
 	}
