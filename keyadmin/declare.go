@@ -219,7 +219,7 @@ func (a *app) printChanges(c changes) error {
 		return err
 	}
 	if len(c.left) > 0 {
-		a.warn("Left out: %s. They do not exist or have ended, and a key cannot be created without its token.", plural(len(c.left), "key"))
+		a.warn("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed.", plural(len(c.left), "key"))
 		for _, key := range c.left[:min(len(c.left), problemsMax)] {
 			a.note("  %s", key)
 		}

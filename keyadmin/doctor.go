@@ -86,12 +86,12 @@ func (d *doctor) examine(ctx context.Context) {
 	store := d.app.store
 	gateways, err := store.Gateways(ctx)
 	if err != nil {
-		d.find("database", err.Error(), "make sure that this role may read the tables: deploy/docker/roles.sql")
+		d.find("database", err.Error(), "let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
 		return
 	}
 	last, err := store.LastEvent(ctx)
 	if err != nil {
-		d.find("database", err.Error(), "make sure that this role may read the tables: deploy/docker/roles.sql")
+		d.find("database", err.Error(), "let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
 		return
 	}
 	lost, err := store.LostRefusals(ctx)

@@ -148,7 +148,7 @@ func skewText(skew time.Duration) string {
 	if skew < 0 {
 		direction = "behind"
 	}
-	return fmt.Sprintf("this host's clock is %s %s the database's; expiry, grace periods and bans are judged by it: check NTP on both",
+	return fmt.Sprintf("this host's clock is %s %s the database's. This gateway uses its own clock for expiry, grace periods and bans: check NTP on both hosts",
 		skew.Abs().Round(100*time.Millisecond), direction)
 }
 
