@@ -125,16 +125,22 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A pet whose request was answered 201 is stored once. Any other pet is stored once or not at all.
-func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
-	server := testkit.Postgres(t)
-	u, err := url.Parse(server)
+// behindProxy returns the URL of a Postgres database, and the proxy through which it is reached.
+func behindProxy(t *testing.T) (database string, proxy *testkit.Proxy) {
+	t.Helper()
+	u, err := url.Parse(testkit.Postgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := testkit.NewProxy(t, u.Host)
+	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
-	r := start(t, u.String(), pets.Config{Queue: 100})
+	return u.String(), proxy
+}
+
+// A pet whose request was answered 201 is stored once. Any other pet is stored once or not at all.
+func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
+	database, proxy := behindProxy(t)
+	r := start(t, database, pets.Config{Queue: 100})
 
 	const writers, each, perBreak = 4, 50, 4
 	answered := make([]map[string]int, writers)

@@ -2,7 +2,6 @@ package pets_test
 
 import (
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,14 +200,8 @@ func TestRequestInProgress(t *testing.T) {
 // Two services, many clients with one key each, and connections to the database that break: every client repeats its request
 // until it gets its pet. Every pet is stored once.
 func TestRepeatedRequestsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
-	server := testkit.Postgres(t)
-	u, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := testkit.NewProxy(t, u.Host)
-	u.Host = proxy.Addr
-	services := []*rig{start(t, u.String(), pets.Config{Queue: 100}), start(t, u.String(), pets.Config{Queue: 100})}
+	database, proxy := behindProxy(t)
+	services := []*rig{start(t, database, pets.Config{Queue: 100}), start(t, database, pets.Config{Queue: 100})}
 
 	const clients, each, perBreak = 4, 25, 4
 	var running sync.WaitGroup
