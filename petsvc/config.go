@@ -19,7 +19,7 @@ type config struct {
 	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
 	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
 
-	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
+	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }

@@ -52,9 +52,9 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 
 	var accessLog *slog.Logger
 	if c.AccessLog {
-		stdout := lines.New(os.Stdout, nil) // no request waits for the reader of the log
+		stdout := lines.New(c.LogFormat.RequestLog(os.Stdout), nil) // no request waits for the reader of the log
 		defer stdout.Close()
-		accessLog = service.NewLog(stdout, slog.LevelInfo, "petsvc")
+		accessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
 	}
 	p := pets.Open(ctx, db, pets.Config{
 		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Metrics: admin.Metrics,

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/term"
 
 	"petgate/gateway/app"
 	"petgate/petsvc/pets"
@@ -54,7 +53,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "local:", err)
 		os.Exit(1)
 	}
-	log := service.NewLog(os.Stderr, max(cfg.LogLevel, slog.LevelWarn), "local")
+	log := service.NewLog(os.Stderr, cfg.LogFormat.IsText(os.Stderr), max(cfg.LogLevel, slog.LevelWarn), "local")
 	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
 		return run(ctx, cfg, log, started)
 	}))
@@ -125,8 +124,8 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 	var requests io.Writer = accessLog
-	if term.IsTerminal(int(os.Stdout.Fd())) {
-		requests = requestPrinter{file: accessLog, terminal: os.Stdout}
+	if cfg.LogFormat.IsText(os.Stdout) {
+		requests = io.MultiWriter(accessLog, service.RequestText{To: os.Stdout})
 	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
 	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)

@@ -61,7 +61,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {
-		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, slog.LevelInfo, "gateway"), io.Discard)
+		r.ended <- app.Run(ctx, cfg, ports, service.NewLog(&r.log, false, slog.LevelInfo, "gateway"), io.Discard)
 	}()
 	t.Cleanup(cancel)
 	return r

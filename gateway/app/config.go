@@ -59,7 +59,7 @@ type Config struct {
 	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
 	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
-	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a JSON line for each request to standard output."`
+	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
 }

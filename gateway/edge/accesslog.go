@@ -48,7 +48,7 @@ const loggedPathBytesMax = 256
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
-	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","requestId":`...), x.id)
+	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","program":"gateway","requestId":`...), x.id)
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
 	}

@@ -18,7 +18,8 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 		os.Exit(code)
 	}
 	stderr := lines.New(os.Stderr, nil)
-	log := NewLog(stderr, settings.common().LogLevel, name)
+	common := settings.common()
+	log := NewLog(stderr, common.LogFormat.IsText(os.Stderr), common.LogLevel, name)
 	if names := unknown(settings, prefix, os.Environ()); names != nil {
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -44,11 +43,6 @@ func Version() string {
 		}
 	}
 	return "unknown"
-}
-
-// NewLog returns the program's log: one JSON object per line.
-func NewLog(w io.Writer, level slog.Level, program string) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})).With("program", program)
 }
 
 // Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal ends the process.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -276,14 +275,5 @@ func TestListenUnix(t *testing.T) {
 	}
 	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("too long a path: %v", err)
-	}
-}
-
-func TestLogIsJSON(t *testing.T) {
-	r, w := io.Pipe()
-	go service.NewLog(w, slog.LevelInfo, "prog").Info("hello\nworld", "n", 1)
-	var line map[string]any
-	if err := json.NewDecoder(r).Decode(&line); err != nil || line["msg"] != "hello\nworld" || line["program"] != "prog" {
-		t.Errorf("%v, %v", line, err)
 	}
 }
