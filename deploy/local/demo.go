@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -24,9 +30,9 @@ type demoKey struct {
 	limits plan.Limits
 }
 
-// replaceDemoKey revokes the demo keys of earlier starts, because their tokens may still be on screens. It returns a new key and
-// writes its token to a file. Keys with other names belong to the user and are kept.
-func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error) {
+// keepDemoKey returns the key of the last start, from the file with its token. If that key cannot be used any longer, keepDemoKey
+// makes a new one.
+func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.Environment) (demoKey, error) {
 	tenant, err := store.Tenant(ctx, demo)
 	if errors.Is(err, keystore.ErrNotFound) {
 		tenant, _, err = store.CreateTenant(ctx, keystore.TenantSpec{Name: demo, Plan: demoPlan})
@@ -38,24 +44,59 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store) (demoKey, error)
 	if err != nil {
 		return demoKey{}, err
 	}
-	keys, err := store.Keys(ctx, &tenant.ID)
+	key := demoKey{plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
+	if key.token, err = keptToken(ctx, store, tenant.ID, environment); err != nil || key.token != "" {
+		return key, err
+	}
+	key.token, err = replaceDemoKey(ctx, store, tenant.ID, environment)
+	return key, err
+}
+
+// keptToken returns the token in the file, or "" if it is not the token of a key of the tenant that this gateway admits.
+func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (string, error) {
+	text, err := os.ReadFile(tokenPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil {
-		return demoKey{}, err
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	k, err := store.KeyByToken(ctx, token)
+	switch {
+	case errors.Is(err, keystore.ErrNotFound), errors.Is(err, keystore.ErrInvalid):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	isUsable := k.Tenant == tenant && k.Environment == environment && k.RevokedAt == 0 && k.GraceEndsAt == 0 &&
+		(k.ExpiresAt == 0 || instant.Of(time.Now()) < k.ExpiresAt)
+	if !isUsable {
+		return "", nil
+	}
+	return token, os.Chmod(tokenPath, 0o600)
+}
+
+// replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
+// but may still be on screens. Keys with other names belong to the user and are kept.
+func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (token string, err error) {
+	keys, err := store.Keys(ctx, &tenant)
+	if err != nil {
+		return "", err
 	}
 	for _, k := range keys {
-		if k.Name != demo || k.RevokedAt != 0 {
+		if k.Name != demo || k.RevokedAt != 0 || k.Environment != environment {
 			continue
 		}
 		if _, _, err := store.RevokeKey(ctx, k.ID); err != nil {
-			return demoKey{}, err
+			return "", err
 		}
 	}
-	_, token, _, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: demo})
+	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment})
 	if err != nil {
-		return demoKey{}, err
+		return "", err
 	}
-	key := demoKey{token: token, plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	return key, writeToken(token)
+	return token, writeToken(token)
 }
 
 // writeToken writes the token to a file that only the user can read, and replaces an earlier file.
@@ -80,7 +121,7 @@ func welcome(public, admin string, key demoKey, started string) string {
 	return fmt.Sprintf(`
 Petgate is running on %[1]s (admin port: %[2]s). Ctrl-C stops it.
 
-A new key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per day), is in %[3]s:
+The key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per day), is in %[3]s:
 
     %[4]s
 

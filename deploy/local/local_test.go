@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -188,7 +190,70 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("exit code after Ctrl-C: %d\n%s", code, l.Stderr)
 	}
 
-	// A second run keeps the pets and the quota. It replaces the key before it answers, even before it prints the welcome.
+	// A second run keeps the pets, the quota and the key, which works as soon as the gateway is ready.
+	l.startReady(t)
+	if kept := l.token(t); kept != token {
+		t.Error("the second run replaced the demo key")
+	}
+	if response, body := l.call(t, token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 429 {
+		t.Errorf("the quota did not survive: %d %s", response.StatusCode, body)
+	}
+	l.keyadmin(t, "tenant", "set-plan", "demo", "pro")
+	if response, body := l.call(t, token, http.MethodGet, added, ""); response.StatusCode != 200 || !strings.Contains(body, "Rex") {
+		t.Errorf("after set-plan demo pro, %s: %d %s", added, response.StatusCode, body)
+	}
+
+	// Others beside it, on its ports or on others, say what is running and touch nothing.
+	before, err := os.ReadFile(filepath.Join(l.dir, "var", "access.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := []string{"GATEWAY_LISTEN=127.0.0.1:0", "GATEWAY_ADMIN_LISTEN=127.0.0.1:0"}
+	for _, env := range [][]string{l.env, append(slices.Clone(l.env), free...)} {
+		other := testkit.Start(t, l.binary, env)
+		code, says := other.ExitCode(t), other.Stderr.String()
+		if code != 1 || strings.Count(says, "\n") != 1 || !strings.Contains(says, strings.TrimPrefix(l.url, "http://")) ||
+			!strings.Contains(says, "kill "+strconv.Itoa(l.PID())) {
+			t.Errorf("beside a running one: exit code %d\n%s", code, says)
+		}
+	}
+	after, err := os.ReadFile(filepath.Join(l.dir, "var", "access.log"))
+	if err != nil || !bytes.Equal(after, before) || l.token(t) != token {
+		t.Errorf("a run that could not start changed the files of the running one: %v", err)
+	}
+
+	// A terminal that is closed ends it in order. Its lock also ends with kill -9.
+	l.Signal(syscall.SIGHUP)
+	if code := l.ExitCode(t); code != 0 {
+		t.Errorf("exit code after SIGHUP: %d\n%s", code, l.Stderr)
+	}
+	l.startReady(t)
+	l.Kill()
+
+	// A key that was revoked is replaced.
+	l.startReady(t)
+	var keys []struct{ ID, Name string }
+	if err := json.Unmarshal([]byte(l.keyadmin(t, "key", "list", "demo", "--output", "json")), &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if k.Name == "demo" {
+			l.keyadmin(t, "key", "revoke", k.ID, "--yes")
+		}
+	}
+	l.Signal(syscall.SIGINT)
+	l.ExitCode(t)
+	l.startReady(t)
+	if fresh := l.token(t); fresh == token {
+		t.Error("a revoked demo key is kept")
+	} else if response, body := l.call(t, fresh, http.MethodGet, "/v1/pets", ""); response.StatusCode != 200 {
+		t.Errorf("the new demo key: %d %s", response.StatusCode, body)
+	}
+}
+
+// startReady starts it and waits until the gateway is ready, which is before the welcome.
+func (l *local) startReady(t *testing.T) {
+	t.Helper()
 	l.Process = testkit.Start(t, l.binary, l.env)
 	testkit.Eventually(t, startWithin, "/readyz", func() bool {
 		response, err := http.Get(l.admin + "/readyz")
@@ -198,28 +263,4 @@ func TestFirstLook(t *testing.T) {
 		response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	})
-	fresh := l.token(t)
-	if fresh == token {
-		t.Error("the second run kept the demo key")
-	}
-	if response, body := l.call(t, token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 401 {
-		t.Errorf("the first run's key: %d %s", response.StatusCode, body)
-	}
-	if response, body := l.call(t, fresh, http.MethodGet, "/v1/pets", ""); response.StatusCode != 429 {
-		t.Errorf("the quota did not survive: %d %s", response.StatusCode, body)
-	}
-	l.keyadmin(t, "tenant", "set-plan", "demo", "pro")
-	if response, body := l.call(t, fresh, http.MethodGet, added, ""); response.StatusCode != 200 || !strings.Contains(body, "Rex") {
-		t.Errorf("after set-plan demo pro, %s: %d %s", added, response.StatusCode, body)
-	}
-
-	// A third one beside it names the busy port and touches nothing.
-	other := testkit.Start(t, l.binary, l.env)
-	if code := other.ExitCode(t); code != 1 || !strings.Contains(other.Stderr.String(), "is in use") ||
-		!strings.Contains(other.Stderr.String(), strings.TrimPrefix(l.url, "http://")) {
-		t.Errorf("with the port busy: exit code %d\n%s", code, other.Stderr)
-	}
-	if l.token(t) != fresh {
-		t.Error("a run that could not start replaced the demo key")
-	}
 }

@@ -1,8 +1,8 @@
 // Command local runs the whole product in one process, for a first look and for development: gateway, pet service, SQLite and
 // quotas in process. It needs only the Go command.
 //
-// Its data is in the directory var of the module. Each start replaces the key of the tenant demo. It has the settings of the
-// gateway, except for the database, Redis, the upstreams and the drain delay.
+// Its data is in the directory var of the module, with the key of the tenant demo. It has the settings of the gateway, except for
+// the database, Redis, the upstreams and the drain delay.
 package main
 
 import (
@@ -15,7 +15,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,8 +57,19 @@ func main() {
 	}
 	log := service.NewLog(os.Stderr, cfg.LogFormat.IsText(os.Stderr), max(cfg.LogLevel, slog.LevelWarn), "local")
 	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
+		ctx, stop := untilHangup(ctx)
+		defer stop()
 		return run(ctx, cfg, log, started)
 	}))
+}
+
+// untilHangup returns a context that also ends with SIGHUP: the terminal was closed. If SIGHUP is ignored, as with nohup, it stays
+// ignored.
+func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return context.WithCancel(ctx)
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
 // plain prints an error as a sentence for the terminal.
@@ -87,12 +100,14 @@ func enterModule(dir string) error {
 
 // run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// The ports first: if another process of this command uses them, the data is in use and must not be touched.
-	ports, err := app.Listen(cfg)
+	// First of all: nothing of another process of this command may be touched.
+	unlock, err := lock(cfg.Listen)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll("var", 0o755); err != nil {
+	defer unlock()
+	ports, err := app.Listen(cfg)
+	if err != nil {
 		return err
 	}
 	db, err := database.OpenOrCreate(databaseURL)
@@ -110,8 +125,6 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	}
 	defer stopPets()
 
-	// Only after servePets, which fails if another process of this command, on other ports, uses the socket: the log of that
-	// process must not be emptied.
 	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -119,7 +132,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	defer accessLog.Close()
 
 	// Before the gateway is ready, so that the token file is valid once it is.
-	key, err := replaceDemoKey(ctx, keystore.New(db, nil, nil, "local"))
+	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), cfg.Environment)
 	if err != nil {
 		return err
 	}
