@@ -24,6 +24,9 @@ type config struct {
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }
 
+// AdminAddress returns the address of the admin port.
+func (c *config) AdminAddress() string { return c.AdminListen }
+
 // BadSettings checks the values.
 func (c *config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()

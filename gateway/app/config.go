@@ -64,6 +64,9 @@ type Config struct {
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
 }
 
+// AdminAddress returns the address of the admin port.
+func (c *Config) AdminAddress() string { return c.AdminListen }
+
 // BadSettings checks the values.
 func (c *Config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()

@@ -137,11 +137,14 @@ func hostOf(field string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
+// readyAnswer is the body of /readyz.
+type readyAnswer struct {
+	Ready    bool      `json:"ready"`
+	Problems []Problem `json:"problems"`
+}
+
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
-	var answer struct {
-		Ready    bool      `json:"ready"`
-		Problems []Problem `json:"problems"`
-	}
+	var answer readyAnswer
 	answer.Problems = append([]Problem{}, (*a.ready.Load())()...)
 	if a.draining.Load() {
 		answer.Problems = append(answer.Problems, Problem{Name: "drain", Detail: "the program is stopping"})

@@ -23,6 +23,7 @@ type Settings struct {
 	AdminHosts []string         `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, separated by commas. Loopback names, its address and this host's name are always accepted."`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
 	Check      bool             `help:"Check the settings and exit: 0 if they are valid, 2 if not."`
+	Probe      bool             `help:"Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if not."`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -76,10 +77,11 @@ type Checker interface{ BadSettings() BadSettings }
 type Program interface {
 	Checker
 	common() *Settings
+	AdminAddress() string // the setting of the admin port's address
 }
 
 // Load fills settings from flags, environment and defaults, in this order of precedence. If done, the program must end with the
-// exit code: help, version or a check was requested, or a setting is bad and stderr names every problem.
+// exit code: help, version, a check or a probe was requested, or a setting is bad and stderr names every problem.
 func Load(settings Program, name, about string, args []string, stdout, stderr io.Writer) (code int, done bool) {
 	command, err := CommandLine{Program: name, About: about, Args: args, Stdout: stdout, Stderr: stderr}.Parse(settings)
 	switch {
@@ -91,6 +93,8 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 	case settings.common().Check:
 		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
 		return 0, true
+	case settings.common().Probe:
+		return probe(settings.AdminAddress(), name, stdout, stderr), true
 	}
 	return 0, false
 }

@@ -3,6 +3,9 @@ package service_test
 import (
 	"bytes"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,10 +21,13 @@ type settings struct {
 	service.Settings `embed:"" envprefix:"TEST_"`
 
 	Listen   string         `env:"TEST_LISTEN" default:"127.0.0.1:8080" help:"Public address."`
+	Admin    string         `name:"admin-listen" env:"TEST_ADMIN_LISTEN" default:"127.0.0.1:1" help:"Private address."`
 	After    int            `name:"ban-after" env:"TEST_BAN_AFTER" default:"30" help:"Strikes."`
 	Proxies  []netip.Prefix `env:"TEST_PROXIES" help:"Trusted."`
 	Database service.Secret `name:"database-url" env:"TEST_DATABASE" default:"sqlite:var/x.db" help:"Where data is."`
 }
+
+func (s *settings) AdminAddress() string { return s.Admin }
 
 func (s *settings) BadSettings() service.BadSettings {
 	bad := s.Settings.BadSettings()
@@ -144,4 +150,35 @@ func TestAskedFor(t *testing.T) {
 	if _, code, done, out, _ := load("--check"); code != 0 || !done || !strings.Contains(out, "good") {
 		t.Errorf("--check of good settings: code %d, %q", code, out)
 	}
+}
+
+func TestProbe(t *testing.T) {
+	ln, err := service.Listen("127.0.0.1:0", "--admin-listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := service.NewAdmin(quiet, service.Settings{}, "")
+	admin.Start(ln)
+	defer admin.Close()
+	f := func(address string, want int, wantOut, wantErr string) {
+		t.Helper()
+		_, code, done, out, errs := load("--probe", "--admin-listen", address)
+		if !done || code != want || out != wantOut || !strings.HasPrefix(errs, wantErr) || (errs == "") != (wantErr == "") {
+			t.Errorf("code %d, done %t, output %q, errors %q", code, done, out, errs)
+		}
+	}
+	f(ln.Addr().String(), 1, "", "prog: not ready\n  start: the program is starting\n")
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	admin.SetReady(func() []service.Problem {
+		return []service.Problem{{Name: "clock", Detail: "it is late", Serving: true}}
+	})
+	f(ln.Addr().String(), 0, "prog: ready\n  clock: it is late\n", "")
+	f("0.0.0.0:"+port, 0, "prog: ready\n  clock: it is late\n", "")
+	path := filepath.Join(t.TempDir(), "s")
+	f("unix:"+path, 1, "", "prog: not ready: Get \"http://localhost/readyz\": dial unix "+path)
+
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	_, address, _ := strings.Cut(other.URL, "//")
+	f(address, 1, "", "prog: not ready: the admin port "+address+" answers 404 Not Found, and not as this program does")
 }

@@ -1,0 +1,69 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// probeWithin bounds a probe. It is longer than any check that /readyz waits for.
+const probeWithin = 5 * time.Second
+
+// probe asks /readyz of the program that has the same settings, and writes the response in words. It returns the exit code: 0 if
+// the program is ready, 1 if not. So an image without a shell can have a health check.
+func probe(address, name string, stdout, stderr io.Writer) int {
+	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+	defer cancel()
+	problems, ready, err := readiness(ctx, address)
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "%s: not ready: %v\n", name, err)
+		return 1
+	case !ready:
+		fmt.Fprintf(stderr, "%s: not ready%s\n", name, inWords(problems))
+		return 1
+	}
+	fmt.Fprintf(stdout, "%s: ready%s\n", name, inWords(problems))
+	return 0
+}
+
+func inWords(problems []Problem) string {
+	var text strings.Builder
+	for _, p := range problems {
+		fmt.Fprintf(&text, "\n  %s: %s", p.Name, p.Detail)
+	}
+	return text.String()
+}
+
+// readiness asks the admin port at address.
+func readiness(ctx context.Context, address string) (problems []Problem, ready bool, err error) {
+	network := "tcp"
+	if path, ok := cutUnix(address); ok {
+		network, address = "unix", path
+	}
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/readyz", nil)
+	if err != nil {
+		return nil, false, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, false, err
+	}
+	defer response.Body.Close()
+	var answer readyAnswer
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, false, fmt.Errorf("the admin port %s answers %s, and not as this program does: %w", address, response.Status, err)
+	}
+	return answer.Problems, response.StatusCode == http.StatusOK, nil
+}
