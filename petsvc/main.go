@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
@@ -23,17 +21,11 @@ func main() {
 
 // run serves until ctx ends. While the database is unavailable, petsvc is not ready, but keeps running.
 func run(ctx context.Context, c config, log *slog.Logger) error {
-	listener, err := service.Listen(c.Listen, "PETSVC_LISTEN or --listen")
+	listener, err := service.ListenPublic(c.Listen, "PETSVC_LISTEN or --listen")
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	if path, ok := strings.CutPrefix(c.Listen, "unix:"); ok {
-		if err := os.Chmod(path, 0o660); err != nil {
-			return fmt.Errorf("petsvc: %w", err)
-		}
-	}
-
 	adminListener, err := service.Listen(c.AdminListen, "PETSVC_ADMIN_LISTEN or --admin-listen")
 	if err != nil {
 		return err

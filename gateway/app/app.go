@@ -42,7 +42,7 @@ type Ports struct{ Public, Admin net.Listener }
 
 // Listen opens both ports of a gateway, or neither.
 func Listen(cfg Config) (Ports, error) {
-	public, err := service.Listen(cfg.Listen, "GATEWAY_LISTEN or --listen")
+	public, err := service.ListenPublic(cfg.Listen, "GATEWAY_LISTEN or --listen")
 	if err != nil {
 		return Ports{}, err
 	}

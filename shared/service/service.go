@@ -80,6 +80,7 @@ type Serving struct {
 func (s Serving) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Public.Serve(s.Listener) }()
+	s.notify("READY=1")
 	s.Log.With(s.Facts...).Info("serving", "version", Version(), "listen", s.Listener.Addr().String(), "admin", s.Admin.address)
 
 	select {
@@ -88,6 +89,7 @@ func (s Serving) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.Log.Info("draining", "delay", s.Settings.DrainDelay.String(), "limit", s.Settings.DrainLimit.String())
+	s.notify("STOPPING=1")
 	s.Admin.drain()
 	if s.Settings.DrainDelay > 0 {
 		if err := wait(ended, s.Settings.DrainDelay); err != nil {
@@ -106,6 +108,13 @@ func (s Serving) Run(ctx context.Context) error {
 	return nil
 }
 
+// notify reports a state to systemd.
+func (s Serving) notify(state string) {
+	if err := notify(state); err != nil {
+		s.Log.Warn("systemd cannot be notified", "state", state, "error", err.Error())
+	}
+}
+
 var errUnasked = errors.New("service: the server stopped unexpectedly")
 
 func wait(ended <-chan error, d time.Duration) error {
@@ -119,6 +128,9 @@ func wait(ended <-chan error, d time.Duration) error {
 	}
 }
 
+// DrainMax is how long a drain takes at most.
+func (s Settings) DrainMax() time.Duration { return s.DrainDelay + windDown + s.DrainLimit }
+
 func (s Serving) shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.Settings.DrainLimit)
 	defer cancel()
@@ -130,6 +142,17 @@ func (s Serving) shutdown() error {
 
 // socketPathMax is the longest path that fits into a sockaddr_un on every system: macOS has 104 bytes, one of them a NUL.
 const socketPathMax = 103
+
+// ListenPublic opens the program's main port: the socket that systemd has passed to the program, or else what Listen opens.
+func ListenPublic(address, setting string) (net.Listener, error) {
+	if ln, err := passedSocket(); ln != nil || err != nil {
+		return ln, err
+	}
+	return Listen(address, setting)
+}
+
+// socketMode lets the owner and the group of a Unix socket connect to it.
+const socketMode = 0o660
 
 // Listen opens host:port or unix:/path. setting is the name of the address's setting, for error messages.
 func Listen(address, setting string) (net.Listener, error) {
@@ -171,6 +194,9 @@ func listenUnix(path, setting string) (net.Listener, error) {
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on unix:%s (%s): %w", path, setting, err)
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(err, ln.Close())
 	}
 	return ln, nil
 }

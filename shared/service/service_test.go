@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -275,5 +276,19 @@ func TestListenUnix(t *testing.T) {
 	}
 	if _, err := service.Listen("unix:/"+strings.Repeat("x", 120), "--listen"); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("too long a path: %v", err)
+	}
+}
+
+func TestSocketsOfSystemd(t *testing.T) {
+	t.Setenv("LISTEN_FDS", "2")
+	t.Setenv("LISTEN_PID", "1") // they are another process's
+	ln, err := service.ListenPublic("127.0.0.1:0", "--listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+	if _, err := service.ListenPublic("127.0.0.1:0", "--listen"); err == nil || !strings.Contains(err.Error(), "systemd passes 2 sockets") {
+		t.Errorf("two sockets: %v", err)
 	}
 }

@@ -72,6 +72,12 @@ type Process struct {
 // TMPDIR, so settings in the developer's shell have no effect.
 func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
+	return start(t, nil, path, env, args...)
+}
+
+// start is Start for a program that inherits a file as descriptor 3, if the file is not nil.
+func start(t testing.TB, inherited *os.File, path string, env []string, args ...string) *Process {
+	t.Helper()
 	p := &Process{Stdout: &Output{}, Stderr: &Output{}, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -80,6 +86,9 @@ func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	}
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.Stdout, p.Stderr
+	if inherited != nil {
+		p.cmd.ExtraFiles = []*os.File{inherited}
+	}
 	p.cmd.WaitDelay = time.Second // its children may hold the pipes open
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {

@@ -51,6 +51,8 @@ type Program struct {
 	Admin string // its admin port, as a URL
 	ID    string // of a gateway; empty for the pet service
 
+	Systemd *testkit.Systemd // starts the program, unless it is nil
+
 	path string
 	env  []string
 
@@ -145,7 +147,11 @@ func (p *Program) Start(t testing.TB) {
 // Launch runs the program without waiting for it.
 func (p *Program) Launch(t testing.TB) {
 	t.Helper()
-	process := testkit.Start(t, p.path, p.env)
+	start := testkit.Start
+	if p.Systemd != nil {
+		start = p.Systemd.Start
+	}
+	process := start(t, p.path, p.env)
 	p.closeIdle() // they belong to the earlier process
 	p.mu.Lock()
 	defer p.mu.Unlock()

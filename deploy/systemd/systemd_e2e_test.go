@@ -1,0 +1,107 @@
+//go:build e2e && linux
+
+// Package systemd_test checks the units with systemd's own tools.
+package systemd_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/app"
+	"petgate/shared/service"
+)
+
+// exposureMax is the highest score of `systemd-analyze security` that passes. 10 is no protection at all.
+const exposureMax = 1.5
+
+func analyze(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Fatal("no systemd-analyze on this machine: run TEST_PROGRAMS=systemd deploy/services.sh, which installs it")
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("systemd-analyze %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// TestUnits verifies the units, with a program of the test in the place of the installed one.
+func TestUnits(t *testing.T) {
+	units, err := filepath.Glob("*.service")
+	if err != nil || len(units) != 2 {
+		t.Fatalf("units: %v, %v", units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(unit, ".service")
+		dir := t.TempDir()
+		program := strings.TrimPrefix(name, "petgate-")
+		if !strings.Contains(string(text), "\nExecStart=/usr/local/bin/"+program+"\n") {
+			t.Errorf("%s does not start /usr/local/bin/%s", unit, program)
+		}
+		changed := strings.NewReplacer("/usr/local/bin/"+program, "/bin/true", "Documentation=man:"+program+"(1)\n", "").Replace(string(text))
+		socket, err := os.ReadFile(name + ".socket")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, content := range map[string]string{unit: changed, name + ".socket": string(socket)} {
+			if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range []string{unit, name + ".socket"} {
+			if said := analyze(t, "verify", filepath.Join(dir, path)); said != "" {
+				t.Errorf("%s: %s", path, said)
+			}
+		}
+		said := analyze(t, "security", "--offline=true", "--no-pager", filepath.Join(dir, unit))
+		match := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindStringSubmatch(said)
+		if match == nil {
+			t.Fatalf("%s has no score:\n%s", unit, said)
+		}
+		score, err := strconv.ParseFloat(match[1], 64)
+		if err != nil || score > exposureMax {
+			t.Errorf("%s: exposure %v (%v), want at most %v\n%s", unit, score, err, exposureMax, said)
+		}
+		t.Logf("figure: systemd-analyze security of %s: exposure %v of 10", unit, score)
+	}
+}
+
+// signOffMax is how long a gateway writes to a silent database after the drain, before it gives up: docs/operations.md says so.
+const signOffMax = 20 * time.Second
+
+// TestStopTimeouts compares the units with the drain of the programs: a program that systemd kills would cut off requests.
+func TestStopTimeouts(t *testing.T) {
+	var settings app.Config // all programs have the same defaults
+	if code, done := service.Load(&settings, "gateway", "", nil, io.Discard, io.Discard); done {
+		t.Fatalf("the default settings: exit code %d", code)
+	}
+	for unit, least := range map[string]time.Duration{
+		"petgate-gateway.service": settings.DrainMax() + signOffMax,
+		"petgate-petsvc.service":  settings.DrainMax(),
+	} {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		match := regexp.MustCompile(`(?m)^TimeoutStopSec=([0-9]+)$`).FindSubmatch(text)
+		if match == nil {
+			t.Fatalf("%s has no TimeoutStopSec= in seconds", unit)
+		}
+		if given, err := time.ParseDuration(string(match[1]) + "s"); err != nil || given <= least {
+			t.Errorf("%s: TimeoutStopSec= is %v (%v), and a program may need %v", unit, given, err, least)
+		}
+	}
+}
