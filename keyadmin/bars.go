@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// bars is usage over time, drawn with characters: a line for each period, the oldest first.
+type bars struct {
+	period string // of a line: hour or day
+	rows   []barRow
+	limit  int64 // the most requests that a period admits; 0: none
+}
+
+// barRow is one period.
+type barRow struct {
+	from            string // its start
+	served, refused int64
+}
+
+// The characters of a bar. Served and refused differ without colour.
+type barSigns struct {
+	served, refused  string
+	parts            []string // of a character that served fills in part, in equal steps
+	limit, overLimit string   // the line of the limit, beside a bar and on it
+}
+
+var (
+	blockSigns = barSigns{"█", "░", []string{"▏", "▎", "▍", "▌", "▋", "▊", "▉"}, "│", "┃"}
+	asciiSigns = barSigns{"#", "-", nil, "|", "!"}
+)
+
+const (
+	barsWidth    = 100 // if the width is not known
+	barsWidthMin = 10  // of the longest bar
+	// limitInView is how many times higher than the highest bar a limit may be to be drawn. A higher one would flatten the bars.
+	limitInView = 4
+)
+
+// lines draws the bars in the given width; 0: a width of 100. style highlights the head and the refused part.
+func (b bars) lines(width int, signs barSigns, style func(code, text string) string) []string {
+	if width == 0 {
+		width = barsWidth
+	}
+	head := []string{strings.ToUpper(b.period) + " (UTC)", "SERVED", "REFUSED"}
+	widths := []int{utf8.RuneCountInString(head[0]), len(head[1]), len(head[2])}
+	var highest int64
+	for _, r := range b.rows {
+		widths[0] = max(widths[0], utf8.RuneCountInString(r.from))
+		widths[1] = max(widths[1], len(count(r.served)))
+		widths[2] = max(widths[2], len(count(r.refused)))
+		highest = max(highest, r.served+r.refused)
+	}
+	long := max(width-total(widths)-len(gap), barsWidthMin)
+	most, line := max(highest, 1), -1
+	if b.limit > 0 && b.limit <= limitInView*highest {
+		most = max(most, b.limit)
+		line = min(int(b.limit*int64(long)/most), long-1)
+	}
+	prefix := func(from, served, refused string) string {
+		return fmt.Sprintf("%-*s%s%*s%s%*s%s", widths[0], from, gap, widths[1], served, gap, widths[2], refused, gap)
+	}
+	out := []string{strings.TrimRight(style(bold, strings.TrimRight(prefix(head[0], head[1], head[2]), " ")), " ")}
+	for _, r := range b.rows {
+		bar := r.draw(long, most, line, signs, style)
+		out = append(out, strings.TrimRight(prefix(r.from, count(r.served), count(r.refused))+bar, " "))
+	}
+	return append(out, b.legend(line >= 0, signs)...)
+}
+
+// draw returns a bar of at most long characters, for at most most requests. line is the place of the limit; -1: it is not shown.
+func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(code, text string) string) string {
+	steps := int64(len(signs.parts) + 1)
+	eighths := r.served * int64(long) * steps / most
+	cells := make([]string, 0, long)
+	for range eighths / steps {
+		cells = append(cells, signs.served)
+	}
+	if part := eighths % steps; part > 0 {
+		cells = append(cells, signs.parts[part-1])
+	} else if r.served > 0 && len(cells) == 0 { // a little is not nothing
+		cells = append(cells, append(signs.parts, signs.served)[0])
+	}
+	end := min(max(int((r.served+r.refused)*int64(long)/most), len(cells)), long)
+	if r.refused > 0 && end == len(cells) && end < long {
+		end++
+	}
+	served := len(cells)
+	for len(cells) < end {
+		cells = append(cells, signs.refused)
+	}
+	for len(cells) <= line {
+		cells = append(cells, " ")
+	}
+	if line >= 0 {
+		if cells[line] == " " {
+			cells[line] = signs.limit
+		} else {
+			cells[line] = signs.overLimit
+		}
+	}
+	text := strings.Join(cells[:served], "")
+	if end > served {
+		text += style(yellow, strings.Join(cells[served:end], ""))
+	}
+	return text + strings.Join(cells[end:], "")
+}
+
+// legend explains the signs.
+func (b bars) legend(limitShown bool, signs barSigns) []string {
+	lines := []string{"", fmt.Sprintf("%s served  %s refused", signs.served, signs.refused)}
+	switch {
+	case limitShown:
+		lines[1] += fmt.Sprintf("  %s limit: %s in each %s", signs.limit, count(b.limit), b.period)
+	case b.limit > 0:
+		lines[1] += fmt.Sprintf("  limit: %s in each %s, not in sight", count(b.limit), b.period)
+	}
+	return lines
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Bars fit every width, and served, refused and the limit can be told apart without colour.
+func TestBars(t *testing.T) {
+	b := bars{period: "hour", limit: 3600, rows: []barRow{
+		{"2026-03-01T08:00:00Z", 0, 0},
+		{"2026-03-01T09:00:00Z", 1, 0},
+		{"2026-03-01T10:00:00Z", 0, 1},
+		{"2026-03-01T11:00:00Z", 1234, 0},
+		{"2026-03-01T12:00:00Z", 3600, 0},
+		{"2026-03-01T13:00:00Z", 3600, 2400},
+		{"2026-03-01T14:00:00Z", 2000, 3000},
+	}}
+	plain := func(_, text string) string { return text }
+	colour := func(code, text string) string { return "\x1b[" + code + "m" + text + "\x1b[0m" }
+	s := newShell(t, "")
+	for _, c := range []struct {
+		name  string
+		width int
+		limit int64
+		signs barSigns
+		style func(code, text string) string
+	}{
+		{"60 columns", 60, 3600, blockSigns, plain},
+		{"80 columns", 80, 3600, blockSigns, colour},
+		{"200 columns", 200, 3600, blockSigns, plain},
+		{"no terminal", 0, 3600, blockSigns, plain},
+		{"TERM=dumb", 80, 3600, asciiSigns, plain},
+		{"a limit far away", 80, 1_000_000, blockSigns, plain},
+		{"no limit", 80, 0, blockSigns, plain},
+	} {
+		b.limit = c.limit
+		lines := b.lines(c.width, c.signs, c.style)
+		fmt.Fprintf(&s.record, "%s:\n%s\n\n", c.name, strings.Join(lines, "\n"))
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(stripStyle(line)); c.width > 0 && n > c.width {
+				t.Errorf("%s: a line of %d characters:\n%s", c.name, n, line)
+			}
+		}
+	}
+	s.golden("bars")
+}

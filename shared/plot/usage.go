@@ -1,0 +1,237 @@
+package plot
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Usage is a number of requests in each of a row of equal periods.
+type Usage struct {
+	ID     string   // unique in the page; empty: usage
+	Title  string   // what is shown, of whom, for example "Requests of acme by hour"
+	Period string   // of one bar: hour or day
+	Width  float64  // of the drawing; 0: 760. On a narrow screen, a narrow drawing has larger letters than a scaled one
+	Bars   []Bar    // in the order of time
+	Limit  int64    // the most requests that a period admits; 0: none
+	Series []string // names of the counts; nil: Outcomes
+}
+
+// Bar is one period. Its counts are stacked in the order of the series.
+type Bar struct {
+	Label  string // short, under the bar: 14:00
+	Name   string // complete: 2026-03-01 14:00 UTC
+	Counts []int64
+}
+
+// Outcomes are the usual series: they differ by pattern as well as by colour.
+var Outcomes = []string{"served", "refused", "failed"}
+
+const (
+	usageWidth  = 760
+	plotTop     = 52
+	plotHeight  = 220
+	plotBottom  = plotTop + plotHeight
+	labelWidth  = 44 // of a label under a bar
+	figureWidth = 7  // of a digit
+)
+
+// usageStyle has the colours. Without it, as under a policy that forbids styles in a page, everything has the colour of the page's text,
+// and the patterns still tell the series apart. A drawing that is a file of its own follows the reader's dark mode.
+const usageStyle = `
+.plot{--served:#2f6f9f;--refused:#c05a1c;--failed:#8a2a5b}
+.plot .s0{color:var(--served)}.plot .s1{color:var(--refused)}.plot .s2{color:var(--failed)}
+svg.plot:root{color:#1b1f24;background:#fff}
+@media (prefers-color-scheme:dark){.plot{--served:#6db3e8;--refused:#f0a060;--failed:#e07fb0}svg.plot:root{color:#e8e8e8;background:#15191e}}
+@media print{.plot{--served:#444;--refused:#000;--failed:#000}svg.plot:root{color:#000;background:#fff}}
+`
+
+// patterns of the series: solid, stripes, dots. Their colour is that of the element which uses them.
+const patterns = `<defs>
+<pattern id="%[1]s-1" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>
+<pattern id="%[1]s-2" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>
+</defs>
+`
+
+// SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
+func (u Usage) SVG() []byte {
+	if u.ID == "" {
+		u.ID = "usage"
+	}
+	if u.Series == nil {
+		u.Series = Outcomes
+	}
+	if u.Width == 0 {
+		u.Width = usageWidth
+	}
+	c := New(u.ID, u.Width, plotBottom+34, u.Title, u.summary())
+	c.Style(usageStyle)
+	c.Raw(fmt.Sprintf(patterns, u.ID))
+	c.Raw(`<g fill="currentColor">` + "\n")
+	c.Text(10, 18, "start", u.Title)
+	u.legend(c)
+
+	step, most := scale(u.top())
+	left := 16 + figureWidth*float64(len(grouped(most)))
+	y := func(n int64) float64 { return plotBottom - plotHeight*float64(n)/float64(most) }
+	for n := int64(0); n <= most; n += step {
+		c.Raw(`<g opacity="0.25">`)
+		c.Line([][2]float64{{left, y(n)}, {u.Width - 10, y(n)}}, "currentColor", 1, "")
+		c.Raw("</g>\n")
+		c.Text(left-6, y(n)+4, "end", grouped(n))
+	}
+	if len(u.Bars) > 0 {
+		u.bars(c, left, y)
+	}
+	if u.Limit > 0 && u.Limit <= most {
+		c.Line([][2]float64{{left, y(u.Limit)}, {u.Width - 10, y(u.Limit)}}, "currentColor", 1.5, "6 3")
+	}
+	c.Raw("</g>\n")
+	return c.SVG(Clear)
+}
+
+func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
+	slot := (u.Width - 10 - left) / float64(len(u.Bars))
+	wide := max(slot-max(1, slot/5), 0.5)
+	every := int(math.Ceil(labelWidth / slot))
+	for i, bar := range u.Bars {
+		x := left + slot*float64(i) + (slot-wide)/2
+		base := int64(0)
+		for s, n := range bar.Counts {
+			if n > 0 {
+				fmt.Fprintf(&c.body, `<g class="s%d">`, s%3)
+				c.Rect(x, y(base+n), wide, y(base)-y(base+n), paint(u.ID, s), fmt.Sprintf("%s: %s %s", bar.Name, grouped(n), u.Series[s]))
+				c.body.WriteString("</g>\n")
+			}
+			base += n
+		}
+		if i%every == 0 {
+			c.Text(min(max(x+wide/2, left), u.Width-labelWidth/2), plotBottom+18, "middle", bar.Label)
+		}
+	}
+}
+
+// legend names the series and the limit, each beside its pattern.
+func (u Usage) legend(c *Canvas) {
+	x := 10.0
+	write := func(text string, sign func(x float64)) {
+		sign(x)
+		c.Text(x+20, 38, "start", text)
+		x += 34 + figureWidth*float64(len(text))
+	}
+	for s, name := range u.Series {
+		if !u.has(s) {
+			continue
+		}
+		write(name, func(x float64) {
+			fmt.Fprintf(&c.body, `<g class="s%d">`, s%3)
+			c.Rect(x, 28, 14, 12, paint(u.ID, s), "")
+			c.body.WriteString("</g>\n")
+		})
+	}
+	if u.Limit > 0 {
+		text := "limit " + grouped(u.Limit)
+		if _, most := scale(u.top()); u.Limit > most {
+			text += " (above this picture)"
+		}
+		write(text, func(x float64) { c.Line([][2]float64{{x, 34}, {x + 14, 34}}, "currentColor", 1.5, "6 3") })
+	}
+}
+
+// paint is the fill of a series: the first is solid.
+func paint(id string, series int) string {
+	if series%3 == 0 {
+		return "currentColor"
+	}
+	return fmt.Sprintf("url(#%s-%d)", id, series%3)
+}
+
+func (u Usage) has(series int) bool {
+	for _, bar := range u.Bars {
+		if series < len(bar.Counts) && bar.Counts[series] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// top is the largest number to show. A limit far above all bars would flatten them, so it is then left out.
+func (u Usage) top() int64 {
+	highest, _ := u.highest()
+	if u.Limit > 0 && (u.Limit <= limitInView*highest || highest == 0) {
+		return max(highest, u.Limit)
+	}
+	return highest
+}
+
+// limitInView is how many times higher than the highest bar a limit may be to be shown.
+const limitInView = 4
+
+func (u Usage) highest() (n int64, bar Bar) {
+	for _, b := range u.Bars {
+		if sum := b.sum(); sum > n {
+			n, bar = sum, b
+		}
+	}
+	return n, bar
+}
+
+func (b Bar) sum() (n int64) {
+	for _, count := range b.Counts {
+		n += count
+	}
+	return n
+}
+
+// summary says in words what the bars show.
+func (u Usage) summary() string {
+	if len(u.Bars) == 0 {
+		return "There were no requests."
+	}
+	totals := make([]int64, len(u.Series))
+	for _, bar := range u.Bars {
+		for s, n := range bar.Counts {
+			totals[s] += n
+		}
+	}
+	var parts []string
+	for s, n := range totals {
+		if n > 0 || s == 0 {
+			parts = append(parts, grouped(n)+" "+u.Series[s])
+		}
+	}
+	text := fmt.Sprintf("From %s to %s: %s requests.", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
+	if n, bar := u.highest(); n > 0 {
+		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, grouped(n))
+	}
+	if u.Limit > 0 {
+		text += fmt.Sprintf(" The limit is %s in each %s.", grouped(u.Limit), u.Period)
+	}
+	return text
+}
+
+// scale returns the distance of lines and the top of an axis: 1, 2 or 5 times a power of ten, at most five lines.
+func scale(highest int64) (step, top int64) {
+	step = 1
+	for factor := 0; highest > 5*step; factor++ {
+		step = []int64{2, 5, 10}[factor%3] * pow10(factor/3)
+	}
+	return step, max((highest+step-1)/step, 1) * step
+}
+
+func pow10(n int) int64 {
+	p := int64(1)
+	for range n {
+		p *= 10
+	}
+	return p
+}
+
+// grouped writes a number with thousands separators.
+func grouped(n int64) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
