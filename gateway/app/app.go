@@ -137,6 +137,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	admin.Handle("GET /live", serveLive(self, cfg.Environment.String(), keys, limits, public, time.Now))
 	admin.SetReady(func() []service.Problem {
 		found := cfg.problems(keys)
 		if err := limits.Ready(); err != nil {

@@ -26,7 +26,7 @@ type Config struct {
 	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes. No request uses them."`
 
 	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
-	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about. Do not publish it."`
+	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do not publish it."`
 	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain. With it, the public address uses TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 

@@ -40,6 +40,8 @@ type usage struct {
 	batch   int64               // the last batch's number
 	sent    []keystore.UsageRow // the last batch, until the database has certainly stored it
 	dropped prometheus.Counter
+
+	live live
 }
 
 type usageShard struct {
@@ -71,6 +73,9 @@ func (d *Directory) Count(request Usage) {
 
 // collect moves all counts to the backlog.
 func (u *usage) collect(now instant.Millis) {
+	u.live.mu.Lock()
+	defer u.live.mu.Unlock()
+	u.live.forget(time.Now())
 	for i := range u.shards {
 		shard := &u.shards[i]
 		shard.mu.Lock()
@@ -80,6 +85,7 @@ func (u *usage) collect(now instant.Millis) {
 		}
 		shard.mu.Unlock()
 		for row, n := range counts {
+			u.live.add(row, n)
 			if _, known := u.backlog[row]; !known && len(u.backlog) >= usageBacklogMax {
 				u.dropped.Add(float64(n))
 				continue

@@ -1,0 +1,145 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/service"
+)
+
+// live is the body of GET /live: what this gateway does now. Counts grow from Since on; a reader takes the difference of two answers
+// with the same Since.
+type live struct {
+	Gateway     string         `json:"gateway"`
+	Environment string         `json:"environment"`
+	Mode        string         `json:"mode"`          // where quotas are counted: shared, memory or outage
+	Since       instant.Millis `json:"since"`         // when the counting began
+	Elapsed     int64          `json:"elapsedMillis"` // since then; steps of the clock do not change it
+	Requests    int64          `json:"requests"`      // with a valid key
+	Refused     int64          `json:"refused"`       // of them, those with another outcome than ok and report
+	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
+	P50         *float64       `json:"p50Millis"`     // of all requests of the last 10 to 20 s; null: there were none
+	P99         *float64       `json:"p99Millis"`
+	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
+	Tenants     []liveTenant   `json:"tenants"` // the most active first
+}
+
+type liveTenant struct {
+	ID         id.Tenant   `json:"id"`
+	Plan       string      `json:"plan"`
+	Limits     plan.Limits `json:"limits"`
+	Requests   int64       `json:"requests"`
+	Refused    int64       `json:"refused"`
+	MinuteUsed int64       `json:"minuteUsed"` // as of the last decision here
+	DayUsed    int64       `json:"dayUsed"`
+}
+
+// The sources of /live.
+type (
+	activity interface {
+		Activity(now time.Time, n int) directory.Activity
+	}
+	knower interface {
+		Known(id.Tenant, plan.Limits) quota.Verdict
+		Mode() string
+	}
+	timed interface {
+		Latencies() edge.Latencies
+		Bans() int64
+	}
+)
+
+const (
+	liveTenants    = 100  // in an answer, unless the query has n
+	liveTenantsMax = 5000 // about 1 MB
+)
+
+// serveLive serves GET /live?n=TENANTS.
+func serveLive(gateway, environment string, tenants activity, quotas knower, public timed, clock func() time.Time) http.HandlerFunc {
+	var times latencyWindow
+	return func(w http.ResponseWriter, r *http.Request) {
+		n := liveTenants
+		if text := r.URL.Query().Get("n"); text != "" {
+			var err error
+			if n, err = strconv.Atoi(text); err != nil || n < 0 || n > liveTenantsMax {
+				service.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": fmt.Sprintf("n must be 0 to %d", liveTenantsMax)})
+				return
+			}
+		}
+		now := clock()
+		seen := tenants.Activity(now, n)
+		answer := live{
+			Gateway: gateway, Environment: environment, Mode: quotas.Mode(), Since: instant.Of(seen.Since),
+			Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: public.Bans(),
+			Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
+		}
+		recent := times.next(now, public.Latencies())
+		answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
+		for i, t := range seen.Tenants {
+			var known quota.Verdict
+			if t.Plan != "" {
+				known = quotas.Known(t.Tenant, t.Limits)
+			}
+			answer.Tenants[i] = liveTenant{
+				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Requests: t.Requests, Refused: t.Refused,
+				MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
+			}
+		}
+		service.WriteJSON(w, http.StatusOK, answer)
+	}
+}
+
+// latencyWindow remembers the latencies of two earlier instants, so that there are always those of the last 10 to 20 s.
+type latencyWindow struct {
+	mu     sync.Mutex
+	before [2]edge.Latencies // the later one first
+	turned time.Time         // when before[0] was read; zero: never
+}
+
+const latencyTurn = 10 * time.Second
+
+// next returns the latencies since the earlier remembered instant. Nothing older than twice the period counts: after a long pause,
+// and at the first call, it returns none.
+func (l *latencyWindow) next(now time.Time, all edge.Latencies) edge.Latencies {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch age := now.Sub(l.turned); {
+	case l.turned.IsZero() || age >= 2*latencyTurn:
+		l.before, l.turned = [2]edge.Latencies{all, all}, now
+	case age >= latencyTurn:
+		l.before, l.turned = [2]edge.Latencies{all, l.before[0]}, now
+	}
+	recent := edge.Latencies{Bounds: all.Bounds, Counts: make([]uint64, len(all.Counts)), All: all.All - l.before[1].All}
+	for i := range all.Counts {
+		recent.Counts[i] = all.Counts[i] - l.before[1].Counts[i]
+	}
+	return recent
+}
+
+// percentile returns the time in ms that a part of the requests took at most, by linear interpolation within a bucket. A request above
+// the last bound counts as that bound. nil: there were no requests.
+func percentile(l edge.Latencies, part float64) *float64 {
+	if l.All == 0 || len(l.Bounds) == 0 {
+		return nil
+	}
+	rank := part * float64(l.All)
+	below, from := 0.0, 0.0
+	for i, count := range l.Counts {
+		if upTo := float64(count); upTo >= rank && upTo > below {
+			ms := 1000 * (from + (l.Bounds[i]-from)*(rank-below)/(upTo-below))
+			return &ms
+		}
+		below, from = float64(count), l.Bounds[i]
+	}
+	ms := 1000 * l.Bounds[len(l.Bounds)-1]
+	return &ms
+}

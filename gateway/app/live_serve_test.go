@@ -1,0 +1,69 @@
+package app_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// A watcher sees each request at once, with the tenant's limits and what is used of them.
+func TestLive(t *testing.T) {
+	url := testkit.SQLite(t)
+	db := open(t, url)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	tenant, token := newKey(t, db)
+	r := start(t, url, nil)
+	r.awaitReady(t)
+	type answer struct {
+		Gateway, Environment, Mode string
+		Since, ElapsedMillis       int64
+		Requests, Refused, Bans    int64
+		P50Millis, P99Millis       *float64
+		Active                     int
+		Tenants                    []struct {
+			ID, Plan                               string
+			Limits                                 struct{ Minute, Day int64 }
+			Requests, Refused, MinuteUsed, DayUsed int64
+		}
+	}
+	live := func(query string) (a answer) {
+		t.Helper()
+		_, body := get(t, r.admin+"/live"+query, "")
+		decoder := json.NewDecoder(strings.NewReader(body))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&a); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		return a
+	}
+	before := live("")
+	for range 61 {
+		get(t, r.url+"/v1/pets", token)
+	}
+	get(t, r.url+"/v1/pets", "") // of no tenant
+	now := live("?n=10")
+	if now.Gateway != "gw-test" || now.Environment != "live" || now.Mode != "memory" || now.Since != before.Since ||
+		now.ElapsedMillis < before.ElapsedMillis || now.Requests-before.Requests != 61 || now.Refused != 1 || now.Bans != 0 || now.Active != 1 ||
+		before.P50Millis != nil || now.P50Millis == nil || now.P99Millis == nil || *now.P50Millis <= 0 || *now.P99Millis < *now.P50Millis {
+		t.Errorf("GET /live before: %+v, now: %+v", before, now)
+	}
+	if len(now.Tenants) != 1 || now.Tenants[0].ID != tenant.String() || now.Tenants[0].Plan != "free" || now.Tenants[0].Limits.Minute != 60 ||
+		now.Tenants[0].Requests != 61 || now.Tenants[0].Refused != 1 || now.Tenants[0].MinuteUsed != 60 || now.Tenants[0].DayUsed != 60 {
+		t.Errorf("GET /live: %+v", now.Tenants)
+	}
+	if none := live("?n=0"); none.Requests != 61 || none.Active != 1 || none.Tenants == nil || len(none.Tenants) != 0 {
+		t.Errorf("GET /live?n=0: %+v", none)
+	}
+	for _, query := range []string{"?n=-1", "?n=x", "?n=5001"} {
+		if response, body := get(t, r.admin+"/live"+query, ""); response.StatusCode != http.StatusBadRequest {
+			t.Errorf("GET /live%s: %d %s", query, response.StatusCode, body)
+		}
+	}
+	r.end(t)
+}

@@ -1,0 +1,121 @@
+package directory
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/testkit"
+)
+
+// Counts of a watcher only grow, whether the requests are still in the shards or were collected for the database.
+func TestActivity(t *testing.T) {
+	store := openStore(t, testkit.SQLite(t))
+	acme, key, _ := fixture(t, store)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := massTenant(1)
+	count := func(tenant id.Tenant, outcome string, n int) {
+		for range n {
+			d.Count(Usage{Tenant: tenant, Key: key.ID, Outcome: outcome})
+		}
+	}
+	now := time.Now()
+	count(acme.ID, "ok", 5)
+	d.usage.collect(0) // nobody watches: these are not counted
+	first := d.Activity(now, 10)
+	if first.Requests != 0 || first.Active != 0 {
+		t.Errorf("at first: %+v", first)
+	}
+	count(acme.ID, "ok", 2)
+	count(acme.ID, "report", 1)
+	count(acme.ID, "minute_quota_exceeded", 3)
+	count(quiet, "ok", 1)
+	want := Activity{Since: now, Requests: 7, Refused: 3, Active: 2, Tenants: []TenantActivity{
+		{Tenant: acme.ID, Requests: 6, Refused: 3, Plan: "free"}, {Tenant: quiet, Requests: 1},
+	}}
+	_, want.Tenants[0].Limits, _, _ = d.TenantLimits(acme.ID)
+	same := func(when string, got Activity) {
+		t.Helper()
+		if got.Since != want.Since || got.Requests != want.Requests || got.Refused != want.Refused || got.Active != want.Active ||
+			!slices.Equal(got.Tenants, want.Tenants) {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	same("in the shards", d.Activity(now, 10))
+	d.usage.collect(0)
+	same("collected", d.Activity(now, 10))
+	count(quiet, "ok", 1)
+	want.Requests, want.Tenants[1].Requests = 8, 2
+	same("in both", d.Activity(now.Add(time.Second), 10))
+	want.Tenants = want.Tenants[:1]
+	same("the most active one", d.Activity(now.Add(time.Second), 1))
+
+	d.usage.collect(0)
+	d.Activity(now.Add(rankedOver), 10)
+	count(quiet, "ok", 3)
+	want.Requests, want.Active, want.Tenants = 11, 1, []TenantActivity{{Tenant: quiet, Requests: 5}}
+	same("acme has made no request for two periods", d.Activity(now.Add(2*rankedOver), 10))
+
+	d.usage.live.forget(now.Add(2*rankedOver + watchedFor))
+	same("within the time of a pause", d.Activity(now.Add(2*rankedOver), 10))
+	d.usage.live.forget(now.Add(2*rankedOver + watchedFor + time.Millisecond))
+	if d.usage.live.tenants != nil {
+		t.Error("the counts are kept although nobody watches")
+	}
+	d.usage.collect(0)
+	if again := d.Activity(now.Add(time.Hour), 10); again.Since == want.Since || again.Requests != 0 {
+		t.Errorf("watched again: %+v", again)
+	}
+}
+
+// No request is missing from a watcher's counts, and none is counted twice, while shards are collected.
+func TestActivityWhileCollecting(t *testing.T) {
+	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	d.Activity(now, 1)
+	const each = 20_000
+	var requests, collector sync.WaitGroup
+	for i := range 4 {
+		requests.Go(func() {
+			for range each {
+				d.Count(Usage{Tenant: massTenant(i), Key: massKey(i), Outcome: "ok", At: instant.Of(now)})
+			}
+		})
+	}
+	done := make(chan struct{})
+	collector.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				d.usage.mu.Lock()
+				d.usage.collect(0)
+				d.usage.mu.Unlock()
+			}
+		}
+	})
+	last := int64(0)
+	for last < each {
+		a := d.Activity(now, 10)
+		if a.Requests < last || a.Requests > 4*each {
+			t.Fatalf("%d requests after %d", a.Requests, last)
+		}
+		last = a.Requests
+	}
+	requests.Wait()
+	close(done)
+	collector.Wait()
+	if a := d.Activity(now, 10); a.Requests != 4*each {
+		t.Errorf("%d requests, want %d", a.Requests, 4*each)
+	}
+}
