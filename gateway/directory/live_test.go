@@ -82,7 +82,7 @@ func TestActivityWhileCollecting(t *testing.T) {
 	}
 	now := time.Now()
 	d.Activity(now, 1)
-	const each = 20_000
+	const each = 3_000
 	var requests, collector sync.WaitGroup
 	for i := range 4 {
 		requests.Go(func() {

@@ -80,9 +80,11 @@ func (u *usage) collect(now instant.Millis) {
 		shard := &u.shards[i]
 		shard.mu.Lock()
 		counts := shard.counts
-		if len(counts) > 0 {
-			shard.counts = make(map[Usage]int64, len(counts))
+		if len(counts) == 0 { // the map stays the shard's: it must not be read without the lock
+			shard.mu.Unlock()
+			continue
 		}
+		shard.counts = make(map[Usage]int64, len(counts))
 		shard.mu.Unlock()
 		for row, n := range counts {
 			u.live.add(row, n)
