@@ -38,8 +38,15 @@ func TestLatencyWindow(t *testing.T) {
 		after     time.Duration
 		all, want uint64
 	}{
-		{0, 100, 0}, {time.Second, 101, 1}, {9 * time.Second, 109, 9}, {10 * time.Second, 110, 10}, {19 * time.Second, 119, 19},
-		{20 * time.Second, 120, 10}, {21 * time.Second, 121, 11}, {50 * time.Second, 900, 0}, {51 * time.Second, 901, 1},
+		{0, 100, 0},
+		{time.Second, 101, 1},
+		{9 * time.Second, 109, 9},
+		{10 * time.Second, 110, 10},
+		{19 * time.Second, 119, 19},
+		{20 * time.Second, 120, 10},
+		{21 * time.Second, 121, 11},
+		{50 * time.Second, 900, 0},
+		{51 * time.Second, 901, 1},
 	} {
 		got := w.next(start.Add(c.after), edge.Latencies{Bounds: []float64{1}, Counts: []uint64{c.all}, All: c.all})
 		if got.All != c.want || got.Counts[0] != c.want {

@@ -112,7 +112,14 @@ func checkXML(t *testing.T, name string, svg []byte) {
 // No bar leaves the drawing, and the limit is drawn only if the bars stay visible beside it.
 func TestScale(t *testing.T) {
 	for _, c := range []struct{ highest, step, top int64 }{
-		{0, 1, 1}, {1, 1, 1}, {5, 1, 5}, {6, 2, 6}, {10, 2, 10}, {11, 5, 15}, {26, 10, 30}, {3600, 1000, 4000},
+		{0, 1, 1},
+		{1, 1, 1},
+		{5, 1, 5},
+		{6, 2, 6},
+		{10, 2, 10},
+		{11, 5, 15},
+		{26, 10, 30},
+		{3600, 1000, 4000},
 		{999_999_999_999, 200_000_000_000, 1_000_000_000_000},
 	} {
 		if step, top := scale(c.highest); step != c.step || top != c.top {
