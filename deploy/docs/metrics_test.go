@@ -26,7 +26,7 @@ import (
 
 const metricsHead = "# Metrics\n\n" + generated +
 	"The admin ports of gateway and petsvc serve these metrics under `/metrics` in the format of Prometheus, beside the figures of the Go\n" +
-	"runtime and of the process. No label names a tenant, a key, a path or an address. A gateway's outcomes are the codes of\n" +
+	"runtime and of the process. No label names a tenant, a key, a path or a client. A gateway's outcomes are the codes of\n" +
 	"[refusals](refusals.md), and `ok`; petsvc's are the codes of its [errors](api.md), `ok` and `created`.\n\n" +
 	"| name | labels | what it is |\n|---|---|---|\n"
 

@@ -17,11 +17,16 @@ type Latencies struct {
 
 // Latencies returns the times of all requests since the start.
 func (e *Edge) Latencies() Latencies {
-	h := read(e.metrics.seconds).GetHistogram()
-	l := Latencies{All: h.GetSampleCount()}
-	for _, bucket := range h.GetBucket() {
-		l.Bounds = append(l.Bounds, bucket.GetUpperBound())
-		l.Counts = append(l.Counts, bucket.GetCumulativeCount())
+	var l Latencies
+	for _, one := range e.metrics.all {
+		h := read(one.seconds.(prometheus.Metric)).GetHistogram()
+		l.All += h.GetSampleCount()
+		for i, bucket := range h.GetBucket() {
+			if i == len(l.Bounds) {
+				l.Bounds, l.Counts = append(l.Bounds, bucket.GetUpperBound()), append(l.Counts, 0)
+			}
+			l.Counts[i] += bucket.GetCumulativeCount()
+		}
 	}
 	return l
 }

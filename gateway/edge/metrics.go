@@ -5,22 +5,33 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"petgate/gateway/upstream"
 )
 
-// metrics are the metrics of the edge. No label has a tenant, a key, a path or an address, because we cannot limit their
+// metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address, because we cannot limit their
 // number.
 type metrics struct {
-	requests  [reasons]prometheus.Counter
-	own       map[string]prometheus.Counter // by outcome
-	responses [6]prometheus.Counter         // by the first digit of the status
-	seconds   prometheus.Histogram
-	bans      prometheus.Counter
-	shed      prometheus.Counter
+	requests [reasons]prometheus.Counter
+	own      map[string]prometheus.Counter // by outcome
+	noRoute  routeMetrics                  // of requests that were answered before their operation was known
+	all      []*routeMetrics               // with noRoute
+	bans     prometheus.Counter
+	shed     prometheus.Counter
 
 	acceptFailures prometheus.Counter
 	droppedLines   prometheus.Counter
 	evicted        prometheus.Counter
 }
+
+// routeMetrics are the metrics of one operation.
+type routeMetrics struct {
+	responses [6]prometheus.Counter // by the first digit of the status
+	seconds   prometheus.Observer
+}
+
+// noOperation is the label of requests that were answered before their operation was known.
+const noOperation = "none"
 
 func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	make := promauto.With(reg)
@@ -30,14 +41,14 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	}, []string{"outcome"})
 	responses := make.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_responses_total",
-		Help: "Responses by class of status: 2xx, 3xx, 4xx, 5xx.",
-	}, []string{"class"})
+		Help: "Responses by operation, and by class of status: 2xx, 3xx, 4xx, 5xx. The operation is none if the request was answered before its operation was known, as a refusal by the quota is.",
+	}, []string{"operation", "class"})
+	seconds := make.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "petgate_gateway_request_seconds",
+		Help:    "Time from a request's last byte to its response, by operation.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"operation"})
 	m := &metrics{
-		seconds: make.NewHistogram(prometheus.HistogramOpts{
-			Name:    "petgate_gateway_request_seconds",
-			Help:    "Time from a request's last byte to its response, of all requests.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}),
 		bans: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
@@ -66,9 +77,18 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	for r := range m.requests {
 		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
 	}
-	for class := 2; class < len(m.responses); class++ {
-		m.responses[class] = responses.WithLabelValues(string('0'+rune(class)) + "xx")
+	watch := func(operation string, of *routeMetrics) {
+		m.all = append(m.all, of)
+		of.seconds = seconds.WithLabelValues(operation)
+		for class := 2; class < len(of.responses); class++ {
+			of.responses[class] = responses.WithLabelValues(operation, string('0'+rune(class))+"xx")
+		}
 	}
+	watch(noOperation, &m.noRoute)
+	for _, r := range e.routes.all {
+		watch(r.ID, &r.metrics)
+	}
+	reg.MustRegister(upstreamMetrics{e.upstreams})
 	make.NewCounterFunc(prometheus.CounterOpts{
 		Name: "petgate_gateway_upstream_retries_total",
 		Help: "Second attempts, after an upstream closed a connection that had served before.",
@@ -84,9 +104,6 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", func() float64 {
 		return float64(e.http.Limits.Bodies.Used())
 	})
-	gauge("petgate_gateway_upstreams_ejected", "Upstreams that have failed and get no requests at the moment.", func() float64 {
-		return float64(e.upstreams.Ejected(time.Now()))
-	})
 	return m
 }
 
@@ -96,8 +113,54 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	} else {
 		m.requests[x.refusal.reason].Inc()
 	}
-	if class := x.rc.Response.StatusCode() / 100; class < len(m.responses) && m.responses[class] != nil {
-		m.responses[class].Inc()
+	of := &m.noRoute
+	if x.route != nil {
+		of = &x.route.metrics
 	}
-	m.seconds.Observe(took.Seconds())
+	if class := x.rc.Response.StatusCode() / 100; class < len(of.responses) && of.responses[class] != nil {
+		of.responses[class].Inc()
+	}
+	of.seconds.Observe(took.Seconds())
+}
+
+// upstreamMetrics reads the figures of the upstreams when they are asked for. The label upstream is an address from the settings.
+type upstreamMetrics struct{ pool *upstream.Pool }
+
+var (
+	upstreamLabel       = []string{"upstream"}
+	upstreamConnections = prometheus.NewDesc("petgate_gateway_upstream_connections",
+		"Open connections to an upstream, in use or idle.", upstreamLabel, nil)
+	upstreamIdle = prometheus.NewDesc("petgate_gateway_upstream_idle_connections",
+		"Open connections to an upstream that carry no request.", upstreamLabel, nil)
+	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
+		"Attempts that failed at an upstream: it could not be connected, its response was late or invalid, or it responded with 401.", upstreamLabel, nil)
+	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
+		"How often an upstream got no more requests for a while, because it had failed or was about to stop.", upstreamLabel, nil)
+	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",
+		"1 while an upstream has failed and gets no requests.", upstreamLabel, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (upstreamMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{upstreamConnections, upstreamIdle, upstreamFailures, upstreamEjections, upstreamEjected} {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
+	for _, s := range u.pool.Stats(time.Now()) {
+		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64) {
+			to <- prometheus.MustNewConstMetric(desc, kind, float64(value), s.Address)
+		}
+		send(upstreamConnections, prometheus.GaugeValue, s.Open)
+		send(upstreamIdle, prometheus.GaugeValue, s.Idle)
+		send(upstreamFailures, prometheus.CounterValue, s.Failures)
+		send(upstreamEjections, prometheus.CounterValue, s.Ejections)
+		ejected := int64(0)
+		if s.IsEjected {
+			ejected = 1
+		}
+		send(upstreamEjected, prometheus.GaugeValue, ejected)
+	}
 }

@@ -24,12 +24,15 @@ type route struct {
 	deprecation, sunsetDate, link string
 
 	needsScope string // the message for a key without the scope
+
+	metrics routeMetrics
 }
 
 // routes finds operations by method and path. It uses only the router's tree: a handler only stores its route. The
 // router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 type routes struct {
 	router  *router.Router
+	all     []*route
 	methods []string // of any operation
 	report  *route   // the operation that the gateway answers itself; nil: none
 }
@@ -51,6 +54,7 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 		if o.Successor != "" {
 			one.link = "<" + o.Successor + `>; rel="successor-version"` // RFC 5829
 		}
+		r.all = append(r.all, one)
 		if o.IsReport {
 			r.report = one
 		}

@@ -13,17 +13,24 @@ import (
 type conn struct {
 	*socket.Conn
 	reader   http1.Reader
-	pool     *Pool
+	host     *host
 	deadline socket.Deadline
 	isUsed   bool      // it has carried an exchange
 	hasBegun bool      // part of the current response has arrived
 	usedAt   time.Time // when its last exchange began
 }
 
-func newConn(dialed net.Conn, p *Pool) *conn {
-	c := &conn{Conn: socket.New(dialed), pool: p}
-	c.reader = http1.NewReader(c, p.cfg.HeaderBytesMax)
+func newConn(dialed net.Conn, h *host) *conn {
+	c := &conn{Conn: socket.New(dialed), host: h}
+	c.reader = http1.NewReader(c, h.pool.cfg.HeaderBytesMax)
+	h.open.Add(1)
 	return c
+}
+
+// Close closes the connection. It is called once.
+func (c *conn) Close() error {
+	c.host.open.Add(-1)
+	return c.Conn.Close()
 }
 
 // Read records that a response has begun.
@@ -35,7 +42,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // finishBy sets the deadline of the next exchange.
 func (c *conn) finishBy(deadline time.Time) error {
-	if t, changed := c.deadline.Move(deadline, socket.Slack(c.pool.cfg.Timeout)); changed {
+	if t, changed := c.deadline.Move(deadline, socket.Slack(c.host.pool.cfg.Timeout)); changed {
 		return c.SetDeadline(t)
 	}
 	return nil
@@ -54,7 +61,7 @@ func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, 
 	if len(request.Body) > 0 {
 		err = c.exchangeLarge(request, response)
 	} else if err = c.send(request.Head); err == nil {
-		err = c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
+		err = c.reader.ReadResponse(response, &c.host.pool.limits, request.IsHead)
 	}
 	switch {
 	case err == nil:
@@ -99,7 +106,7 @@ func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
 		_, err := c.Write(request.Body)
 		sent <- err
 	}()
-	err := c.reader.ReadResponse(response, &c.pool.limits, request.IsHead)
+	err := c.reader.ReadResponse(response, &c.host.pool.limits, request.IsHead)
 	_ = c.SetWriteDeadline(time.Now()) // the rest of the body is not needed
 	c.deadline = socket.Deadline{}
 	if notSent := <-sent; notSent != nil {

@@ -34,6 +34,8 @@ type host struct {
 	isRefusing   atomic.Bool  // its last response was a 401
 	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
+	open, failed, ejections atomic.Int64 // for Stats
+
 	tenants *share.Shares // of the slots
 
 	mu    sync.Mutex
@@ -64,7 +66,7 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 	for {
 		c, err := h.acquire(request.At, deadline)
 		if err != nil {
-			h.failed(err)
+			h.fail(err)
 			if !time.Now().Before(deadline) {
 				return late
 			}
@@ -77,7 +79,7 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 		case answered:
 			if response.Status == http.StatusUnauthorized {
 				h.isRefusing.Store(true)
-				h.failed(errRefused)
+				h.fail(errRefused)
 				return refused
 			}
 			h.succeeded()
@@ -85,7 +87,7 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 				h.eject()
 			}
 		case unconnected, broken, late:
-			h.failed(err)
+			h.fail(err)
 		}
 		return end
 	}
@@ -141,7 +143,7 @@ func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(dialed, h.pool)
+	c := newConn(dialed, h)
 	if err := c.finishBy(deadline); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -219,8 +221,9 @@ func (h *host) succeeded() {
 	}
 }
 
-// failed counts a failure and logs it, but not too often.
-func (h *host) failed(err error) {
+// fail counts a failure and logs it, but not too often.
+func (h *host) fail(err error) {
+	h.failed.Add(1)
 	if h.failures.Add(1) >= failuresToEject {
 		h.failures.Store(0)
 		h.eject()
@@ -231,4 +234,7 @@ func (h *host) failed(err error) {
 	}
 }
 
-func (h *host) eject() { h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli()) }
+func (h *host) eject() {
+	h.ejections.Add(1)
+	h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -156,14 +157,33 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 // Retries returns how many requests were sent a second time.
 func (p *Pool) Retries() int64 { return p.retries.Load() }
 
-// Ejected returns how many instances get no requests at the moment.
-func (p *Pool) Ejected(now time.Time) (n int) {
+// Stats describes one instance: its connections now, and what has happened since the start.
+type Stats struct {
+	Address    string
+	Open, Idle int64 // connections; idle ones are open and carry no request
+	Failures   int64 // dials and exchanges that failed, and responses with 401
+	Ejections  int64
+	IsEjected  bool // it gets no requests, unless all instances are ejected
+}
+
+// Stats returns the figures of every instance. Instances with the same address are one.
+func (p *Pool) Stats(now time.Time) (all []Stats) {
 	for _, h := range p.hosts {
-		if h.ejectedUntil.Load() > now.UnixMilli() {
-			n++
+		at := slices.IndexFunc(all, func(s Stats) bool { return s.Address == h.address })
+		if at < 0 {
+			at = len(all)
+			all = append(all, Stats{Address: h.address, IsEjected: true})
 		}
+		s := &all[at]
+		s.Open += h.open.Load()
+		s.Failures += h.failed.Load()
+		s.Ejections += h.ejections.Load()
+		s.IsEjected = s.IsEjected && h.ejectedUntil.Load() > now.UnixMilli()
+		h.mu.Lock()
+		s.Idle += int64(len(h.idle))
+		h.mu.Unlock()
 	}
-	return n
+	return all
 }
 
 // Refusing returns the addresses of the instances whose last response said that they do not accept this gateway.

@@ -151,6 +151,9 @@ func TestSend(t *testing.T) {
 		for range 3 {
 			err = p.ask(1, mayRepeat)
 		}
+		if stats := p.Stats(time.Now())[0]; stats.Open != stats.Idle || stats.Open > 1 {
+			t.Errorf("%s: between requests: %+v", name, stats)
+		}
 		if dials, requests := s.seen(); !errors.Is(err, wantErr) || dials != wantDials || requests != wantRequests {
 			t.Errorf("%s: %v, %d dials, %d requests; want %v, %d, %d", name, err, dials, requests, wantErr, wantDials, wantRequests)
 		}
@@ -219,6 +222,9 @@ func TestSlots(t *testing.T) {
 		t.Errorf("past a tenant's slots: %v", err)
 	}
 	hold(2, 2)
+	if stats := p.Stats(time.Now())[0]; stats.Open != 4 || stats.Idle != 0 {
+		t.Errorf("with 4 requests: %+v", stats)
+	}
 	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("past all slots: %v", err)
 	}
@@ -263,8 +269,10 @@ func TestEjection(t *testing.T) {
 		if slices.Contains(refusing, ill.ln.Addr().String()) != (name == "refuses") {
 			t.Errorf("%s: refusing are %q", name, refusing)
 		}
-		if p.Ejected(time.Now()) != 1 {
-			t.Errorf("%s: it was not ejected", name)
+		wantFailures := map[string]bool{"fails": true, "refuses": true}[name]
+		if stats := p.Stats(time.Now()); !stats[0].IsEjected || stats[1].IsEjected || stats[0].Ejections == 0 || stats[1].Ejections != 0 ||
+			stats[0].Failures > 0 != wantFailures || stats[1].Failures != 0 {
+			t.Errorf("%s: the first was not ejected, or the second was: %+v", name, stats)
 		}
 		if says := log.String(); name != "closes" && (!strings.Contains(says, ill.ln.Addr().String()) ||
 			strings.Contains(says, "GATEWAY_UPSTREAM_SECRET") != (name == "refuses")) {
