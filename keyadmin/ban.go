@@ -23,14 +23,16 @@ type banView struct {
 	Tenant    string `json:"tenant"` // its name
 	ImposedAt string `json:"imposedAt"`
 	Until     string `json:"until"`
-	Reason    string `json:"reason"`
-	By        string `json:"by"` // the ID of a gateway, or an operator
+	Automatic bool   `json:"automatic"` // a gateway imposed it, because the key did not wait
+	Reason    string `json:"reason"`    // for operators
+	Notice    string `json:"notice"`    // for the customer
+	By        string `json:"by"`        // the ID of a gateway, or an operator
 }
 
 func viewBan(b keystore.Ban, tenant, key string) banView {
 	return banView{
 		KeyID: b.Key.String(), Key: key, TenantID: b.Tenant.String(), Tenant: tenant, ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
-		Reason: b.Reason, By: b.By,
+		Automatic: b.Automatic, Reason: b.Reason, Notice: b.Notice, By: b.By,
 	}
 }
 
@@ -92,18 +94,22 @@ func (banList) Run(ctx context.Context, a *app) error {
 type banAdd struct {
 	Key    keyArgument `arg:"" help:"The key's ID, key_…"`
 	For    period      `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
-	Reason name        `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
+	Reason name        `required:"" placeholder:"TEXT" help:"Why, for the audit log. The customer does not see it."`
+	Tell   notice      `placeholder:"TEXT" help:"What to tell the customer in the refusals, such as how to get the ban lifted."`
 	asking
 	waiting
 }
 
 func (banAdd) Help() string {
 	return `Requests with the key are refused with 429 key_banned until the ban ends. If the key is already banned, the longer ban
-holds.
+holds. To change the text for the customer, lift the ban and add it again.
 
 Examples:
 
-    keyadmin ban add key_0123456789abcdef --for 1h --reason "scraping"`
+    keyadmin ban add key_0123456789abcdef --for 1h --reason "scraping"
+
+    # With a text for the customer
+    keyadmin ban add key_0123456789abcdef --for 7d --reason "invoice 77" --tell "Invoice 77 is unpaid. Please write to billing@example.com."`
 }
 
 func (c *banAdd) Run(ctx context.Context, a *app) error {
@@ -116,7 +122,7 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 		question: fmt.Sprintf("Ban key %s of tenant %s until %s?", describe(k), t.Name, until),
 		yes:      c.Yes, wait: c.Wait, laggard: "may still accept this key",
 		change: func() (outcome, error) {
-			b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(c.Reason)})
+			b, change, err := a.store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: string(c.Reason), Notice: string(c.Tell)})
 			return outcome{change: change, view: viewBan(b, t.Name, k.Name), done: either(b.Until == until,
 				fmt.Sprintf("Banned key %s of tenant %s until %s.", describe(k), t.Name, until),
 				fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",

@@ -227,6 +227,9 @@ func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 // byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
 func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, from netip.Addr, f figures) explanation {
 	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
+	if ban.Notice != "" {
+		e.Reason += fmt.Sprintf("; the customer is told %q", ban.Notice)
+	}
 	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
 	if why := decideFrom(k, t, from, 0, until); why != access.Allowed {
 		e.Until = ""

@@ -46,16 +46,30 @@ const nameRunesMax = 100
 type name string
 
 func (n *name) UnmarshalText(text []byte) error {
+	*n = name(text)
+	return checkText(text, nameRunesMax)
+}
+
+func checkText(text []byte, runesMax int) error {
 	switch {
 	case strings.TrimSpace(string(text)) != string(text) || len(text) == 0:
 		return fmt.Errorf("%q must not be empty and must not begin or end with a space", text)
-	case utf8.RuneCount(text) > nameRunesMax:
-		return fmt.Errorf("it has more than %d characters", nameRunesMax)
+	case utf8.RuneCount(text) > runesMax:
+		return fmt.Errorf("it has more than %d characters", runesMax)
 	case printable(string(text)) != string(text):
 		return fmt.Errorf("%q must not have control characters", text)
 	}
-	*n = name(text)
 	return nil
+}
+
+const noticeRunesMax = 300
+
+// notice is a text for a customer. Empty: none.
+type notice string
+
+func (n *notice) UnmarshalText(text []byte) error {
+	*n = notice(text)
+	return checkText(text, noticeRunesMax)
 }
 
 // tenantName is a new tenant's name. One that looks like an ID would make <tenant> ambiguous.

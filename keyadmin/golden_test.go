@@ -180,7 +180,7 @@ func TestBan(t *testing.T) {
 		s.ok("ban", "lift", key)
 		s.sure("ban", "add", key, "--for", "1h", "--reason", "scraping")
 		s.sure("ban", "add", key, "--for", "30m", "--reason", "again")
-		s.ok("ban", "add", key, "--for", "7d", "--reason", "and again", "-y", "-o", "json")
+		s.ok("ban", "add", key, "--for", "7d", "--reason", "and again", "--tell", "Please write to us.", "-y", "-o", "json")
 		s.keyadmin("ban", "add", "ci", "--for", "0s", "--reason", "a\x1b[31mb")
 		s.keyadmin("ban", "add", key)
 		s.ok("ban", "list")

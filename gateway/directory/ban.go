@@ -15,16 +15,17 @@ import (
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
-	s := d.state.Load()
-	ref, known := s.findKey(&k)
-	if !known || s.keys.at(ref).bannedUntil.Load() >= int64(until) {
-		return
+	ban := keystore.Ban{
+		Key: k, Until: until, Automatic: true, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
 	}
-	s.keys.at(ref).bannedUntil.Store(int64(until))
-	d.pending[k] = keystore.Ban{
-		Key: k, Until: until, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
+	if d.state.Load().prolongBan(rowOf(ban)) {
+		d.pending[k] = ban
+		d.wakeBanWriter()
 	}
-	d.wakeBanWriter()
+}
+
+func rowOf(b keystore.Ban) keystore.BanRow {
+	return keystore.BanRow{Key: b.Key, Until: b.Until, Automatic: b.Automatic, Notice: b.Notice}
 }
 
 func (d *Directory) wakeBanWriter() {

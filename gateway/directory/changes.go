@@ -1,22 +1,13 @@
 package directory
 
-import (
-	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
-	"petgate/shared/keystore"
-)
+import "petgate/shared/keystore"
 
 // changes are the rows of one tail. They are applied when all of them have been read.
 type changes struct {
 	plans   []keystore.Plan
 	tenants []keystore.TenantRow
 	keys    []keystore.KeyRow
-	bans    []banRow
-}
-
-type banRow struct {
-	key   id.Key
-	until instant.Millis
+	bans    []keystore.BanRow
 }
 
 func (c *changes) rows() keystore.Rows {
@@ -24,11 +15,11 @@ func (c *changes) rows() keystore.Rows {
 		Plan:   func(p keystore.Plan) { c.plans = append(c.plans, p) },
 		Tenant: func(t *keystore.TenantRow) { c.tenants = append(c.tenants, *t) },
 		Key:    func(k *keystore.KeyRow) { c.keys = append(c.keys, *k) },
-		Ban:    func(k id.Key, until instant.Millis) { c.bans = append(c.bans, banRow{k, until}) },
+		Ban:    func(b keystore.BanRow) { c.bans = append(c.bans, b) },
 	}
 }
 
-func (c *changes) apply(s *state, ban func(id.Key, instant.Millis)) {
+func (c *changes) apply(s *state, ban func(keystore.BanRow)) {
 	for _, p := range c.plans {
 		s.setPlan(p)
 	}
@@ -39,6 +30,6 @@ func (c *changes) apply(s *state, ban func(id.Key, instant.Millis)) {
 		s.setKey(&c.keys[i])
 	}
 	for _, b := range c.bans {
-		ban(b.key, b.until)
+		ban(b)
 	}
 }

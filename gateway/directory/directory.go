@@ -68,8 +68,11 @@ type Entry struct {
 	RevokedAt   instant.Millis
 	GraceEndsAt instant.Millis // the end of the grace period after a rotation
 	ReplacedBy  id.Key         // the new key after a rotation; zero: none
-	BannedUntil instant.Millis
 	Allow       []netip.Prefix // empty: from anywhere
+
+	BannedUntil    instant.Millis
+	BanIsAutomatic bool   // a gateway imposed the ban
+	BanNotice      string // the operator's words for the customer; empty: none
 }
 
 // Directory is a gateway's view of the key database.

@@ -110,13 +110,13 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		check("resumed", false)
 
 		until := instant.Of(time.Now().Add(time.Hour))
-		_, c, err = store.AddBan(ctx, keystore.Ban{Key: key.ID, Until: until})
+		_, c, err = store.AddBan(ctx, keystore.Ban{Key: key.ID, Until: until, Notice: "unpaid"})
 		confirm(t, store, c, err)
-		want.BannedUntil = until
+		want.BannedUntil, want.BanNotice = until, "unpaid"
 		check("banned", false)
 		c, err = store.LiftBan(ctx, key.ID)
 		confirm(t, store, c, err)
-		want.BannedUntil = 0
+		want.BannedUntil, want.BanNotice = 0, ""
 		check("ban lifted", false)
 
 		updated, c, err := store.UpdateKey(ctx, key.ID, func(k *keystore.Key) {
@@ -154,7 +154,8 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 func equal(a, b Entry) bool {
 	return slices.Equal(a.Allow, b.Allow) && a.Key == b.Key && a.Tenant == b.Tenant && a.Environment == b.Environment && a.Scopes == b.Scopes &&
 		a.Plan == b.Plan && a.Limits == b.Limits && a.Version == b.Version && a.Suspended == b.Suspended &&
-		a.ExpiresAt == b.ExpiresAt && a.RevokedAt == b.RevokedAt && a.GraceEndsAt == b.GraceEndsAt && a.BannedUntil == b.BannedUntil
+		a.ExpiresAt == b.ExpiresAt && a.RevokedAt == b.RevokedAt && a.GraceEndsAt == b.GraceEndsAt && a.BannedUntil == b.BannedUntil &&
+		a.BanIsAutomatic == b.BanIsAutomatic && a.BanNotice == b.BanNotice
 }
 
 func TestRevocationIsConfirmedFast(t *testing.T) {
@@ -385,7 +386,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		if e, _ := d.Lookup(hash); e.BannedUntil != until {
 			t.Errorf("banned until %d here, want %d", e.BannedUntil, until)
 		}
-		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until })
+		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
 		bans, err := store.Bans(t.Context())
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
 			t.Errorf("bans: %+v, %v", bans, err)

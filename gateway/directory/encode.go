@@ -58,11 +58,7 @@ func appendPlan(b []byte, name string, limits plan.Limits) []byte {
 
 func appendTenant(b []byte, t *keystore.TenantRow) []byte {
 	b = append(append(b, tagTenant), t.ID[:]...)
-	b = appendLimits(appendText(b, t.Plan), t.Override)
-	if t.Suspended {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return appendTruth(appendLimits(appendText(b, t.Plan), t.Override), t.Suspended)
 }
 
 func appendKey(b []byte, k *keystore.KeyRow) []byte {
@@ -80,8 +76,16 @@ func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	return b
 }
 
-func appendBan(b []byte, k id.Key, until instant.Millis) []byte {
-	return binary.AppendVarint(append(append(b, tagBan), k[:]...), int64(until))
+func appendBan(b []byte, ban keystore.BanRow) []byte {
+	b = binary.AppendVarint(append(append(b, tagBan), ban.Key[:]...), int64(ban.Until))
+	return appendText(appendTruth(b, ban.Automatic), ban.Notice)
+}
+
+func appendTruth(b []byte, is bool) []byte {
+	if is {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 func (c *changes) appendTo(b []byte) []byte {
@@ -95,7 +99,7 @@ func (c *changes) appendTo(b []byte) []byte {
 		b = appendKey(b, &c.keys[i])
 	}
 	for _, ban := range c.bans {
-		b = appendBan(b, ban.key, ban.until)
+		b = appendBan(b, ban)
 	}
 	return b
 }
@@ -143,6 +147,8 @@ func (d *decoder) count() int {
 	return int(v)
 }
 
+func (d *decoder) truth() bool { return d.bytes(1)[0] == 1 }
+
 func (d *decoder) text() []byte { return d.bytes(d.count()) }
 
 func (d *decoder) limits() plan.Limits {
@@ -170,7 +176,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 			d.planName = string(name)
 		}
 		t.Plan, t.Override = d.planName, d.limits()
-		t.Suspended = d.bytes(1)[0] == 1
+		t.Suspended = d.truth()
 		to.Tenant(&t)
 	case tagKey:
 		var k keystore.KeyRow
@@ -192,8 +198,9 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		}
 		to.Key(&k)
 	case tagBan:
-		k := id.Key(d.bytes(len(id.Key{})))
-		to.Ban(k, d.instant())
+		b := keystore.BanRow{Key: id.Key(d.bytes(len(id.Key{}))), Until: d.instant()}
+		b.Automatic, b.Notice = d.truth(), string(d.text())
+		to.Ban(b)
 	case tagEnd:
 		*end = true
 	default:

@@ -15,7 +15,8 @@ func FuzzRecords(f *testing.F) {
 	rows.Plan(keystore.Plan{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}})
 	rows.Tenant(&keystore.TenantRow{ID: id.Tenant{1}, Plan: "pro", Suspended: true})
 	rows.Key(&keystore.KeyRow{ID: id.Key{2}, Tenant: id.Tenant{1}, Name: "ci", ReplacedBy: id.Key{3}, Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	rows.Ban(id.Key{2}, -1)
+	rows.Ban(keystore.BanRow{Key: id.Key{2}, Until: -1, Automatic: true})
+	rows.Ban(keystore.BanRow{Key: id.Key{3}, Until: 1, Notice: "unpaid"})
 	f.Add(append(appendHead(c.appendTo(nil), head{gateway: "gw-1", seen: 5, gateways: 2}), tagEnd))
 	f.Fuzz(func(t *testing.T, records []byte) {
 		// Records that can be read are the same after they were written and read again.

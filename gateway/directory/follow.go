@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
@@ -168,8 +167,8 @@ func (d *Directory) load(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	d.bansMu.Lock()
-	for k, ban := range d.pending {
-		next.setBan(k, ban.Until)
+	for _, ban := range d.pending {
+		next.prolongBan(rowOf(ban))
 	}
 	d.state.Store(next)
 	d.bansMu.Unlock()
@@ -308,10 +307,13 @@ func (d *Directory) reset() (keystore.Change, string) {
 }
 
 // setBan applies a ban from the database. A longer ban that was imposed here and is not in the database yet stays in force.
-func (d *Directory) setBan(k id.Key, until instant.Millis) {
+func (d *Directory) setBan(b keystore.BanRow) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
-	d.state.Load().setBan(k, max(until, d.pending[k].Until))
+	if pending := d.pending[b.Key]; pending.Until > b.Until {
+		b = rowOf(pending)
+	}
+	d.state.Load().setBan(b)
 }
 
 // report logs once when following the database starts to fail or works again. It keeps the error for Ready.

@@ -167,7 +167,7 @@ func TestOneChangeIsAppended(t *testing.T) {
 	if err := d.takeSnapshot(); err != nil {
 		t.Fatal(err)
 	}
-	d.record(&changes{bans: []banRow{{id.Key{1}, 1}}})
+	d.record(&changes{bans: []keystore.BanRow{{Key: id.Key{1}, Until: 1}}})
 	if d.snapshot.isOutdated() {
 		t.Error("the file would be written again for one change")
 	}

@@ -39,8 +39,7 @@ func (l *lost) touched(events []keystore.EventRow) bool {
 
 // compare returns what s refuses and next does not; next was read from an older copy of the database. The caller must
 // impose the lost bans again. A key that next does not have is refused anyway.
-func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans map[id.Key]instant.Millis) {
-	bans = map[id.Key]instant.Millis{}
+func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.LostRefusal, bans []keystore.BanRow) {
 	for ref := range uint32(s.tenants.len) {
 		t := s.tenants.at(ref)
 		if at, known := next.findTenant(&t.id); known && t.terms.Load().suspended && !next.tenants.at(at).terms.Load().suspended {
@@ -53,7 +52,7 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		if !known {
 			continue
 		}
-		now, after, owner := int64(now), next.keys.at(at), s.tenants.at(k.tenant).id
+		after, owner := next.keys.at(at), s.tenants.at(k.tenant).id
 		add := func(kind string, at int64) {
 			refusals = append(refusals, keystore.LostRefusal{Kind: kind, Tenant: owner, Key: k.id, At: instant.Millis(at)})
 		}
@@ -63,8 +62,8 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		if ends := k.graceEndsAt.Load(); ends != 0 && after.graceEndsAt.Load() == 0 {
 			add(keystore.LostRotation, ends)
 		}
-		if until := k.bannedUntil.Load(); until > now && after.bannedUntil.Load() < until {
-			bans[k.id] = instant.Millis(until)
+		if ban := s.ban(k); ban.Until > now && next.ban(after).Until < ban.Until {
+			bans = append(bans, ban)
 		}
 	}
 	return refusals, bans
@@ -112,10 +111,11 @@ func (d *Directory) keepLost(ctx context.Context, before, next *state) error {
 	next.force(refusals)
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
-	for k, until := range bans {
-		d.cfg.Log.Error("directory: the database has lost a ban; it is imposed again", "key", k, "until", until)
-		d.pending[k] = keystore.Ban{
-			Key: k, Until: until, Reason: "imposed again: the database had lost it", By: d.cfg.GatewayID, ImposedAt: now,
+	for _, b := range bans {
+		d.cfg.Log.Error("directory: the database has lost a ban; it is imposed again", "key", b.Key, "until", b.Until)
+		d.pending[b.Key] = keystore.Ban{
+			Key: b.Key, Until: b.Until, Automatic: b.Automatic, Notice: b.Notice,
+			Reason: "imposed again: the database had lost it", By: d.cfg.GatewayID, ImposedAt: now,
 		}
 	}
 	if len(bans) > 0 {

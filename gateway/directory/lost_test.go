@@ -53,7 +53,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		confirm(t, store, last, err)
 		ends, until := instant.Of(time.Now().Add(time.Minute)), instant.Of(time.Now().Add(time.Hour))
 		_, _, _, err1 := store.RotateKey(t.Context(), rotated.ID, ends)
-		_, _, err2 := store.AddBan(t.Context(), keystore.Ban{Key: banned.ID, Until: until})
+		_, _, err2 := store.AddBan(t.Context(), keystore.Ban{Key: banned.ID, Until: until, Notice: "unpaid"})
 		_, _, err3 := store.Suspend(t.Context(), other.ID)
 		_, c, err4 := store.RevokeKey(t.Context(), revoked.ID)
 		for _, err := range []error{err1, err2, err3, err4} {
@@ -68,7 +68,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			b, _ := d.Lookup(rotatedHash)
 			c, _ := d.Lookup(bannedHash)
 			s, _ := d.Lookup(suspendedHash)
-			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && s.Suspended
+			return a.RevokedAt != 0 && b.GraceEndsAt == ends && c.BannedUntil == until && c.BanNotice == "unpaid" && s.Suspended
 		}
 		for lost := 0; lost < 3; {
 			if !refusedBy(d) {

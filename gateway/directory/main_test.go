@@ -18,7 +18,6 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -183,9 +182,9 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 			note("plan %s: directory and database differ, the database has %+v", p.Name, p.Limits)
 		}
 	}
-	bans := map[id.Key]instant.Millis{}
+	bans := map[id.Key]keystore.Ban{}
 	for _, b := range listed {
-		bans[b.Key] = b.Until
+		bans[b.Key] = b
 	}
 	suspended := map[id.Tenant]bool{}
 	for _, row := range tenants {
@@ -198,9 +197,9 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	for _, k := range keys {
 		e, ok := d.byID(k.ID)
 		if !ok || e.Tenant != k.Tenant || e.Environment != k.Environment || e.Scopes != k.Scopes || e.ExpiresAt != k.ExpiresAt ||
-			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID] ||
+			e.RevokedAt != k.RevokedAt || e.GraceEndsAt != k.GraceEndsAt || e.BannedUntil != bans[k.ID].Until || e.BanNotice != bans[k.ID].Notice || e.BanIsAutomatic != bans[k.ID].Automatic ||
 			e.Suspended != suspended[k.Tenant] || !slices.Equal(e.Allow, k.Allow) || e.Name != k.Name || e.ReplacedBy != k.ReplacedBy {
-			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID])
+			note("key %s: directory %t %+v, database %+v, banned until %d", k.ID, ok, e, k, bans[k.ID].Until)
 		}
 	}
 	return found

@@ -15,14 +15,13 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
 
 const (
-	snapshotMagic = "petgate directory snapshot 3\n"
+	snapshotMagic = "petgate directory snapshot 4\n"
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
@@ -300,8 +299,8 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 			GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		}
 		b = appendKey(b, &row)
-		if until := k.bannedUntil.Load(); until != 0 {
-			b = appendBan(b, k.id, instant.Millis(until))
+		if ban := s.ban(k); ban.Until != 0 {
+			b = appendBan(b, ban)
 		}
 		if err := flush(frameBytes); err != nil {
 			return err
@@ -409,7 +408,7 @@ func mayStart(path, gateway string) bool {
 	}
 	nothing := keystore.Rows{
 		Plan: func(keystore.Plan) {}, Tenant: func(*keystore.TenantRow) {}, Key: func(*keystore.KeyRow) {},
-		Ban: func(id.Key, instant.Millis) {},
+		Ban: func(keystore.BanRow) {},
 	}
 	_, err := readSnapshot(path, gateway, nothing)
 	return !errors.Is(err, errOtherGateway)

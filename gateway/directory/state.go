@@ -34,6 +34,8 @@ type state struct {
 	names      list[string]
 	nameRefs   map[string]uint32 // into names; used only by the goroutine that makes changes
 
+	bans list[atomic.Pointer[keystore.BanRow]] // of the keys that were ever banned
+
 	plans map[string]*planRecord // used only by the goroutine that makes changes
 
 	lost lost // applied in addition to the rows
@@ -52,10 +54,10 @@ type key struct {
 	allow       atomic.Uint32 // reference + 1; 0: from everywhere
 	name        atomic.Uint32 // reference
 	successor   atomic.Uint32 // reference + 1; 0: none
+	ban         atomic.Uint32 // reference + 1; 0: never banned
 	expiresAt   atomic.Int64
 	revokedAt   atomic.Int64
 	graceEndsAt atomic.Int64
-	bannedUntil atomic.Int64
 }
 
 // tenant is a tenant's record. Its changeable part is replaced as a whole, so plan, limits and version are always
@@ -130,11 +132,13 @@ func (s *state) entry(ref uint32) Entry {
 	// The expiry is read first, because setTerms stores it last. So a key that gets a later expiry and fewer scopes never
 	// passes with the new expiry and the old scopes.
 	expiresAt := instant.Millis(k.expiresAt.Load())
+	ban := s.ban(k)
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
 		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ReplacedBy: s.successor(k),
 		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: expiresAt,
-		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()), BannedUntil: instant.Millis(k.bannedUntil.Load()),
+		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
 	}
 }
 
@@ -154,7 +158,7 @@ func (s *state) successor(k *key) (successor id.Key) {
 }
 
 // rows returns functions that apply the rows of a load or a snapshot to s. ban is called for every ban.
-func (s *state) rows(ban func(id.Key, instant.Millis)) keystore.Rows {
+func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
@@ -261,10 +265,41 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.graceEndsAt.Store(int64(row.GraceEndsAt))
 }
 
-// setBan sets the end of a key's ban; 0 lifts it.
-func (s *state) setBan(k id.Key, until instant.Millis) {
-	if ref, known := s.findKey(&k); known {
-		s.keys.at(ref).bannedUntil.Store(int64(until))
+// ban returns the latest ban of a key. The zero value means that it was never banned.
+func (s *state) ban(k *key) keystore.BanRow {
+	if ref := k.ban.Load(); ref != 0 {
+		return *s.bans.at(ref - 1).Load()
+	}
+	return keystore.BanRow{}
+}
+
+// prolongBan sets a key's ban, unless the key is unknown or its ban does not end sooner. It reports whether it did. As for setBan,
+// Directory.bansMu must be held.
+func (s *state) prolongBan(b keystore.BanRow) bool {
+	ref, known := s.findKey(&b.Key)
+	if !known || s.ban(s.keys.at(ref)).Until >= b.Until {
+		return false
+	}
+	s.setBan(b)
+	return true
+}
+
+// setBan sets a key's ban. After the state is in use, Directory.bansMu must be held.
+func (s *state) setBan(b keystore.BanRow) {
+	ref, known := s.findKey(&b.Key)
+	if !known {
+		return
+	}
+	k := s.keys.at(ref)
+	if b.Until == 0 {
+		b = keystore.BanRow{}
+	}
+	if at := k.ban.Load(); at != 0 {
+		s.bans.at(at - 1).Store(&b)
+	} else if b.Until != 0 {
+		at, ban := s.bans.add()
+		ban.Store(&b)
+		k.ban.Store(at + 1)
 	}
 }
 

@@ -51,12 +51,13 @@ type state struct {
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged
 
-	page        *page          // the response, if publish has one; nil: none
-	hasReport   bool           // the response is a report
-	strikesLeft int            // until a ban
-	bannedUntil instant.Millis // 0: not banned
-	route       *route
-	allow       string // methods of the path, for a 405
+	page          *page // the response, if publish has one; nil: none
+	hasReport     bool  // the response is a report
+	strikesLeft   int   // until a ban; in a refusal, valid with countsStrikes
+	countsStrikes bool
+	ban           api.Ban
+	route         *route
+	allow         string // methods of the path, for a 405
 
 	refusal refusal
 	limited api.Limited

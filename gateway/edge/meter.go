@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"petgate/gateway/quotas"
+	"petgate/shared/api"
 	"petgate/shared/core/quota"
 )
 
@@ -36,7 +37,8 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	}
 	promised := x.now + max(0, x.verdict.RetryAt()-x.verdict.At)
 	out := e.strikes.refused(x.entry.Key, x.now, promised)
-	x.strikesLeft, x.bannedUntil = out.StrikesUntilBan, out.BannedUntil
+	x.countsStrikes, x.strikesLeft = true, out.StrikesUntilBan
+	x.ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
 	text := append(x.text[:0], r.reason.row().message...)
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()

@@ -56,6 +56,8 @@ var (
 	usedUpToken    = mintToken(apikey.Live, 10)
 	readerToken    = mintToken(apikey.Live, 11)
 	rotatedToken   = mintToken(apikey.Live, 12)
+	scraperToken   = mintToken(apikey.Live, 13)
+	unpaidToken    = mintToken(apikey.Live, 14)
 
 	authorization = "Authorization: Bearer " + token
 )

@@ -100,13 +100,17 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		// Revoked by an operator whose clock is ahead.
 		{revokedToken, func(e *directory.Entry) { e.RevokedAt = instant.Of(now) + 5000 }},
 		{expiredToken, func(e *directory.Entry) { e.ExpiresAt = instant.Of(now) }},
-		{bannedToken, func(e *directory.Entry) { e.BannedUntil = instant.Of(now) + 60_000 }},
+		{bannedToken, func(e *directory.Entry) { e.BannedUntil, e.BanIsAutomatic = instant.Of(now)+60_000, true }},
 		{suspendedToken, func(e *directory.Entry) { e.Suspended = true }},
 		{limitlessToken, func(e *directory.Entry) { e.Limits = plan.Limits{} }},
 		{elsewhereToken, func(e *directory.Entry) { e.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
 		{usedUpToken, func(e *directory.Entry) { e.Limits.Minute = 1 }},
 		{rotatedToken, func(e *directory.Entry) { e.GraceEndsAt, e.ReplacedBy = instant.Of(now)+3_600_000, id.Key{1} }},
 		{readerToken, func(e *directory.Entry) { e.Scopes = apikey.PetsRead }},
+		{scraperToken, func(e *directory.Entry) { e.BannedUntil = instant.Of(now) + 60_000 }},
+		{unpaidToken, func(e *directory.Entry) {
+			e.BannedUntil, e.BanNotice = instant.Of(now)+60_000, "Invoice 77 is unpaid."
+		}},
 	} {
 		e := directory.Entry{
 			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: apikey.AllScopes,

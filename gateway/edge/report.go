@@ -84,7 +84,7 @@ func (x *exchange) appendReport(dst []byte) []byte {
 	}
 	dst = append(dst, `},"ban":`...)
 	if entry.BannedUntil > x.now {
-		dst = append(appendInstant(append(dst, `{"endsAt":`...), entry.BannedUntil), '}')
+		dst = x.entryBan().AppendJSON(dst)
 	} else {
 		dst = append(dst, "null"...)
 	}

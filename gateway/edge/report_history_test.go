@@ -41,7 +41,7 @@ func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limit
 			lookup: func(h apikey.Hash) (directory.Entry, bool) {
 				e, found := entries[h]
 				if until, banned := bans.Load(e.Key); banned {
-					e.BannedUntil = until.(instant.Millis)
+					e.BannedUntil, e.BanIsAutomatic = until.(instant.Millis), true
 				}
 				e.Limits = limits(e.Key)
 				return e, found

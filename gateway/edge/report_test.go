@@ -29,7 +29,11 @@ type report struct {
 		Scopes                      []string
 		ExpiresAt, EndsAt           *time.Time
 	}
-	Ban             *struct{ EndsAt time.Time }
+	Ban *struct {
+		Kind   string
+		EndsAt time.Time
+		Notice string
+	}
 	Suspended       bool
 	StrikesUntilBan *int
 }
@@ -90,7 +94,8 @@ func TestReport(t *testing.T) {
 		check       func(report) bool
 	}{
 		"good":      {token, "free", func(r report) bool { return r.Ban == nil && !r.Suspended && *r.StrikesUntilBan == 30 }},
-		"banned":    {bannedToken, "free", func(r report) bool { return r.Ban.EndsAt.Equal(now.Add(time.Minute)) }},
+		"banned":    {bannedToken, "free", func(r report) bool { return r.Ban.EndsAt.Equal(now.Add(time.Minute)) && r.Ban.Kind == "automatic" }},
+		"unpaid":    {unpaidToken, "free", func(r report) bool { return r.Ban.Kind == "manual" && r.Ban.Notice == "Invoice 77 is unpaid." }},
 		"suspended": {suspendedToken, "free", func(r report) bool { return r.Suspended }},
 		"rotated": {rotatedToken, "free", func(r report) bool {
 			return r.Key.EndsAt.Equal(now.Add(time.Hour)) && *r.Key.ReplacedBy == "key_0400000000000000"
@@ -121,7 +126,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("POST: %d %v", got.Status, got.Fields)
 	}
 	lines := r.accessLog.String()
-	if strings.Count(lines, `"outcome":"report"`) != 8 || !strings.Contains(lines, `"operation":"getQuota"`) {
+	if strings.Count(lines, `"outcome":"report"`) != 9 || !strings.Contains(lines, `"operation":"getQuota"`) {
 		t.Errorf("the access log has %s", lines)
 	}
 }

@@ -90,7 +90,8 @@ func (x *exchange) writeRefusal(h *fasthttp.ResponseHeader, wait int64) {
 	if x.allow != "" {
 		h.Set("Allow", x.allow)
 	}
-	x.limited.RetryAfter, x.limited.StrikesUntilBan = wait, x.strikesLeft
+	x.limited.RetryAfter, x.limited.Ban = wait, x.ban
+	x.limited.CountsStrikes, x.limited.StrikesUntilBan = x.countsStrikes, x.strikesLeft
 	x.line = x.refusal.body(x.line[:0], &x.limited)
 	x.rc.Response.SetBody(x.line)
 }
@@ -196,10 +197,10 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	case dayQuotaExceeded:
 		tight, policy = &v.Day, quota.Day
 	}
-	banned := max(x.bannedUntil.Sub(x.now), 0)
+	banned := max(x.ban.EndsAt.Sub(x.now), 0)
 	resetAt := tight.ResetAt
 	if banned > 0 {
-		resetAt = x.bannedUntil
+		resetAt = x.ban.EndsAt
 	}
 	x.setInt(h, nameLimit, tight.Limit)
 	remaining, _ := stateOf(tight, v.At, banned)
@@ -213,7 +214,11 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	remaining, release = stateOf(&v.Day, v.At, banned)
 	x.text = appendState(text, `, "day"`, remaining, release)
 	h.AddBytesKV(nameStates, x.text)
-	if x.refusal.reason != quotaPolling { // the limit of polling belongs to the key, not to the tenant
+	switch x.refusal.reason {
+	case quotaPolling: // the limit of polling belongs to the key, not to the tenant
+	case keyBanned: // nothing of a quota was exceeded
+		x.limited.Policy, x.limited.Plan, x.limited.ResetAt = "ban", x.entry.Plan, resetAt
+	default:
 		x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
 		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, resetAt
 	}

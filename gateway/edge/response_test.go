@@ -6,12 +6,13 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"petgate/gateway/directory"
 	"petgate/shared/core/apikey"
-
+	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
 )
 
@@ -89,7 +90,7 @@ Retry-After: 61
 	f(rawKey("Authorization: Bearer "+bannedToken, id), `
 HTTP/1.1 429 Too Many Requests
 Content-Type: application/json
-Content-Length: 203
+Content-Length: 290
 X-RateLimit-Limit: 60
 X-RateLimit-Remaining: 0
 X-RateLimit-Reset: 1780315260
@@ -98,8 +99,9 @@ RateLimit: "minute";r=0;t=60, "day";r=0;t=60
 X-Request-Id: golden-answer
 Retry-After: 60
 
-{"code":"key_banned","message":"the API key is banned: wait for Retry-After","status":429,`+
-		`"details":{"policy":"minute","plan":"free","limit":60,"used":0,"resetAt":"2026-06-01T12:01:00Z","retryAfter":60}}`, nil)
+{"code":"key_banned","message":"the API key is banned, because it sent too many requests without waiting: wait for Retry-After",`+
+		`"status":429,"details":{"policy":"ban","plan":"free","resetAt":"2026-06-01T12:01:00Z","retryAfter":60,`+
+		`"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:00Z"}}}`, nil)
 	f(rawKey(id), `
 HTTP/1.1 401 Unauthorized
 Content-Type: application/json
@@ -125,6 +127,40 @@ RateLimit: "minute";r=59;t=61, "day";r=999;t=43200
 X-Request-Id: golden-answer
 
 `, nil)
+}
+
+// A refusal says whether the gateway or the operator has banned the key, and has the operator's words.
+func TestBanIsExplained(t *testing.T) {
+	r := newRig(t, nil)
+	client := r.dial(t)
+	for _, c := range []struct{ token, message, ban string }{
+		{bannedToken, "the API key is banned, because it sent too many requests without waiting: wait for Retry-After", `{"kind":"automatic","endsAt":"2026-06-01T12:01:00Z"}`},
+		{scraperToken, "the operator has banned the API key: wait for Retry-After", `{"kind":"manual","endsAt":"2026-06-01T12:01:00Z"}`},
+		{unpaidToken, "the operator has banned the API key: Invoice 77 is unpaid.", `{"kind":"manual","endsAt":"2026-06-01T12:01:00Z","notice":"Invoice 77 is unpaid."}`},
+	} {
+		want := `{"code":"key_banned","message":"` + c.message + `","status":429,"details":{"policy":"ban","plan":"free",` +
+			`"resetAt":"2026-06-01T12:01:00Z","retryAfter":60,"ban":` + c.ban + `}}`
+		if got := client.ask(t, rawKey("Authorization: Bearer "+c.token)); got.Body != want {
+			t.Errorf("%s\nwant %s", got.Body, want)
+		}
+	}
+}
+
+// The refusal that begins a ban says that no strikes are left.
+func TestLastStrike(t *testing.T) {
+	var elapsed atomic.Int64
+	r := newRig(t, func(s *setup) {
+		s.BanRule = ban.Product
+		s.BanRule.After = 2
+		s.Clock = func() time.Time { return now.Add(time.Duration(elapsed.Load())) }
+	})
+	client := r.dial(t)
+	for _, want := range []string{`"strikesUntilBan":2}}`, `"strikesUntilBan":1}}`, `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:02Z"}}}`} {
+		if got := client.ask(t, rawKey("Authorization: Bearer "+usedUpToken)); codeOf(got) != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, want) {
+			t.Errorf("%s, want %s", got.Body, want)
+		}
+		elapsed.Add(int64(time.Second))
+	}
 }
 
 // An upstream's answer cannot set the fields that only the gateway sends.

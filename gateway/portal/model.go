@@ -242,17 +242,10 @@ func newSchema(name string, s *openapi3.Schema) schema {
 			Name: name, Description: ref.Value.Description, Type: kindOf(ref), IsRequired: slices.Contains(s.Required, name),
 			Rules: rulesOf(ref.Value),
 		})
-		if ref.Ref == "" { // the members of an object that has no name of its own
-			for _, inner := range newSchema(name, ref.Value).Members {
-				inner.Name = name + "." + inner.Name
-				one.Members = append(one.Members, inner)
-			}
-		}
 	}
 	slices.SortStableFunc(one.Members, func(a, b member) int { // the required ones first, as the document lists them
 		place := func(m member) int {
-			outer, _, _ := strings.Cut(m.Name, ".")
-			if i := slices.Index(s.Required, outer); i >= 0 {
+			if i := slices.Index(s.Required, m.Name); i >= 0 {
 				return i
 			}
 			return len(s.Required)

@@ -87,7 +87,7 @@ func TestOperations(t *testing.T) {
 
 func TestErrorJSON(t *testing.T) {
 	limited := api.Limited{
-		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, StrikesUntilBan: 29,
+		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, CountsStrikes: true, StrikesUntilBan: 29,
 	}
 	for _, c := range []struct {
 		in   api.Error
@@ -106,6 +106,11 @@ func TestErrorJSON(t *testing.T) {
 		{
 			api.Error{Code: "key_banned", Message: "Wait.", Status: 429, Details: api.Limited{RetryAfter: 60}},
 			`{"code":"key_banned","message":"Wait.","status":429,"details":{"retryAfter":60}}`,
+		},
+		{
+			api.Error{Code: "key_banned", Message: "m", Status: 429, Details: api.Limited{Policy: "ban", Ban: api.Ban{EndsAt: 1767225660001, Notice: "\"1\""}}},
+			`{"code":"key_banned","message":"m","status":429,"details":{"policy":"ban",` +
+				`"ban":{"kind":"manual","endsAt":"2026-01-01T00:01:01Z","notice":"\"1\""}}}`,
 		},
 		{api.Error{Code: "c", Message: "m", Status: 429, Details: api.Limited{}}, `{"code":"c","message":"m","status":429,"details":{}}`},
 	} {
@@ -138,7 +143,7 @@ func TestAppendStringSaysWhatItWasGiven(t *testing.T) {
 
 func TestErrorAllocatesNothing(t *testing.T) {
 	e := api.Error{Code: "minute_quota_exceeded", Message: "Zu viele Anfragen für \"dich\".", Status: 429, Details: &api.Limited{
-		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, StrikesUntilBan: 29,
+		Policy: "minute", Plan: "free", Limit: 60, Used: 60, ResetAt: 1767225660001, RetryAfter: 12, CountsStrikes: true, StrikesUntilBan: 29,
 	}}
 	dst := make([]byte, 0, 1024)
 	if n := testing.AllocsPerRun(100, func() { dst = e.AppendJSON(dst[:0]) }); n != 0 {

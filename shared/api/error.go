@@ -24,13 +24,41 @@ type Details interface {
 
 // Limited are the details of a 429. Members that are zero are left out.
 type Limited struct {
-	Policy          string // minute, day, or another name of what was exceeded
+	Policy          string // minute, day, ban, or another name of what refuses the request
 	Plan            string
 	Limit           int64
 	Used            int64          // left out if there is no limit; a zero is not left out
 	ResetAt         instant.Millis // rounded up to seconds
 	RetryAfter      int64          // seconds
-	StrikesUntilBan int            // after how many more refusals, at most, the key is banned
+	CountsStrikes   bool           // strikesUntilBan is written, even if it is 0
+	StrikesUntilBan int            // after how many more refusals, at most, the key is banned; 0: it is banned from now on
+	Ban             Ban
+}
+
+// Ban is a ban as clients see it. The zero value is none.
+type Ban struct {
+	EndsAt      instant.Millis // rounded up to seconds
+	IsAutomatic bool           // imposed because the key did not wait, not by the operator
+	Notice      string         // the operator's words for the client; may be empty
+}
+
+// AppendJSON appends b as a JSON object.
+func (b Ban) AppendJSON(dst []byte) []byte {
+	kind := "manual"
+	if b.IsAutomatic {
+		kind = "automatic"
+	}
+	dst = append(append(append(dst, `{"kind":"`...), kind...), `","endsAt":"`...)
+	dst = append(appendSeconds(dst, b.EndsAt), '"')
+	if b.Notice != "" {
+		dst = AppendString(append(dst, `,"notice":`...), b.Notice)
+	}
+	return append(dst, '}')
+}
+
+// appendSeconds appends an instant, rounded up to seconds.
+func appendSeconds(dst []byte, at instant.Millis) []byte {
+	return (at + 999).Time().AppendFormat(dst, "2006-01-02T15:04:05Z")
 }
 
 // AppendJSON appends l as a JSON object.
@@ -47,15 +75,16 @@ func (l Limited) AppendJSON(dst []byte) []byte {
 		dst = strconv.AppendInt(append(dst, `,"used":`...), l.Used, 10)
 	}
 	if l.ResetAt != 0 {
-		dst = append(dst, `,"resetAt":"`...)
-		dst = (l.ResetAt + 999).Time().AppendFormat(dst, "2006-01-02T15:04:05Z")
-		dst = append(dst, '"')
+		dst = append(appendSeconds(append(dst, `,"resetAt":"`...), l.ResetAt), '"')
 	}
 	if l.RetryAfter != 0 {
 		dst = strconv.AppendInt(append(dst, `,"retryAfter":`...), l.RetryAfter, 10)
 	}
-	if l.StrikesUntilBan != 0 {
+	if l.CountsStrikes {
 		dst = strconv.AppendInt(append(dst, `,"strikesUntilBan":`...), int64(l.StrikesUntilBan), 10)
+	}
+	if l.Ban.EndsAt != 0 {
+		dst = l.Ban.AppendJSON(append(dst, `,"ban":`...))
 	}
 	if len(dst) == from {
 		dst = append(dst, ' ')

@@ -60,7 +60,7 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 			ban = was.Ban
 			return nil
 		}
-		if err := t.exec(upsertBan, ban.Key, ban.Until, ban.Reason, ban.By, ban.ImposedAt); err != nil {
+		if err := t.exec(upsertBan, ban.Key, ban.Until, ban.Automatic, ban.Notice, ban.Reason, ban.By, ban.ImposedAt); err != nil {
 			return err
 		}
 		var before any

@@ -367,7 +367,7 @@ func TestBans(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		key, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
-		imposed := keystore.Ban{Key: key.ID, Until: c.millis() + 60_000, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 5}
+		imposed := keystore.Ban{Key: key.ID, Until: c.millis() + 60_000, Automatic: true, Reason: "30 strikes", By: "gw-1", ImposedAt: c.millis() - 5}
 		ban, change, err := s.AddBan(ctx, imposed)
 		if err != nil || change != 3 || ban.Tenant != key.Tenant {
 			t.Fatalf("add: %+v, change %d, %v", ban, change, err)
@@ -382,8 +382,8 @@ func TestBans(t *testing.T) {
 		}
 		add("the same again", imposed, ban, 3)
 		add("a shorter one", keystore.Ban{Key: key.ID, Until: c.millis() + 1000, Reason: "x"}, ban, 3)
-		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", By: "ada", ImposedAt: c.millis()}
-		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse"}, longer, 4)
+		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
+		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
 		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{longer})
 
 		change, err = s.LiftBan(ctx, key.ID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 
@@ -21,7 +22,7 @@ type Rows struct {
 	Plan   func(Plan)
 	Tenant func(*TenantRow)
 	Key    func(*KeyRow)
-	Ban    func(key id.Key, until instant.Millis) // 0: lifted
+	Ban    func(BanRow)
 }
 
 // TenantRow is the part of a tenant that a gateway needs.
@@ -47,6 +48,17 @@ type KeyRow struct {
 	GraceEndsAt instant.Millis
 }
 
+// BanRow is the part of a ban that a gateway needs.
+type BanRow struct {
+	Key       id.Key
+	Until     instant.Millis // 0: lifted
+	Automatic bool
+	Notice    string
+}
+
+// endedBansLoaded is how long ago a ban may have ended that is still loaded: the gateway's clock may be ahead.
+const endedBansLoaded = time.Hour
+
 // Load reads everything in one snapshot: lost refusals, then plans, then tenants, then keys, then bans. It returns the last event of
 // the snapshot with its UUID.
 func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, err error) {
@@ -64,7 +76,7 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 			return err
 		}
 		to.Lost(lost)
-		return read(ctx, q, to)
+		return s.read(ctx, q, to)
 	})
 	return last, uuid, fail("load", err)
 }
@@ -96,13 +108,14 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 }
 
 // read passes all plans, tenants, keys and bans to the functions of to.
-func read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
+func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 	var r reader
 	for _, load := range []struct {
 		query string
+		args  []any
 		pass  func(*sqlx.Rows) error
 	}{
-		{selectPlans, func(row *sqlx.Rows) error {
+		{selectPlans, nil, func(row *sqlx.Rows) error {
 			var p Plan
 			err := row.Scan(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.CreatedAt)
 			if err == nil {
@@ -110,31 +123,30 @@ func read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 			}
 			return err
 		}},
-		{loadTenants, func(row *sqlx.Rows) error {
+		{loadTenants, nil, func(row *sqlx.Rows) error {
 			t, err := r.tenant(row)
 			if err == nil {
 				to.Tenant(t)
 			}
 			return err
 		}},
-		{loadKeys, func(row *sqlx.Rows) error {
+		{loadKeys, nil, func(row *sqlx.Rows) error {
 			k, err := r.key(row)
 			if err == nil {
 				to.Key(k)
 			}
 			return err
 		}},
-		{loadBans, func(row *sqlx.Rows) error {
-			var k id.Key
-			var until instant.Millis
-			err := row.Scan(&k, &until)
+		{loadBans, []any{s.now().Add(-endedBansLoaded)}, func(row *sqlx.Rows) error {
+			var b BanRow
+			err := row.Scan(&b.Key, &b.Until, &b.Automatic, &b.Notice)
 			if err == nil {
-				to.Ban(k, until)
+				to.Ban(b)
 			}
 			return err
 		}},
 	} {
-		if err := each(ctx, q, load.pass, load.query); err != nil {
+		if err := each(ctx, q, load.pass, load.query, load.args...); err != nil {
 			return err
 		}
 	}
@@ -142,8 +154,8 @@ func read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
 }
 
 // each calls f for every row.
-func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string) error {
-	rows, err := q.QueryxContext(ctx, query)
+func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {
+	rows, err := q.QueryxContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ const (
 )
 
 const (
-	banColumns = `b.key_id, k.tenant_id, b.until, b.reason, b.imposed_by, b.imposed_at`
+	banColumns = `b.key_id, k.tenant_id, b.until, b.automatic, b.notice, b.reason, b.imposed_by, b.imposed_at`
 
 	banTables = `bans b JOIN tenant_keys k ON k.id = b.key_id`
 
@@ -89,9 +89,10 @@ const (
 	// $1: key. Its latest ban, current or not.
 	banByKey = `SELECT ` + banColumns + `, b.lifted_at FROM ` + banTables + ` WHERE b.key_id = $1`
 
-	upsertBan = `INSERT INTO bans (key_id, until, reason, imposed_by, imposed_at, lifted_at) VALUES ($1, $2, $3, $4, $5, 0)
-		ON CONFLICT (key_id) DO UPDATE SET until = excluded.until, reason = excluded.reason, imposed_by = excluded.imposed_by,
-			imposed_at = excluded.imposed_at, lifted_at = 0`
+	upsertBan = `INSERT INTO bans (key_id, until, automatic, notice, reason, imposed_by, imposed_at, lifted_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, 0)
+		ON CONFLICT (key_id) DO UPDATE SET until = excluded.until, automatic = excluded.automatic, notice = excluded.notice,
+			reason = excluded.reason, imposed_by = excluded.imposed_by, imposed_at = excluded.imposed_at, lifted_at = 0`
 
 	// $1: key, $2: now.
 	liftBan = `UPDATE bans SET lifted_at = $2 WHERE key_id = $1`
@@ -123,7 +124,8 @@ const (
 	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at
 		FROM tenant_keys`
 
-	loadBans = `SELECT key_id, until FROM bans WHERE lifted_at = 0`
+	// $1: instant in ms. The bans that end later.
+	loadBans = `SELECT key_id, until, automatic, notice FROM bans WHERE lifted_at = 0 AND until > $1`
 
 	countRows = `SELECT (SELECT COUNT(*) FROM tenants), (SELECT COUNT(*) FROM tenant_keys)`
 
@@ -134,7 +136,7 @@ const (
 			t.plan, t.minute_limit, t.day_limit, t.suspended,
 			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
 			k.expires_at, k.revoked_at, k.grace_ends_at,
-			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END
+			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END, b.automatic, b.notice
 		FROM (SELECT * FROM events WHERE id >= $1 ORDER BY id LIMIT `
 
 	tailJoins = `) e

@@ -103,12 +103,12 @@ func (r *tailReader) read(row []driver.Value) error {
 			r.to.Key(&k)
 		}
 	}
-	if c.skipNull(2) {
-		var key id.Key
-		c.scan(&key)
-		until := c.instant()
+	if c.skipNull(4) {
+		var b BanRow
+		c.scan(&b.Key)
+		b.Until, b.Automatic, b.Notice = c.instant(), c.truth(), c.text()
 		if c.err == nil {
-			r.to.Ban(key, until)
+			r.to.Ban(b)
 		}
 	}
 	return c.err

@@ -132,11 +132,13 @@ type KeySpec struct {
 // after a lost reply, changes nothing, even if it was lifted in between.
 type Ban struct {
 	Key       id.Key         `db:"key_id" json:"keyId"`
-	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"` // set by the store
-	Until     instant.Millis `db:"until" json:"until"`        // ms
-	Reason    string         `db:"reason" json:"reason"`
-	By        string         `db:"imposed_by" json:"by"`        // a gateway's ID or an operator; empty: the actor of the store
-	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"` // ms; 0: now
+	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"`      // set by the store
+	Until     instant.Millis `db:"until" json:"until"`             // ms
+	Automatic bool           `db:"automatic" json:"automatic"`     // a gateway imposed it, because the key did not wait
+	Notice    string         `db:"notice" json:"notice,omitempty"` // the operator's words for the customer; empty: none
+	Reason    string         `db:"reason" json:"reason"`           // for operators only
+	By        string         `db:"imposed_by" json:"by"`           // a gateway's ID or an operator; empty: the actor of the store
+	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"`    // ms; 0: now
 }
 
 // Event is one change with its actor and the records before and after it. It contains no token and no hash.

@@ -7,6 +7,24 @@ import (
 	"time"
 )
 
+// Defines values for BanKind.
+const (
+	BanKindAutomatic BanKind = "automatic"
+	BanKindManual    BanKind = "manual"
+)
+
+// Valid indicates whether the value is a known member of the BanKind enum.
+func (e BanKind) Valid() bool {
+	switch e {
+	case BanKindAutomatic:
+		return true
+	case BanKindManual:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ErrorCode.
 const (
 	ErrorCodeAddressNotAllowed     ErrorCode = "address_not_allowed"
@@ -190,8 +208,25 @@ func (e PolicyName) Valid() bool {
 	}
 }
 
+// Ban defines model for Ban.
+type Ban struct {
+	EndsAt time.Time `json:"endsAt"`
+
+	// Kind automatic if the key sent too many requests without waiting, manual if the operator of the service banned it.
+	Kind BanKind `json:"kind"`
+
+	// Notice What the operator of the service says about the ban.
+	Notice *string `json:"notice,omitempty"`
+}
+
+// BanKind automatic if the key sent too many requests without waiting, manual if the operator of the service banned it.
+type BanKind string
+
 // Details Details for programs. A member is present only where it applies.
 type Details struct {
+	// Ban On a 429: the key is banned.
+	Ban *Ban `json:"ban,omitempty"`
+
 	// Limit On a 429: the requests that the policy admits.
 	Limit *int64 `json:"limit,omitempty"`
 
@@ -204,7 +239,7 @@ type Details struct {
 	// Plan On a 429: the plan that the limits come from.
 	Plan *string `json:"plan,omitempty"`
 
-	// Policy On a 429: the policy whose limit was exceeded.
+	// Policy On a 429: the policy whose limit was exceeded, or `ban`.
 	Policy *string `json:"policy,omitempty"`
 
 	// ResetAt On a 429: when the policy is completely free again, if no more requests come. For a ban: its end.
@@ -213,7 +248,7 @@ type Details struct {
 	// RetryAfter On a 429: seconds to wait, as in Retry-After.
 	RetryAfter *int64 `json:"retryAfter,omitempty"`
 
-	// StrikesUntilBan On a 429: after at most this many more requests that do not wait, the key is banned.
+	// StrikesUntilBan On a 429: after at most this many more requests that do not wait, the key is banned. 0: it is banned from now on.
 	StrikesUntilBan *int `json:"strikesUntilBan,omitempty"`
 
 	// Used On a 429: the requests that count against the limit at the moment.
@@ -315,9 +350,7 @@ type PolicyName string
 // Quota Members may be added. The figures are those of the rate-limit headers of this response.
 type Quota struct {
 	// Ban The key is banned; null if it is not.
-	Ban *struct {
-		EndsAt time.Time `json:"endsAt"`
-	} `json:"ban"`
+	Ban *Ban `json:"ban"`
 
 	// Degraded The shared count is unavailable at the moment. The figures are what this gateway knows.
 	Degraded bool `json:"degraded"`
