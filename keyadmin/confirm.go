@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,13 +27,49 @@ type ifNotExists struct {
 
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait duration `default:"5s" placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once."`
+	Wait patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 0 if only gateways are missing that have been silent for 10 s)."`
+}
+
+// patience is how long to wait for gateways. The zero value is the default.
+type patience struct {
+	given bool
+	max   time.Duration // if given
+}
+
+func (p *patience) UnmarshalText(text []byte) error {
+	max, err := parseDuration(string(text))
+	*p = patience{given: true, max: max}
+	return err
+}
+
+const (
+	waitDefault = 5 * time.Second
+
+	// hopelessAfter is how long a gateway must have been silent so that commands do not wait for it by default. After an outage of
+	// the database, a gateway needs about a second to be back.
+	hopelessAfter = 10 * time.Second
+)
+
+func (p patience) limit() time.Duration {
+	if p.given {
+		return p.max
+	}
+	return waitDefault
+}
+
+// isHopeless reports whether it is not worth waiting: only gateways are missing that have been silent for long, and waiting would not
+// fence them.
+func (p patience) isHopeless(laggards []keystore.Gateway) bool {
+	return !p.given && !slices.ContainsFunc(laggards, func(g keystore.Gateway) bool {
+		fence := g.FenceAfter()
+		return g.Age < hopelessAfter.Milliseconds() || fence > 0 && fence < waitDefault
+	})
 }
 
 // confirmation describes a change to wait for.
 type confirmation struct {
 	change  keystore.Change
-	wait    time.Duration
+	wait    patience
 	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
 	done    string // what to say before waiting; may be empty
 	alone   string // what to add if no gateway is registered; may be empty
@@ -79,7 +116,7 @@ func (a *app) confirm(ctx context.Context, c confirmation) error {
 }
 
 func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
-	begin, said := a.Clock(), false
+	begin, said, wait := a.Clock(), false, c.wait.limit()
 	var watch keystore.Watch
 	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
 		// Not ctx: after an interrupt, the laggards must still be read. The database's own timeouts end the read.
@@ -94,11 +131,14 @@ func (a *app) confirmBy(ctx context.Context, r registry, c confirmation) error {
 			}
 			return nil
 		}
-		if err == nil && waited >= sayAfter && !said && a.ErrTerminal && waited < c.wait {
-			said = true
-			a.note("%s", p.waiting(c.wait))
+		if err == nil && c.wait.isHopeless(p.laggards) {
+			return unconfirmedError{p.hopeless(c.laggard)}
 		}
-		if waited < c.wait && a.Sleep(ctx, min(pause, c.wait-waited)) == nil {
+		if err == nil && waited >= sayAfter && !said && a.ErrTerminal && waited < wait {
+			said = true
+			a.note("%s", p.waiting(wait))
+		}
+		if waited < wait && a.Sleep(ctx, min(pause, wait-waited)) == nil {
 			continue
 		}
 		if err != nil {
@@ -158,6 +198,16 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 	}
 	text.WriteString("\n" + p.advice())
 	return text.String()
+}
+
+// hopeless says in one line which gateways are not waited for.
+func (p progress) hopeless(laggard string) string {
+	var names []string
+	for _, g := range p.laggards {
+		names = append(names, gatewayName(g)+", silent for "+age(g))
+	}
+	return fmt.Sprintf("done, and confirmed by %d of %d gateways. Not waited for: %s; %s. %s", p.applied+len(p.fenced), p.all,
+		strings.Join(names, "; "), laggard, p.advice())
 }
 
 // waiting names the gateways that are waited for.

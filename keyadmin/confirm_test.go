@@ -150,7 +150,7 @@ func TestConfirm(t *testing.T) {
 					return nil
 				},
 			}}
-			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: c.wait, laggard: laggard}))
+			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: patience{given: true, max: c.wait}, laggard: laggard}))
 			if got := strings.TrimSuffix(stderr.String(), "\n"); code != c.code || got != c.want || stdout.Len() != 0 {
 				t.Errorf("exit %d, want %d\n got: %s\nwant: %s", code, c.code, got, c.want)
 			}
@@ -158,6 +158,71 @@ func TestConfirm(t *testing.T) {
 				t.Errorf("waited %v of %v", waited, c.wait)
 			}
 		})
+	}
+}
+
+// Without --wait, commands wait 5 s, but not if only gateways are missing that have been silent for long.
+func TestSilentGatewaysAreNotWaitedFor(t *testing.T) {
+	silent := func(id string, age, maxAge int64) keystore.Gateway {
+		return keystore.Gateway{ID: id, AdminAddress: "10.0.0.1:9090", Applied: 1, Age: age, MaxAge: maxAge}
+	}
+	live := keystore.Gateway{ID: "gw-9", Applied: 2, Age: 1}
+	const forget = " If a silent gateway has ended and will not come back: keyadmin gateway forget gw-1"
+	for _, c := range []struct {
+		looks  looks
+		waited time.Duration
+		want   string
+	}{
+		{
+			looks{{silent("gw-1", 43_000, 0), live}},
+			0,
+			"done, and confirmed by 1 of 2 gateways. Not waited for: gw-1 (10.0.0.1), silent for 43 s; may still accept this key." + forget,
+		},
+		{
+			looks{{silent("gw-1", 43_000, 0), silent("gw-2", 180_000, 60_000), live}},
+			0,
+			"done, and confirmed by 1 of 3 gateways. Not waited for: gw-1 (10.0.0.1), silent for 43 s; gw-2 (10.0.0.1), silent for 3 min; " +
+				"may still accept this key." + forget,
+		},
+		{
+			looks{{silent("gw-1", 43_000, 60_000)}},
+			0,
+			"done, and confirmed by 0 of 1 gateways. Not waited for: gw-1 (10.0.0.1), silent for 43 s; may still accept this key. A silent gateway " +
+				"refuses every call once its maximum age has passed: repeat the command with --wait 1m2s to see the change confirmed.",
+		},
+		{ // the live one is waited for
+			looks{{silent("gw-1", 43_000, 0), silent("gw-9", 1, 0)}, {silent("gw-1", 43_000, 0), live}},
+			pollFirst,
+			"done, and confirmed by 1 of 2 gateways. Not waited for: gw-1 (10.0.0.1), silent for 43 s; may still accept this key." + forget,
+		},
+		{
+			looks{{silent("gw-1", 9_000, 0)}},
+			waitDefault,
+			"done, but confirmed by only 0 of 1 gateways after 5 s:\n  gw-1 (10.0.0.1), silent for 9 s, may still accept this key\n" + forget[1:],
+		},
+		{ // it is fenced within the 5 s
+			looks{{silent("gw-1", 43_000, 2_000)}},
+			3012 * time.Millisecond,
+			"confirmed by 0 of 1 gateways in 3 s\n  gw-1 (10.0.0.1) is fenced: it refuses every call until it has caught up, because it was silent " +
+				"for longer than its maximum age",
+		},
+	} {
+		now := time.UnixMilli(0)
+		var stderr bytes.Buffer
+		a := &app{stdio: stdio{
+			Err: &stderr, Clock: func() time.Time { return now },
+			Sleep: func(_ context.Context, d time.Duration) error {
+				now = now.Add(d)
+				return nil
+			},
+		}}
+		code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: 2, laggard: "may still accept this key"}))
+		if got := strings.TrimSuffix(stderr.String(), "\n"); got != c.want || (code == exitUnconfirmed) != strings.HasPrefix(c.want, "done") {
+			t.Errorf("exit %d\n got: %s\nwant: %s", code, got, c.want)
+		}
+		if waited := now.Sub(time.UnixMilli(0)); waited != c.waited {
+			t.Errorf("waited %v, want %v: %s", waited, c.waited, c.want)
+		}
 	}
 }
 
@@ -170,7 +235,7 @@ func TestInterruptedConfirm(t *testing.T) {
 		return sleep(ctx, time.Hour)
 	}}}
 	behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1}}}
-	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: time.Hour, laggard: "may still accept this key"}))
+	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: patience{given: true, max: time.Hour}, laggard: "may still accept this key"}))
 	if code != exitUnconfirmed || !strings.Contains(stderr.String(), "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
 		t.Errorf("exit %d\n%s", code, stderr.String())
 	}
@@ -189,7 +254,7 @@ func TestConfirmSaysWhatItWaitsFor(t *testing.T) {
 			},
 		}, env: map[string]string{"NO_COLOR": "1"}}
 		behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1, Age: 43_000}}}
-		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: 5 * time.Second, laggard: "may still accept this key"}))
+		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: patience{given: true, max: 5 * time.Second}, laggard: "may still accept this key"}))
 		want := 0
 		if terminal {
 			want = 1

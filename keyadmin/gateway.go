@@ -107,7 +107,26 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 	if len(lost) > 0 {
 		a.warn("Refusals that the database has lost and gateways keep in force: %d. See `keyadmin gateway lost`.", len(lost))
 	}
-	return a.print(views, t)
+	if err := a.print(views, t); err != nil {
+		return err
+	}
+	a.noteSilent(gateways)
+	return nil
+}
+
+// noteSilent says what ends the waiting for gateways that nothing fences.
+func (a *app) noteSilent(gateways []keystore.Gateway) {
+	var silent []keystore.Gateway
+	for _, g := range gateways {
+		if g.Age > staleAfter && g.MaxAge == 0 {
+			silent = append(silent, g)
+		}
+	}
+	if len(silent) > 0 {
+		a.note("Changes stay unconfirmed until %s is back, because a silent gateway may still accept what it has in memory.\n"+
+			"If it has ended and will not come back: keyadmin gateway forget %s",
+			either(len(silent) == 1, gatewayName(silent[0]), "each silent gateway"), shellWord(printable(silent[0].ID)))
+	}
 }
 
 type gatewayForget struct {

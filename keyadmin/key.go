@@ -222,7 +222,7 @@ func (a *app) working(ctx context.Context, t id.Tenant, name string) (keystore.K
 }
 
 // keepKey says that a key exists, and waits until all gateways know it.
-func (a *app) keepKey(ctx context.Context, k keystore.Key, t owner, wait duration) error {
+func (a *app) keepKey(ctx context.Context, k keystore.Key, t owner, wait patience) error {
 	return a.carryOut(ctx, operation{
 		wait: wait, laggard: "may not accept this key yet",
 		change: func() (outcome, error) {

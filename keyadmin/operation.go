@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"petgate/shared/keystore"
 )
@@ -13,7 +12,7 @@ type operation struct {
 	question string // empty: it does not ask
 	yes      bool   // the answer was given on the command line
 	harmless bool   // without a terminal it needs no --yes
-	wait     duration
+	wait     patience
 	laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
 	alone    string // what to add if no gateway is registered; may be empty
 	change   func() (outcome, error)
@@ -49,7 +48,7 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 		return err
 	}
 	err = a.confirm(ctx, confirmation{
-		change: r.change, wait: time.Duration(o.wait), laggard: o.laggard, done: r.done, alone: o.alone,
+		change: r.change, wait: o.wait, laggard: o.laggard, done: r.done, alone: o.alone,
 	})
 	if r.after != nil {
 		r.after()
