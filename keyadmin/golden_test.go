@@ -288,7 +288,7 @@ func TestUsage(t *testing.T) {
 			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(2), Requests: 3},
 			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
 			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(30), Requests: 5},
-		}); err != nil {
+		}, nil); err != nil {
 			s.t.Fatal(err)
 		}
 		s.ok("usage", "show", "acme")

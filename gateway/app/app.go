@@ -73,7 +73,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	store := keystore.New(db, nil, nil, self)
 	keys, err := directory.Open(ctx, store, directory.Config{
 		GatewayID: self, AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
-		MaxAge: cfg.DirectoryMaxAge, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
+		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				log.Warn(apart(is))

@@ -41,9 +41,12 @@ type Config struct {
 	AdminAddress string        // shown to operators when this gateway does not confirm
 	Snapshot     string        // the snapshot's path; empty: none
 	MaxAge       time.Duration // refuse everything this long after the last contact with the database; 0: never
-	Log          *slog.Logger  // nil: none
-	Metrics      prometheus.Registerer
-	Clock        func() time.Time // nil: the system's
+	// LongestRequest is how long after the decision on its quota a request may be counted. The usage of an hour is complete this
+	// time and a minute after its end.
+	LongestRequest time.Duration
+	Log            *slog.Logger // nil: none
+	Metrics        prometheus.Registerer
+	Clock          func() time.Time // nil: the system's
 
 	// GatewaysChanged is called by Open or Run when the number of registered gateways has changed. May be nil.
 	GatewaysChanged func(was, is int)
@@ -128,7 +131,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 		ID: cfg.GatewayID, Incarnation: rand.Text(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
 	})
 	d.gateways.Store(1)
-	d.usage.init()
+	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
 	d.openSnapshot()
 	d.metrics = newMetrics(cfg.Metrics, d)
 

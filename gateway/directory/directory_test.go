@@ -191,7 +191,7 @@ func TestSignsOff(t *testing.T) {
 		tenant, key, _ := fixture(t, store)
 		hour := instant.Of(time.Now()).Truncate(time.Hour)
 		for _, at := range []instant.Millis{hour - 1, hour, hour} {
-			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: at})
+			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at})
 		}
 		if err := d.stop(); err != nil {
 			t.Error(err)
@@ -202,10 +202,14 @@ func TestSignsOff(t *testing.T) {
 		}
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
 		if want := []keystore.UsageRow{
-			{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Hour: hour.Add(-time.Hour), Requests: 1},
-			{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Hour: hour, Requests: 2},
+			{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour.Add(-time.Hour), Requests: 1},
+			{Tenant: tenant.ID, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 2},
 		}; err != nil || !slices.Equal(rows, want) {
 			t.Errorf("usage: %+v, %v, want %+v", rows, err, want)
+		}
+		minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
+		if err != nil || len(minutes) != 2 || minutes[0].Attempts[59] != 1 || minutes[1].Attempts[0] != 2 {
+			t.Errorf("minutes: %+v, %v", minutes, err)
 		}
 		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(k.LastUsedAt.Time()) > time.Minute {
 			t.Errorf("last used at %d, %v", k.LastUsedAt, err)

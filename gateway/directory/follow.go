@@ -217,7 +217,7 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 				return
 			}
 			begun := d.cfg.Clock()
-			_, err := d.store.Heartbeat(context.WithoutCancel(ctx), *d.self.Load(), 0, "")
+			_, err := d.store.Heartbeat(context.WithoutCancel(ctx), d.current(), 0, "")
 			if !d.Fresh(instant.Of(d.cfg.Clock())) {
 				return
 			}
@@ -358,7 +358,9 @@ func (d *Directory) signOff(why error) {
 		return
 	}
 	d.drainBans(ctx)
-	if err := d.drainUsage(ctx); err != nil {
+	signOff := d.store.SignOff
+	if err := d.drainUsage(ctx, true); err != nil {
+		signOff = d.store.SignOffWithGap
 		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
 	if _, err := d.store.LastEvent(ctx); err != nil { // an outage that nothing noticed before
@@ -374,7 +376,7 @@ func (d *Directory) signOff(why error) {
 			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
 		return
 	}
-	if err := d.store.SignOff(ctx, *d.self.Load()); err != nil {
+	if err := signOff(ctx, *d.self.Load()); err != nil {
 		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 	}
 }

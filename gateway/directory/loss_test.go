@@ -145,7 +145,8 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 	for i := range uint64(usageBacklogMax + more) {
 		var key id.Key
 		binary.BigEndian.PutUint64(key[:], i)
-		d.Count(Usage{Tenant: id.Tenant{1}, Key: key, Outcome: "ok"})
+		// Each has a minute of its own too, in one hour of each tenant.
+		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true})
 	}
 	d.usage.collect(0)
 	if n := len(d.usage.backlog); n != usageBacklogMax {
@@ -153,6 +154,12 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(d.usage.dropped); n != more {
 		t.Errorf("%v requests dropped, want %d", n, more)
+	}
+	if n := len(d.usage.minutes); n != minutesBacklogMax {
+		t.Errorf("minutes of %d tenants wait, want %d", n, minutesBacklogMax)
+	}
+	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != usageBacklogMax+more-minutesBacklogMax {
+		t.Errorf("%v attempts dropped, want %d", n, usageBacklogMax+more-minutesBacklogMax)
 	}
 }
 

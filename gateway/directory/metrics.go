@@ -44,6 +44,10 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		Name: "petgate_gateway_usage_dropped_requests_total",
 		Help: "Requests that are missing from the usage statistics because the database was unavailable for too long.",
 	})
+	d.usage.droppedMinutes = make.NewCounter(prometheus.CounterOpts{
+		Name: "petgate_gateway_usage_dropped_attempts_total",
+		Help: "Requests that are missing from the usage by minute because the database was unavailable for too long.",
+	})
 	return &metrics{
 		loads: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_directory_loads_total", Help: "Full loads from the database.",

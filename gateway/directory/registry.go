@@ -28,7 +28,7 @@ func (d *Directory) register(ctx context.Context) error {
 	if err := d.store.CheckSchema(ctx); err != nil {
 		return err
 	}
-	self := *d.self.Load()
+	self := d.current()
 	if err := d.countResetsFrom(ctx, self.ID); err != nil {
 		return err
 	}
@@ -42,6 +42,13 @@ func (d *Directory) register(ctx context.Context) error {
 	d.follower.registered = true
 	d.follower.reportedAt = time.Time{}
 	return nil
+}
+
+// current returns this process's registration with the instant up to which its usage is stored.
+func (d *Directory) current() keystore.Registration {
+	self := *d.self.Load()
+	self.UsageThrough = instant.Millis(d.usage.through.Load())
+	return self
 }
 
 // countResetsFrom finds the event after which resets may wait for this process. It is the last event that all earlier processes
@@ -68,7 +75,7 @@ func (d *Directory) countResetsFrom(ctx context.Context, gateway string) error {
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
 func (d *Directory) heartbeat(ctx context.Context, confirmed keystore.Change, uuid string) error {
 	asked := d.cfg.Clock()
-	beat, err := d.store.Heartbeat(ctx, *d.self.Load(), confirmed, uuid)
+	beat, err := d.store.Heartbeat(ctx, d.current(), confirmed, uuid)
 	if err != nil {
 		return err
 	}

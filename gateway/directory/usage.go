@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,15 +18,24 @@ const (
 	usageRowsMax = 5000 // in one batch, so that transactions are short
 	usageShards  = 32
 
-	// The largest number of rows that wait for the database, about 40 MB. Further rows are dropped.
+	// The largest number of rows that wait for the database, about 50 MB. Further rows are dropped.
 	usageBacklogMax = 200_000
+	// The largest number of tenants and hours whose minutes wait for the database, about 15 MB. Further minutes are dropped.
+	minutesBacklogMax = 50_000
+
+	// usageSlack is how much later than planned a request may be counted: because of clocks that differ, and because minutes are
+	// written once a minute. What is even later is a correction of its hour.
+	usageSlack = time.Minute
 )
 
 // Usage is one request, as the statistics count it.
 type Usage struct {
-	Tenant  id.Tenant
-	Key     id.Key
-	Outcome string // one of a few constants
+	Tenant    id.Tenant
+	Key       id.Key
+	Operation string // one of a few constants; empty: refused before the operation was known
+	Outcome   string // one of a few constants
+	Charged   bool   // taken from the quota
+	Metered   bool   // the quota was asked, whatever it answered
 	// At is when the request was made. For a charged request, it is taken from the clock that decided on the quota, so the
 	// usage of a day equals what the quota has charged on that day.
 	At instant.Millis
@@ -35,19 +45,36 @@ type Usage struct {
 type usage struct {
 	shards [usageShards]usageShard
 
-	mu      sync.Mutex // guards the fields below
-	backlog map[Usage]usageSum
-	batch   int64               // the last batch's number
-	sent    []keystore.UsageRow // the last batch, until the database has certainly stored it
-	dropped prometheus.Counter
+	// All requests that were made before are in the database. Heartbeats publish it.
+	through atomic.Int64
+
+	mu             sync.Mutex // guards the fields below
+	settles        time.Duration
+	collectedAt    instant.Millis // the last time
+	minutesAt      instant.Millis // the minute in which minutes were last sent
+	backlog        map[usageSlot]usageSum
+	minutes        map[minutesSlot]*[60]int64
+	batch          int64       // the last batch's number
+	sent           *usageBatch // the last batch, until the database has certainly stored it
+	dropped        prometheus.Counter
+	droppedMinutes prometheus.Counter
 
 	live live
 }
 
 type usageShard struct {
 	mu     sync.Mutex
-	counts map[Usage]int64 // At is the hour, here and in the backlog
+	counts map[Usage]int64 // At is the minute
 	_      [48]byte        // gives each shard its own cache line
+}
+
+// usageSlot is a row that waits for the database.
+type usageSlot struct {
+	tenant             id.Tenant
+	key                id.Key
+	operation, outcome string
+	charged            bool
+	hour               instant.Millis
 }
 
 type usageSum struct {
@@ -55,17 +82,30 @@ type usageSum struct {
 	lastAt   instant.Millis
 }
 
-func (u *usage) init() {
+type minutesSlot struct {
+	tenant id.Tenant
+	hour   instant.Millis
+}
+
+type usageBatch struct {
+	rows    []keystore.UsageRow
+	minutes []keystore.UsageMinutes
+}
+
+// init prepares u. A request is counted at most longest after it was made.
+func (u *usage) init(now instant.Millis, longest time.Duration) {
 	for i := range u.shards {
 		u.shards[i].counts = map[Usage]int64{}
 	}
-	u.backlog = map[Usage]usageSum{}
+	u.backlog, u.minutes = map[usageSlot]usageSum{}, map[minutesSlot]*[60]int64{}
+	u.settles, u.collectedAt, u.minutesAt = longest+usageSlack, now, now.Truncate(time.Minute)
+	u.through.Store(int64(now.Add(-u.settles)))
 }
 
 // Count adds one request of a tenant's key to the statistics.
 func (d *Directory) Count(request Usage) {
 	shard := &d.usage.shards[request.Key[0]%usageShards]
-	request.At = request.At.Truncate(time.Hour)
+	request.At = request.At.Truncate(time.Minute)
 	shard.mu.Lock()
 	shard.counts[request]++
 	shard.mu.Unlock()
@@ -86,29 +126,61 @@ func (u *usage) collect(now instant.Millis) {
 		}
 		shard.counts = make(map[Usage]int64, len(counts))
 		shard.mu.Unlock()
-		for row, n := range counts {
-			u.live.add(row, n)
-			if _, known := u.backlog[row]; !known && len(u.backlog) >= usageBacklogMax {
-				u.dropped.Add(float64(n))
-				continue
-			}
-			u.backlog[row] = usageSum{u.backlog[row].requests + n, now}
+		for request, n := range counts {
+			u.live.add(request, n)
+			u.add(request, n, now)
 		}
 	}
 }
 
-// next returns the batch to send. It is the last batch again if that may not have been stored.
-func (u *usage) next() []keystore.UsageRow {
-	if u.sent != nil || len(u.backlog) == 0 {
+func (u *usage) add(request Usage, n int64, now instant.Millis) {
+	hour := request.At.Truncate(time.Hour)
+	row := usageSlot{request.Tenant, request.Key, request.Operation, request.Outcome, request.Charged, hour}
+	if sum, known := u.backlog[row]; known || len(u.backlog) < usageBacklogMax {
+		u.backlog[row] = usageSum{sum.requests + n, now}
+	} else {
+		u.dropped.Add(float64(n))
+	}
+	if !request.Metered {
+		return
+	}
+	slot := minutesSlot{request.Tenant, hour}
+	attempts := u.minutes[slot]
+	if attempts == nil {
+		if len(u.minutes) >= minutesBacklogMax {
+			u.droppedMinutes.Add(float64(n))
+			return
+		}
+		attempts = new([60]int64)
+		u.minutes[slot] = attempts
+	}
+	attempts[request.At.Sub(hour)/time.Minute] += n
+}
+
+// next returns the batch to send, or nil. It is the last batch again if that may not have been stored.
+func (u *usage) next(withMinutes bool) *usageBatch {
+	if u.sent != nil || len(u.backlog) == 0 && (!withMinutes || len(u.minutes) == 0) {
 		return u.sent
 	}
 	u.batch++
+	u.sent = &usageBatch{}
 	for row, sum := range u.backlog {
-		u.sent = append(u.sent, keystore.UsageRow{
-			Tenant: row.Tenant, Key: row.Key, Outcome: row.Outcome, Hour: row.At, Requests: sum.requests, LastAt: sum.lastAt,
+		u.sent.rows = append(u.sent.rows, keystore.UsageRow{
+			Tenant: row.tenant, Key: row.key, Operation: row.operation, Outcome: row.outcome, Charged: row.charged,
+			Hour: row.hour, Requests: sum.requests, LastAt: sum.lastAt,
 		})
 		delete(u.backlog, row)
-		if len(u.sent) == usageRowsMax {
+		if len(u.sent.rows) == usageRowsMax {
+			break
+		}
+	}
+	if !withMinutes {
+		return u.sent
+	}
+	for slot, attempts := range u.minutes {
+		u.sent.minutes = append(u.sent.minutes, keystore.UsageMinutes{Tenant: slot.tenant, Hour: slot.hour, Attempts: *attempts})
+		delete(u.minutes, slot)
+		if len(u.sent.minutes) == usageRowsMax {
 			break
 		}
 	}
@@ -125,7 +197,7 @@ func (d *Directory) flushUsage(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := d.drainUsage(context.WithoutCancel(ctx))
+		err := d.drainUsage(context.WithoutCancel(ctx), false)
 		if err != nil && !failing {
 			d.cfg.Log.Warn("directory: usage cannot be written; it is kept and written later", "error", err)
 		}
@@ -133,20 +205,27 @@ func (d *Directory) flushUsage(ctx context.Context) {
 	}
 }
 
-// drainUsage writes all counts. It keeps counts that it cannot write.
-func (d *Directory) drainUsage(ctx context.Context) error {
+// drainUsage writes all counts, and the minutes if a new minute has begun or this is the last time. It keeps what it cannot write.
+func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	u := &d.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.collect(instant.Of(d.cfg.Clock()))
-	for {
-		rows := u.next()
-		if len(rows) == 0 {
-			return nil
-		}
-		if err := d.store.AddUsage(ctx, *d.self.Load(), u.batch, rows); err != nil {
+	now := instant.Of(d.cfg.Clock())
+	collectedBefore := u.collectedAt
+	u.collect(now)
+	u.collectedAt = now
+	minute := now.Truncate(time.Minute)
+	withMinutes := last || minute != u.minutesAt
+	for batch := u.next(withMinutes); batch != nil; batch = u.next(withMinutes) {
+		if err := d.store.AddUsage(ctx, *d.self.Load(), u.batch, batch.rows, batch.minutes); err != nil {
 			return err
 		}
 		u.sent = nil
 	}
+	if withMinutes {
+		u.minutesAt = minute
+	}
+	// Not from now on: after a pause of the whole process, requests that began before it may not be counted yet.
+	u.through.Store(int64(collectedBefore.Add(-u.settles)))
+	return nil
 }

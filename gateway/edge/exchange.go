@@ -51,6 +51,8 @@ type state struct {
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged
 
+	isMetered bool // the quota was asked, whatever it answered
+
 	page          *page // the response, if publish has one; nil: none
 	hasReport     bool  // the response is a report
 	strikesLeft   int   // until a ban; in a refusal, valid with countsStrikes
@@ -116,6 +118,14 @@ func (x *exchange) outcome() string {
 		return outcomeReport
 	}
 	return x.refusal.reason.outcome()
+}
+
+// operation returns the ID of the operation, or nothing if the request was refused before it was known.
+func (x *exchange) operation() string {
+	if x.route == nil {
+		return ""
+	}
+	return x.route.ID
 }
 
 // tokenMark is the beginning of tokens. Text that contains it is not logged.

@@ -66,7 +66,8 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	}
 	if x.hasKey {
 		e.usage.Count(directory.Usage{
-			Tenant: x.entry.Tenant, Key: x.entry.Key, Outcome: x.outcome(), At: x.madeAt(),
+			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
+			Charged: x.isTaken, Metered: x.isMetered, At: x.madeAt(),
 		})
 	}
 }

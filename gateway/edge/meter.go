@@ -12,6 +12,7 @@ import (
 // free. The charge is never returned, whatever the response is.
 func (e *Edge) meter(x *exchange) refusal {
 	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
+	x.isMetered = true
 	var err error
 	if x.verdict, err = e.quotas.Take(ask); err != nil {
 		return refusal{reason: limitsUnavailable}

@@ -29,7 +29,11 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 			s.Quotas = limits
 			s.Clock = func() time.Time { return time.UnixMilli(clock.Load()).Add(ahead) }
 			s.Usage = fakeUsage(func(u directory.Usage) {
-				if u.Outcome != "minute_quota_exceeded" {
+				operation := map[string]string{"ok": "listPets"}[u.Outcome]
+				if !u.Metered || u.Charged != (u.Outcome != "minute_quota_exceeded") || u.Operation != operation {
+					t.Errorf("counted %+v", u)
+				}
+				if u.Charged {
 					counted[u.At.Truncate(day)]++
 				}
 			})
@@ -56,6 +60,34 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 		}
 		if err := limits.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A request that is refused before its operation is known has none, and one that never reaches the quota is not metered.
+func TestUsageOfRequests(t *testing.T) {
+	var counted []directory.Usage
+	r := newRig(t, func(s *setup) {
+		s.Usage = fakeUsage(func(u directory.Usage) { counted = append(counted, u) })
+	})
+	client := r.dial(t)
+	for _, want := range []struct {
+		request            string
+		operation, outcome string
+		charged, metered   bool
+	}{
+		{rawGet(), "listPets", "ok", true, true},
+		{strings.Replace(rawGet(), "/v1/pets", "/v1/quota", 1), "getQuota", "report", false, false},
+		{strings.Replace(rawGet(), "/v1/pets", "/v1/none", 1), "", "no_such_route", true, true},
+		{strings.Replace(rawGet(), "GET", "DELETE", 1), "", "method_not_allowed", true, true},
+		{rawKey("Authorization: Bearer " + usedUpToken), "", "minute_quota_exceeded", false, true},
+		{rawKey("Authorization: Bearer " + bannedToken), "", "key_banned", false, false},
+	} {
+		counted = nil
+		client.ask(t, want.request)
+		if len(counted) != 1 || counted[0].Operation != want.operation || counted[0].Outcome != want.outcome ||
+			counted[0].Charged != want.charged || counted[0].Metered != want.metered {
+			t.Errorf("%q counted %+v, want %+v", want.request, counted, want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 		if _, err := nextGeneration(t.ctx, t, 0); err != nil {
 			return err
 		}
-		if err := t.exec(deleteProcess, first.ID, first.Incarnation); err != nil {
+		if err := s.endProcess(t.ctx, t, first.ID, first.Incarnation, gapForgotten); err != nil {
 			return err
 		}
 		return t.record(GatewayForgot, subject{}, first, nil)
@@ -61,6 +61,7 @@ type Registration struct {
 	Generation   int64  // of its last registration; 0: not registered yet
 	AdminAddress string
 	MaxAge       time.Duration
+	UsageThrough instant.Millis // every request that it decided on before is stored in the usage
 }
 
 // ErrDisplaced means that another process has registered later with the same gateway ID.
@@ -86,12 +87,16 @@ func (s *Store) register(ctx context.Context, r Registration, dead []string) (ge
 		return 0, err
 	}
 	for _, incarnation := range dead {
-		if _, err := t.ExecContext(ctx, deleteProcess, r.ID, incarnation); err != nil {
+		if err := s.endProcess(ctx, t, r.ID, incarnation, gapKilled); err != nil {
 			return 0, err
 		}
 	}
-	_, err = t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds())
+	_, err = t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(),
+		r.UsageThrough)
 	if err != nil {
+		return 0, err
+	}
+	if _, err := t.ExecContext(ctx, closeGap, r.ID, r.Incarnation); err != nil {
 		return 0, err
 	}
 	return generation, t.Commit()
@@ -109,7 +114,8 @@ type Beat struct {
 	Now      instant.Millis // by the database's clock
 }
 
-// Heartbeat reports that the process lives and has applied all events up to c, whose UUID it gives.
+// Heartbeat reports that the process lives, has applied all events up to c, whose UUID it gives, and has stored its usage up to
+// r.UsageThrough.
 //
 // ErrNotFound: the process has to register again, because it was forgotten or the database is a copy from before its registration.
 // ErrDisplaced: another process registered later. ErrRewound: the database is a copy from before c.
@@ -120,7 +126,7 @@ func (s *Store) Heartbeat(ctx context.Context, r Registration, c Change, uuid st
 		answer := columns{row: row}
 		known, b.Registry, b.Now = true, answer.integer(), answer.instant()
 		return answer.err
-	}, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid)
+	}, s.expand.Replace(heartbeat), r.ID, r.Incarnation, r.Generation, int64(c), uuid, int64(r.UsageThrough))
 	if err != nil || known {
 		return b, fail(op, err)
 	}
@@ -150,26 +156,45 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 	return nil
 }
 
-// SignOff ends the registration. From then on the process must not accept any key.
+// SignOff ends the registration of a process that has stored all its usage. From then on the process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
 	_, err := s.remove(ctx, r.Generation, deleteProcess, r.ID, r.Incarnation)
+	return fail("sign off", err)
+}
+
+// SignOffWithGap is SignOff for a process that could not store all its usage.
+func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
+	_, err := s.removeWithGap(ctx, r.Generation, Gateway{ID: r.ID, Incarnation: r.Incarnation}, gapUnwritten, deleteProcess, r.ID, r.Incarnation)
 	return fail("sign off", err)
 }
 
 // RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
 // heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	removed, err := s.remove(ctx, 0, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
+	removed, err := s.removeWithGap(ctx, 0, g, gapFenced, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
 	return removed, fail("remove fenced gateway", err)
 }
 
-func (s *Store) remove(ctx context.Context, least int64, query string, args ...any) (removed bool, err error) {
+// removeWithGap removes a process and notes that it may have kept usage that is not stored.
+func (s *Store) removeWithGap(ctx context.Context, least int64, g Gateway, cause, query string, args ...any) (bool, error) {
+	return s.removing(ctx, least, func(t *sqlx.Tx) error { return s.noteGap(ctx, t, g.ID, g.Incarnation, cause) }, query, args...)
+}
+
+func (s *Store) remove(ctx context.Context, least int64, query string, args ...any) (bool, error) {
+	return s.removing(ctx, least, func(*sqlx.Tx) error { return nil }, query, args...)
+}
+
+// removing runs a statement that deletes a process, in one transaction with before. It commits only if there was such a process.
+func (s *Store) removing(ctx context.Context, least int64, before func(*sqlx.Tx) error, query string, args ...any) (removed bool, err error) {
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer t.Rollback() // after Commit it does nothing
 	if _, err := nextGeneration(ctx, t, least); err != nil {
+		return false, err
+	}
+	if err := before(t); err != nil {
 		return false, err
 	}
 	result, err := t.ExecContext(ctx, query, args...)
@@ -183,18 +208,28 @@ func (s *Store) remove(ctx context.Context, least int64, query string, args ...a
 	return true, t.Commit()
 }
 
+// endProcess removes a process that did not sign off, if there is one, and notes the gap in the usage.
+func (s *Store) endProcess(ctx context.Context, t sqlx.ExecerContext, gateway, incarnation, cause string) error {
+	if err := s.noteGap(ctx, t, gateway, incarnation, cause); err != nil {
+		return err
+	}
+	_, err := t.ExecContext(ctx, deleteProcess, gateway, incarnation)
+	return err
+}
+
 // Gateway is a registered gateway process. Changes wait for it until it signs off, is forgotten, or is fenced.
 type Gateway struct {
 	ID           string         `db:"id" json:"id"`
 	Incarnation  string         `db:"incarnation" json:"-"` // the process's
 	Generation   int64          `db:"generation" json:"generation"`
 	AdminAddress string         `db:"admin_address" json:"adminAddress"`
-	Applied      Change         `db:"applied_event" json:"applied"`       // the last event that it has applied; 0: it is starting
-	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`  // by the database's clock
-	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`              // its last heartbeat, by the database's clock
-	Age          int64          `db:"age" json:"age"`                     // ms since SeenAt, by the database's clock
-	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`    // ms; if its directory is older, it refuses everything; 0: no maximum
-	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but this one has not signed off
+	Applied      Change         `db:"applied_event" json:"applied"`                // the last event that it has applied; 0: it is starting
+	RegisteredAt instant.Millis `db:"registered_at" json:"registeredAt"`           // by the database's clock
+	SeenAt       instant.Millis `db:"seen_at" json:"seenAt"`                       // its last heartbeat, by the database's clock
+	Age          int64          `db:"age" json:"age"`                              // ms since SeenAt, by the database's clock
+	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`             // ms; if its directory is older, it refuses everything; 0: no maximum
+	UsageThrough instant.Millis `db:"usage_through" json:"usageThrough,omitempty"` // every request that it decided on before is stored in the usage
+	Replaced     bool           `db:"replaced" json:"replaced,omitempty"`          // another process has registered with its ID, but this one has not signed off
 }
 
 // fenceMargin covers the rounding between a heartbeat and its row.

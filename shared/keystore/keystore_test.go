@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -402,53 +401,6 @@ func TestBans(t *testing.T) {
 		wantError(t, err, keystore.ErrNotFound)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis() - 1})
 		wantError(t, err, keystore.ErrInvalid)
-	})
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
-		ctx := t.Context()
-		tenant := newTenant(t, s, "acme").ID
-		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
-		const hour = 3_600_000
-		last := instant.Of(c.now).Truncate(time.Hour)
-		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-		rows := []keystore.UsageRow{
-			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: last - hour, Requests: 5, LastAt: last - 200_000},
-			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: last - hour, Requests: 1, LastAt: last - 100_000},
-			{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 2, LastAt: last},
-		}
-		wantError(t, s.AddUsage(ctx, gateway, 1, rows), keystore.ErrNotFound)
-		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
-		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
-			if err := s.AddUsage(ctx, gateway, batch, rows); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want := []keystore.UsageRow{
-			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Hour: last - hour, Requests: 2},
-			{Tenant: tenant, Key: key.ID, Outcome: "ok", Hour: last - hour, Requests: 10},
-			{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 4},
-		}
-		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
-		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[2:])
-		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
-			t.Errorf("last used at %d", used)
-		}
-		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 6}}
-		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 399*24*hour, Requests: 7}}
-		if err := s.AddUsage(ctx, gateway, 3, slices.Concat(old, kept)); err != nil {
-			t.Fatal(err)
-		}
-		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
-		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
-		if err := s.AddUsage(ctx, gateway, 3, rows); err != nil { // as after a lost answer
-			t.Error(err)
-		}
-		wantEqual(t, "usage after a batch was sent again", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
-		must[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
-		wantError(t, s.AddUsage(ctx, gateway, 4, rows), keystore.ErrDisplaced)
 	})
 }
 

@@ -158,19 +158,24 @@ const (
 	growGeneration = `UPDATE gateway_registry SET generation = CASE WHEN generation > $1 THEN generation ELSE $1 END + 1
 		RETURNING generation`
 
-	// Committed before a gateway loads. From then on changes wait for the process. $1: ID, $2: incarnation, $3: generation.
+	// Committed before a gateway loads. From then on changes wait for the process. A process that was removed before continues with the
+	// number of its last batch. $1: ID, $2: incarnation, $3: generation, $4: address, $5: maximum age, $6: all that it did before
+	// this instant is stored.
 	register = `INSERT INTO gateways
-			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
-		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5, 0)
+			(id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch, usage_through)
+		VALUES ($1, $2, $3, $4, 0, {now}, {now}, $5,
+			COALESCE((SELECT usage_batch FROM usage_gaps WHERE gateway = $1 AND incarnation = $2), 0), $6)
 		ON CONFLICT (id, incarnation) DO UPDATE SET generation = excluded.generation, admin_address = excluded.admin_address,
-			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age`
+			applied_event = 0, registered_at = excluded.registered_at, seen_at = excluded.seen_at, max_age = excluded.max_age,
+			usage_through = excluded.usage_through`
 
-	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first). Changes nothing
-	// if a fail-over has lost the event: its ID will be used again.
+	// $1: ID, $2: incarnation, $3: generation, $4: last event applied, $5: that event's UUID ('' before the first),
+	// $6: all that it did before this instant is stored. Changes nothing if a fail-over has lost the event: its ID will be used
+	// again.
 	//
 	// Not with synchronous_commit = off: a gateway that has the answer serves for its maximum age, so a crash of the database must not
 	// take the heartbeat back. A watcher would fence the gateway too early.
-	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}
+	heartbeat = `UPDATE gateways SET applied_event = $4, seen_at = {now}, usage_through = $6
 		WHERE id = $1 AND incarnation = $2 AND generation = $3 AND COALESCE((SELECT uuid FROM events WHERE id = $4), '') = $5
 			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
 		RETURNING (SELECT generation FROM gateway_registry), {now}`
@@ -183,7 +188,7 @@ const (
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
-		{now} - g.seen_at AS age, g.max_age, g.generation < MAX(g.generation) OVER (PARTITION BY g.id) AS replaced FROM gateways g`
+		{now} - g.seen_at AS age, g.max_age, g.usage_through, g.generation < MAX(g.generation) OVER (PARTITION BY g.id) AS replaced FROM gateways g`
 
 	gatewaysByID = selectGateways + ` ORDER BY g.id, g.generation`
 
@@ -200,11 +205,19 @@ const (
 	// Claims a batch. Changes no row if the batch was added before. $1: gateway, $2: incarnation, $3: batch.
 	claimUsage = `UPDATE gateways SET usage_batch = $3 WHERE id = $1 AND incarnation = $2 AND usage_batch < $3`
 
-	// $1: rows of UsageRow with distinct key, hour and outcome.
-	addUsage = `INSERT INTO usage_hours (tenant_id, hour, key_id, outcome, requests)
-		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), COALESCE(value->>'keyId', ''), value->>'outcome',
+	// $1: rows of UsageRow that differ in more than their numbers. What comes after its hour was sealed is a correction.
+	addUsage = `INSERT INTO usage_hours (tenant_id, hour, operation, correction, charged, key_id, outcome, requests)
+		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), value->>'operation',
+			CASE WHEN CAST(value->>'hour' AS BIGINT) < (SELECT through FROM usage_ledger) THEN (SELECT seal FROM usage_ledger) ELSE 0 END,
+			CAST(value->>'charged' AS BOOLEAN), COALESCE(value->>'keyId', ''), value->>'outcome',
 			CAST(value->>'requests' AS BIGINT) FROM {rows} WHERE true
-		ON CONFLICT (tenant_id, hour, key_id, outcome) DO UPDATE SET requests = usage_hours.requests + excluded.requests`
+		ON CONFLICT (tenant_id, hour, operation, correction, charged, key_id, outcome)
+			DO UPDATE SET requests = usage_hours.requests + excluded.requests`
+
+	// $1: rows of minuteRow, $2: gateway.
+	addMinutes = `INSERT INTO usage_minutes (tenant_id, hour, gateway, attempts)
+		SELECT value->>'tenantId', CAST(value->>'hour' AS BIGINT), CAST($2 AS TEXT), value->>'attempts' FROM {rows} WHERE true
+		ON CONFLICT (tenant_id, hour, gateway) DO UPDATE SET attempts = usage_minutes.attempts || excluded.attempts`
 
 	// $1: rows of UsageRow. Updates a key's last use at most once a minute, so that the row of a busy key is not rewritten every
 	// few seconds.
@@ -212,12 +225,34 @@ const (
 		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
 		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
 
-	// $1: rows of UsageRow, $2: the first hour that is kept.
+	// $1: rows with tenantId, $2: the first hour that is kept.
 	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
 
+	// $1: rows with tenantId, $2: the first hour that is kept.
+	pruneMinutes = `DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
+
 	// $1: tenant, $2: the first hour.
-	usageOfTenant = `SELECT hour, key_id, outcome, requests FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
-		ORDER BY hour, key_id, outcome`
+	usageOfTenant = `SELECT hour, key_id, operation, outcome, charged, CAST(SUM(requests) AS BIGINT) AS requests
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
+		GROUP BY hour, key_id, operation, outcome, charged ORDER BY hour, key_id, operation, outcome, charged`
+
+	// $1: tenant, $2: the first hour.
+	minutesOfTenant = `SELECT hour, gateway, attempts FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`
+
+	// Notes that a process ended and may have kept usage that is not stored. $1: gateway, $2: incarnation, $3: cause.
+	noteGap = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
+		SELECT id, incarnation, $3, usage_through, seen_at, {now}, usage_batch FROM gateways WHERE id = $1 AND incarnation = $2
+		ON CONFLICT (gateway, incarnation) DO UPDATE SET cause = excluded.cause, since = excluded.since, seen_at = excluded.seen_at,
+			noted_at = excluded.noted_at, usage_batch = excluded.usage_batch`
+
+	// $1: gateway, $2: incarnation.
+	closeGap = `DELETE FROM usage_gaps WHERE gateway = $1 AND incarnation = $2`
+
+	// $1: instant in ms. The gaps that may contain something after it.
+	gapsSince = `SELECT gateway, cause, since, seen_at, noted_at FROM usage_gaps WHERE noted_at > $1 ORDER BY noted_at, gateway, incarnation`
+
+	// $1: instant in ms. Gaps that were noted before are as old as the usage that is deleted.
+	pruneGaps = `DELETE FROM usage_gaps WHERE noted_at < $1`
 )
 
 const (

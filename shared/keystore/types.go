@@ -182,14 +182,34 @@ var EventKinds = []string{
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
 }
 
-// UsageRow is the number of requests of one key with one outcome in one hour.
+// UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.
 type UsageRow struct {
-	Tenant   id.Tenant      `json:"tenantId"`
-	Key      id.Key         `db:"key_id" json:"keyId,omitzero"`
-	Outcome  string         `db:"outcome" json:"outcome"`
-	Hour     instant.Millis `db:"hour" json:"hour"` // the start of the hour
-	Requests int64          `db:"requests" json:"requests"`
-	LastAt   instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
+	Tenant    id.Tenant      `json:"tenantId"`
+	Key       id.Key         `db:"key_id" json:"keyId,omitzero"`
+	Operation string         `db:"operation" json:"operation"` // empty: refused before the operation was known
+	Outcome   string         `db:"outcome" json:"outcome"`
+	Charged   bool           `db:"charged" json:"charged"` // taken from the quota
+	Hour      instant.Millis `db:"hour" json:"hour"`       // the start of the hour
+	Requests  int64          `db:"requests" json:"requests"`
+	LastAt    instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
+}
+
+// UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour, whether the quota admitted it or not.
+type UsageMinutes struct {
+	Tenant   id.Tenant
+	Gateway  string // set by the store
+	Hour     instant.Millis
+	Attempts [60]int64
+}
+
+// UsageGap is a gateway process that ended without storing all its usage. What it did before Since is stored. Of what it did later,
+// usually the last three seconds are missing.
+type UsageGap struct {
+	Gateway string         `db:"gateway" json:"gateway"`
+	Cause   string         `db:"cause" json:"cause"` // killed, forgotten, fenced or unwritten
+	Since   instant.Millis `db:"since" json:"since"`
+	SeenAt  instant.Millis `db:"seen_at" json:"seenAt"`   // its last heartbeat, by the database's clock
+	NotedAt instant.Millis `db:"noted_at" json:"notedAt"` // by the database's clock
 }
 
 // QuotaRecord is a tenant's usage as the gateway encodes it, stored so that in-process quotas survive a restart.

@@ -3,38 +3,46 @@ package keystore
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
 
-// usageKept is how long usage is kept: 400 days, a little more than a year.
-const usageKept = 400 * 24 * time.Hour
+const (
+	usageKept   = 400 * 24 * time.Hour // a little more than a year
+	minutesKept = 35 * 24 * time.Hour  // a little more than a month
+)
+
+// The causes of gaps in the usage.
+const (
+	gapKilled    = "killed"    // its successor on the same host found that it had ended
+	gapForgotten = "forgotten" // by an operator
+	gapFenced    = "fenced"
+	gapUnwritten = "unwritten" // it signed off, but could not write its last usage
+)
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
-// already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch have the same tenant, key,
-// outcome and hour. Usage older than 400 days is deleted. Errors: ErrNotFound if the gateway was forgotten, ErrDisplaced.
-func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
-	return fail("add usage", s.addUsage(ctx, r, batch, rows))
+// already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch differ only in numbers, and
+// no two minutes have the same tenant and hour. Usage older than 400 days and minutes older than 35 days are deleted. Errors:
+// ErrNotFound if the gateway was forgotten, ErrDisplaced.
+func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
+	return fail("add usage", s.addUsage(ctx, r, batch, rows, minutes))
 }
 
-func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow) error {
-	// There are few statements, because a batch may contain every key of a busy minute.
-	text, err := json.Marshal(rows)
-	if err != nil {
-		return err
-	}
+func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer t.Rollback() // after Commit it does nothing
-	if s.db.Dialect() == database.Postgres {
-		if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
-			return err
-		}
+	if err := s.lockUsage(ctx, t); err != nil {
+		return err
 	}
 	claimed, err := t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)
 	if err != nil {
@@ -46,20 +54,106 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 		}
 		return err
 	}
-	for _, query := range []string{addUsage, touchKeys} {
-		if _, err := t.ExecContext(ctx, s.expand.Replace(query), string(text)); err != nil {
-			return err
-		}
+	if err := s.addRows(ctx, t, rows); err != nil {
+		return err
 	}
-	// Old rows of the batch's tenants are deleted here, because only a tenant that adds rows can have too many. This costs one
-	// index lookup.
-	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
+	if err := s.addMinutes(ctx, t, r.ID, minutes); err != nil {
 		return err
 	}
 	return t.Commit()
 }
 
-// Usage lists a tenant's requests by hour, key and outcome, beginning with the hour of since.
+// addRows needs few statements, because a batch may contain every key of a busy minute.
+func (s *Store) addRows(ctx context.Context, t *sqlx.Tx, rows []UsageRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	for _, query := range []string{addUsage, touchKeys} {
+		if _, err := t.ExecContext(ctx, s.expand.Replace(query), string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockUsage waits until no other transaction adds or seals usage. SQLite has one writer at a time anyway.
+func (s *Store) lockUsage(ctx context.Context, t *sqlx.Tx) error {
+	if s.db.Dialect() != database.Postgres {
+		return nil
+	}
+	_, err := t.ExecContext(ctx, lockUsagePostgres, usageLock)
+	return err
+}
+
+// minuteRow is UsageMinutes as the database gets it.
+type minuteRow struct {
+	Tenant   id.Tenant      `json:"tenantId"`
+	Hour     instant.Millis `json:"hour"`
+	Attempts string         `json:"attempts"`
+}
+
+// addMinutes also deletes what is too old: only a tenant that adds something can have too much. A gateway sends minutes once a minute,
+// so this costs little.
+func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minutes []UsageMinutes) error {
+	if len(minutes) == 0 {
+		return nil
+	}
+	rows := make([]minuteRow, len(minutes))
+	for i, m := range minutes {
+		rows[i] = minuteRow{m.Tenant, m.Hour, encodeMinutes(&m.Attempts)}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	if _, err := t.ExecContext(ctx, s.expand.Replace(addMinutes), string(text), gateway); err != nil {
+		return err
+	}
+	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
+		return err
+	}
+	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-minutesKept))
+	return err
+}
+
+// firstMinute is the character of minute 0. The characters of all minutes are printable and none is a digit.
+const firstMinute = '@'
+
+// encodeMinutes writes the minutes that have attempts, so that another gateway's text, or the same gateway's next one, can simply be
+// appended.
+func encodeMinutes(attempts *[60]int64) string {
+	var text []byte
+	for minute, n := range attempts {
+		if n != 0 {
+			text = strconv.AppendInt(append(text, byte(firstMinute+minute)), n, 10)
+		}
+	}
+	return string(text)
+}
+
+// decodeMinutes adds what encodeMinutes wrote.
+func decodeMinutes(attempts *[60]int64, text string) error {
+	for text != "" {
+		digits := 1
+		for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
+			digits++
+		}
+		minute := int(text[0]) - firstMinute
+		n, err := strconv.ParseInt(text[1:digits], 10, 64)
+		if err != nil || minute < 0 || minute >= len(attempts) {
+			return fmt.Errorf("attempts of a minute: %q", text[:digits])
+		}
+		attempts[minute] += n
+		text = text[digits:]
+	}
+	return nil
+}
+
+// Usage lists a tenant's requests by hour, key, operation, outcome and charge, beginning with the hour of since.
 func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
 	rows := []UsageRow{}
 	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since.Truncate(time.Hour))
@@ -67,4 +161,45 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 		rows[i].Tenant = tenant
 	}
 	return rows, fail("show usage", err)
+}
+
+// Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
+func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
+	minutes, err := s.minutes(ctx, tenant, since)
+	return minutes, fail("show minutes", err)
+}
+
+func (s *Store) minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
+	var rows []struct {
+		Hour     instant.Millis `db:"hour"`
+		Gateway  string         `db:"gateway"`
+		Attempts string         `db:"attempts"`
+	}
+	if err := s.db.SelectContext(ctx, &rows, minutesOfTenant, tenant, since.Truncate(time.Hour)); err != nil {
+		return nil, err
+	}
+	minutes := make([]UsageMinutes, len(rows))
+	for i, r := range rows {
+		minutes[i] = UsageMinutes{Tenant: tenant, Gateway: r.Gateway, Hour: r.Hour}
+		if err := decodeMinutes(&minutes[i].Attempts, r.Attempts); err != nil {
+			return nil, err
+		}
+	}
+	return minutes, nil
+}
+
+// UsageGaps lists the processes that ended after since without storing all their usage, in the order in which that was noted.
+func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
+	gaps := []UsageGap{}
+	err := s.db.SelectContext(ctx, &gaps, gapsSince, since)
+	return gaps, fail("list gaps of usage", err)
+}
+
+// noteGap notes that a registered process ended without storing all its usage.
+func (s *Store) noteGap(ctx context.Context, t sqlx.ExecerContext, gateway, incarnation, cause string) error {
+	if _, err := t.ExecContext(ctx, pruneGaps, s.now().Add(-usageKept)); err != nil {
+		return err
+	}
+	_, err := t.ExecContext(ctx, s.expand.Replace(noteGap), gateway, incarnation, cause)
+	return err
 }

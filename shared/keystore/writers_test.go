@@ -62,7 +62,7 @@ func writeMuch(url, name string) error {
 			return err
 		}
 		rows := []keystore.UsageRow{{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Requests: 1}}
-		if err := s.AddUsage(ctx, gateway, int64(i+1), rows); err != nil {
+		if err := s.AddUsage(ctx, gateway, int64(i+1), rows, nil); err != nil {
 			return err
 		}
 		if err := s.SaveQuotas(ctx, instant.Millis(i), []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1}}}); err != nil {

@@ -1,0 +1,139 @@
+package directory
+
+import (
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// What a gateway publishes as stored lags behind by the longest request, a minute and one interval. It never passes usage that is
+// not stored, and after a pause of the process it waits for one more interval.
+func TestUsageThrough(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
+		if err := other.stop(); err != nil {
+			t.Fatal(err)
+		}
+		tenant, key, _ := fixture(t, store)
+		begun := instant.Of(time.Now()).Truncate(time.Minute)
+		now := begun
+		d, err := Open(t.Context(), store, Config{
+			GatewayID: "gw-1", LongestRequest: 10 * time.Second, Clock: func() time.Time { return now.Time() },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		published := func() instant.Millis {
+			t.Helper()
+			d.follower.reportedAt = time.Time{}
+			if err := d.sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			gateways, err := store.Gateways(t.Context())
+			if err != nil || len(gateways) != 1 {
+				t.Fatalf("%+v, %v", gateways, err)
+			}
+			return gateways[0].UsageThrough
+		}
+		flush := func(after time.Duration, want error) {
+			t.Helper()
+			now = now.Add(after)
+			d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: now})
+			if err := d.drainUsage(t.Context(), false); (err != nil) != (want != nil) {
+				t.Fatalf("%v, want %v", err, want)
+			}
+		}
+		const lag = 70 * time.Second
+		for i, step := range []struct{ after, want time.Duration }{
+			{3 * time.Second, 0},
+			{3 * time.Second, 3 * time.Second},
+			{10 * time.Minute, 6 * time.Second},
+			{3 * time.Second, 10*time.Minute + 6*time.Second},
+		} {
+			if flush(step.after, nil); published() != begun.Add(step.want-lag) {
+				t.Errorf("step %d: stored up to %v before the start, want %v", i+1, begun.Sub(published()), lag-step.want)
+			}
+		}
+		before := published()
+		if _, err := store.ForgetGateway(t.Context(), "gw-1"); err != nil {
+			t.Fatal(err)
+		}
+		flush(3*time.Second, keystore.ErrNotFound)
+		flush(3*time.Second, keystore.ErrNotFound)
+		if err := d.sync(t.Context()); err == nil {
+			t.Error("a forgotten gateway is not told to register again")
+		}
+		if again := published(); again != before {
+			t.Errorf("usage that is not stored is published: up to %v instead of %v", again, before)
+		}
+		flush(3*time.Second, nil)
+		if stored := rowsOf(t, store, tenant); stored != 7 {
+			t.Errorf("%d requests are stored, want 7", stored)
+		}
+		if again := published(); again <= before {
+			t.Errorf("stored up to %v, as before", again)
+		}
+	})
+}
+
+func rowsOf(t *testing.T, store *keystore.Store, tenant keystore.Tenant) (requests int64) {
+	t.Helper()
+	rows, err := store.Usage(t.Context(), tenant.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		requests += r.Requests
+	}
+	return requests
+}
+
+// Minutes are sent when a new minute has begun, and on the way out. A refused attempt counts; a request that never reached the quota
+// does not.
+func TestMinutesAreSentOnceAMinute(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	tenant, key, _ := fixture(t, store)
+	hour := instant.Of(time.Now()).Truncate(time.Hour)
+	now := hour.Add(59 * time.Minute)
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Clock: func() time.Time { return now.Time() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		after      time.Duration
+		last       bool
+		rows       int
+		old, young int64 // attempts in the last minute of the hour, and in the first one of the next
+	}{
+		{0, false, 0, 0, 0},
+		{50 * time.Second, false, 0, 0, 0},
+		{10 * time.Second, false, 2, 4, 2},
+		{10 * time.Second, false, 2, 4, 2},
+		{10 * time.Second, true, 2, 4, 6},
+	} {
+		now = now.Add(step.after)
+		for _, u := range []Usage{
+			{Outcome: "ok", Charged: true, Metered: true}, {Outcome: "minute_quota_exceeded", Metered: true}, {Outcome: "key_banned"},
+		} {
+			u.Tenant, u.Key, u.At = tenant.ID, key.ID, now
+			d.Count(u)
+		}
+		if err := d.drainUsage(t.Context(), step.last); err != nil {
+			t.Fatal(err)
+		}
+		minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
+		if err != nil || len(minutes) != step.rows {
+			t.Fatalf("step %d: %+v, %v", i+1, minutes, err)
+		}
+		if step.rows > 0 && (minutes[0].Attempts[59] != step.old || minutes[1].Attempts[0] != step.young) {
+			t.Errorf("step %d: %d and %d attempts, want %d and %d", i+1, minutes[0].Attempts[59], minutes[1].Attempts[0], step.old, step.young)
+		}
+		if stored := rowsOf(t, store, tenant); stored != int64(3*(i+1)) {
+			t.Errorf("step %d: %d requests are stored", i+1, stored)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package keystore_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+const hour = 3_600_000 // ms
+
+// add adds a batch that is not refused.
+func add(t *testing.T, s *keystore.Store, g keystore.Registration, batch int64, rows []keystore.UsageRow, minutes ...keystore.UsageMinutes) {
+	t.Helper()
+	if err := s.AddUsage(t.Context(), g, batch, rows, minutes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme").ID
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		last := instant.Of(c.now).Truncate(time.Hour)
+		gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+		rows := []keystore.UsageRow{
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 5, LastAt: last - 200_000},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Charged: true, Hour: last - hour, Requests: 3},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 4},
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 1, LastAt: last - 100_000},
+			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 2, LastAt: last},
+		}
+		wantError(t, s.AddUsage(ctx, gateway, 1, rows, nil), keystore.ErrNotFound)
+		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
+		for _, batch := range []int64{1, 1, 2} { // the first one is sent twice
+			add(t, s, gateway, batch, rows)
+		}
+		want := []keystore.UsageRow{
+			{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, Requests: 2},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Hour: last - hour, Requests: 8},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "internal", Charged: true, Hour: last - hour, Requests: 6},
+			{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: last - hour, Requests: 10},
+			{Tenant: tenant, Operation: "getPet", Outcome: "ok", Charged: true, Hour: last, Requests: 4},
+		}
+		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
+		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
+		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
+			t.Errorf("last used at %d", used)
+		}
+		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 6}}
+		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 399*24*hour, Requests: 7}}
+		add(t, s, gateway, 3, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
+		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))
+		add(t, s, gateway, 3, rows) // as after a lost answer
+		wantEqual(t, "usage after a batch was sent again", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
+		must[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
+		wantError(t, s.AddUsage(ctx, gateway, 4, rows, nil), keystore.ErrDisplaced)
+	})
+}
+
+// Attempts of one minute that are sent in several batches add up, and gateways have rows of their own. Old rows are deleted.
+func TestMinutes(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant, other := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
+		last := instant.Of(c.now).Truncate(time.Hour)
+		of := func(gateway string, hour instant.Millis, attempts map[int]int64) keystore.UsageMinutes {
+			m := keystore.UsageMinutes{Tenant: tenant, Gateway: gateway, Hour: hour}
+			for minute, n := range attempts {
+				m.Attempts[minute] = n
+			}
+			return m
+		}
+		first, second := keystore.Registration{ID: "gw-1", Incarnation: "a"}, keystore.Registration{ID: "gw-2", Incarnation: "b"}
+		first.Generation = must[int64](t)(s.Register(ctx, first, nil))
+		second.Generation = must[int64](t)(s.Register(ctx, second, nil))
+		elsewhere := keystore.UsageMinutes{Tenant: other, Hour: last}
+		elsewhere.Attempts[0] = 9
+		batch := []keystore.UsageMinutes{
+			of("", last, map[int]int64{0: 7, 28: 1_000_000, 59: 1}), of("", last-hour, map[int]int64{59: 2}),
+			of("", last-36*24*hour, map[int]int64{5: 5}), of("", last-34*24*hour, map[int]int64{5: 5}), elsewhere,
+		}
+		add(t, s, first, 1, nil, batch...)
+		add(t, s, first, 1, nil, batch...) // sent again
+		add(t, s, first, 2, nil, of("", last, map[int]int64{28: 3, 29: 4}))
+		add(t, s, second, 1, nil, of("", last, map[int]int64{28: 6}))
+		wantEqual(t, "minutes", must[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
+			of("gw-1", last-34*24*hour, map[int]int64{5: 5}),
+			of("gw-1", last-hour, map[int]int64{59: 2}),
+			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
+			of("gw-2", last, map[int]int64{28: 6}),
+		})
+		if later := must[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, last+1)); len(later) != 2 {
+			t.Errorf("the last hour: %+v", later)
+		}
+	})
+}
+
+// A process that ends without storing its usage is noted. If it comes back, the note goes, and a batch that was stored before is not
+// added again.
+func TestUsageGaps(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme").ID
+		last := instant.Of(c.now).Truncate(time.Hour)
+		register := func(gateway, incarnation string, dead ...string) keystore.Registration {
+			t.Helper()
+			g := keystore.Registration{ID: gateway, Incarnation: incarnation, UsageThrough: last - 1, MaxAge: 1}
+			g.Generation = must[int64](t)(s.Register(ctx, g, dead))
+			return g
+		}
+		gaps := func() []string {
+			t.Helper()
+			found := []string{}
+			for _, g := range must[[]keystore.UsageGap](t)(s.UsageGaps(ctx, 0)) {
+				if g.Since != last || g.SeenAt == 0 || g.NotedAt < g.SeenAt {
+					t.Errorf("%+v, want it from %d on", g, last)
+				}
+				found = append(found, g.Gateway+" "+g.Cause)
+			}
+			return found
+		}
+		working := func(g keystore.Registration) keystore.Registration {
+			t.Helper()
+			g.UsageThrough = last
+			must[keystore.Beat](t)(s.Heartbeat(ctx, g, 0, ""))
+			return g
+		}
+		rows := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last, Requests: 1}}
+
+		forgotten := working(register("gw-1", "a"))
+		add(t, s, forgotten, 1, rows)
+		add(t, s, forgotten, 2, rows)
+		must[keystore.Change](t)(s.ForgetGateway(ctx, "gw-1"))
+		wantEqual(t, "after gw-1 was forgotten", gaps(), []string{"gw-1 forgotten"})
+		forgotten = register("gw-1", "a")
+		add(t, s, forgotten, 2, rows) // its answer was lost
+		add(t, s, forgotten, 3, rows)
+		if n := must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0))[0].Requests; n != 3 {
+			t.Errorf("%d requests are stored, want 3", n)
+		}
+		wantEqual(t, "after gw-1 came back", gaps(), []string{})
+		working(forgotten)
+		successor := register("gw-1", "b", "a")
+		wantEqual(t, "after gw-1 was killed", gaps(), []string{"gw-1 killed"})
+		if err := s.SignOff(ctx, successor); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SignOffWithGap(ctx, working(register("gw-2", "c"))); err != nil {
+			t.Fatal(err)
+		}
+		working(register("gw-3", "d"))
+		fenced := must[[]keystore.Gateway](t)(s.Gateways(ctx))[0]
+		if removed := must[bool](t)(s.RemoveFenced(ctx, fenced)); !removed {
+			t.Error("gw-3 is not removed")
+		}
+		if removed := must[bool](t)(s.RemoveFenced(ctx, fenced)); removed {
+			t.Error("gw-3 is removed twice")
+		}
+		wantEqual(t, "at the end", gaps(), []string{"gw-1 killed", "gw-2 unwritten", "gw-3 fenced"})
+		if later := must[[]keystore.UsageGap](t)(s.UsageGaps(ctx, instant.Of(time.Now().Add(time.Hour)))); len(later) != 0 {
+			t.Errorf("gaps of the future: %+v", later)
+		}
+	})
+}
