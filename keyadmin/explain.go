@@ -356,7 +356,11 @@ func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, 
 func askAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
 	defer cancel()
-	ask := url.URL{Scheme: "http", Host: g.AdminAddress, Path: path}
+	scheme, host, isURL := strings.Cut(g.AdminAddress, "://") // https://… if the admin port uses TLS
+	if !isURL {
+		scheme, host = "http", g.AdminAddress
+	}
+	ask := url.URL{Scheme: scheme, Host: host, Path: path}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 
@@ -31,7 +32,9 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		return err
 	}
 	admin := service.NewAdmin(log, c.Settings, c.AdminListen)
-	admin.Start(adminListener)
+	if err := admin.Start(adminListener); err != nil {
+		return errors.Join(err, adminListener.Close())
+	}
 	defer admin.Close()
 
 	db, err := database.Open(string(c.DatabaseURL))

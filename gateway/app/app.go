@@ -58,7 +58,9 @@ func Listen(cfg Config) (Ports, error) {
 func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
 	admin := service.NewAdmin(log, cfg.Settings, cfg.AdminListen)
-	admin.Start(ports.Admin)
+	if err := admin.Start(ports.Admin); err != nil {
+		return errors.Join(err, ports.Admin.Close())
+	}
 	defer admin.Close()
 
 	db, err := database.Open(string(cfg.DatabaseURL))
@@ -72,7 +74,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	self := cfg.gatewayID(log)
 	store := keystore.New(db, nil, nil, self)
 	keys, err := directory.Open(ctx, store, directory.Config{
-		GatewayID: self, AdminAddress: reachable(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
+		GatewayID: self, AdminAddress: cfg.adminAddress(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
@@ -157,6 +159,14 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
 		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
 	}.Run(ctx)
+}
+
+// adminAddress returns the address of the admin port for other hosts. With TLS, it begins with https://.
+func (c *Config) adminAddress(listener net.Addr) string {
+	if c.AdminTLS.Cert != "" {
+		return "https://" + reachable(listener)
+	}
+	return reachable(listener)
 }
 
 // reachable returns the address at which other hosts reach a listener. For a listener on all addresses it has the host's

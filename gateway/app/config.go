@@ -162,10 +162,10 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 	if c.TLSCert == "" && c.TLSKey == "" {
 		return cfg, nil
 	}
-	certificate, err := loadCertificate(c.TLSCert, c.TLSKey, clock, log)
+	certificate, err := service.LoadCertificate(c.TLSCert, c.TLSKey, clock, log)
 	if err != nil {
 		return cfg, err
 	}
-	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.get}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
 	return cfg, nil
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,16 +28,19 @@ type Problem struct {
 }
 
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be
-// published: it has no password, and profiles show memory.
+// published without client certificates: it has no password, and profiles show memory.
 //
 // It serves only host names that it knows. This prevents DNS rebinding: a web page could point a name of its own to this address
-// and make a browser on this network read the response.
+// and make a browser on this network read the response. It refuses what a browser sends for a page of another origin, unless the
+// method is GET, HEAD or OPTIONS: these methods change nothing.
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
 
 	log      *slog.Logger
 	mux      *http.ServeMux
+	handler  http.Handler // mux behind the protection against other origins
+	tls      AdminTLS
 	server   *http.Server
 	hosts    map[string]bool // names without a port, in lower case
 	address  string          // once started
@@ -47,7 +51,12 @@ type Admin struct {
 // NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; if it has a
 // host name, requests may use that name.
 func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
-	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), hosts: map[string]bool{"localhost": true}}
+	a := &Admin{log: log, Metrics: prometheus.NewRegistry(), mux: http.NewServeMux(), tls: settings.AdminTLS, hosts: map[string]bool{"localhost": true}}
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		deny(w, http.StatusForbidden, "a page of another origin sent this request")
+	}))
+	a.handler = protection.Handler(a.mux)
 	for _, host := range append(settings.AdminHosts, listen) {
 		a.hosts[hostOf(host)] = true
 	}
@@ -102,12 +111,19 @@ func (a *Admin) SetReady(problems func() []Problem) { a.ready.Store(&problems) }
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !a.isKnown(r.Host, local) {
-		WriteJSON(w, http.StatusMisdirectedRequest, map[string]string{
-			"error": "unknown host name " + r.Host + " for this admin port: use its address, or add the name to the setting --admin-hosts",
-		})
+		deny(w, http.StatusMisdirectedRequest,
+			"unknown host name "+r.Host+" for this admin port: use its address, or add the name to the setting --admin-hosts")
 		return
 	}
-	a.mux.ServeHTTP(w, r)
+	if !a.tls.admits(r) {
+		deny(w, http.StatusForbidden, "only /healthz and /readyz are for clients without a certificate of an authority in --admin-client-ca")
+		return
+	}
+	a.handler.ServeHTTP(w, r)
+}
+
+func deny(w http.ResponseWriter, status int, why string) {
+	WriteJSON(w, status, map[string]string{"error": why})
 }
 
 // isKnown reports whether a Host field names this port. A browser always sends one, so a request without it is harmless;
@@ -163,18 +179,23 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 // drain makes /readyz fail from now on.
 func (a *Admin) drain() { a.draining.Store(true) }
 
-// Start serves ln in the background until Close.
-func (a *Admin) Start(ln net.Listener) {
+// Start serves ln in the background until Close. It fails if the files of the settings for TLS cannot be used.
+func (a *Admin) Start(ln net.Listener) error {
 	a.address = ln.Addr().String()
-	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) {
-		a.log.Warn("the admin port listens on a public address and has no password: use a private address",
-			"address", a.address)
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) && a.tls.ClientCA == "" {
+		a.log.Warn("the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
+			"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)", "address", a.address, "tls", a.tls.isSet())
+	}
+	ln, err := a.tls.listen(ln, a.log)
+	if err != nil {
+		return fmt.Errorf("the admin port: %w", err)
 	}
 	go func() {
 		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the admin port stopped unexpectedly", "error", err.Error())
 		}
 	}()
+	return nil
 }
 
 // isPublic reports whether other networks may reach a listener at addr. The unspecified address stands for all addresses of the

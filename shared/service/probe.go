@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,10 +17,10 @@ const probeWithin = 5 * time.Second
 
 // probe asks /readyz of the program that has the same settings, and writes the response in words. It returns the exit code: 0 if
 // the program is ready, 1 if not. So an image without a shell can have a health check.
-func probe(address, name string, stdout, stderr io.Writer) int {
+func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
 	defer cancel()
-	problems, ready, err := readiness(ctx, address)
+	problems, ready, err := readiness(ctx, address, isTLS)
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "%s: not ready: %v\n", name, err)
@@ -40,8 +41,9 @@ func inWords(problems []Problem) string {
 	return text.String()
 }
 
-// readiness asks the admin port at address.
-func readiness(ctx context.Context, address string) (problems []Problem, ready bool, err error) {
+// readiness asks the admin port at address. It does not verify the certificate, whose names are those for other hosts: it sends
+// nothing secret, and only reads whether the program is ready.
+func readiness(ctx context.Context, address string, isTLS bool) (problems []Problem, ready bool, err error) {
 	network := "tcp"
 	if path, ok := cutUnix(address); ok {
 		network, address = "unix", path
@@ -50,9 +52,14 @@ func readiness(ctx context.Context, address string) (problems []Problem, ready b
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		},
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		DisableKeepAlives: true,
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/readyz", nil)
+	scheme := "http"
+	if isTLS {
+		scheme = "https"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/readyz", nil)
 	if err != nil {
 		return nil, false, err
 	}

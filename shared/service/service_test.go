@@ -112,18 +112,62 @@ func (a addressed) Close() error {
 func (a addressed) Addr() net.Addr { return a.address }
 
 func TestAdminWarnsOfAPublicAddress(t *testing.T) {
-	for address, want := range map[string]bool{
-		"0.0.0.0:9090": true, "[::]:9090": true, "203.0.113.5:9090": true, "[2001:db8::1]:9090": true,
-		"127.0.0.1:9090": false, "[::1]:9090": false, "10.1.2.3:9090": false, "192.168.1.1:1": false, "[fd00::1]:9090": false,
-	} {
+	dir := t.TempDir()
+	certificates := issueAuthority(t, dir)
+	f := func(settings service.AdminTLS, address string, want bool) {
+		t.Helper()
 		var out bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		a := service.NewAdmin(log, service.Settings{}, "")
-		a.Start(addressed{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), make(chan struct{})})
+		a := service.NewAdmin(log, service.Settings{AdminTLS: settings}, "")
+		if err := a.Start(addressed{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), make(chan struct{})}); err != nil {
+			t.Fatal(err)
+		}
 		a.Close()
 		if got := strings.Contains(out.String(), "public address"); got != want {
 			t.Errorf("%s: warned: %t", address, got)
 		}
+	}
+	for address, want := range map[string]bool{
+		"0.0.0.0:9090": true, "[::]:9090": true, "203.0.113.5:9090": true, "[2001:db8::1]:9090": true,
+		"127.0.0.1:9090": false, "[::1]:9090": false, "10.1.2.3:9090": false, "192.168.1.1:1": false, "[fd00::1]:9090": false,
+	} {
+		f(service.AdminTLS{}, address, want)
+	}
+	withCA := certificates.settings
+	withoutCA := withCA
+	withoutCA.ClientCA = ""
+	f(withoutCA, "0.0.0.0:9090", true)
+	f(withCA, "0.0.0.0:9090", false)
+}
+
+// A page of another origin cannot make a browser change anything.
+func TestAdminRefusesOtherOrigins(t *testing.T) {
+	a := service.NewAdmin(quiet, service.Settings{}, "")
+	changes := 0
+	a.Handle("/change", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { changes++ }))
+	f := func(method, header, value string, want int) {
+		t.Helper()
+		r := httptest.NewRequest(method, "http://localhost/change", nil)
+		r.Header.Set(header, value)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s with %s %s: %d, want %d", method, header, value, w.Code, want)
+		}
+	}
+	f(http.MethodPost, "Sec-Fetch-Site", "cross-site", 403)
+	f(http.MethodPost, "Sec-Fetch-Site", "same-site", 403)
+	f(http.MethodPost, "Origin", "https://evil.example", 403)
+	f(http.MethodDelete, "Origin", "null", 403)
+	if changes != 0 {
+		t.Errorf("%d refused requests were carried out", changes)
+	}
+	f(http.MethodPost, "Sec-Fetch-Site", "same-origin", 200)
+	f(http.MethodPost, "Origin", "http://localhost", 200)
+	f(http.MethodPost, "User-Agent", "curl", 200)
+	f(http.MethodGet, "Sec-Fetch-Site", "cross-site", 200)
+	if changes != 4 {
+		t.Errorf("%d of 4 requests were carried out", changes)
 	}
 }
 

@@ -16,11 +16,12 @@ import (
 //
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
-	LogLevel   slog.Level       `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	LogFormat  LogFormat        `env:"LOG_FORMAT" default:"auto" placeholder:"auto|text|json" help:"How log lines and the access log are written: text for people, json for programs. auto: text on a terminal, json elsewhere."`
-	DrainDelay time.Duration    `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. It must be longer than the load balancer takes to notice."`
-	DrainLimit time.Duration    `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
-	AdminHosts []string         `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, separated by commas. Loopback names, its address and this host's name are always accepted."`
+	LogLevel   slog.Level    `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
+	LogFormat  LogFormat     `env:"LOG_FORMAT" default:"auto" placeholder:"auto|text|json" help:"How log lines and the access log are written: text for people, json for programs. auto: text on a terminal, json elsewhere."`
+	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. It must be longer than the load balancer takes to notice."`
+	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
+	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, separated by commas. Loopback names, its address and this host's name are always accepted."`
+	AdminTLS   `embed:""`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
 	Check      bool             `help:"Check the settings and exit: 0 if they are valid, 2 if not."`
 	Probe      bool             `help:"Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if not."`
@@ -32,6 +33,7 @@ func (s *Settings) BadSettings() BadSettings {
 	var bad BadSettings
 	bad.Require(s.DrainDelay >= 0, "drain-delay", "it must not be negative")
 	bad.Require(s.DrainLimit > 0, "drain-limit", "it must be positive")
+	s.AdminTLS.check(&bad)
 	return bad
 }
 
@@ -94,7 +96,7 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
 		return 0, true
 	case settings.common().Probe:
-		return probe(settings.AdminAddress(), name, stdout, stderr), true
+		return probe(settings.AdminAddress(), settings.common().AdminTLS.isSet(), name, stdout, stderr), true
 	}
 	return 0, false
 }

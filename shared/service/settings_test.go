@@ -158,7 +158,9 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := service.NewAdmin(quiet, service.Settings{}, "")
-	admin.Start(ln)
+	if err := admin.Start(ln); err != nil {
+		t.Fatal(err)
+	}
 	defer admin.Close()
 	f := func(address string, want int, wantOut, wantErr string) {
 		t.Helper()

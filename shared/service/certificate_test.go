@@ -1,4 +1,4 @@
-package app
+package service
 
 import (
 	"crypto/ecdsa"
@@ -48,14 +48,14 @@ func write(t *testing.T, path string, text []byte, changed time.Time) {
 func TestCertificateReload(t *testing.T) {
 	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
 	issue(t, dir, 1, now)
-	c, err := loadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
+	c, err := LoadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
 		func() time.Time { return now }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	serves := func(when string, want int64) {
 		t.Helper()
-		pair, err := c.get(nil)
+		pair, err := c.Get(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

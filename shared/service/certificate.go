@@ -1,4 +1,4 @@
-package app
+package service
 
 import (
 	"crypto/tls"
@@ -12,9 +12,9 @@ import (
 // lookEvery is the shortest interval between two checks of the certificate's files.
 const lookEvery = time.Second
 
-// certificate serves a certificate from two PEM files and reads them again when they change. While certificate and key do not
+// Certificate serves a certificate from two PEM files and reads them again when they change. While certificate and key do not
 // match, as between the two writes of a renewal, it serves the previous certificate.
-type certificate struct {
+type Certificate struct {
 	certPath, keyPath string
 	clock             func() time.Time
 	log               *slog.Logger
@@ -25,8 +25,9 @@ type certificate struct {
 	looked  time.Time
 }
 
-func loadCertificate(certPath, keyPath string, clock func() time.Time, log *slog.Logger) (*certificate, error) {
-	c := &certificate{certPath: certPath, keyPath: keyPath, clock: clock, log: log, looked: clock()}
+// LoadCertificate reads both files. clock says when to look at them again.
+func LoadCertificate(certPath, keyPath string, clock func() time.Time, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certPath: certPath, keyPath: keyPath, clock: clock, log: log, looked: clock()}
 	var err error
 	if c.stamp, err = c.stamps(); err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func loadCertificate(certPath, keyPath string, clock func() time.Time, log *slog
 	return c, nil
 }
 
-func (c *certificate) stamps() (stamp [2]time.Time, err error) {
+func (c *Certificate) stamps() (stamp [2]time.Time, err error) {
 	for i, path := range []string{c.certPath, c.keyPath} {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -50,8 +51,8 @@ func (c *certificate) stamps() (stamp [2]time.Time, err error) {
 	return stamp, nil
 }
 
-// get is tls.Config.GetCertificate.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// Get is a tls.Config.GetCertificate.
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
@@ -61,7 +62,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-func (c *certificate) reload() {
+func (c *Certificate) reload() {
 	stamp, err := c.stamps()
 	if err != nil || stamp == c.stamp {
 		return

@@ -1,0 +1,72 @@
+package service
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// AdminTLS are the settings of TLS on the admin port.
+type AdminTLS struct {
+	Cert     string `name:"admin-tls-cert" env:"ADMIN_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the admin port. With it, the admin port uses TLS. A changed file is read again."`
+	Key      string `name:"admin-tls-key" env:"ADMIN_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
+	ClientCA string `name:"admin-client-ca" env:"ADMIN_CLIENT_CA" placeholder:"PATH" help:"PEM certificates of authorities. With them, everything on the admin port but /healthz and /readyz needs a client certificate of one of them."`
+}
+
+func (t *AdminTLS) isSet() bool { return t.Cert != "" || t.Key != "" }
+
+func (t *AdminTLS) check(bad *BadSettings) {
+	if t.isSet() {
+		_, err := LoadCertificate(t.Cert, t.Key, time.Now, slog.New(slog.DiscardHandler))
+		bad.Require(err == nil, "admin-tls-cert", "it cannot be used with --admin-tls-key: %v", err)
+	}
+	if t.ClientCA != "" {
+		bad.Require(t.isSet(), "admin-client-ca", "it needs --admin-tls-cert and --admin-tls-key")
+		_, err := readAuthorities(t.ClientCA)
+		bad.Require(err == nil, "admin-client-ca", "%v", err)
+	}
+}
+
+func readAuthorities(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, errors.New("it has no PEM certificate")
+	}
+	return pool, nil
+}
+
+// listen adds TLS to a listener, if it is set.
+func (t *AdminTLS) listen(ln net.Listener, log *slog.Logger) (net.Listener, error) {
+	if !t.isSet() {
+		return ln, nil
+	}
+	certificate, err := LoadCertificate(t.Cert, t.Key, time.Now, log)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
+	if t.ClientCA != "" {
+		if config.ClientCAs, err = readAuthorities(t.ClientCA); err != nil {
+			return nil, fmt.Errorf("--admin-client-ca: %w", err)
+		}
+		// Not RequireAndVerifyClientCert: load balancers and health checks have no certificate.
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return tls.NewListener(ln, config), nil
+}
+
+// admits reports whether a request has the client certificate that it needs.
+func (t *AdminTLS) admits(r *http.Request) bool {
+	return t.ClientCA == "" || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" ||
+		r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+}
