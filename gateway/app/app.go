@@ -107,7 +107,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}()
 	// Each gateway must carry out each reset: otherwise it could restore the day's use that it remembers.
 	keys.OnReset(func(e keystore.Event) error {
-		limits.Reset(ctx, quotas.Reset{Tenant: e.Tenant, Event: int64(e.ID), UUID: e.UUID})
+		limits.Reset(ctx, quotas.Reset{Tenant: e.Tenant, UUID: e.UUID})
 		return nil
 	})
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))

@@ -104,7 +104,7 @@ func TestWaitingResetSurvivesARestart(t *testing.T) {
 		s.server.fail(errRefused)
 		for i, g := range s.gateways {
 			s.use(asking(2, 100), g) // it has noticed
-			g.Reset(background, Reset{Tenant: r.Tenant, Event: 7, UUID: "u"})
+			g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"})
 			s.restart(i)
 			s.restart(i) // it is still kept
 		}

@@ -229,7 +229,7 @@ func TestReset(t *testing.T) {
 	if n := takeAll(t, l, a, 100); n != 60 {
 		t.Fatalf("%d admitted, want 60", n)
 	}
-	l.Reset(background, Reset{Tenant: a.Tenant, Event: 1, UUID: "u"})
+	l.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"})
 	if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != 0 || v.Day.Used != 0 {
 		t.Errorf("known after a reset: %+v", v)
 	}

@@ -26,7 +26,6 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
-	resets   atomic.Int64 // the last reset that was carried out here
 	evicting atomic.Bool  // at the last check, Redis was set to evict records
 	saved    int64        // the mark of the outageRecord in the file
 	saving   worker
@@ -136,10 +135,9 @@ func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
 
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
-	resets, last := s.resets.Load(), s.seen.get(r.Tenant)
-	v, err := s.redis.Peek(ctx, store.Demand{
-		Request: r, Known: last.dayUse(), KnownMinute: last.minuteUse(s.now()), Resets: resets,
-	})
+	d := store.Demand{Request: r}
+	s.tellKnown(&d)
+	v, err := s.redis.Peek(ctx, d)
 	switch {
 	case err == nil:
 		return v, nil
@@ -160,7 +158,6 @@ func (s *Shared) Reset(ctx context.Context, r Reset) {
 		s.share.forget(r.Tenant)
 	}
 	forget()
-	s.resets.Store(max(s.resets.Load(), r.Event))
 	s.redis.Reset(ctx, r)
 	forget() // again: a decision under way may have restored it
 }
@@ -172,9 +169,14 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
-	d.Resets = s.resets.Load() // first, so that the use read below is from after these resets
+	s.tellKnown(d)
+	d.Spent = s.share.collect(d.Tenant)
+}
+
+// tellKnown adds to a demand the use that this gateway last saw.
+func (s *Shared) tellKnown(d *store.Demand) {
 	last := s.seen.get(d.Tenant)
-	d.Known, d.KnownMinute, d.Spent = last.dayUse(), last.minuteUse(s.now()), s.share.collect(d.Tenant)
+	d.Known, d.KnownMinute, d.KnownAt = last.dayUse(), last.minuteUse(s.now()), last.at
 }
 
 // Resolve implements redis.Ledger.

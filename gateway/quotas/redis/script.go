@@ -99,11 +99,17 @@ func (r *script) preload(ctx context.Context) error {
 	return nil
 }
 
-// resetScript drops a record, once for each event. KEYS: the record, the mark that the event was carried out, the tenant's
-// last reset. ARGV: the event's ID, for how many ms the mark and the last reset are kept.
+// resetScript drops a record, once for each event. KEYS: the record, the mark that the event was carried out, the instant of
+// the tenant's last reset in Unix ms. ARGV: for how many ms the mark and the instant are kept; the present instant, only in
+// tests.
 const resetScript = `
-if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[2]) then return 0 end
-redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) then return 0 end
+local now = ARGV[2]
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+end
+redis.call('SET', KEYS[3], string.format('%d', now), 'PX', ARGV[1])
 redis.call('DEL', KEYS[1])
 return 1`
 
@@ -114,7 +120,11 @@ const resetKept = 30 * 24 * time.Hour
 func (r *script) Reset(ctx context.Context, reset store.Reset) error {
 	key := string(r.appendKey(nil, reset.Tenant))
 	keys := []string{key, key + ":reset:" + reset.UUID, key + ":reset"}
-	if err := r.client.Eval(ctx, resetScript, keys, reset.Event, resetKept.Milliseconds()).Err(); err != nil {
+	args := []any{resetKept.Milliseconds()}
+	if r.now != nil {
+		args = append(args, int64(r.now()))
+	}
+	if err := r.client.Eval(ctx, resetScript, keys, args...).Err(); err != nil {
 		return fmt.Errorf("redis: reset the quota of %s: %w", reset.Tenant, err)
 	}
 	return nil
@@ -299,7 +309,7 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	for i := range demands {
 		d := &demands[i]
 		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
-			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)), d.Resets)
+			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)), int64(d.KnownAt))
 		owing = owing || d.Spent != (quota.Spent{})
 	}
 	if owing {

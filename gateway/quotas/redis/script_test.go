@@ -379,11 +379,13 @@ func TestResetOnce(t *testing.T) {
 	const limit, gateways = 60, 5
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
+	now := storetest.Epoch
+	s.now = func() instant.Millis { return now }
 	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), limit, 100), Want: 10}
 	before := storetest.Take(t, s, d)
-	reset := store.Reset{Tenant: d.Tenant, Event: 7, UUID: "one"}
+	reset := store.Reset{Tenant: d.Tenant, UUID: "one"}
 	late := d
-	late.Known, late.KnownMinute, late.Resets = quota.DayUse{Day: before.DayUse.Day, Used: 90}, limit, 6
+	late.Known, late.KnownMinute, late.KnownAt = quota.DayUse{Day: before.DayUse.Day, Used: 90}, limit, before.At
 	var admitted int64
 	for gateway := range gateways {
 		if err := s.Reset(background, reset); err != nil {
@@ -403,11 +405,11 @@ func TestResetOnce(t *testing.T) {
 	if admitted != limit {
 		t.Errorf("after one reset, %d gateways admitted %d of limit %d", gateways, admitted, limit)
 	}
-	late.Resets = 7
+	late.KnownAt++
 	if v := storetest.Take(t, s, late); v.Day.Used != 90+v.Granted {
 		t.Errorf("known from after the reset: %+v", v)
 	}
-	if err := s.Reset(background, store.Reset{Tenant: d.Tenant, Event: 7, UUID: "another"}); err != nil {
+	if err := s.Reset(background, store.Reset{Tenant: d.Tenant, UUID: "another"}); err != nil {
 		t.Fatal(err)
 	}
 	if v := storetest.Take(t, s, d); v.Day.Used != 10 {

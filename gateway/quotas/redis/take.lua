@@ -5,8 +5,8 @@
 --          key: it remembers that gateway's last batch.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
---          the use of that day, the known use of the window, the last reset that the gateway had carried out before it
---          read the known use. The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
+--          the use of that day, the known use of the window, when the known use was true in Unix ms by this server's clock.
+--          The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
 -- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
 --          there are no debts.
 -- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway increase. A number that was decided before is
@@ -115,9 +115,9 @@ if number ~= '' then
   end
 end
 
--- Returns the event of a tenant's last reset, or 0 if there was none lately. The script ignores use that a gateway knew
--- before that reset.
-local function last_reset(key) return tonumber(call('GET', key .. ':reset') or 0) end
+-- Returns the instant of a tenant's last reset in Unix ms, or -1 if there was none lately. The script ignores use that a
+-- gateway knows from before the reset. Not the reset's number: a gateway that starts later does not know it.
+local function last_reset(key) return tonumber(call('GET', key .. ':reset') or -1) end
 
 -- Decides the demand with this index. stored is the record's summary as it was read, or what was read instead of it.
 -- Returns a summary and a remark for the reply.
@@ -171,10 +171,10 @@ local function decide(index, key, stored)
   local day = at == this_slice and today or stored_day
 
   -- Add the use that the gateway knows and this record has lost, and the debts.
-  local minute_limit, day_limit, want, known_day, known_used, known_minute, resets =
+  local minute_limit, day_limit, want, known_day, known_used, known_minute, known_at =
     unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   local spent = 0
-  if known_day == day and known_used > day_used and resets >= last_reset(key) then -- the record has lost use
+  if known_day == day and known_used > day_used and known_at > last_reset(key) then -- the record has lost use
     spent = known_used - day_used
     if spent > known_minute then spent = known_minute end
     day_used = known_used

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
@@ -28,17 +29,16 @@ type Demand struct {
 	Known quota.DayUse // the day's use that this gateway last saw; if it is more than the record's, the rule uses it
 	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
 	KnownMinute int64
-	// Resets is the last reset that this gateway had carried out before it read Known. The store ignores Known if the
-	// tenant was reset later.
-	Resets int64
+	// KnownAt is when Known and KnownMinute were true, by the store's clock. The store ignores them if the tenant was
+	// reset at that instant or later.
+	KnownAt instant.Millis
 	Spent  quota.Spent // admitted while the store could not be asked; charged first, unconditionally
 }
 
 // Reset is an operator's order to clear a tenant's use. Every gateway carries it out; the record is dropped only once.
 type Reset struct {
 	Tenant id.Tenant
-	Event  int64  // in the log of changes
-	UUID   string // of the event, because a restored database may reuse the event's ID
+	UUID   string // of the event; not its ID, which a restored database may use again
 }
 
 // Quota converts d for the rule.

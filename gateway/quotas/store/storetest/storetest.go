@@ -150,7 +150,7 @@ func conformForget(t *testing.T, open Opener) {
 	d := store.Demand{Request: Request(Tenant(30), 5, 100), Want: 5}
 	Take(t, b, d)
 	for _, one := range []id.Tenant{Tenant(30), Tenant(31)} {
-		if err := b.Reset(context.Background(), store.Reset{Tenant: one, Event: 1, UUID: "u"}); err != nil {
+		if err := b.Reset(context.Background(), store.Reset{Tenant: one, UUID: "u"}); err != nil {
 			t.Fatal(err)
 		}
 	}
