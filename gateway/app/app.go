@@ -15,6 +15,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"petgate/gateway/directory"
@@ -33,9 +34,6 @@ const settleWithin = 5 * time.Second
 
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
-
-// errEnding is the error of a reset that comes while this gateway ends: the gateway neither carries it out nor confirms it.
-var errEnding = errors.New("this gateway is ending")
 
 // Ports are the listeners of a gateway.
 type Ports struct{ Public, Admin net.Listener }
@@ -85,8 +83,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	// The directory ends last: it writes the usage of the last requests, and signs off when no more keys are accepted. If
-	// it ends by itself, another process has taken this gateway's ID: the gateway then drains and returns that error.
+	// The directory signs off last, when no more keys are accepted: it also writes the usage of the last requests. If it ends
+	// by itself, another process has taken this gateway's ID: the gateway then drains and returns that error.
+	defer keys.SignOff()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	stopKeys := background(keys.Run, end)
@@ -100,15 +99,15 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	defer func() {
+		// A reset must not come during or after the last save of quotas. The deferred call above reports the error.
+		_ = stopKeys()
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 		defer cancel()
-		keys.OnReset(func(keystore.Event) error { return errEnding })
 		err = errors.Join(err, limits.Close(settle))
 	}()
 	// Each gateway must carry out each reset: otherwise it could restore the day's use that it remembers.
 	keys.OnReset(func(e keystore.Event) error {
-		limits.Reset(ctx, quotas.Reset{Tenant: e.Tenant, UUID: e.UUID})
-		return nil
+		return limits.Reset(context.WithoutCancel(ctx), quotas.Reset{Tenant: e.Tenant, UUID: e.UUID})
 	})
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
 	operations, err := api.Operations()
@@ -216,10 +215,10 @@ func background(f func(context.Context) error, ended func()) (stop func() error)
 		done <- f(ctx)
 		ended()
 	}()
-	return func() error {
+	return sync.OnceValue(func() error {
 		cancel()
 		return <-done
-	}
+	})
 }
 
 // saver keeps quotas in the database, so that quotas without Redis survive a restart.

@@ -30,6 +30,7 @@ type follower struct {
 	resets     []keystore.Event // quotas that are still to be reset…
 	held       keystore.Change  // …and the event before the first such reset: nothing later is confirmed
 	heldUUID   string
+	done       []doneReset     // of the last day, oldest first
 	complained bool            // a failed reset has been logged
 	reported   keystore.Change // confirmed by the last heartbeat
 	reportedAt time.Time
@@ -41,9 +42,14 @@ type follower struct {
 	unremovable bool // the snapshot cannot be removed, and this has been logged
 }
 
-// Run follows the events until ctx ends. Then it writes the remaining usage and bans, and signs off: after that, changes
-// do not wait for this gateway, so end ctx only when it accepts no more requests. Run returns keystore.ErrDisplaced if
-// another process has taken this gateway's ID: Fresh then stays false, and the process should exit.
+// doneReset is a reset that this process, or an earlier process of this gateway, has carried out.
+type doneReset struct {
+	uuid string
+	at   time.Time
+}
+
+// Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has taken this gateway's ID:
+// Fresh then stays false, and the process should exit. SignOff is called after Run.
 func (d *Directory) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var others sync.WaitGroup
@@ -54,9 +60,6 @@ func (d *Directory) Run(ctx context.Context) error {
 	err := d.follow(ctx)
 	stop()
 	others.Wait()
-	d.signOff(err)
-	d.snapshot.close()
-	d.processes.close()
 	return err
 }
 
@@ -189,11 +192,29 @@ func (d *Directory) load(ctx context.Context) error {
 // loaded rows show no reset, so without this list the load would confirm resets that were never carried out.
 func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]keystore.Event, error) {
 	f := &d.follower
-	if f.rewound { // the IDs now belong to other events
-		return nil, nil
+	if !f.rewound {
+		missed, err := d.store.Resets(ctx, f.resetsTo, last)
+		return slices.Concat(f.resets, missed), err
 	}
-	missed, err := d.store.Resets(ctx, f.resetsTo, last)
-	return slices.Concat(f.resets, missed), err
+	// The IDs now belong to other events: only the UUIDs show which resets are new.
+	recent, err := d.store.RecentResets(ctx)
+	known := map[string]bool{}
+	for _, e := range f.resets {
+		known[e.UUID] = true
+	}
+	for _, e := range f.done {
+		known[e.uuid] = true
+	}
+	recent = slices.DeleteFunc(recent, func(e keystore.Event) bool { return known[e.UUID] || e.ID > last })
+	return slices.Concat(f.resets, recent), err
+}
+
+// noteDone notes a reset that need not be carried out again, and drops those that are too old to matter.
+func (f *follower) noteDone(uuid string, now time.Time) {
+	f.done = append(f.done, doneReset{uuid, now})
+	for now.Sub(f.done[0].at) > keystore.QuotaKept {
+		f.done = f.done[1:]
+	}
 }
 
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
@@ -301,6 +322,7 @@ func (d *Directory) reset() (keystore.Change, string) {
 			f.complained = true
 			return f.held, f.heldUUID
 		}
+		f.noteDone(f.resets[0].UUID, d.cfg.Clock())
 	}
 	f.complained = false
 	return f.last, f.uuid
@@ -349,11 +371,18 @@ func kindOf(err error) error {
 	return nil
 }
 
-// signOff writes the remaining bans and usage, and signs off. Without a database it keeps both the registration and the
-// snapshot: the gateway still counts, and may serve again. why is the error that ended Run.
-func (d *Directory) signOff(why error) {
+// SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
+// once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
+// registration and the snapshot: the gateway still counts, and may serve again.
+func (d *Directory) SignOff() {
+	d.signOff()
+	d.snapshot.close()
+	d.processes.close()
+}
+
+func (d *Directory) signOff() {
 	ctx := context.Background()
-	if !d.follower.healthy && !errors.Is(why, keystore.ErrDisplaced) {
+	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
 		d.recordHead()
 		return
 	}
@@ -363,7 +392,7 @@ func (d *Directory) signOff(why error) {
 		signOff = d.store.SignOffWithGap
 		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
-	if _, err := d.store.LastEvent(ctx); err != nil { // an outage that nothing noticed before
+	if err := d.dropLateResets(ctx); err != nil { // perhaps an outage that nothing noticed before
 		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 		d.recordHead()
 		return
@@ -379,4 +408,20 @@ func (d *Directory) signOff(why error) {
 	if err := signOff(ctx, *d.self.Load()); err != nil {
 		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 	}
+}
+
+// dropLateResets carries out in the database the resets that this gateway has not carried out itself, because they came while
+// it ended. Its last save of quotas may have written these tenants' use again. Use in Redis is reset by the other gateways.
+func (d *Directory) dropLateResets(ctx context.Context) error {
+	last, err := d.store.LastEvent(ctx)
+	if err != nil || errors.Is(d.Ready(), keystore.ErrDisplaced) { // then the process that took the ID carries out resets
+		return err
+	}
+	late, err := d.missedResets(ctx, last)
+	for _, reset := range late {
+		if err == nil {
+			err = d.store.DropQuota(ctx, reset.Tenant)
+		}
+	}
+	return err
 }

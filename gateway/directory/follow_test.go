@@ -51,7 +51,9 @@ func follow() error {
 		return errors.New(strings.Join(found, "\n"))
 	}
 	stop()
-	return <-done
+	err = <-done
+	d.SignOff()
+	return err
 }
 
 // startFollower starts a process that follows. end ends its input and returns the differences that it found; kill kills it.

@@ -80,7 +80,9 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	go func() { done <- d.Run(ctx) }()
 	r.stop = sync.OnceValue(func() error {
 		cancel()
-		return <-done
+		err := <-done
+		d.SignOff()
+		return err
 	})
 	t.Cleanup(func() { r.stop() })
 	return r

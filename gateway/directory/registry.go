@@ -68,8 +68,20 @@ func (d *Directory) countResetsFrom(ctx context.Context, gateway string) error {
 			last = min(last, g.Applied)
 		}
 	}
+	if err != nil {
+		return err
+	}
+	recent, err := d.store.RecentResets(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range recent {
+		if e.ID <= last {
+			f.noteDone(e.UUID, d.cfg.Clock())
+		}
+	}
 	f.resetsTo = last
-	return err
+	return nil
 }
 
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.

@@ -343,7 +343,9 @@ func TestAskerGone(t *testing.T) {
 	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
 		t.Errorf("Peek: %v", err)
 	}
-	l.Reset(gone, Reset{Tenant: tenant(1), UUID: "u"})
+	if err := l.Reset(gone, Reset{Tenant: tenant(1), UUID: "u"}); err != nil {
+		t.Fatal(err)
+	}
 	if l.Mode() != modeShared {
 		t.Errorf("mode %s", l.Mode())
 	}

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"petgate/gateway/quotas/authfailures"
@@ -18,7 +19,8 @@ type Local struct {
 	metrics *metrics
 	records *store.Memory
 	loaded  atomic.Bool // the saved records are in records
-	saved   uint64      // the mark of the last dump that was saved
+	saved   uint64      // the mark of the last dump that was saved; guarded by writing
+	writing sync.Mutex
 	saving  worker
 }
 
@@ -77,8 +79,15 @@ func (l *Local) Current(r Request) (v quota.Verdict, err error) {
 // Peek is Current.
 func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) { return l.Current(r) }
 
-// Reset clears a tenant's use.
-func (l *Local) Reset(_ context.Context, r Reset) { l.records.Forget(r.Tenant) }
+// Reset clears a tenant's use, also in the saved records. It fails until the saved records are loaded: they would bring the
+// use back.
+func (l *Local) Reset(ctx context.Context, r Reset) error {
+	if !l.loaded.Load() {
+		return ErrUndecided
+	}
+	l.records.Forget(r.Tenant)
+	return l.saveNow(ctx)
+}
 
 // Mode is "memory".
 func (l *Local) Mode() string { return modeMemory }
@@ -96,5 +105,5 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 // Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
 	l.saving.stop()
-	return l.saveLast(ctx)
+	return l.saveNow(ctx)
 }

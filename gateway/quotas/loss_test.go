@@ -182,7 +182,9 @@ func TestResetDuringAnOutage(t *testing.T) {
 		s.server.fail(errRefused)
 		for _, g := range s.gateways {
 			s.use(asking(2, 100), g) // it has noticed
-			g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"})
+			if err := g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		s.back()
 		if v := mustTake(t, s.gateways[0], r); v.Minute.Used != 1 || v.Day.Used != 1 {

@@ -62,8 +62,9 @@ type Quotas interface {
 	Current(r Request) (quota.Verdict, error)
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)
-	// Reset clears a tenant's use. If Redis is down, its record is dropped before Redis decides again.
-	Reset(ctx context.Context, r Reset)
+	// Reset clears a tenant's use. If Redis is down, its record is dropped before Redis decides again. When Reset returns nil,
+	// a restart does not bring the use back. After an error, the caller tries again.
+	Reset(ctx context.Context, r Reset) error
 	// Mode says how quotas are decided now: "shared" by Redis, "memory" in process, "outage" in process because some or all
 	// of Redis does not answer.
 	Mode() string

@@ -100,8 +100,10 @@ func (s *Shared) restore() []store.Reset {
 	return r.Resets
 }
 
-// save writes the record if it has changed since the last save. Only one goroutine at a time may call it.
+// save writes the record if it has changed since the last save.
 func (s *Shared) save() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	mark := s.share.changes.Load() + s.redis.ResetChanges()
 	if s.config.OutageFile == "" || mark == s.saved {
 		return nil

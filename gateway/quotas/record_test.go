@@ -95,7 +95,7 @@ func TestKilledInAnOutage(t *testing.T) {
 	})
 }
 
-// A reset that waits for Redis is carried out although all gateways were restarted meanwhile.
+// A reset that waits for Redis is carried out, although all gateways were killed at once and then restarted.
 func TestWaitingResetSurvivesARestart(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,11 @@ func TestWaitingResetSurvivesARestart(t *testing.T) {
 		s.server.fail(errRefused)
 		for i, g := range s.gateways {
 			s.use(asking(2, 100), g) // it has noticed
-			g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"})
-			s.restart(i)
+			if err := g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"}); err != nil {
+				t.Fatal(err)
+			}
+			s.kill(i)
+			s.start(i)
 			s.restart(i) // it is still kept
 		}
 		s.back()

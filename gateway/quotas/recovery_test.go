@@ -70,7 +70,9 @@ func TestUnansweredDebtIsNotChargedTwice(t *testing.T) {
 func TestKnownUseAfterAResetAndARestart(t *testing.T) {
 	first := openShared(t, Config{})
 	a := asking(1, 60)
-	first.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"})
+	if err := first.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"}); err != nil {
+		t.Fatal(err)
+	}
 	again := openQuotas(t, Config{RedisURL: first.config.RedisURL, Prefix: first.config.Prefix})
 	if n := takeAll(t, again, a, 40); n != 40 {
 		t.Fatalf("%d admitted, want 40", n)

@@ -103,8 +103,10 @@ func (w *worker) stop() {
 	w.running.Wait()
 }
 
-// save saves the records that changed since the last save. Only one goroutine at a time may call it.
+// save saves the records that changed since the last save.
 func (l *Local) save(ctx context.Context) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	changed, mark := l.records.Dump(l.saved)
 	if len(changed) > 0 {
 		if err := l.config.Saver.SaveQuotas(ctx, l.records.Now(), changed); err != nil {
@@ -116,7 +118,7 @@ func (l *Local) save(ctx context.Context) error {
 	return nil
 }
 
-func (l *Local) saveLast(ctx context.Context) error {
+func (l *Local) saveNow(ctx context.Context) error {
 	if l.config.Saver == nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/singleflight"
@@ -26,8 +27,9 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
-	evicting atomic.Bool  // at the last check, Redis was set to evict records
-	saved    int64        // the mark of the outageRecord in the file
+	evicting atomic.Bool // at the last check, Redis was set to evict records
+	saved    int64       // the mark of the outageRecord in the file; guarded by writing
+	writing  sync.Mutex
 	saving   worker
 	asking   singleflight.Group // by tenant: peeks for Current
 }
@@ -151,8 +153,9 @@ func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 }
 
 // Reset clears a tenant's use, here and in Redis. Every gateway does so, because each may remember use from before the
-// reset; Redis drops the record only once.
-func (s *Shared) Reset(ctx context.Context, r Reset) {
+// reset; Redis drops the record only once. A reset that waits for Redis is in the file when Reset returns. If the file cannot
+// be written, Reset returns no error: a full disk must not hold up all changes, and the failure is logged and counted.
+func (s *Shared) Reset(ctx context.Context, r Reset) error {
 	forget := func() {
 		s.seen.forget(r.Tenant, s.now())
 		s.share.forget(r.Tenant)
@@ -160,6 +163,12 @@ func (s *Shared) Reset(ctx context.Context, r Reset) {
 	forget()
 	s.redis.Reset(ctx, r)
 	forget() // again: a decision under way may have restored it
+	if len(s.redis.WaitingResets()) > 0 {
+		if err := s.save(); err != nil {
+			s.config.Log.Error("a reset waits for Redis and cannot be saved: a restart would forget it", "tenant", r.Tenant, "error", err)
+		}
+	}
+	return nil
 }
 
 // Refusal implements redis.Ledger.

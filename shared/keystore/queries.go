@@ -110,6 +110,9 @@ const (
 	// $1, $2: IDs, $3: kind, $4: instant in ms. The events of this kind after $1, up to $2, and not before the instant.
 	eventsBetween = `SELECT id, uuid, tenant_id FROM events WHERE id > $1 AND id <= $2 AND kind = $3 AND at >= $4 ORDER BY id`
 
+	// $1: instant in ms, $2: kind. In the order of the index by time.
+	eventsOfKind = `SELECT id, uuid, tenant_id FROM events WHERE at >= $1 AND kind = $2 ORDER BY at, id`
+
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
 
 	// $1: instant in ms. For auditors.

@@ -8,8 +8,8 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// quotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
-const quotaKept = 25 * time.Hour
+// QuotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
+const QuotaKept = 25 * time.Hour
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
 // tenants. now is in ms. Only in-process quotas need it. It makes no event.
@@ -23,7 +23,7 @@ func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []Qu
 		return err
 	}
 	defer t.Rollback() // after Commit it does nothing
-	if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-quotaKept)); err != nil {
+	if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
 		return err
 	}
 	upsert, err := t.PrepareContext(ctx, upsertQuota)
@@ -43,6 +43,12 @@ func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
 	records := []QuotaRecord{}
 	err := s.db.SelectContext(ctx, &records, loadQuotas)
 	return records, fail("load quotas", err)
+}
+
+// DropQuota deletes a tenant's saved record. It makes no event.
+func (s *Store) DropQuota(ctx context.Context, tenant id.Tenant) error {
+	_, err := s.db.ExecContext(ctx, deleteQuota, tenant)
+	return fail("drop a saved quota", err)
 }
 
 // RequestQuotaReset gives the tenant a fresh quota: gateways apply the event, and the stored record is deleted.

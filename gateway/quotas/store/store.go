@@ -32,7 +32,7 @@ type Demand struct {
 	// KnownAt is when Known and KnownMinute were true, by the store's clock. The store ignores them if the tenant was
 	// reset at that instant or later.
 	KnownAt instant.Millis
-	Spent  quota.Spent // admitted while the store could not be asked; charged first, unconditionally
+	Spent   quota.Spent // admitted while the store could not be asked; charged first, unconditionally
 }
 
 // Reset is an operator's order to clear a tenant's use. Every gateway carries it out; the record is dropped only once.
