@@ -183,7 +183,7 @@ func (d *Directory) restore() {
 	d.gateways.Store(head.gateways)
 	// Until this process has registered, the shorter of two maximum ages applies: its own and that of the earlier process. The
 	// database still has the latter, and keyadmin relies on it.
-	if configured := d.maxAge.Load(); head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
+	if configured := d.maxAge.Load(); !d.follower.registered && head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
 		d.maxAge.Store(head.maxAge)
 	}
 	seen := time.UnixMilli(head.seen)

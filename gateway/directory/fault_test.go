@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -211,6 +212,33 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	proxy.Restore(t)
 	again := start(t, proxied, Config{Snapshot: path})
 	eventually(t, "it has registered anew", func() bool { return again.Fresh(instant.Of(time.Now().Add(maxAge))) })
+}
+
+// A gateway registers with a longer maximum age, and then the database fails. The gateway serves from its snapshot for the longer
+// age.
+func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
+	t.Parallel()
+	_, proxied, proxy := behindProxy(t)
+	path := snapshotPath(t)
+	d := start(t, proxied, Config{Snapshot: path, MaxAge: 3 * time.Second})
+	awaitSnapshot(t, path)
+	proxy.Kill()
+	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
+	d.stop()
+	proxy.Restore(t)
+	var fail sync.Once
+	again, err := Open(t.Context(), proxied, Config{
+		GatewayID: "gw-1", Snapshot: path, MaxAge: time.Hour,
+		// The load reads the clock when it begins, after the registration.
+		Clock: func() time.Time { fail.Do(proxy.Kill); return time.Now() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.SignOff()
+	if !again.follower.registered || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
+		t.Errorf("registered %t, loaded %t, maximum age %d ms", again.follower.registered, again.follower.loaded, again.maxAge.Load())
+	}
 }
 
 // A clock that is set back must not make old data fresh: operators may already have seen that this gateway refuses everything.

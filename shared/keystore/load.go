@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"time"
 
@@ -103,7 +104,12 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 	if _, err := conn.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
 		return err
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") // it has changed nothing
+	defer func() { // it has changed nothing
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
+			// A connection that may still be in a transaction must not be used again: it would read the old state forever.
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+	}()
 	return f(conn)
 }
 
