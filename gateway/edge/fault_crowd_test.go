@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,17 +48,38 @@ func (c *rawClient) isOpen(t *testing.T) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// hold makes the upstream keep requests for targets that end in "slow" until release is closed. arrived gets a value for each.
-func (r *rig) hold() (arrived chan bool, release chan bool) {
-	arrived, release = make(chan bool), make(chan bool)
+// hold makes the upstream keep requests for targets that end in "slow" until release, or until the test ends. Each call of await
+// waits until one of them has arrived.
+func (r *rig) hold(t *testing.T) (await, release func()) {
+	arrived, released := make(chan bool), make(chan bool)
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release) // before the rig ends, which waits for all requests
 	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
 		if strings.HasSuffix(q.Target, "slow") {
-			arrived <- true
-			<-release
+			select {
+			case arrived <- true:
+			case <-released:
+			}
+			<-released
 		}
 		return plainAnswer(c, q)
 	})
-	return arrived, release
+	await = func() {
+		t.Helper()
+		receive(t, arrived, "a slow request arrives at the upstream")
+	}
+	return await, release
+}
+
+// receive returns the next value of a channel, and ends the test if there is none in time.
+func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(2 * patience): // longer than a client's own patience
+		t.Fatalf("not within %v: %s", 2*patience, what)
+	}
+	return value
 }
 
 // A client without a key is refused when 16 KiB of its body are there, or when it waits for 100 (Continue): the rest of its body is
@@ -91,9 +113,9 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })
-	arrived, release := r.hold()
+	await, release := r.hold(t)
 	slow, other := r.dial(t), r.dial(t)
-	await := func() (sending *rawClient) {
+	promise := func() (sending *rawClient) {
 		t.Helper()
 		sending = r.dial(t)
 		if got := sending.ask(t, rawGet()); got.Status != 200 {
@@ -107,7 +129,7 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 		}
 		return sending
 	}
-	first, second := await(), await()
+	first, second := promise(), promise()
 	if got := other.ask(t, rawGet()); got.Status != 200 {
 		t.Errorf("while a body is to come, another request got %d %s", got.Status, codeOf(got))
 	}
@@ -116,12 +138,12 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 		got, _ := slow.try(rawTarget("/v1/pets?slow"))
 		served <- got
 	}()
-	<-arrived
+	await()
 	if got := first.ask(t, "{}"); codeOf(got) != "overloaded" {
 		t.Errorf("while the only slot is taken, the body's request got %d %s", got.Status, codeOf(got))
 	}
-	close(release)
-	if got := <-served; got.Status != 200 {
+	release()
+	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
 		t.Errorf("the slow request got %d", got.Status)
 	}
 	testkit.Eventually(t, patience, "the slot is free", func() bool { return other.ask(t, rawGet()).Status == 200 })
@@ -151,6 +173,9 @@ func TestBodiesShareABudget(t *testing.T) {
 	if got := begin(t, r, request); got.Status != 201 {
 		t.Errorf("afterwards: %d", got.Status)
 	}
+	testkit.Eventually(t, patience, "all memory is given back, also what the refused body held", func() bool {
+		return gauges(t, registry, "petgate_gateway_body_bytes") == 0
+	})
 }
 
 // Connections without a key do not keep out a client that has one: those that have been silent for longest are closed, but
@@ -158,13 +183,13 @@ func TestBodiesShareABudget(t *testing.T) {
 func TestStrangersMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
-	arrived, release := r.hold()
+	await, release := r.hold(t)
 	busy, served := r.dial(t), make(chan answer, 1)
 	go func() {
 		got, _ := busy.try(rawTarget("/v1/pets?slow"))
 		served <- got
 	}()
-	<-arrived
+	await()
 	known := r.dial(t)
 	known.ask(t, rawGet())
 	strangers := make([]*rawClient, most)
@@ -185,8 +210,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 	if got, err := known.try(rawGet()); err != nil || got.Status != 200 {
 		t.Errorf("an old client with a key got %d %v", got.Status, err)
 	}
-	close(release)
-	if got := <-served; got.Status != 200 {
+	release()
+	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
 		t.Errorf("the request that was being served got %d", got.Status)
 	}
 }
@@ -259,7 +284,7 @@ func TestStrangersThatDoNotReadMakeRoom(t *testing.T) {
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
-	arrived, release := r.hold()
+	await, release := r.hold(t)
 	known := make([]*rawClient, most)
 	for i := range known {
 		known[i] = r.dial(t)
@@ -273,7 +298,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		got, _ := known[0].try(rawTarget("/v1/pets?slow"))
 		served <- got
 	}()
-	<-arrived
+	await()
 	first, second := r.say(t, ""), r.say(t, "")
 	for _, c := range []*rawClient{second, first} { // the second one does not take the place of the first
 		if got, err := c.try(rawKey()); err != nil || got.Status != 401 {
@@ -289,8 +314,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if known[1].isOpen(t) || known[closed].isOpen(t) || !known[closed+1].isOpen(t) || !known[most-1].isOpen(t) {
 		t.Error("exactly the connections that were idle for longest must make room")
 	}
-	close(release)
-	if got := <-served; got.Status != 200 {
+	release()
+	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
 		t.Errorf("the request that was being served got %d", got.Status)
 	}
 }

@@ -24,8 +24,8 @@ func TestTenantHasAShare(t *testing.T) {
 		}
 		s.Directory = d
 	})
-	arrived, release := r.hold()
-	done := make(chan answer)
+	await, release := r.hold(t)
+	done := make(chan answer, share)
 	for range share {
 		go func() {
 			got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
@@ -33,7 +33,7 @@ func TestTenantHasAShare(t *testing.T) {
 		}()
 	}
 	for range share {
-		<-arrived
+		await()
 	}
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.refusal(); err != nil || got.Code != "upstream_overloaded" {
@@ -43,9 +43,9 @@ func TestTenantHasAShare(t *testing.T) {
 	if other.Status != 200 {
 		t.Errorf("another tenant's request got %d %s", other.Status, other.Body)
 	}
-	close(release)
+	release()
 	for range share {
-		if got := <-done; got.Status != 200 {
+		if got := receive(t, done, "a slow request is answered"); got.Status != 200 {
 			t.Errorf("a slow request got %d", got.Status)
 		}
 	}

@@ -141,29 +141,24 @@ func TestEveryRefusal(t *testing.T) {
 	crowded := func(code string, charged int64, change func(*setup)) {
 		t.Helper()
 		provoked[code] = true
-		arrived, release := make(chan bool), make(chan bool)
 		r := newRig(t, func(s *setup) {
-			answering(func(c net.Conn, r upstreamRequest) bool {
-				arrived <- true
-				<-release
-				return plainAnswer(c, r)
-			})(s)
 			s.UpstreamTimeout = patience
 			change(s)
 		})
-		first := make(chan answer)
+		await, release := r.hold(t)
+		first := make(chan answer, 1)
 		client, other := r.dial(t), r.dial(t)
 		go func() {
-			a, _ := client.try(rawGet())
+			a, _ := client.try(rawTarget("/v1/pets?slow"))
 			first <- a
 		}()
-		<-arrived
+		await()
 		got := other.ask(t, rawGet())
 		if err := got.checkFields(); codeOf(got) != code || got.Status != 503 || err != nil {
 			t.Errorf("got %d %s %v, want 503 %s", got.Status, codeOf(got), err, code)
 		}
-		close(release)
-		if got := <-first; got.Status != 200 || r.admitted.Load() != charged {
+		release()
+		if got := receive(t, first, "the first request is answered"); got.Status != 200 || r.admitted.Load() != charged {
 			t.Errorf("%s: the first one got %d, and %d were charged", code, got.Status, r.admitted.Load())
 		}
 	}
@@ -180,19 +175,19 @@ func TestEveryRefusal(t *testing.T) {
 // A connection above the maximum gets a refusal if all others are busy.
 func TestConnectionsMax(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = 1, patience })
-	arrived, release := r.hold()
+	await, release := r.hold(t)
 	served := make(chan answer, 1)
 	go func() {
 		got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
 		served <- got
 	}()
-	<-arrived
+	await()
 	got := r.dial(t).ask(t, "")
 	if err := got.checkFields(); codeOf(got) != "overloaded" || !got.Closes || err != nil {
 		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
 	}
-	close(release)
-	if got := <-served; got.Status != 200 {
+	release()
+	if got := receive(t, served, "the first connection is answered"); got.Status != 200 {
 		t.Errorf("the first connection: %d", got.Status)
 	}
 }

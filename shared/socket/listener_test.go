@@ -16,11 +16,18 @@ type failing struct {
 	net.Listener
 	until time.Time
 	end   error
+	calls int
 }
+
+// callsMax is far more calls than a Listener that waits makes. Without a wait, the clock of the test would stand still.
+const callsMax = 1000
 
 func (f *failing) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (f *failing) Accept() (net.Conn, error) {
+	if f.calls++; f.calls > callsMax {
+		return nil, errors.New("too many calls: the Listener does not wait after a failure")
+	}
 	if time.Now().Before(f.until) {
 		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
 	}
