@@ -161,8 +161,9 @@ func TestBodiesShareABudget(t *testing.T) {
 		return gauges(t, registry, "petgate_gateway_body_bytes") > 60_000
 	})
 	request := rawPost("Content-Length: 60000") + repeat("a", 60_000)
-	if got := begin(t, r, request); got.Status != 503 || got.refusal() != nil {
-		t.Errorf("past the budget: %d, %v", got.Status, got.refusal())
+	others := strings.Replace(request, token, rotatedToken, 1) // another tenant's, which has a share of its own
+	if got := begin(t, r, others); got.Status != 503 || got.refusal() != nil || strings.Contains(got.Body, "your account") {
+		t.Errorf("past the budget: %d, %v, %s", got.Status, got.refusal(), got.Body)
 	}
 	if got := begin(t, r, rawGet()); got.Status != 200 {
 		t.Errorf("a request without a body got %d", got.Status)
