@@ -67,8 +67,8 @@ const (
 	traceStateSeen
 )
 
-// take moves the claims out of a request's fields. Only fields that are forwarded remain there.
-func (c *claims) take(q *http1.Request) refusal {
+// take moves the claims out of a request's fields. Only fields that are forwarded remain there, also if it refuses the request.
+func (c *claims) take(q *http1.Request) (r refusal) {
 	forwarded := q.Fields[:0]
 	for _, f := range q.Fields {
 		switch kindOf(f.Name) {
@@ -77,13 +77,13 @@ func (c *claims) take(q *http1.Request) refusal {
 				forwarded = append(forwarded, f)
 			}
 		case claim:
-			if r := c.add(f.Name, f.Value); r.isRefused() {
-				return r
+			if wrong := c.add(f.Name, f.Value); wrong.isRefused() {
+				r = wrong
 			}
 		}
 	}
 	q.Fields = forwarded
-	return refusal{}
+	return r
 }
 
 // kind says what the gateway does with a field.

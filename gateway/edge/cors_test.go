@@ -70,6 +70,9 @@ func TestOriginsReadResponses(t *testing.T) {
 		strings.TrimSuffix(rawKey("Authorization: Bearer "+usedUpToken), "\r\n"):      429,
 		strings.TrimSuffix(rawTarget("/v1/cats"), "\r\n"):                             404,
 		strings.TrimSuffix(rawPost("Content-Length: "+decimal(bodyMax+1)), "\r\n"):    413,
+		strings.TrimSuffix(rawTarget("/v1/pets//7"), "\r\n"):                          400,
+		strings.TrimSuffix(rawTarget("/v1/pets?status=a|b"), "\r\n"):                  400,
+		strings.TrimSuffix(rawTarget(longTarget(targetMax+1)), "\r\n"):                414,
 		strings.TrimSuffix(keyless("GET /docs HTTP/1.1"), "\r\n"):                     200,
 		strings.TrimSuffix(keyless("GET /docs HTTP/1.1", `If-None-Match: *`), "\r\n"): 304,
 	}
@@ -97,6 +100,17 @@ func TestOriginsReadResponses(t *testing.T) {
 	f([]string{"*"}, otherOrigin, "*", "")
 	f([]string{"*"}, "X: y", "*", "")
 	f(nil, allowedOrigin, "", "")
+}
+
+// Fields before and after the one for which a request is refused are read correctly.
+func TestOriginBeforeASecondKey(t *testing.T) {
+	r := newRig(t, withOrigins("https://app.example"))
+	for _, request := range []string{rawGet(allowedOrigin, authorization), rawGet(authorization, allowedOrigin)} {
+		got := r.fetch(t, request)
+		if got.StatusCode != 400 || got.Header.Get("Access-Control-Allow-Origin") != "https://app.example" {
+			t.Errorf("%q: %d %v", request, got.StatusCode, got.Header)
+		}
+	}
 }
 
 func nonEmpty(value string) []string {

@@ -27,14 +27,16 @@ func (q *Request) Reset() {
 // methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 
-// Read parses a head: all lines up to and including the empty one.
+// Read parses a head: all lines up to and including the empty one. After an error, the request has the fields that come before the
+// malformed one, and all fields if only the request line is malformed. The refusal depends on them: for example, on Origin.
 func (q *Request) Read(head []byte, l *Limits) error {
 	q.head = append(q.head[:0], head...)
 	line, rest := cutLine(q.head)
-	if err := q.readRequestLine(line, l); err != nil {
-		return err
+	err := q.readRequestLine(line, l)
+	if fieldsErr := q.fields.read(rest, l, q.readField); err == nil {
+		err = fieldsErr
 	}
-	if err := q.fields.read(rest, l, q.readField); err != nil {
+	if err != nil {
 		return err
 	}
 	return q.check(l)
