@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,6 +84,75 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		}
 		if v, err := refuses.Current(ask); err == nil {
 			t.Errorf("%+v, although nothing is decided", v)
+		}
+	})
+}
+
+// A trip of Current that is sent after that of a request, but decided and answered before it, does not hide the request.
+func TestCurrentOvertakesARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := store.NewMemory(quota.Product, time.Now)
+		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			if demands[0].Want > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return records.Decide(ctx, demands, results)
+		})
+		ask := asking(1, 5)
+		var all sync.WaitGroup
+		all.Go(func() { mustTake(t, l, ask) })
+		time.Sleep(time.Millisecond)
+		if v, err := l.Current(ask); err != nil || v.Minute.Used != 0 {
+			t.Errorf("before the request is decided: %+v, %v", v, err)
+		}
+		all.Wait()
+		if v, err := l.Current(ask); err != nil || v.Minute.Used != 1 || v.Day.Used != 1 {
+			t.Errorf("after the request: %+v, %v", v, err)
+		}
+	})
+}
+
+// If Current finds that nothing is left, requests are refused without another call. If Redis has no figures of a tenant, Current asks
+// again after a second.
+func TestCurrentRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := store.NewMemory(quota.Product, time.Now)
+		calls, damaged := 0, false
+		decide := func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			calls++
+			if damaged {
+				results[0].Err = errors.New("the record is damaged")
+				return nil
+			}
+			return records.Decide(ctx, demands, results)
+		}
+		here, elsewhere := newFake(t, Config{}, decide), newFake(t, Config{}, decide)
+		ask := asking(1, 5)
+		takeAll(t, elsewhere, ask, 5)
+		calls = 0
+		if v, err := here.Current(ask); err != nil || v.Minute.Remaining() != 0 {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if n := takeAll(t, here, ask, 10); n != 0 || calls != 1 {
+			t.Errorf("%d admitted and %d calls, after Current found that nothing is left", n, calls)
+		}
+
+		time.Sleep(time.Minute + time.Second)
+		damaged, calls = true, 0
+		for seconds := 1; seconds <= 3; seconds++ {
+			for range 50 {
+				if v, err := here.Current(ask); err != nil || !v.Degraded {
+					t.Errorf("a damaged record: %+v, %v", v, err)
+				}
+			}
+			if calls != seconds {
+				t.Errorf("%d calls in %d s", calls, seconds)
+			}
+			time.Sleep(time.Second)
+		}
+		damaged = false
+		if v, err := here.Current(ask); err != nil || v.Degraded {
+			t.Errorf("a mended record: %+v, %v", v, err)
 		}
 	})
 }

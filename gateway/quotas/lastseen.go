@@ -42,6 +42,7 @@ type snapshot struct {
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = forgotten
 	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
+	failedAt    instant.Millis // when Redis had no figures for Current, by this gateway's clock; 0 = it had some
 	dayIndex    int64
 	minute, day quota.Usage
 }
@@ -76,17 +77,34 @@ func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
 
 // put stores f unless the stored snapshot is newer: a tenant may be in two trips, and may be forgotten during one. Trips
 // that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
-// has stepped back since that snapshot was dated.
+// has stepped back since that snapshot was dated. Of two overlapping trips, the one with more use was decided later, whichever
+// was sent first.
 func (k *lastSeen) put(t id.Tenant, f snapshot) {
 	s := &k.shards[t[0]%shards]
 	s.Lock()
 	defer s.Unlock()
 	old, ok := s.tenants[t]
 	newer := old.sentAt.Sub(f.sentAt)
-	if ok && newer < rememberFor && (newer > 0 || newer == 0 && old.at == 0) {
+	if ok && newer < rememberFor && (newer > 0 && (old.at == 0 || !f.hasMore(&old)) || newer == 0 && old.at == 0) {
 		return
 	}
-	if !ok && len(s.tenants) >= lastSeenMax/shards {
+	k.set(t, f)
+}
+
+// fail records that Redis had no figures of t for Current at this instant. The next snapshot ends this.
+func (k *lastSeen) fail(t id.Tenant, at instant.Millis) {
+	s := &k.shards[t[0]%shards]
+	s.Lock()
+	defer s.Unlock()
+	f := s.tenants[t]
+	f.failedAt = at
+	k.set(t, f)
+}
+
+// set stores f. If the shard is full, another tenant is forgotten. The caller must hold the shard's lock.
+func (k *lastSeen) set(t id.Tenant, f snapshot) {
+	s := &k.shards[t[0]%shards]
+	if _, ok := s.tenants[t]; !ok && len(s.tenants) >= lastSeenMax/shards {
 		for other := range s.tenants { // map order is random
 			delete(s.tenants, other)
 			break
@@ -160,6 +178,11 @@ func (f *snapshot) verdict(now instant.Millis) quota.Verdict {
 	return quota.Verdict{
 		At: f.at + now - f.sentAt, Minute: f.minute, Day: f.day, DayUse: f.dayUse(),
 	}
+}
+
+// hasMore reports whether f has more use than other.
+func (f *snapshot) hasMore(other *snapshot) bool {
+	return f.dayIndex > other.dayIndex || f.dayIndex == other.dayIndex && f.day.Used > other.day.Used
 }
 
 // minuteUse returns the use that may still be in the window at now.

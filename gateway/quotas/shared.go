@@ -101,21 +101,27 @@ func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
 }
 
 // Current returns the tenant's figures, at most a second old, and charges nothing. They are those of the last decision here, if
-// that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision.
+// that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
+// has no figures, it is asked again after a second; until then, they are those on which this gateway decides.
 func (s *Shared) Current(r Request) (quota.Verdict, error) {
-	if v, ok := s.recent(r); ok {
-		return v, nil
+	if v, ok, err := s.recent(r); ok {
+		return v, err
 	}
 	asked, err, _ := s.asking.Do(string(r.Tenant[:]), func() (any, error) {
-		if v, ok := s.recent(r); ok { // another caller has just asked
-			return v, nil
+		if v, ok, err := s.recent(r); ok { // another caller has just asked
+			return v, err
 		}
 		sentAt := s.now()
-		v, err := s.Peek(context.Background(), r)
-		if err == nil && !v.Degraded {
-			s.seen.store(r, sentAt, s.now(), &v, false)
+		v, err := s.peek(context.Background(), r)
+		if err != nil {
+			if !s.redis.IsDown() { // while it is down, it is not asked anyway
+				s.seen.fail(r.Tenant, s.now())
+			}
+			return s.peekHere(r, err)
 		}
-		return v, err
+		// Figures that admit no request are a refusal.
+		s.seen.store(r, sentAt, s.now(), &v, v.RetryAt() != 0)
+		return v, nil
 	})
 	if err != nil {
 		return quota.Verdict{}, err
@@ -123,28 +129,45 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 	return asked.(quota.Verdict), nil
 }
 
-// recent returns the tenant's last known figures, if they are less than a second old and Redis decides.
-func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
+// recent returns the tenant's figures without asking Redis, if they are known from the last second, or if Redis had none then.
+func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
 	last, now := s.seen.get(r.Tenant), s.now()
-	if s.redis.IsDown() || last.at == 0 || now < last.sentAt || now >= last.sentAt.Add(rememberFor) {
-		return v, false
+	isRecent := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
+	switch {
+	case isRecent(last.failedAt):
+		v, err = s.peekHere(r, errNoFigures)
+		return v, true, err
+	case s.redis.IsDown() || last.at == 0 || !isRecent(last.sentAt):
+		return v, false, nil
 	}
 	if v, ok := s.seen.refusal(r, now); ok {
-		return v, true
+		return v, true, nil
 	}
-	return s.Known(r.Tenant, r.Limits), true
+	return s.Known(r.Tenant, r.Limits), true, nil
 }
+
+var errNoFigures = errors.New("Redis had no figures of this tenant in the last second")
 
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
+	v, err := s.peek(ctx, r)
+	if err != nil {
+		return s.peekHere(r, err)
+	}
+	return v, nil
+}
+
+// peek asks Redis.
+func (s *Shared) peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	d := store.Demand{Request: r}
 	s.tellKnown(&d)
-	v, err := s.redis.Peek(ctx, d)
-	switch {
-	case err == nil:
-		return v, nil
-	case s.config.OnOutage == Refuse:
-		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, err)
+	return s.redis.Peek(ctx, d)
+}
+
+// peekHere returns the figures on which this gateway decides without Redis. cause is why it does not use those of Redis.
+func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
+	if s.config.OnOutage == Refuse {
+		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, cause)
 	}
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
