@@ -60,7 +60,7 @@ func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2
 	if params != nil && params.After != nil {
 		query.Set("after", strconv.FormatInt(*params.After, 10))
 	}
-	first := c.URL + "/v1/pets"
+	first := c.address("/v1/pets")
 	if len(query) > 0 {
 		first += "?" + query.Encode()
 	}
@@ -96,7 +96,7 @@ func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetPar
 		return Pet{}, fmt.Errorf("petgate: createPet: %w", err)
 	}
 	var stored Pet
-	_, err = c.do(ctx, call{method: http.MethodPost, target: c.URL + "/v1/pets", key: key, body: body}, &stored)
+	_, err = c.do(ctx, call{method: http.MethodPost, target: c.address("/v1/pets"), key: key, body: body}, &stored)
 	return stored, err
 }
 
@@ -105,7 +105,7 @@ func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetPar
 // Deprecated: the API removes this operation on 5 December 2030. Use ListPets.
 func (c *Client) GetPet(ctx context.Context, id int64) (Pet, error) {
 	var pet Pet
-	_, err := c.do(ctx, call{method: http.MethodGet, target: c.URL + "/v1/pets/" + strconv.FormatInt(id, 10)}, &pet)
+	_, err := c.do(ctx, call{method: http.MethodGet, target: c.address("/v1/pets/" + strconv.FormatInt(id, 10))}, &pet)
 	return pet, err
 }
 
@@ -113,9 +113,12 @@ func (c *Client) GetPet(ctx context.Context, id int64) (Pet, error) {
 // answers it also while the quota is used up and while the key is banned.
 func (c *Client) GetQuota(ctx context.Context) (Quota, error) {
 	var quota Quota
-	_, err := c.do(ctx, call{method: http.MethodGet, target: c.URL + "/v1/quota", free: true}, &quota)
+	_, err := c.do(ctx, call{method: http.MethodGet, target: c.address("/v1/quota"), free: true}, &quota)
 	return quota, err
 }
+
+// address returns the URL of a path. URL may end in a slash.
+func (c *Client) address(path string) string { return strings.TrimRight(c.URL, "/") + path }
 
 var nextLink = regexp.MustCompile(`<([^>]*)>\s*;[^<]*\brel="?next\b`)
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +45,8 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 				continue
 			}
 			s := &service{replies: []reply{{status: 400}}, began: time.Now()}
-			_ = call(&petgate.Client{URL: "https://pets.example", Token: "ptg_test_x", HTTP: &http.Client{Transport: s}})
-			if len(s.arrivals) != 1 || s.arrivals[0].method != method {
+			_ = call(&petgate.Client{URL: "https://pets.example/", Token: "ptg_test_x", HTTP: &http.Client{Transport: s}})
+			if len(s.arrivals) != 1 || s.arrivals[0].method != method || !strings.HasPrefix(s.arrivals[0].target, "https://pets.example/v1/") {
 				t.Errorf("%s: %+v", operation.OperationID, s.arrivals)
 				continue
 			}
