@@ -20,7 +20,7 @@ help: ## list the targets
 # Not by "go run": after Ctrl-C, it ends with 1 whatever the program's exit code was.
 run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090
 	@$(IN) { test -e bin/local || echo "Compiling: the first time, this takes one to three minutes."; } && \
-		go build -buildvcs=false -o bin/local ./deploy/local && exec bin/local
+		go build -buildvcs=false -ldflags "-X petgate/shared/service.version=$$VERSION" -o bin/local ./deploy/local && exec bin/local
 
 build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
 	$(IN) $(BUILD)

@@ -111,11 +111,16 @@ func writeToken(token string) error {
 	return os.Rename(fresh, tokenPath)
 }
 
-// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute.
-func welcome(public, admin string, key demoKey, started string) string {
+// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. hasDocs says
+// that the documentation is served.
+func welcome(public, admin string, key demoKey, started string, hasDocs bool) string {
 	tokenFile, logFile, keyadmin := tokenPath, accessPath, "bin/keyadmin"
 	if root, err := os.Getwd(); err == nil && root != started {
 		tokenFile, logFile, keyadmin = filepath.Join(root, tokenPath), filepath.Join(root, accessPath), "cd "+root+" && bin/keyadmin"
+	}
+	docs := ""
+	if hasDocs {
+		docs = "Read the documentation and try it in a browser: " + public + "/docs\n"
 	}
 	curl := `curl -i -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
 	return fmt.Sprintf(`
@@ -131,12 +136,11 @@ List pets, add a pet, get a pet:
     %[5]s -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' %[1]s/v1/pets
     %[5]s %[1]s/v1/pets/1
 
-Read the documentation and try it in a browser: %[1]s/docs
-Every request is logged in %[10]s.
+%[11]sEvery request is logged in %[10]s.
 
 Raise the limit, in a second terminal:
 
     %[6]s tenant set-plan demo pro
 
-`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile)
+`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs)
 }

@@ -140,7 +140,7 @@ func TestFirstLook(t *testing.T) {
 	l := newLocal(t)
 	l.start(t)
 	token := l.token(t)
-	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests per minute"} {
+	for _, want := range []string{token, l.url + "/v1/pets", "keyadmin tenant set-plan demo pro", "60 requests per minute", l.url + "/docs\n"} {
 		if !strings.Contains(l.Stdout.String(), want) {
 			t.Errorf("the welcome lacks %q:\n%s", want, l.Stdout)
 		}
@@ -243,7 +243,11 @@ func TestFirstLook(t *testing.T) {
 	}
 	l.Signal(syscall.SIGINT)
 	l.ExitCode(t)
-	l.startReady(t)
+	l.env = append(l.env, "GATEWAY_DOCS=false")
+	l.start(t)
+	if strings.Contains(l.Stdout.String(), "/docs") {
+		t.Errorf("the welcome names pages that are not served:\n%s", l.Stdout)
+	}
 	if fresh := l.token(t); fresh == token {
 		t.Error("a revoked demo key is kept")
 	} else if response, body := l.call(t, fresh, http.MethodGet, "/v1/pets", ""); response.StatusCode != 200 {

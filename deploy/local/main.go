@@ -179,7 +179,7 @@ func await(ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, ga
 	if cfg.TLSCert != "" {
 		scheme = "https"
 	}
-	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started))
+	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg.Docs))
 	return nil
 }
 
@@ -196,10 +196,11 @@ func isReady(ctx context.Context, admin string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has compiled most of it. It does not
-// need git.
+// buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has compiled most of it. It gets the
+// version of this program, and does not need git.
 func buildKeyadmin(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", "bin/", "./keyadmin")
+	version := "-ldflags=-X petgate/shared/service.version=" + service.Version()
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", version, "-o", "bin/", "./keyadmin")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build bin/keyadmin: %w\n%s", err, out)
 	}
