@@ -3,8 +3,9 @@
 // The key is in this variable and nowhere else: not in a field, a storage, a cookie or a URL.
 let key = "";
 
-// blockedUntil is when the API may be called again, in milliseconds of performance.now().
+// blockedUntil is when the API may be called again, in milliseconds of performance.now(). The places in waiting say so then.
 let blockedUntil = 0;
+const waiting = new Set();
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -88,22 +89,37 @@ function options(method) {
   return { method, headers: { Authorization: `Bearer ${key}` }, cache: "no-store", credentials: "omit", redirect: "error" };
 }
 
-// askQuota shows whether the key is valid and what is left of its limits. That costs nothing. Without an answer, the page says
-// what it knows by itself.
+// askQuota shows whether the key can be used and what is left of its limits. That costs nothing. Without an answer, the page
+// says what it knows by itself.
 async function askQuota() {
   const asked = key;
   try {
     const response = await fetch("v1/quota", options("GET"));
     const body = await response.json();
     if (key !== asked) return; // it was forgotten
-    if (response.ok) {
-      showMeters(response.headers);
-      sayKey(`The key is valid, on the plan ${body.plan}. It stays in this page.`);
-    } else if (response.status === 401) {
+    if (response.status === 401 || response.status === 403) {
       sayKey(`The key is not accepted: ${body.message}.`, true);
+    } else if (response.ok) {
+      showStanding(body, response.headers);
     }
   } catch {
     // The first call says what is wrong.
+  }
+}
+
+// showStanding says what the key can do now. Meters are shown only for a key that can be used: a banned key may have a quota left.
+function showStanding(quota, headers) {
+  if (quota.suspended) {
+    sayKey("The key is valid, but its account is suspended: every call is refused.", true);
+  } else if (quota.policies.some((policy) => policy.limit === 0)) {
+    sayKey("The key is valid, but its account has no limits yet: every call is refused.", true);
+  } else if (quota.ban) {
+    // By the gateway's clock, because that of this machine may differ.
+    const seconds = (Date.parse(quota.ban.endsAt) - (Date.parse(headers.get("Date")) || Date.now())) / 1000;
+    block(keyState, Math.max(1, seconds), "The key is banned.");
+  } else {
+    showMeters(headers);
+    sayKey(`The key is valid, on the plan ${quota.plan}. It stays in this page.`);
   }
 }
 
@@ -113,6 +129,8 @@ function forget() {
   $("#key-hint").textContent = "";
   $("#key-entry").hidden = false;
   $("#key-held").hidden = true;
+  blockedUntil = 0; // another key may have another limit
+  tick();
   sayKey("Stays in this page. It is never stored.");
   for (const meters of $$(".meters")) meters.replaceChildren();
   $(".meters", keyForm).hidden = true;
@@ -208,6 +226,7 @@ async function send(form) {
     keyField.focus();
     return;
   }
+  const used = key;
   const call = options(form.dataset.method);
   for (const field of $$("[data-in=header]", form)) {
     if (field.value.trim() !== "") call.headers[field.name] = field.value.trim();
@@ -222,25 +241,49 @@ async function send(form) {
     const began = performance.now();
     const response = await fetch(target(form), call);
     const text = await response.text();
-    show(form, response, text, Math.round(performance.now() - began));
+    const body = parse(text);
+    show(form, response, isExact(body, text) ? JSON.stringify(body, null, 2) : text, Math.round(performance.now() - began));
+    say(state, "");
+    if (key === used) showLimits(state, response, body?.code); // otherwise it was forgotten
   } catch {
     say(state, "No response: the API could not be reached.", true);
   }
 }
 
-function show(form, response, text, millis) {
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+// isExact reports whether the JSON can be written again without a change. A number of 64 bits cannot: it is shown as it came.
+function isExact(body, text) {
+  return JSON.stringify(body) === text;
+}
+
+const reasons = {
+  key_banned: "The key is banned.",
+  request_in_progress: "A request with the same Idempotency-Key is in progress.",
+  too_many_failed_attempts: "Too many unknown keys came from your address.",
+};
+
+// showLimits shows the meters, and makes the page wait if the response says so. A 403 shows them only for a missing scope: the
+// other reasons refuse every call.
+function showLimits(state, response, code) {
+  if (response.status !== 403 || code === "insufficient_scope") showMeters(response.headers);
+  const wait = Number(response.headers.get("Retry-After"));
+  if (wait > 0) block(state, wait, reasons[code] || (response.status === 429 ? "A limit is used up." : "The service is busy."));
+}
+
+function show(form, response, readable, millis) {
   $(".answer", form).hidden = false; // before its status changes, or that would not be read aloud
   const line = $(".line", form);
   line.replaceChildren(
     element("span", response.status, { class: `status s${String(response.status)[0]}` }),
     ` ${response.statusText} · ${millis} ms`,
   );
-  let readable = text;
-  try {
-    readable = JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    // Not JSON: it is shown as it is.
-  }
   $(".body", form).textContent = readable;
   const rank = ([name]) => {
     const at = limitHeaders.findIndex((one) => one.toLowerCase() === name);
@@ -251,33 +294,31 @@ function show(form, response, text, millis) {
     element("dt", limitHeaders.find((one) => one.toLowerCase() === name) || name, rank([name]) < limitHeaders.length ? { class: "limit" } : {}),
     element("dd", value),
   ]));
-  showMeters(response.headers);
-  const wait = Number(response.headers.get("Retry-After"));
-  if (wait > 0) block(form, wait, response.status);
-  else say($(".state", form), "");
 }
 
-// block lets all buttons count down. Only the beginning and the end are announced, because a count read aloud every second
-// would hide everything else.
-function block(form, seconds, status) {
-  blockedUntil = performance.now() + seconds * 1000;
-  const why = status === 429 ? "A limit is used up." : "The service is busy.";
-  const end = new Date(Date.now() + seconds * 1000).toLocaleTimeString("en-GB");
-  say($(".state", form), `${why} You can send again at ${end}.`, true);
-  const tick = () => {
-    const left = Math.ceil((blockedUntil - performance.now()) / 1000);
-    for (const button of $$(".send")) {
-      button.textContent = left > 0 ? `Wait ${left} s` : "Send";
-      button.setAttribute("aria-disabled", left > 0);
-    }
-    if (left > 0) return;
-    clearInterval(timer);
-    say($(".state", form), "You can send again.");
-  };
-  clearInterval(block.timer);
-  const timer = setInterval(tick, 200);
-  block.timer = timer;
+// block lets all buttons count down. A wait that is shorter than the one before does not end it. Only the beginning and the end
+// are announced, because a count read aloud every second would hide everything else.
+function block(state, seconds, why) {
+  blockedUntil = Math.max(blockedUntil, performance.now() + seconds * 1000);
+  const left = blockedUntil - performance.now();
+  const end = new Date(Date.now() + left);
+  say(state, `${why} You can send again at ${left < 12 * 3600e3 ? end.toLocaleTimeString("en-GB") : end.toLocaleString("en-GB")}.`, true);
+  waiting.add(state);
+  clearInterval(tick.timer);
+  tick.timer = setInterval(tick, 200);
   tick();
+}
+
+function tick() {
+  const left = Math.ceil((blockedUntil - performance.now()) / 1000);
+  for (const button of $$(".send")) {
+    button.textContent = left > 0 ? `Wait ${left} s` : "Send";
+    button.setAttribute("aria-disabled", left > 0);
+  }
+  if (left > 0) return;
+  clearInterval(tick.timer);
+  for (const state of waiting) say(state, "You can send again.");
+  waiting.clear();
 }
 
 for (const form of $$(".try")) {

@@ -1,0 +1,74 @@
+//go:build e2e
+
+package browser_test
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"petgate/shared/testkit/fleet"
+)
+
+// The page says of a valid key whether it can be used now. It shows no meter of a key that cannot, and does not let it send.
+func TestPortalKnowsWhatAKeyCanDo(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	banned, suspended, away := f.NewTenant("banned"), f.NewTenant("suspended"), f.NewKey("banned", "--allow", "192.0.2.0/24")
+	good := f.NewTenant("good", fleet.Unlimited...)
+	f.MustKeyadmin("ban", "add", banned.ID, "--for", "10m", "--reason", "a test", "--yes")
+	f.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	b.do(chromedp.Navigate(gateway.URL + "/docs"))
+	meters := func() int { return evaluate[int](b, `document.querySelectorAll(".meter").length`) }
+	waits := func() int {
+		n, _ := strconv.Atoi(regexp.MustCompile(`\d+`).FindString(b.text(sendList)))
+		return n
+	}
+	use := func(key fleet.Key, says string, hasMeters bool) {
+		t.Helper()
+		b.enter(keyField, key.Token)
+		b.awaitText(patience, "#key-state", says)
+		if n := meters(); (n > 0) != hasMeters {
+			t.Errorf("%s: the page shows %d meters", says, n)
+		}
+	}
+	forget := func() { b.do(chromedp.Click(chromedp.CSS("#key-forget"))) }
+
+	use(banned, "The key is banned. You can send again at ", false)
+	if n := waits(); n < 500 || n > 601 {
+		t.Errorf("the key is banned for 10 minutes; the button says %q", b.text(sendList))
+	}
+	b.asked("")
+	b.do(chromedp.Click(sendList))
+	if asked := b.asked("/v1/"); asked != nil {
+		t.Errorf("with a banned key, the page sent %q", asked)
+	}
+	b.check("6-banned")
+	forget()
+
+	use(away, "The key is not accepted: the API key may not be used from your address.", false)
+	forget()
+	use(suspended, "The key is valid, but its account is suspended", false)
+	b.do(chromedp.Click(sendList)) // the ban was that of another key
+	b.awaitText(patience, listed, "403")
+	if n := meters(); n != 0 {
+		t.Errorf("after a call with a suspended key, the page shows %d meters", n)
+	}
+	forget()
+	use(good, "The key is valid, on the plan", true)
+
+	// A number of 64 bits is shown as it came.
+	const large = `{"name": "Rex", "categoryId": 9007199254740993}`
+	evaluate[string](b, `document.querySelector("#createPet-body").value = '`+large+`'`)
+	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.awaitText(patience, "#createPet .body", "9007199254740993")
+
+	// A shorter wait does not end a longer one. A call that was in progress can have such a response.
+	evaluate[string](b, `block(document.querySelector("#createPet .state"), 100, "First."), block(document.querySelector("#listPets .state"), 1, "Second."), ""`)
+	if n := waits(); n < 95 {
+		t.Errorf("after waits of 100 s and of 1 s, the button says %q", b.text(sendList))
+	}
+}
