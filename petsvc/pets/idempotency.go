@@ -141,12 +141,11 @@ func (s *store) addOnce(p NewPet, r request) (stored Pet, isReplay bool, _ error
 	}
 	defer tx.Rollback() // does nothing after a commit
 	stored = Pet{NewPet: p}
-	now := time.Now()
-	if stored.ID, err = s.earlier(tx, r, now); err != nil || stored.ID != 0 {
+	if stored.ID, err = s.earlier(tx, r); err != nil || stored.ID != 0 {
 		return stored, err == nil, err
 	}
 	if stored.ID, err = s.insertInto(tx, p); err == nil {
-		err = s.remember(tx, r, stored.ID, now)
+		err = s.remember(tx, r, stored.ID)
 	}
 	if err != nil {
 		return Pet{}, false, fmt.Errorf("pets: add once: %w", s.failed(err))
@@ -155,7 +154,7 @@ func (s *store) addOnce(p NewPet, r request) (stored Pet, isReplay bool, _ error
 }
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
-func (s *store) earlier(tx *sqlx.Tx, r request, now time.Time) (petID int64, err error) {
+func (s *store) earlier(tx *sqlx.Tx, r request) (petID int64, err error) {
 	if s.db.Dialect() == database.Postgres {
 		isLocked := false
 		if err := tx.Stmtx(s.prepared.Load().lock).QueryRow(r.lock()).Scan(&isLocked); err != nil {
@@ -166,7 +165,7 @@ func (s *store) earlier(tx *sqlx.Tx, r request, now time.Time) (petID int64, err
 		}
 	}
 	var fingerprint []byte
-	err = tx.Stmtx(s.prepared.Load().request).QueryRow(r.id[:], now.Add(-keptFor).UnixMilli()).Scan(&petID, &fingerprint)
+	err = tx.Stmtx(s.prepared.Load().request).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
@@ -178,8 +177,8 @@ func (s *store) earlier(tx *sqlx.Tx, r request, now time.Time) (petID int64, err
 	return petID, nil
 }
 
-func (s *store) remember(tx *sqlx.Tx, r request, petID int64, now time.Time) error {
-	result, err := tx.Stmtx(s.prepared.Load().remember).Exec(r.id[:], r.fingerprint[:], petID, now.UnixMilli(), now.Add(-keptFor).UnixMilli())
+func (s *store) remember(tx *sqlx.Tx, r request, petID int64) error {
+	result, err := tx.Stmtx(s.prepared.Load().remember).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
 	if err != nil {
 		return err
 	}
@@ -218,20 +217,29 @@ func (s *store) forget(ctx context.Context) {
 
 // forgetSome makes one step. It reports whether there may be more rows to remove.
 func (s *store) forgetSome() (more bool) {
-	if s.enter() != nil {
-		return false
+	removed, err := s.forgetOldest()
+	if err != nil {
+		s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
+	}
+	return removed >= forgetRows
+}
+
+func (s *store) forgetOldest() (removed int64, err error) {
+	if err := s.enter(); err != nil {
+		return 0, err
 	}
 	defer s.leave()
 	var until int64
-	err := s.db.Get(&until, oldestQuery, time.Now().Add(-keptFor).UnixMilli(), forgetRows)
-	if err != nil || until == 0 { // usually there is nothing to remove, and a write would lock all of SQLite
-		return false
+	err = s.db.Get(&until, inDialect(s.db.Dialect(), oldestQuery), keptFor.Milliseconds(), forgetRows)
+	if err != nil {
+		return 0, s.failed(err)
+	}
+	if until == 0 { // usually there is nothing to remove, and a write would lock all of SQLite
+		return 0, nil
 	}
 	result, err := s.db.Exec(forgetQuery, until)
 	if err != nil {
-		s.log.Warn("old Idempotency-Keys could not be removed", "error", s.failed(err).Error())
-		return false
+		return 0, s.failed(err)
 	}
-	n, _ := result.RowsAffected() // both drivers know the number
-	return n >= forgetRows
+	return result.RowsAffected()
 }

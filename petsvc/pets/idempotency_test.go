@@ -2,6 +2,8 @@ package pets_test
 
 import (
 	"fmt"
+	"log/slog"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -120,6 +122,48 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 		}
 		expectReplay(t, r.post(t, "one", "Ben"), second)
 		expectRows(t, r, map[string]int{"Rex": 1, "Ben": 1})
+	})
+}
+
+// Pet services whose clocks differ agree on the age of a key: it is measured by the database's clock. The second service's database is
+// two days later.
+func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
+	u, err := url.Parse(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, u.String(), pets.Config{})
+	r.post(t, "one", "Rex")
+	if _, err := r.db.Exec(`CREATE SCHEMA later; CREATE FUNCTION later.now() RETURNS timestamptz STABLE LANGUAGE SQL
+		AS 'SELECT pg_catalog.now() + interval ''2 days'''`); err != nil {
+		t.Fatal(err)
+	}
+	later := u.Query()
+	later.Set("search_path", "public,later,pg_catalog")
+	u.RawQuery = later.Encode()
+	second := start(t, u.String(), pets.Config{}).post(t, "one", "Ben")
+	if second.status != 201 || second.header.Get("Idempotent-Replayed") != "" {
+		t.Errorf("two days later: %d %v %s", second.status, second.header, second.body)
+	}
+}
+
+// A failure to remove old keys is logged. Here, a row has a time that is no whole number.
+func TestRowsThatCannotBeRemoved(t *testing.T) {
+	u, log := testkit.SQLite(t), new(testkit.Output)
+	db, err := database.OpenOrCreate(u)
+	if err == nil {
+		err = db.Migrate(t.Context(), pets.Migrations)
+	}
+	if err == nil {
+		_, err = db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1.5)`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+	testkit.Eventually(t, 5*time.Second, "the failure is logged", func() bool {
+		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed")
 	})
 }
 

@@ -30,7 +30,7 @@ func TestStatementsPrepareOnBothDatabases(t *testing.T) {
 			queries = append(queries, lockRequestQuery)
 		}
 		for _, query := range queries {
-			statement, err := db.Preparex(query)
+			statement, err := db.Preparex(inDialect(db.Dialect(), query))
 			if err != nil {
 				t.Errorf("%s: %v", query, err)
 				continue

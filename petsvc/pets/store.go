@@ -147,7 +147,7 @@ func (s *store) prepare() (err error) {
 			return nil
 		}
 		var one *sqlx.Stmt
-		if one, err = s.db.Preparex(query); err != nil {
+		if one, err = s.db.Preparex(inDialect(s.db.Dialect(), query)); err != nil {
 			err = fmt.Errorf("pets: prepare %q: %w", query, err)
 		}
 		return one
