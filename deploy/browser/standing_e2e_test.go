@@ -47,6 +47,11 @@ func TestPortalKnowsWhatAKeyCanDo(t *testing.T) {
 		t.Errorf("with a banned key, the page sent %q", asked)
 	}
 	b.check("6-banned")
+	b.do(chromedp.Click(chromedp.CSS("#getQuota .send"))) // this is free
+	b.awaitText(patience, "#getQuota .line", "200")
+	if n := meters(); n > 0 {
+		t.Errorf("after a report, the page shows %d meters of a banned key", n)
+	}
 	forget()
 
 	use(away, "The key is not accepted: the API key may not be used from your address.", false)

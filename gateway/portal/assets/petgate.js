@@ -219,7 +219,7 @@ function target(form) {
 
 async function send(form) {
   const state = $(".state", form);
-  if (performance.now() < blockedUntil) return;
+  if (performance.now() < blockedUntil && !("free" in form.dataset)) return;
   if (!key) {
     say(state, "Paste your API key first.", true);
     if (keyField.value) takeKey();
@@ -244,7 +244,9 @@ async function send(form) {
     const body = parse(text);
     show(form, response, isExact(body, text) ? JSON.stringify(body, null, 2) : text, Math.round(performance.now() - began));
     say(state, "");
-    if (key === used) showLimits(state, response, body?.code); // otherwise it was forgotten
+    if (key !== used) return; // it was forgotten
+    if (response.ok && "free" in form.dataset) showStanding(body, response.headers);
+    else showLimits(state, response, body?.code);
   } catch {
     say(state, "No response: the API could not be reached.", true);
   }
@@ -296,8 +298,8 @@ function show(form, response, readable, millis) {
   ]));
 }
 
-// block lets all buttons count down. A wait that is shorter than the one before does not end it. Only the beginning and the end
-// are announced, because a count read aloud every second would hide everything else.
+// block lets all buttons count down, except those of operations that are free. A shorter wait does not end a longer one. Only the
+// beginning and the end are announced, because a count read aloud every second would hide everything else.
 function block(state, seconds, why) {
   blockedUntil = Math.max(blockedUntil, performance.now() + seconds * 1000);
   const left = blockedUntil - performance.now();
@@ -311,7 +313,7 @@ function block(state, seconds, why) {
 
 function tick() {
   const left = Math.ceil((blockedUntil - performance.now()) / 1000);
-  for (const button of $$(".send")) {
+  for (const button of $$(".try:not([data-free]) .send")) {
     button.textContent = left > 0 ? `Wait ${left} s` : "Send";
     button.setAttribute("aria-disabled", left > 0);
   }
