@@ -161,12 +161,18 @@ var unstable = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "127.0.0.1:(port)"},
 }
 
+// epochMillis matches a time in ms. All output has times as text.
+var epochMillis = regexp.MustCompile(`\b1[0-9]{12}\b`)
+
 // golden compares what the commands said with testdata/NAME.golden.
 func (s *shell) golden(name string) {
 	s.t.Helper()
 	got := s.record.String()
 	for _, u := range unstable {
 		got = u.pattern.ReplaceAllString(got, u.text)
+	}
+	for _, ms := range epochMillis.FindAllString(got, -1) {
+		s.t.Errorf("%s: a time is written as %s", name, ms)
 	}
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
