@@ -99,7 +99,7 @@ func TestCSV(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"tenant list", "id,name,plan,limits.minute,limits.day,override.minute,override.day,suspended,createdAt\r\n"},
 		{"key list", "id,token,tenantId,tenant,name,hint,environment,scopes,allow,status,createdAt,expiresAt,revokedAt,graceEndsAt,replacedBy,bannedUntil,lastUsedAt\r\n"},
-		{"ban list", "keyId,key,tenantId,tenant,imposedAt,until,reason,by\r\n"},
+		{"ban list", "keyId,key,tenantId,tenant,imposedAt,until,automatic,reason,notice,by\r\n"},
 		{"gateway lost", "kind,tenantId,keyId,at,reportedBy,reportedAt\r\n"},
 	} {
 		if got := s.keyadmin(append(strings.Fields(c.args), "-o", "csv")...).stdout; got != c.want {
