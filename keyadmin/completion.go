@@ -247,7 +247,7 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case "shell":
 		return list("bash", "zsh", "fish")
 	case "by":
-		return list("day", "hour")
+		return list(groupings...)
 	case "scope":
 		return list(apikey.AllScopes.Names()...)
 	case "kind":

@@ -62,7 +62,7 @@ func TestComplete(t *testing.T) {
 		{"key create acme --if|", "--if-not-exists"},
 		{"audit --kind key.r|", "key.revoked key.rotated"},
 		{"audit --tenant acm|", "acme"},
-		{"usage show acme --by |", "day hour"},
+		{"usage show acme --by |", "hour day operation key outcome"},
 		{"gateway forget |", "gw-1"},
 		{"apply |", completeFiles},
 		{"-o |", "table json csv"},

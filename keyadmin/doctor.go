@@ -170,12 +170,17 @@ type about struct {
 	NowMillis   instant.Millis    `json:"nowMillis"`
 	Mode        string            `json:"mode"`
 	Settings    map[string]string `json:"settings"`
-	Operations  []struct {
-		ID     string   `json:"id"`
-		Scopes []string `json:"scopes"`
-		Gone   bool     `json:"gone"`
-	} `json:"operations"`
-	Redis []redisServer `json:"redis"`
+	Operations  []aboutOperation  `json:"operations"`
+	Redis       []redisServer     `json:"redis"`
+}
+
+type aboutOperation struct {
+	ID           string         `json:"id"`
+	Scopes       []string       `json:"scopes"`
+	Gone         bool           `json:"gone"`
+	DeprecatedAt instant.Millis `json:"deprecatedAt"` // 0: it is not deprecated
+	SunsetAt     instant.Millis `json:"sunsetAt"`     // 0: it does not end
+	Successor    string         `json:"successor"`
 }
 
 type redisServer struct {

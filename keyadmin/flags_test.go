@@ -93,7 +93,7 @@ func TestFlags(t *testing.T) {
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", ""})
 	f(new(duration), []string{"0", "90d", "1d12h"}, []string{"-1h", "soon"})
 	f(new(period), []string{"1s", "90d"}, []string{"0", "999ms", "-1h", "soon"})
-	f(new(unit), []string{"day", "hour"}, []string{"week", ""})
+	f(new(grouping), []string{"day", "hour", "operation,key,outcome", "hour,outcome"}, []string{"week", ""})
 }
 
 func TestScopesAndBlocks(t *testing.T) {

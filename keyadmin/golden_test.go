@@ -264,11 +264,17 @@ func TestGateway(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"operations":[{"id":"listPets"},
+			{"id":"getPet","deprecatedAt":1767225600000,"sunsetAt":1922659200000,"successor":"/v1/pets"}]}`))
+	}))
+	t.Cleanup(admin.Close)
 	eachMode(t, "usage", func(s *shell) {
 		s.ok("tenant", "create", "acme")
 		s.ok("key", "create", "acme", "--name", "ci")
 		s.ok("usage", "show", "acme")
 		s.ok("usage", "show", "acme", "-o", "json")
+		s.keyadmin("usage", "deprecated")
 		store := s.store()
 		acme, err := store.Tenant(s.t.Context(), "acme")
 		if err != nil {
@@ -284,17 +290,36 @@ func TestUsage(t *testing.T) {
 			return instant.Of(s.now.Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour))
 		}
 		if err := store.AddUsage(s.t.Context(), g.Registration, 1, []keystore.UsageRow{
-			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(1), Requests: 1234567, LastAt: instant.Of(s.now)},
-			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(2), Requests: 3},
+			{Tenant: acme.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(1), Requests: 1234567, LastAt: instant.Of(s.now)},
+			{Tenant: acme.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(2), Requests: 3},
+			{Tenant: acme.ID, Key: key, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour(170), Requests: 2},
+			{Tenant: acme.ID, Key: key, Outcome: "no_such_route", Charged: true, Hour: hour(2), Requests: 1},
 			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
-			{Tenant: acme.ID, Key: key, Outcome: "ok", Hour: hour(30), Requests: 5},
+			{Tenant: acme.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(30), Requests: 5},
 		}, nil); err != nil {
 			s.t.Fatal(err)
 		}
 		s.ok("usage", "show", "acme")
-		s.ok("usage", "show", "acme", "--by", "hour", "--since", "1d12h")
+		s.ok("usage", "show", "acme", "--by", "hour,outcome", "--since", "1d12h")
+		s.ok("usage", "show", "acme", "--by", "day")
+		s.ok("usage", "show", "acme", "--by", "operation")
+		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "-o", "csv")
+		s.ok("usage", "show", "acme", "--by", "key", "-o", "json")
 		s.ok("usage", "show", "acme", "--since", "24h", "-o", "json")
 		s.keyadmin("usage", "show", "acme", "--by", "week", "--since", "")
+		s.ok("usage", "top")
+		s.ok("usage", "top", "-o", "json", "-n", "1")
+		s.ok("usage", "top", "--since", "1s")
+		s.keyadmin("usage", "top", "-n", "0")
+		s.gateway(store, "gw-0", strings.TrimPrefix(admin.URL, "http://")).follow()
+		s.ok("usage", "deprecated")
+		s.ok("usage", "deprecated", "-o", "json")
+		s.now = s.now.Add(8 * 24 * time.Hour)
+		s.ok("usage", "deprecated")
+		s.now = s.now.Add(8 * 24 * time.Hour)
+		s.ok("usage", "deprecated")
+		s.now = s.now.Add(-16 * 24 * time.Hour)
+		s.ok("gateway", "forget", "gw-0", "-y")
 		s.ok("key", "show", key.String())
 		s.onSleep = g.follow
 		s.sure("usage", "reset", "acme")

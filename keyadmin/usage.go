@@ -3,59 +3,84 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
 type usageCommands struct {
-	Show    usageShow    `cmd:"" help:"Show the requests of a tenant by day or hour, key and outcome."`
-	Reset   usageReset   `cmd:"" help:"Set a tenant's usage back to zero."`
-	Explain usageExplain `cmd:"" help:"Would the next request with a key pass? If not, why, and until when?"`
+	Show       usageShow       `cmd:"" help:"Show the requests of a tenant by day or hour, operation, key and outcome."`
+	Top        usageTop        `cmd:"" help:"List the tenants that used most, and what share of their limits."`
+	Deprecated usageDeprecated `cmd:"" help:"List who still calls operations that are deprecated."`
+	Reset      usageReset      `cmd:"" help:"Set a tenant's usage back to zero."`
+	Explain    usageExplain    `cmd:"" help:"Would the next request with a key pass? If not, why, and until when?"`
 }
 
-// usageView is a number of requests as JSON; scripts rely on its fields.
+// usageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which it is grouped.
 type usageView struct {
-	From     string `json:"from"` // the start of the hour or UTC day
-	KeyID    string `json:"keyId"`
-	Key      string `json:"key"` // its name
-	Outcome  string `json:"outcome"`
-	Requests int64  `json:"requests"`
+	Start     *string `json:"start,omitempty"`     // of the hour or UTC day
+	Operation *string `json:"operation,omitempty"` // empty: refused before the operation was known
+	Key       *string `json:"key,omitempty"`       // its ID
+	KeyName   *string `json:"keyName,omitempty"`
+	Outcome   *string `json:"outcome,omitempty"`
+	Requests  int64   `json:"requests"`
+	Charged   int64   `json:"charged"` // of the requests: taken from the quota
 }
 
-// unit is the period by which usage is added up.
-type unit string
+// grouping is by what usage is added up.
+type grouping struct {
+	period                  time.Duration // an hour or a UTC day; 0: the whole time
+	operation, key, outcome bool
+}
 
-var units = map[unit]time.Duration{"day": day, "hour": time.Hour}
+// groupings are the names of what usage can be grouped by.
+var groupings = []string{"hour", "day", "operation", "key", "outcome"}
 
-func (u *unit) UnmarshalText(text []byte) error {
-	if *u = unit(text); units[*u] == 0 {
-		return fmt.Errorf("%q is not a unit: use day or hour", text)
+func (g *grouping) UnmarshalText(text []byte) error {
+	*g = grouping{}
+	for name := range strings.SplitSeq(string(text), ",") {
+		switch name {
+		case "hour":
+			g.period = time.Hour
+		case "day":
+			g.period = max(g.period, day)
+		case "operation":
+			g.operation = true
+		case "key":
+			g.key = true
+		case "outcome":
+			g.outcome = true
+		default:
+			return fmt.Errorf("%q is not a group: use %s, or several of them with commas", name, strings.Join(groupings, ", "))
+		}
 	}
 	return nil
 }
 
 type usageShow struct {
-	Tenant string `arg:"" help:"ID or name."`
-	Since  moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	By     unit   `default:"day" placeholder:"UNIT" help:"Group by day or hour, both in UTC."`
+	Tenant string   `arg:"" help:"ID or name."`
+	Since  moment   `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
+	By     grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
 }
 
 func (usageShow) Help() string {
 	return `Shows statistics. They are a few seconds late and are kept for 400 days. To see whether the next request would be
-admitted, use usage explain.
+admitted, use usage explain. Requests that were refused before their operation was known have no operation.
 
 Examples:
 
-    # The last week, by day
+    # The last week, by day, key and outcome
     keyadmin usage show acme
 
     # What was refused in the last day
-    keyadmin usage show acme --since 24h --by hour -o json | jq '.[] | select(.outcome != "ok")'`
+    keyadmin usage show acme --since 24h --by hour,outcome -o json | jq '.[] | select(.charged == 0)'
+
+    # What was charged in November, by operation
+    keyadmin usage show acme --since 2026-11-01 --by operation`
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
@@ -76,45 +101,90 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	for _, k := range keys {
 		names[k.ID] = k.Name
 	}
-	views, total := sumUsage(rows, names, units[c.By])
-	out := table{
-		head:  []string{strings.ToUpper(string(c.By)) + " (UTC)", "KEY", "NAME", "OUTCOME", "REQUESTS"},
-		spare: []string{"KEY", "NAME"},
-	}
-	for _, v := range views {
-		out.rows = append(out.rows, []string{v.From, orDash(v.KeyID), orDash(v.Key), v.Outcome, count(v.Requests)})
-	}
-	if err := a.print(views, out); err != nil {
+	views, total := groupUsage(rows, names, c.By)
+	if err := a.print(views, c.By.table(views)); err != nil {
 		return err
 	}
-	a.note("%s requests of tenant %s since %s.", count(total), t.Name, since.String())
+	a.note("%s requests of tenant %s since %s, %s charged.", count(total.Requests), t.Name, since.String(), count(total.Charged))
 	return nil
 }
 
-// sumUsage groups rows of hours by unit, ordered by time, key and outcome.
-func sumUsage(rows []keystore.UsageRow, names map[id.Key]string, unit time.Duration) ([]usageView, int64) {
-	type slot struct {
-		from    instant.Millis
-		key     id.Key
-		outcome string
-	}
-	sums, total := map[slot]int64{}, int64(0)
+// groupUsage adds up rows of hours, ordered by time, operation, key and outcome.
+func groupUsage(rows []keystore.UsageRow, names map[id.Key]string, by grouping) (views []usageView, total usageView) {
+	type slot struct{ start, operation, name, key, outcome string }
+	sums := map[slot]usageView{}
 	for _, r := range rows {
-		sums[slot{r.Hour.Truncate(unit), r.Key, r.Outcome}] += r.Requests
-		total += r.Requests
-	}
-	views := make([]usageView, 0, len(sums))
-	for s, n := range sums {
-		v := usageView{From: s.from.String(), Outcome: s.outcome, Requests: n}
-		if !s.key.IsZero() {
-			v.KeyID, v.Key = s.key.String(), names[s.key]
+		var s slot
+		if by.period != 0 {
+			s.start = r.Hour.Truncate(by.period).String()
 		}
-		views = append(views, v)
+		if by.operation {
+			s.operation = r.Operation
+		}
+		if by.key && !r.Key.IsZero() {
+			s.key, s.name = r.Key.String(), names[r.Key]
+		}
+		if by.outcome {
+			s.outcome = r.Outcome
+		}
+		sum := sums[s]
+		sum.Requests += r.Requests
+		total.Requests += r.Requests
+		if r.Charged {
+			sum.Charged += r.Requests
+			total.Charged += r.Requests
+		}
+		sums[s] = sum
 	}
-	slices.SortFunc(views, func(a, b usageView) int {
-		return slices.Compare([]string{a.From, a.Key, a.KeyID, a.Outcome}, []string{b.From, b.Key, b.KeyID, b.Outcome})
+	slots := slices.SortedFunc(maps.Keys(sums), func(a, b slot) int {
+		return slices.Compare([]string{a.start, a.operation, a.name, a.key, a.outcome}, []string{b.start, b.operation, b.name, b.key, b.outcome})
 	})
+	views = make([]usageView, len(slots))
+	for i, s := range slots {
+		v := sums[s]
+		if by.period != 0 {
+			v.Start = &s.start
+		}
+		if by.operation {
+			v.Operation = &s.operation
+		}
+		if by.key {
+			v.Key, v.KeyName = &s.key, &s.name
+		}
+		if by.outcome {
+			v.Outcome = &s.outcome
+		}
+		views[i] = v
+	}
 	return views, total
+}
+
+// table returns the views with a column for each group.
+func (g grouping) table(views []usageView) table {
+	t := table{head: []string{}}
+	column := func(shown bool, head string) {
+		if shown {
+			t.head = append(t.head, head)
+		}
+	}
+	column(g.period == time.Hour, "HOUR (UTC)")
+	column(g.period == day, "DAY (UTC)")
+	column(g.operation, "OPERATION")
+	if g.key {
+		t.head, t.spare = append(t.head, "KEY", "NAME"), []string{"KEY", "NAME"}
+	}
+	column(g.outcome, "OUTCOME")
+	t.head = append(t.head, "REQUESTS", "CHARGED")
+	for _, v := range views {
+		var row []string
+		for _, cell := range []*string{v.Start, v.Operation, v.Key, v.KeyName, v.Outcome} {
+			if cell != nil {
+				row = append(row, orDash(*cell))
+			}
+		}
+		t.rows = append(t.rows, append(row, count(v.Requests), count(v.Charged)))
+	}
+	return t
 }
 
 type usageReset struct {

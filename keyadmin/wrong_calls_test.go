@@ -83,7 +83,7 @@ func TestWrongCalls(t *testing.T) {
 		{"ban remove KEY", exitUsage, "use `keyadmin ban lift`"},
 		{"ban lift KEY --yes", exitDone, "is not banned"},
 		{"usage show", exitUsage, "the argument <tenant> is missing"},
-		{"usage show little --by minute", exitUsage, `"minute" is not a unit: use day or hour`},
+		{"usage show little --by minute", exitUsage, `"minute" is not a group: use hour, day, operation, key, outcome`},
 		{"usage show little --since 2026-02-30", exitUsage, "neither a duration nor a date"},
 		{"usage reset little", exitUsage, "add --yes"},
 		{"-o yaml tenant list", exitUsage, `"yaml" is not a format: use table, json or csv`},

@@ -10,6 +10,7 @@ import (
 
 	"petgate/gateway/quotas/redis"
 	"petgate/shared/api"
+	"petgate/shared/core/instant"
 	"petgate/shared/service"
 )
 
@@ -28,6 +29,10 @@ type aboutOperation struct {
 	ID     string   `json:"id"`
 	Scopes []string `json:"scopes"` // that a key needs
 	Gone   bool     `json:"gone"`   // it is no longer served
+
+	DeprecatedAt instant.Millis `json:"deprecatedAt,omitempty"` // 0: it is not deprecated
+	SunsetAt     instant.Millis `json:"sunsetAt,omitempty"`     // from then on it is gone; 0: never
+	Successor    string         `json:"successor,omitempty"`    // path of what replaces it
 }
 
 // counted is the part of the quotas that /about needs.
@@ -46,7 +51,14 @@ func serveAbout(cfg Config, operations []api.Operation, limits counted) http.Han
 		answer, now := answer, time.Now()
 		for _, o := range operations {
 			gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-			answer.Operations = append(answer.Operations, aboutOperation{o.ID, o.Scope.Names(), gone})
+			described := aboutOperation{ID: o.ID, Scopes: o.Scope.Names(), Gone: gone, Successor: o.Successor}
+			if !o.DeprecatedAt.IsZero() {
+				described.DeprecatedAt = instant.Of(o.DeprecatedAt)
+			}
+			if !o.SunsetAt.IsZero() {
+				described.SunsetAt = instant.Of(o.SunsetAt)
+			}
+			answer.Operations = append(answer.Operations, described)
 		}
 		if shared, ok := limits.(interface {
 			Servers(ctx context.Context) []redis.Server

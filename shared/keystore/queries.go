@@ -239,6 +239,20 @@ const (
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
 		GROUP BY hour, key_id, operation, outcome, charged ORDER BY hour, key_id, operation, outcome, charged`
 
+	// $1: the first hour, $2: number of tenants. Those whose requests were charged most often.
+	topUsage = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(charged) AS BIGINT) AS charged,
+			MAX(charged) AS busiest_day
+		FROM (SELECT tenant_id, hour / 86400000 AS day, CAST(SUM(requests) AS BIGINT) AS requests,
+				CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
+			FROM usage_hours WHERE hour >= $1 GROUP BY tenant_id, hour / 86400000) AS d
+		GROUP BY tenant_id ORDER BY 3 DESC, 2 DESC, tenant_id LIMIT $2`
+
+	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
+	operationUsage = `SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
+			CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
+		FROM usage_hours WHERE hour >= $2 AND operation IN (SELECT value->>'operation' FROM {rows})
+		GROUP BY operation, tenant_id, key_id ORDER BY operation, recent DESC, tenant_id, key_id`
+
 	// $1: tenant, $2: the first hour.
 	minutesOfTenant = `SELECT hour, gateway, attempts FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`
 

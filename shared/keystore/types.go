@@ -194,6 +194,23 @@ type UsageRow struct {
 	LastAt    instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
 }
 
+// TenantUsage is the number of a tenant's requests.
+type TenantUsage struct {
+	Tenant     id.Tenant `db:"tenant_id"`
+	Requests   int64     `db:"requests"`
+	Charged    int64     `db:"charged"`
+	BusiestDay int64     `db:"busiest_day"` // charged in the busiest UTC day
+}
+
+// OperationUsage is the number of a key's requests for one operation.
+type OperationUsage struct {
+	Operation string    `db:"operation"`
+	Tenant    id.Tenant `db:"tenant_id"`
+	Key       id.Key    `db:"key_id"`
+	Recent    int64     `db:"recent"`
+	Before    int64     `db:"before"`
+}
+
 // UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour, whether the quota admitted it or not.
 type UsageMinutes struct {
 	Tenant   id.Tenant

@@ -163,6 +163,33 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, fail("show usage", err)
 }
 
+// TopUsage lists the tenants whose requests were charged most often since an hour, at most n of them.
+func (s *Store) TopUsage(ctx context.Context, since instant.Millis, n int) ([]TenantUsage, error) {
+	rows := []TenantUsage{}
+	err := s.db.SelectContext(ctx, &rows, topUsage, since.Truncate(time.Hour), n)
+	return rows, fail("list the tenants that used most", err)
+}
+
+// OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
+// hour of recent on.
+func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis) ([]OperationUsage, error) {
+	type row struct {
+		Operation string `json:"operation"`
+	}
+	named := make([]row, len(operations))
+	for i, o := range operations {
+		named[i].Operation = o
+	}
+	const op = "list the keys that call operations"
+	text, err := json.Marshal(named)
+	if err != nil {
+		return nil, fail(op, err)
+	}
+	rows := []OperationUsage{}
+	err = s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), string(text), since.Truncate(time.Hour), recent.Truncate(time.Hour))
+	return rows, fail(op, err)
+}
+
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
 func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
 	minutes, err := s.minutes(ctx, tenant, since)
