@@ -151,17 +151,23 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
+// everyChange writes a document that creates and changes records of every kind, and returns its path.
+func (s *shell) everyChange() string {
+	s.t.Helper()
+	s.ok("tenant", "create", "acme")
+	s.ok("tenant", "create", "extra")
+	s.ok("key", "create", "acme")
+	s.ok("tenant", "suspend", "extra", "--yes")
+	return s.file(strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: team, keys: [{id: "+keyID(s, "acme")+
+		", name: build, scopes: [\"pets:read\"]}]}", 1) + "  - {name: extra, plan: free}\n")
+}
+
 // If any statement of apply fails, either all changes are made or none.
 func TestApplyFailsAnywhere(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
-		s.ok("tenant", "create", "acme")
-		s.ok("tenant", "create", "extra")
-		s.ok("key", "create", "acme")
-		s.ok("tenant", "suspend", "extra", "--yes")
+		wanted := s.everyChange()
 		before := s.keyadmin("export").stdout
-		wanted := s.file(strings.Replace(stated, "{name: acme, plan: team}", "{name: acme, plan: team, keys: [{id: "+keyID(s, "acme")+
-			", name: build, scopes: [\"pets:read\"]}]}", 1) + "  - {name: extra, plan: free}\n")
 		db := s.open()
 		plantFaults(t, db)
 		events, failures := s.events(), 0

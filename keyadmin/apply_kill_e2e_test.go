@@ -1,0 +1,207 @@
+//go:build e2e && linux
+
+package main
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// Variables of a child process, which is keyadmin as it is.
+const (
+	childArgs   = "KEYADMIN_CHILD_ARGS"
+	childIsHeld = "KEYADMIN_CHILD_IS_HELD" // it stops at the write that holds names
+)
+
+// In SQLite, the trigger of plantHolds stops the process itself.
+func init() {
+	sqlite.MustRegisterScalarFunction("hold", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+		if os.Getenv(childIsHeld) == "" {
+			return nil, nil
+		}
+		return nil, syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	})
+}
+
+// TestChild is the child process.
+func TestChild(*testing.T) {
+	if args := os.Getenv(childArgs); args != "" {
+		os.Exit(int(run(strings.Split(args, "\n"), os.Environ(), system())))
+	}
+}
+
+// holds stops a child process at one of its writes. Every row counts as a write.
+type holds struct {
+	t   *testing.T
+	db  *database.DB
+	url string
+}
+
+// holdLock is a lock of PostgreSQL for which a held process waits.
+const holdLock = 4711
+
+func plantHolds(t *testing.T, url string, db *database.DB) holds {
+	t.Helper()
+	statements := []string{`CREATE TABLE holds (remaining INT)`, `INSERT INTO holds VALUES (1000000)`}
+	body := `BEGIN UPDATE holds SET remaining = remaining - 1; SELECT hold() WHERE (SELECT remaining FROM holds) = 0; END`
+	if db.Dialect() == database.Postgres {
+		body = "FOR EACH ROW EXECUTE FUNCTION count_down()"
+		statements = append(statements, fmt.Sprintf(`CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF current_setting('application_name') = 'held' THEN
+				UPDATE holds SET remaining = remaining - 1;
+				IF (SELECT remaining FROM holds) = 0 THEN PERFORM pg_advisory_xact_lock(%d); END IF;
+			END IF;
+			RETURN COALESCE(NEW, OLD); END $$`, holdLock))
+		// Carried out by COMMIT.
+		statements = append(statements, `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED `+body)
+	}
+	for _, table := range []string{"plans", "tenants", "tenant_keys", "events", "lost_refusals"} {
+		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
+			statements = append(statements, fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
+		}
+	}
+	h := holds{t, db, url}
+	for _, statement := range statements {
+		h.exec(statement)
+	}
+	return h
+}
+
+func (h holds) exec(statement string, args ...any) {
+	h.t.Helper()
+	if _, err := h.db.Exec(statement, args...); err != nil {
+		h.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// child starts keyadmin.
+func (h holds) child(url string, env []string, args ...string) *testkit.Process {
+	h.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	env = append(env, "DATABASE_URL="+url, "USER=anna", childArgs+"="+strings.Join(args, "\n"))
+	return testkit.Start(h.t, self, env, "-test.run=^TestChild$")
+}
+
+// kill runs keyadmin until its nth write, calls while, and kills the process. It returns false and the exit code if the process has
+// ended before.
+func (h holds) kill(n int, while func(), args ...string) (killed bool, code int) {
+	h.t.Helper()
+	h.exec(`UPDATE holds SET remaining = $1`, n)
+	url := h.url
+	if h.db.Dialect() == database.Postgres {
+		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "application_name=held"
+		conn, err := h.db.Conn(h.t.Context())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.ExecContext(h.t.Context(), `SELECT pg_advisory_lock($1)`, holdLock); err != nil {
+			h.t.Fatal(err)
+		}
+		defer h.awaitEnd()
+		defer conn.ExecContext(h.t.Context(), `SELECT pg_advisory_unlock($1)`, holdLock)
+	}
+	p := h.child(url, []string{childIsHeld + "=1"}, args...)
+	testkit.Eventually(h.t, time.Minute, "the process is held or ends", func() (isDone bool) {
+		code, isDone = p.Wait(0)
+		killed = !isDone && h.isHeld(p)
+		return isDone || killed
+	})
+	if killed {
+		while()
+		p.Kill()
+	}
+	return killed, code
+}
+
+func (h holds) isHeld(p *testkit.Process) (is bool) {
+	if h.db.Dialect() == database.Postgres {
+		err := h.db.GetContext(h.t.Context(), &is, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE objid = $1 AND NOT granted)`, holdLock)
+		return err == nil && is
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")
+	_, state, _ := bytes.Cut(stat, []byte(") "))
+	return err == nil && bytes.HasPrefix(state, []byte("T"))
+}
+
+// awaitEnd waits until the server has noticed that the process is gone.
+func (h holds) awaitEnd() {
+	h.t.Helper()
+	testkit.Eventually(h.t, time.Minute, "the server ends the transaction", func() (is bool) {
+		err := h.db.GetContext(h.t.Context(), &is, `SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'held')`)
+		return err == nil && is
+	})
+}
+
+// Keyadmin is killed at every write of apply, and for PostgreSQL during COMMIT too. Either all changes are made or none.
+func TestApplyIsKilledAnywhere(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		wanted := s.everyChange()
+		before, events := s.keyadmin("export").stdout, s.events()
+		h := plantHolds(t, url, s.open())
+		n := 1
+		for ; ; n++ {
+			killed, code := h.kill(n, func() {}, "apply", wanted, "--yes")
+			if !killed {
+				if s.want(exitDone, "There is nothing to change.", "diff", wanted); code != 0 {
+					t.Errorf("apply ends with %d", code)
+				}
+				break
+			}
+			after := s.keyadmin("export").stdout
+			if after != before || s.events() != events {
+				if r := s.want(exitDone, "There is nothing to change.", "diff", wanted); r.stdout != "" {
+					t.Fatalf("killed at write %d: %d events, and\n%s", n, s.events()-events, after)
+				}
+				break // killed during COMMIT, when all was written
+			}
+		}
+		t.Logf("killed at %d writes", n-1)
+		if n < 10 {
+			t.Errorf("killed at only %d writes", n-1)
+		}
+	})
+}
+
+// While one apply is in the middle of its transaction, another one waits. When the first is killed, the second makes all its changes.
+func TestApplyAfterAKilledOne(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		first := s.everyChange()
+		second := s.file("version: 1\ntenants:\n- {name: acme, plan: business}\n- {name: newcomer, plan: pro}\n")
+		h := plantHolds(t, url, s.open())
+		var p *testkit.Process
+		killed, _ := h.kill(5, func() {
+			p = h.child(url, nil, "apply", second, "--yes")
+			if code, ended := p.Wait(500 * time.Millisecond); ended {
+				t.Errorf("the second one did not wait: exit %d\n%s", code, p.Stderr)
+			}
+		}, "apply", first, "--yes")
+		if !killed {
+			t.Fatal("the first one has ended")
+		}
+		if code := p.ExitCode(t); code != 0 {
+			t.Errorf("the second one: exit %d\n%s", code, p.Stderr)
+		}
+		s.want(exitDone, "There is nothing to change.", "diff", second)
+		if after := s.keyadmin("export").stdout; strings.Contains(after, "Zoë") {
+			t.Errorf("a part of the first one is there:\n%s", after)
+		}
+	})
+}
