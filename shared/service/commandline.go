@@ -56,10 +56,13 @@ func (e *UsageError) Error() string {
 	return text
 }
 
-// Parse fills target. It returns the command to run, or nil if it has printed the help or the version. The error is a
-// *UsageError.
+// Parse fills target. It returns the command to run, or nil if it has printed the help, the version or another document. The error is
+// a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	p := newParser(target, c)
+	if p.describe() {
+		return nil, nil
+	}
 	usage := &UsageError{Program: c.Program}
 	command, err := p.kong.Parse(c.Args)
 	if p.ended {

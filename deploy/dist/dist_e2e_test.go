@@ -1,0 +1,167 @@
+//go:build e2e
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// copyTree copies the source tree, without what was built in it, to a new directory.
+func copyTree(t *testing.T, to string) string {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", "var"}, path):
+			return fs.SkipDir
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, path), 0o755)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		text, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, path), text, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func output(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Env = append(os.Environ(), "VERSION=v9.8.7", "SOURCE_DATE_EPOCH=1700000000")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+	}
+	return string(out)
+}
+
+// TestDist builds the release of this machine's system in two directories, and looks at the result.
+func TestDist(t *testing.T) {
+	system := runtime.GOOS + "/" + runtime.GOARCH
+	var sums []string
+	var dir string
+	for _, name := range []string{"a", "another directory"} {
+		dir = copyTree(t, filepath.Join(t.TempDir(), name))
+		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)
+		text, err := os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, string(text))
+	}
+	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
+		t.Errorf("two directories give the sums\n%s\nand\n%s", sums[0], sums[1])
+	}
+	dist, name := filepath.Join(dir, "dist"), "petgate-v9.8.7-"+runtime.GOOS+"-"+runtime.GOARCH
+	for line := range strings.Lines(sums[0]) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if got := output(t, dist, "shasum", "-a", "256", file); !strings.HasPrefix(got, sum+" ") {
+			t.Errorf("shasum says %s, and SHA256SUMS %s", got, line)
+		}
+	}
+
+	output(t, dist, "tar", "xzf", name+".tar.gz")
+	unpacked := filepath.Join(dist, name)
+	var d document
+	text, err := os.ReadFile(filepath.Join(dist, name+".spdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &d); err != nil || d.Creation.Created != "2023-11-14T22:13:20Z" {
+		t.Errorf("the bill was created %s: %v", d.Creation.Created, err)
+	}
+	for _, program := range programs {
+		path := filepath.Join(unpacked, "bin", program)
+		if got := output(t, dist, path, "--version"); got != program+" v9.8.7\n" {
+			t.Errorf("%s --version says %q", program, got)
+		}
+		checkModules(t, d, program, output(t, dist, "go", "version", "-m", path))
+		checkManual(t, filepath.Join(unpacked, "share/man/man1", program+".1"), output(t, dist, path, "--help"))
+		for _, completion := range completions {
+			if info, err := os.Stat(filepath.Join(unpacked, fmt.Sprintf(completion, program))); err != nil || info.Size() == 0 {
+				t.Errorf("no completion: %v", err)
+			}
+		}
+	}
+	for file := range copied {
+		if _, err := os.Stat(filepath.Join(unpacked, file)); err != nil && (runtime.GOOS == "linux" || !strings.HasPrefix(file, "lib/systemd")) {
+			t.Error(err)
+		}
+	}
+}
+
+// checkModules compares the bill of a program with `go version -m`.
+func checkModules(t *testing.T, d document, program, listed string) {
+	t.Helper()
+	var want, got []string
+	release := regexp.MustCompile(`: go([0-9.]+)\n`).FindStringSubmatch(listed)
+	if release == nil {
+		t.Fatalf("go version -m does not name the Go release:\n%s", listed)
+	}
+	want = append(want, "stdlib "+release[1])
+	for _, match := range regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(listed, -1) {
+		want = append(want, match[1]+" "+match[2])
+	}
+	for _, r := range d.Relationships {
+		for _, p := range d.Packages {
+			if r.Of == "SPDXRef-Program-"+program && r.Type == "DEPENDS_ON" && r.To == p.ID {
+				got = append(got, p.Name+" "+p.Version)
+			}
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) || len(want) < 10 {
+		t.Errorf("%s: the bill lists\n%q\nand go version -m\n%q", program, got, want)
+	}
+	t.Logf("figure: the bill of materials of %s lists the %d modules that go version -m does", program, len(want)-1)
+}
+
+// checkManual checks that a manual page has every flag of the help.
+func checkManual(t *testing.T, path, help string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`--(?:\[no-\])?[a-z-]+`).FindAllString(help, -1)
+	if len(flags) < 3 {
+		t.Fatalf("the help has the flags %q", flags)
+	}
+	for _, flag := range flags {
+		if flag != "--help" && !strings.Contains(string(page), strings.ReplaceAll(flag, "-", `\-`)) {
+			t.Errorf("%s does not have %s", path, flag)
+		}
+	}
+}
+
+// TestBuildIsTheMakefiles compares the build of a release with that of `make build`.
+func TestBuildIsTheMakefiles(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin`; !strings.Contains(string(text), want) {
+		t.Errorf("the Makefile does not build by\n%s", want)
+	}
+}

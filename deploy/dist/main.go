@@ -1,0 +1,229 @@
+// Command dist writes what a release consists of: an archive for each system, with an SPDX document of its contents beside it, and
+// SHA256SUMS. `make dist` runs it.
+//
+// The files depend on the source, the version and the Go release alone. Two builds in different directories give equal files, so
+// anybody can check an archive. Their times are SOURCE_DATE_EPOCH (reproducible-builds.org), or 1970.
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// programs are what an archive has in bin/.
+var programs = []string{"gateway", "petsvc", "keyadmin"}
+
+// copied are the files of the source tree in an archive: its path there, and here. The archive is laid out for /usr/local.
+var copied = map[string]string{
+	"lib/systemd/system/petgate-gateway.service": "deploy/systemd/petgate-gateway.service",
+	"lib/systemd/system/petgate-gateway.socket":  "deploy/systemd/petgate-gateway.socket",
+	"lib/systemd/system/petgate-petsvc.service":  "deploy/systemd/petgate-petsvc.service",
+	"lib/systemd/system/petgate-petsvc.socket":   "deploy/systemd/petgate-petsvc.socket",
+	"share/doc/petgate/LICENSE":                  "LICENSE",
+	"share/doc/petgate/README.md":                "README.md",
+	"share/doc/petgate/CHANGELOG.md":             "CHANGELOG.md",
+	"share/doc/petgate/roles.sql":                "deploy/docker/roles.sql",
+}
+
+// completions are the paths in an archive of the completion of a program.
+var completions = map[string]string{
+	"bash": "share/bash-completion/completions/%s",
+	"zsh":  "share/zsh/site-functions/_%s",
+	"fish": "share/fish/vendor_completions.d/%s.fish",
+}
+
+// release is one run of the command.
+type release struct {
+	version string
+	created time.Time
+	out     string // directory of the results
+	work    string // directory of the built programs
+	sums    []string
+}
+
+// target is a system that the programs are built for.
+type target struct{ os, arch string }
+
+func main() {
+	out := flag.String("out", "dist", "directory of the results; files in it are replaced")
+	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "systems to build for")
+	flag.Parse()
+	if err := run(*out, *targets); err != nil {
+		fmt.Fprintln(os.Stderr, "dist:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out, targets string) error {
+	r := release{version: os.Getenv("VERSION"), created: time.Unix(0, 0).UTC(), out: out}
+	if r.version == "" || strings.ContainsAny(r.version, "/ ") {
+		return fmt.Errorf("VERSION is %q: use a word that can be a part of a file name", r.version)
+	}
+	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("SOURCE_DATE_EPOCH is %q: use seconds since 1970", text)
+		}
+		r.created = time.Unix(seconds, 0).UTC()
+	}
+	var err error
+	if r.work, err = os.MkdirTemp("", "petgate-dist-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.work)
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	shared, err := r.sharedFiles()
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(targets, ",") {
+		system, arch, ok := strings.Cut(name, "/")
+		if !ok {
+			return fmt.Errorf("%q is not a system such as linux/amd64", name)
+		}
+		if err := r.pack(target{system, arch}, shared); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	slices.Sort(r.sums)
+	return os.WriteFile(filepath.Join(out, "SHA256SUMS"), []byte(strings.Join(r.sums, "")), 0o644)
+}
+
+// build builds the programs for a system, unless it has done so before, and returns their directory.
+func (r *release) build(t target) (dir string, err error) {
+	dir = filepath.Join(r.work, t.os+"-"+t.arch)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X petgate/shared/service.version=" + r.version, "-o", dir + "/"}
+	for _, program := range programs {
+		args = append(args, "./"+program)
+	}
+	cmd := exec.Command("go", args...)
+	// The developer's settings must not change the result.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, text)
+	}
+	return dir, nil
+}
+
+// sharedFiles returns the files that are the same for all systems. The programs themselves write their manual pages and
+// completions, so they are built for this machine first.
+func (r *release) sharedFiles() (files, error) {
+	dir, err := r.build(target{runtime.GOOS, runtime.GOARCH})
+	if err != nil {
+		return nil, err
+	}
+	shared := files{}
+	for to, from := range copied {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return nil, err
+		}
+		shared[to] = file{text, 0o644}
+	}
+	for _, program := range programs {
+		say := func(to string, args ...string) error {
+			cmd := exec.Cmd{Path: filepath.Join(dir, program), Args: append([]string{program}, args...)}
+			text, err := cmd.Output()
+			if err == nil && len(text) == 0 {
+				err = errors.New("it prints nothing")
+			}
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+			}
+			shared[to] = file{text, 0o644}
+			return nil
+		}
+		err := say("share/man/man1/"+program+".1", "--man")
+		for shell, to := range completions {
+			args := []string{"--completion-" + shell}
+			if program == "keyadmin" {
+				args = []string{"completion", shell}
+			}
+			err = errors.Join(err, say(fmt.Sprintf(to, program), args...))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return shared, nil
+}
+
+// pack writes the archive of a system and its SPDX document.
+func (r *release) pack(t target, shared files) error {
+	dir, err := r.build(t)
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("petgate-%s-%s-%s", r.version, t.os, t.arch)
+	content := files{}
+	for to, f := range shared {
+		if t.os == "linux" || !strings.HasPrefix(to, "lib/systemd/") {
+			content[to] = f
+		}
+	}
+	for _, program := range programs {
+		text, err := os.ReadFile(filepath.Join(dir, program))
+		if err != nil {
+			return err
+		}
+		content["bin/"+program] = file{text, 0o755}
+	}
+	archive, err := content.archive(name, r.created)
+	if err != nil {
+		return err
+	}
+	document, err := r.bill(name, content)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.write(name+".tar.gz", archive), r.write(name+".spdx.json", document))
+}
+
+// write writes a result and notes its sum.
+func (r *release) write(name string, content []byte) error {
+	r.sums = append(r.sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name))
+	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
+}
+
+// files are the contents of an archive, by path.
+type files map[string]file
+
+type file struct {
+	content []byte
+	mode    fs.FileMode
+}
+
+// directories returns the directories of the files, each after its parent.
+func (f files) directories() []string {
+	var all []string
+	for name := range f {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if !slices.Contains(all, dir) {
+				all = append(all, dir)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// program returns a program of an archive for package buildinfo.
+func (f files) program(name string) *bytes.Reader { return bytes.NewReader(f["bin/"+name].content) }
