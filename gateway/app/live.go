@@ -37,6 +37,7 @@ type liveTenant struct {
 	ID         id.Tenant   `json:"id"`
 	Plan       string      `json:"plan"`
 	Limits     plan.Limits `json:"limits"`
+	Since      int64       `json:"sinceMillis"` // the tenant's counts grow from here on, as elapsedMillis of the gateway
 	Requests   int64       `json:"requests"`
 	Refused    int64       `json:"refused"`
 	MinuteUsed int64       `json:"minuteUsed"` // as of the last decision here
@@ -90,7 +91,7 @@ func serveLive(gateway, environment string, tenants activity, quotas knower, pub
 				known = quotas.Known(t.Tenant, t.Limits)
 			}
 			answer.Tenants[i] = liveTenant{
-				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Requests: t.Requests, Refused: t.Refused,
+				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
 				MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
 			}
 		}

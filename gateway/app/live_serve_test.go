@@ -28,6 +28,7 @@ func TestLive(t *testing.T) {
 		Active                     int
 		Tenants                    []struct {
 			ID, Plan                               string
+			SinceMillis                            int64
 			Limits                                 struct{ Minute, Day int64 }
 			Requests, Refused, MinuteUsed, DayUsed int64
 		}

@@ -27,25 +27,29 @@ type live struct {
 	since    time.Time // when the counting began; zero: nobody watches
 	askedAt  time.Time
 	rankedAt time.Time
-	tenants  map[id.Tenant]tally // without what is still in the shards
+	all      counts // of all tenants
+	tenants  map[id.Tenant]tally
 }
 
-// tally counts the requests of a tenant since the counting began.
+// counts are numbers of requests that have left the shards.
+type counts struct{ requests, refused int64 }
+
+func (c counts) plus(outcome string, n int64) counts {
+	c.requests += n
+	if outcome != "ok" && outcome != "report" {
+		c.refused += n
+	}
+	return c
+}
+
+// tally counts the requests of a tenant.
 type tally struct {
-	requests, refused int64
-	before            [2]int64 // requests at the last two changes of the ranking's period, the later one first
+	counts
+	since  time.Time // when it was made: the tenant's first request since the counting began, or after a pause
+	before [2]int64  // requests at the last two changes of the ranking's period, the later one first
 }
 
 func (t tally) recent() int64 { return t.requests - t.before[1] }
-
-// plus returns t with n more requests.
-func (t tally) plus(outcome string, n int64) tally {
-	t.requests += n
-	if outcome != "ok" && outcome != "report" {
-		t.refused += n
-	}
-	return t
-}
 
 // Activity is what the tenants of a gateway do now. The counts grow from Since on.
 type Activity struct {
@@ -59,6 +63,7 @@ type Activity struct {
 // TenantActivity is what one tenant does, and the limits that it has now. A tenant that is no longer known has none.
 type TenantActivity struct {
 	Tenant   id.Tenant
+	Since    time.Time // the tenant's counts grow from here on. A tenant that was not active for a while begins again
 	Requests int64
 	Refused  int64
 	Plan     string
@@ -72,11 +77,9 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 		tenant id.Tenant
 		tally
 	}
-	var a Activity
-	var ranking []active
-	for tenant, t := range d.usage.watch(now, &a.Since) {
-		a.Requests += t.requests
-		a.Refused += t.refused
+	since, all, tenants := d.usage.watch(now)
+	ranking := make([]active, 0, len(tenants))
+	for tenant, t := range tenants {
 		if t.recent() > 0 {
 			ranking = append(ranking, active{tenant, t})
 		}
@@ -84,49 +87,80 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	slices.SortFunc(ranking, func(a, b active) int {
 		return cmp.Or(cmp.Compare(b.recent(), a.recent()), slices.Compare(a.tenant[:], b.tenant[:]))
 	})
-	a.Active = len(ranking)
+	a := Activity{Since: since, Requests: all.requests, Refused: all.refused, Active: len(ranking)}
 	for _, one := range ranking[:min(n, len(ranking))] {
-		row := TenantActivity{Tenant: one.tenant, Requests: one.requests, Refused: one.refused}
+		row := TenantActivity{Tenant: one.tenant, Since: one.since, Requests: one.requests, Refused: one.refused}
 		row.Plan, row.Limits, _, _ = d.TenantLimits(one.tenant)
 		a.Tenants = append(a.Tenants, row)
 	}
 	return a
 }
 
-// watch returns the counts of all tenants, with what is still in the shards.
-func (u *usage) watch(now time.Time, since *time.Time) map[id.Tenant]tally {
+// watch returns the counts of all tenants together and of each, with what is still in the shards.
+func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[id.Tenant]tally) {
 	l := &u.live
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.since.IsZero() {
-		l.since, l.rankedAt, l.tenants = now, now, map[id.Tenant]tally{}
+		l.since, l.rankedAt, l.all, l.tenants = now, now, counts{}, map[id.Tenant]tally{}
 	}
-	*since, l.askedAt = l.since, now
-	if now.Sub(l.rankedAt) >= rankedOver {
+	l.askedAt = now
+	turn := now.Sub(l.rankedAt) >= rankedOver
+	if turn {
 		l.rankedAt = now
-		for tenant, t := range l.tenants {
-			t.before = [2]int64{t.requests, t.before[0]}
-			l.tenants[tenant] = t
-		}
 	}
-	all := maps.Clone(l.tenants)
+	all, tenants = l.all, make(map[id.Tenant]tally, len(l.tenants))
 	for i := range u.shards {
 		shard := &u.shards[i]
 		shard.mu.Lock()
-		counts := maps.Clone(shard.counts)
+		waiting := maps.Clone(shard.counts)
 		shard.mu.Unlock()
-		for row, n := range counts {
-			all[row.Tenant] = all[row.Tenant].plus(row.Outcome, n)
+		for row, n := range waiting {
+			t, known := tenants[row.Tenant]
+			if !known {
+				t = l.find(row.Tenant, now)
+			}
+			all, t.counts = all.plus(row.Outcome, n), t.plus(row.Outcome, n)
+			tenants[row.Tenant] = t
 		}
 	}
-	return all
+	for tenant, t := range l.tenants {
+		now, waits := tenants[tenant]
+		if !waits {
+			now = t
+		}
+		if turn {
+			t.before = [2]int64{now.requests, t.before[0]}
+			now.before = t.before
+			l.tenants[tenant] = t
+		}
+		if now.recent() == 0 {
+			delete(l.tenants, tenant)
+			continue
+		}
+		tenants[tenant] = now
+	}
+	return l.since, all, tenants
+}
+
+// find returns the tally of a tenant, and makes it if there is none. The caller holds mu.
+func (l *live) find(tenant id.Tenant, now time.Time) tally {
+	t, known := l.tenants[tenant]
+	if !known {
+		t.since = now
+		l.tenants[tenant] = t
+	}
+	return t
 }
 
 // add counts requests that leave the shards. The caller holds mu.
 func (l *live) add(row Usage, n int64) {
-	if !l.since.IsZero() {
-		l.tenants[row.Tenant] = l.tenants[row.Tenant].plus(row.Outcome, n)
+	if l.since.IsZero() {
+		return
 	}
+	t := l.find(row.Tenant, time.Now())
+	l.all, t.counts = l.all.plus(row.Outcome, n), t.plus(row.Outcome, n)
+	l.tenants[row.Tenant] = t
 }
 
 // forget ends the counting if nobody has asked for a while. The caller holds mu.
