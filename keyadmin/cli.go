@@ -42,6 +42,7 @@ type cli struct {
 	Key     keyCommands     `cmd:"" help:"API keys: issue, show, rotate, revoke."`
 	Ban     banCommands     `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`
 	Usage   usageCommands   `cmd:"" help:"What tenants have used, and whether a request would be refused."`
+	Top     topCommand      `cmd:"" help:"Watch which tenants call now, and which gateways answer."`
 	Audit   auditCommand    `cmd:"" help:"Who changed what, and when."`
 	Gateway gatewayCommands `cmd:"" help:"Gateways, and which changes each has applied."`
 	Doctor  doctorCommand   `cmd:"" help:"Find what is wrong with the database, the gateways and Redis, and how to mend it."`

@@ -236,6 +236,10 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 		if kind == "name" {
 			kind = "plan"
 		}
+	case "keyadmin top":
+		if kind == "by" {
+			kind = "order"
+		}
 	case "keyadmin gateway forget":
 		kind = "gateway"
 	case "keyadmin gateway drop":
@@ -248,6 +252,8 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 		return list("bash", "zsh", "fish")
 	case "by":
 		return list(groupings...)
+	case "order":
+		return list("rate", "minute", "day", "refused", "bans")
 	case "scope":
 		return list(apikey.AllScopes.Names()...)
 	case "kind":

@@ -43,7 +43,7 @@ func TestComplete(t *testing.T) {
 	s.ok("key", "revoke", keyID(s, "acme"), "--yes")
 	s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
 	for _, c := range []struct{ words, want string }{
-		{"|", "migrate tenant plan key ban usage audit gateway doctor export diff apply completion help"},
+		{"|", "migrate tenant plan key ban usage top audit gateway doctor export diff apply completion help"},
 		{"te|", "tenant"},
 		{"tenant s|", "show suspend set-plan set-quota"},
 		{"help tenant s|", "show suspend set-plan set-quota"},
@@ -63,11 +63,12 @@ func TestComplete(t *testing.T) {
 		{"audit --kind key.r|", "key.revoked key.rotated"},
 		{"audit --tenant acm|", "acme"},
 		{"usage show acme --by |", "hour day operation key outcome"},
+		{"top --by |", "rate minute day refused bans"},
 		{"gateway forget |", "gw-1"},
 		{"apply |", completeFiles},
 		{"-o |", "table json csv"},
 		{"completion |", "bash zsh fish"},
-		{"nosuch command |", "migrate tenant plan key ban usage audit gateway doctor export diff apply completion help"},
+		{"nosuch command |", "migrate tenant plan key ban usage top audit gateway doctor export diff apply completion help"},
 	} {
 		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
 		if got := candidatesOf(s, words...); got != c.want {
@@ -142,16 +143,18 @@ func TestCompletionInShells(t *testing.T) {
 	}
 }
 
-// terminal is a pseudo-terminal with a shell in it.
+// terminal is a pseudo-terminal with a program in it.
 type terminal struct {
 	t    *testing.T
 	file *os.File
+	cmd  *exec.Cmd
 
 	mu   sync.Mutex
 	seen strings.Builder
 }
 
-func startTerminal(t *testing.T, path string, args, env []string) *terminal {
+// startTerminal starts a program. prepare, if it is given, is called with the terminal before that.
+func startTerminal(t *testing.T, path string, args, env []string, prepare ...func(*os.File)) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -168,6 +171,9 @@ func startTerminal(t *testing.T, path string, args, env []string) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, f := range prepare {
+		f(master)
+	}
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -175,7 +181,7 @@ func startTerminal(t *testing.T, path string, args, env []string) *terminal {
 		t.Fatal(err)
 	}
 	slave.Close()
-	terminal := &terminal{t: t, file: master}
+	terminal := &terminal{t: t, file: master, cmd: cmd}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

@@ -312,7 +312,7 @@ func (e explanation) sheet() table {
 
 const (
 	figuresTimeout  = 2 * time.Second // of one gateway
-	figuresBytesMax = 1 << 16
+	figuresBytesMax = 1 << 20
 )
 
 // figures asks the registered gateways, one after the other, for a tenant's usage. It returns the answer of the first gateway that
@@ -352,15 +352,24 @@ func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, 
 	return f, askAdmin(ctx, g, "/quota/"+t.String(), &f)
 }
 
-// askAdmin reads JSON from a gateway's admin port. A response of 503 has a body too.
+// adminStatus is an answer of an admin port that is not the one asked for.
+type adminStatus struct {
+	url, status string
+	code        int
+}
+
+func (s adminStatus) Error() string { return fmt.Sprintf("GET %s: %s", s.url, s.status) }
+
+// askAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a body too.
 func askAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
 	defer cancel()
+	path, query, _ := strings.Cut(path, "?")
 	scheme, host, isURL := strings.Cut(g.AdminAddress, "://") // https://… if the admin port uses TLS
 	if !isURL {
 		scheme, host = "http", g.AdminAddress
 	}
-	ask := url.URL{Scheme: scheme, Host: host, Path: path}
+	ask := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: query}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
 	if err != nil {
 		return err
@@ -373,7 +382,7 @@ func askAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK && path != readyPath {
-		return fmt.Errorf("GET %s: %s", ask.String(), response.Status)
+		return adminStatus{ask.String(), response.Status, response.StatusCode}
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, figuresBytesMax)).Decode(answer); err != nil {
 		return fmt.Errorf("GET %s: %w", ask.String(), err)

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"petgate/shared/service"
+)
+
+type topCommand struct {
+	By    topOrder `default:"rate" placeholder:"ORDER" help:"Order by rate, minute, day, refused or bans."`
+	Every period   `default:"1s" placeholder:"TIME" help:"Interval of refreshes: 1s to 1m."`
+	Once  bool     `help:"Print one refresh and end."`
+	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
+}
+
+func (topCommand) Help() string {
+	return `Shows which tenants call now, at all registered gateways together, and which gateways do not answer. It asks the gateways' admin
+ports, so it must run where these can be reached. Requests do not get slower when somebody watches.
+
+    REQ/S      requests with a valid key, since the last refresh
+    LAST 60 S  the same over the last minute; each tenant has its own scale
+    MINUTE     used of the limit of any 60 seconds
+    DAY        used of the limit of the UTC day
+    REFUSED/S  those of REQ/S that no upstream answered
+    BANS       keys that are banned now
+    P50, P99   half and 99 % of a gateway's requests took at most this long, in the last 10 to 20 s
+
+Keys: q ends, ? explains, / filters, s changes the order. Without a terminal, with TERM=dumb and with --once, plain lines are printed.
+
+Examples:
+
+    keyadmin top
+
+    # Who is refused most?
+    keyadmin top --by refused -n 10
+
+    # For a script
+    keyadmin top --once -o json | jq '.tenants[] | select(.dayShare > 0.9) | .tenant'`
+}
+
+// BadSettings checks numbers.
+func (c *topCommand) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	bad.Require(c.Limit >= 1 && c.Limit <= askTenants, "limit", "use 1 to %d", askTenants)
+	bad.Require(time.Duration(c.Every) <= time.Minute, "every", "use 1s to 1m")
+	return bad
+}
+
+// topOrder is what tenants are ordered by, the largest first.
+type topOrder string
+
+var topOrders = []topOrder{"rate", "minute", "day", "refused", "bans"}
+
+func (o *topOrder) UnmarshalText(text []byte) error {
+	if *o = topOrder(text); !slices.Contains(topOrders, *o) {
+		return fmt.Errorf("%q is not an order: use rate, minute, day, refused or bans", text)
+	}
+	return nil
+}
+
+// next returns the order after o, for the key s.
+func (o topOrder) next() topOrder {
+	return topOrders[(slices.Index(topOrders, o)+1)%len(topOrders)]
+}
+
+func (o topOrder) sort(tenants []topTenant) {
+	value := func(t topTenant) float64 {
+		switch o {
+		case "minute":
+			return t.MinuteShare
+		case "day":
+			return t.DayShare
+		case "refused":
+			return t.RefusedPerSecond
+		case "bans":
+			return float64(t.BannedKeys)
+		}
+		return t.RequestsPerSecond
+	}
+	slices.SortFunc(tenants, func(a, b topTenant) int {
+		return cmp.Or(cmp.Compare(value(b), value(a)), cmp.Compare(b.RequestsPerSecond, a.RequestsPerSecond), cmp.Compare(a.TenantID, b.TenantID))
+	})
+}
+
+func (c *topCommand) Run(ctx context.Context, a *app) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	w := newWatch(a)
+	var err error
+	if c.interactive(a) {
+		err = c.screen(ctx, a, w)
+	} else {
+		err = c.lines(ctx, a, w)
+	}
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) { // an interrupt is how it ends
+		return nil
+	}
+	return err
+}
+
+// interactive reports whether there is a terminal that can show a screen.
+func (c *topCommand) interactive(a *app) bool {
+	return !c.Once && !a.asData() && a.InTerminal && a.OutTerminal && a.env["TERM"] != "dumb"
+}
+
+// lines prints a block for each refresh. The first refresh has no rates yet, so it is not printed.
+func (c *topCommand) lines(ctx context.Context, a *app, w *watch) error {
+	for n := 0; ; n++ {
+		began := a.Clock()
+		view := w.refresh(ctx, c.By, c.Limit)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if n > 0 {
+			if err := c.print(a, view); err != nil || c.Once {
+				return err
+			}
+		}
+		if err := a.Sleep(ctx, time.Duration(c.Every)-a.Clock().Sub(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// print prints one refresh: a block of lines, an object, or a line of CSV for each tenant.
+func (c *topCommand) print(a *app, view topView) error {
+	view.cut(c.Limit)
+	switch {
+	case a.cli.Output == "csv":
+		for _, g := range view.Gateways {
+			if g.Error != "" {
+				a.warn("gateway %s: %s", g.ID, g.Error)
+			}
+		}
+		err := a.print(view.csv(), table{})
+		a.headed = true
+		return err
+	case a.cli.Output == "json" && c.Once:
+		return a.print(view, table{})
+	case a.cli.Output == "json":
+		line, err := json.Marshal(view) // one object in a line, so that a reader can take them one by one
+		if err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		return a.writeLines([]string{string(line)})
+	}
+	f := frame{width: a.width(), signs: sparkBlocks, style: func(code, text string) string { return a.style(a.OutTerminal, code, text) }}
+	if a.env["TERM"] == "dumb" {
+		f.signs = sparkASCII
+	}
+	lines := f.lines(view)
+	if !c.Once {
+		lines = append(lines, "")
+	}
+	return a.writeLines(lines)
+}
+
+func (a *app) writeLines(lines []string) error {
+	if _, err := a.Out.Write([]byte(strings.Join(lines, "\n") + "\n")); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func plain(_, text string) string { return text }
+
+func pointer(x float64) *float64 { return &x }
+
+// busyView is a refresh with all that can be shown: gateways that answer and one that does not, and tenants small and large.
+func busyView() topView {
+	now := time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC)
+	wave := func(most float64) (h history) {
+		for second := range 60 {
+			h.samples = append(h.samples, sample{now.Add(time.Duration(second-59) * time.Second), time.Second, most * float64(second%20) / 20})
+		}
+		return h
+	}
+	return topView{
+		At: "2026-03-01T12:00:05Z", at: now, By: "rate", Active: 1234, rate: 12345.6, refused: 678.9,
+		Gateways: []topGateway{
+			{ID: "gw-1.eu-central.example.com-8080-x7k2", Mode: "shared", RequestsPerSecond: pointer(6000.5), RefusedPerSecond: pointer(0), P50: pointer(0.21), P99: pointer(12.34)},
+			{ID: "gw-2", Mode: "outage", RequestsPerSecond: pointer(6345.1), RefusedPerSecond: pointer(678.9), P50: pointer(250), P99: pointer(10000)},
+			{ID: "gw-3", AdminAddress: "10.0.0.6:9090", Error: "no answer within 1 s"},
+			{ID: "gw-4", Mode: "shared"},
+		},
+		Tenants: []topTenant{
+			{TenantID: "ten_1", Tenant: "acme", Plan: "enterprise", RequestsPerSecond: 11000, RefusedPerSecond: 678.9, MinuteShare: 1, DayShare: 0.999, BannedKeys: 2, history: wave(11000)},
+			{TenantID: "ten_2", Tenant: "a tenant with a long name and many words in it", Plan: "a-plan-with-a-long-name", RequestsPerSecond: 1344.6, MinuteShare: 0.5, DayShare: 0.001, history: wave(3)},
+			{TenantID: "ten_3", Tenant: "\x1b[31mred", Plan: "free", RequestsPerSecond: 1, MinuteShare: 12, DayShare: 0.2, history: history{samples: []sample{{now, 2 * time.Second, 1}}}},
+			{TenantID: "ten_4", Tenant: "quiet", Plan: "free"},
+		},
+	}
+}
+
+func TestTopFrame(t *testing.T) {
+	s := newShell(t, "")
+	colour := func(code, text string) string { return "\x1b[" + code + "m" + text + "\x1b[0m" }
+	for _, c := range []struct {
+		name  string
+		frame frame
+	}{
+		{"60 columns", frame{width: 60, height: 24, signs: sparkBlocks, style: colour}},
+		{"80 columns", frame{width: 80, height: 24, signs: sparkBlocks, style: colour}},
+		{"80 columns, NO_COLOR", frame{width: 80, height: 24, signs: sparkBlocks, style: plain}},
+		{"200 columns", frame{width: 200, height: 24, signs: sparkBlocks, style: colour}},
+		{"no terminal", frame{signs: sparkBlocks, style: plain}},
+		{"TERM=dumb", frame{width: 80, signs: sparkASCII, style: plain}},
+		{"40 columns and 12 lines", frame{width: 40, height: 12, signs: sparkBlocks, style: plain}},
+	} {
+		fmt.Fprintf(&s.record, "%s:\n%s\n\n", c.name, strings.Join(c.frame.lines(busyView()), "\n"))
+	}
+	empty := topView{at: busyView().at, Problem: "The database cannot be read"}
+	fmt.Fprintf(&s.record, "nothing:\n%s\n", strings.Join(frame{width: 80, signs: sparkBlocks, style: plain}.lines(empty), "\n"))
+	s.golden("top-frame")
+}
+
+// No line is wider or the screen longer than the terminal, and no column moves, whatever the figures are.
+func TestTopFrameKeepsItsWidths(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	figure := func() float64 { return random.ExpFloat64() * []float64{0, 0.001, 1, 1e3, 1e6, 1e9}[random.IntN(6)] }
+	for width := widthMin; width <= 220; width += 7 {
+		for range 20 {
+			v := busyView()
+			for i := range v.Tenants {
+				tenant := &v.Tenants[i]
+				tenant.RequestsPerSecond, tenant.RefusedPerSecond = figure(), figure()
+				tenant.MinuteShare, tenant.DayShare, tenant.BannedKeys = figure(), figure(), random.IntN(9999)
+			}
+			g := &v.Gateways[0]
+			g.RequestsPerSecond, g.P50, g.P99 = pointer(figure()), pointer(figure()), pointer(figure())
+			v.rate, v.refused, v.Active = figure(), figure(), random.IntN(99_999)
+			f := frame{width: width, height: 8 + random.IntN(20), signs: sparkBlocks, style: plain}
+			lines := f.lines(v)
+			if len(lines) > f.height+1 {
+				t.Errorf("%d lines in a screen of %d", len(lines), f.height)
+			}
+			for _, line := range lines {
+				if utf8.RuneCountInString(line) > width {
+					t.Errorf("%d columns: a line of %d characters:\n%s", width, utf8.RuneCountInString(line), line)
+				}
+			}
+			columns := f.tenantColumns()
+			for _, tenant := range v.Tenants {
+				if got := row(columns, f.cells(columns, tenant, v)); utf8.RuneCountInString(got) != utf8.RuneCountInString(heads(columns)) {
+					t.Errorf("%d columns: the columns have moved:\n%s\n%s", width, heads(columns), got)
+				}
+			}
+		}
+	}
+}
+
+func TestFiguresAreShort(t *testing.T) {
+	for _, c := range []struct {
+		write func(float64) string
+		x     float64
+		want  string
+	}{
+		{rate, 0, "0.0"},
+		{rate, 999.94, "999.9"},
+		{rate, 999.95, "1,000"},
+		{rate, 999_999, "999,999"},
+		{rate, 1e6, "1.0M"},
+		{rate, 1e12, "9999.0M"},
+		{percent, 0, "0 %"},
+		{percent, 0.0001, "<1 %"},
+		{percent, 0.999, "99 %"},
+		{percent, 1, "100 %"},
+		{percent, 12, ">999 %"},
+		{millis, 0.214, "0.21 ms"},
+		{millis, 99.94, "99.9 ms"},
+		{millis, 250, "250 ms"},
+		{millis, 10_000, "10 s"},
+	} {
+		if got := c.write(c.x); got != c.want {
+			t.Errorf("%v: %q, want %q", c.x, got, c.want)
+		}
+	}
+}
+
+// A part of a sparkline is the mean of its time. What is not known is blank, and a rate stays in its part as time goes on.
+func TestHistory(t *testing.T) {
+	at := func(second float64) time.Time {
+		return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(time.Duration(second * float64(time.Second)))
+	}
+	var h history
+	for second := 31; second <= 48; second++ {
+		rate := 0.0
+		if second > 42 {
+			rate = float64(second - 42)
+		}
+		h = h.recent(at(float64(second)), sample{at(float64(second)), time.Second, rate})
+	}
+	h = h.recent(at(58), sample{at(58), 10 * time.Second, 3}) // a refresh came late
+	for _, c := range []struct {
+		now  float64
+		n    int
+		want string
+	}{
+		{58, 12, "      ▁▁▃█▆▆"}, {59.9, 12, "      ▁▁▃█▆▆"}, {60, 12, "     ▁▁▃█▆▆ "}, {58, 6, "   ▁██"}, {119, 12, "            "},
+	} {
+		if got := spark(h.bins(at(c.now), c.n), sparkBlocks); got != c.want {
+			t.Errorf("at %v in %d parts: %q, want %q", c.now, c.n, got, c.want)
+		}
+	}
+	if len(h.samples) != 19 || len(h.recent(at(58+120)).samples) != 0 {
+		t.Errorf("%d samples; two minutes later %d", len(h.samples), len(h.recent(at(58+120)).samples))
+	}
+}
