@@ -82,8 +82,8 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 			if sum > limit {
 				t.Errorf("the shares admitted %d of limit %d", sum, limit)
 			}
-			if all > 2*limit {
-				t.Errorf("%d of limit %d admitted in a window", all, limit)
+			if all > limit+gateways { // a request may be under way at each gateway when Redis decides again
+				t.Errorf("%d of limit %d admitted in a window that began without use", all, limit)
 			}
 		})
 	}

@@ -84,3 +84,61 @@ func TestKnownUseAfterAResetAndARestart(t *testing.T) {
 		t.Errorf("%d admitted after the loss, want the minute's last 20", n)
 	}
 }
+
+// The gateways have used up their shares. From the moment when Redis answers until it decides again, no share grows: each
+// gateway knows only which of its own debts are charged.
+func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
+	f := func(name string, loseReply bool) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newSite(t, 6), asking(1, 60)
+			s.server.fail(errRefused)
+			if loseReply { // each gateway's first batch is executed
+				s.server.fail(nil)
+				s.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+					if err := s.server.Decide(ctx, demands, results); err != nil {
+						return err
+					}
+					return errTimeout
+				}
+			}
+			admitted := int64(0)
+			for _, g := range s.gateways {
+				admitted += mustTake(t, g, r).Granted
+			}
+			s.server.fail(errRefused)
+			s.decide = s.server.Decide
+			admitted += s.use(r, s.gateways...)
+			s.server.fail(nil)
+			time.Sleep(5 * time.Millisecond) // then no request below is under way at the instant when Redis decides again
+			for range 100 {
+				admitted += s.use(r, s.gateways...)
+				time.Sleep(10 * time.Millisecond)
+			}
+			if v := mustTake(t, s.gateways[0], r); v.Degraded || admitted != r.Limits.Minute || v.Minute.Used != admitted {
+				t.Errorf("%s: %d admitted of %d until Redis decided again; then %+v", name, admitted, r.Limits.Minute, v)
+			}
+		})
+	}
+	f("no batch is executed", false)
+	f("the first batch is executed, and not answered", true)
+}
+
+// Redis loses its counts in an outage. A gateway tells Redis what it knows of the window before Redis decides again, although no
+// request of that tenant comes to that gateway.
+func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 2), asking(1, 100)
+		for range 60 {
+			mustTake(t, s.gateways[0], r)
+		}
+		s.server.fail(errRefused)
+		s.lose()
+		for _, g := range s.gateways {
+			mustTake(t, g, asking(2, 100)) // it has noticed
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 61 || v.Day.Used != 61 {
+			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
+		}
+	})
+}

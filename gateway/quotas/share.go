@@ -26,10 +26,8 @@ import (
 //
 // A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
 //
-// Until Redis is back, the shares of all gateways add up to at most one limit. When a gateway then reports its debts, its
-// share grows until Redis decides again: its debts are charged, and it does not know the debts that others report later.
-// This adds at most half of what was left of the limit before the outage. With what Redis admitted before, every window
-// admits at most 2 × the limit. That holds if
+// Until Redis decides again, the shares of all gateways add up to at most one limit. With what Redis admitted before, every
+// window admits at most 2 × the limit. That holds if
 //
 //   - the number of gateways is right, or too large, and not larger than the limit;
 //   - Redis keeps its counts, or loses them once while a gateway that has seen them still runs;
@@ -50,7 +48,7 @@ type localShare struct {
 // debt counts a tenant's requests that were admitted here and that Redis has not confirmed:
 //
 //	owed    Redis has certainly not charged it: the next demand carries it
-//	sent    a demand under way carries it
+//	sent    a demand under way carries it, or Redis has charged it and does not decide yet
 //	unsure  an unanswered batch may have charged it: it is not sent again until Redis says what became of that batch
 type debt struct {
 	owed, sent, unsure quota.Spent
@@ -167,21 +165,23 @@ func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcom
 	o.set(t, debt)
 }
 
-// resolve settles a tenant's unsure debt: Redis has now said whether it decided the demand and what it granted. resolve
-// returns how many requests Redis has charged although they were refused here.
+// resolve moves a tenant's unsure debt: Redis has now said whether it decided the demand and what it granted. What Redis has
+// charged counts as sent, and resolve sets d.Spent to it. The rest is owed. resolve returns how many requests Redis has charged
+// although they were refused here.
 func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (chargedInVain int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	debt := o.debt[d.Tenant]
-	unpaid := debt.unsure
+	unpaid, carried := debt.unsure, d.Spent
 	if decided {
-		admitted := max(0, unpaid.Minute-d.Spent.Minute)
+		admitted := max(0, unpaid.Minute-carried.Minute)
 		chargedInVain = max(0, granted-admitted)
-		unpaid = minus(unpaid, plus(d.Spent, quota.Spent{
+		unpaid = minus(unpaid, plus(carried, quota.Spent{
 			Minute: granted, Day: quota.DayUse{Day: unpaid.Day.Day, Used: granted},
 		}))
 	}
-	debt.owed, debt.unsure = plus(debt.owed, unpaid), quota.Spent{}
+	d.Spent = minus(debt.unsure, unpaid)
+	debt.sent, debt.owed, debt.unsure = plus(debt.sent, d.Spent), plus(debt.owed, unpaid), quota.Spent{}
 	o.set(d.Tenant, debt)
 	return chargedInVain
 }

@@ -236,7 +236,7 @@ func (s *Shared) Untold(everything bool) (untold []Request) {
 
 // Settle implements redis.Ledger.
 func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, o redis.Outcome, beganAt, endedAt instant.Millis) {
-	if o == redis.Decided {
+	if o == redis.Decided && v.At != 0 {
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
 	s.share.settled(d.Tenant, d.Spent, o)

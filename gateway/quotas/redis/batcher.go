@@ -39,12 +39,14 @@ type batcher struct {
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
-	tripping sync.Mutex    // held during a trip of requests, and while the probe runs recover
-	number   int64         // of the last batch; guarded by tripping
-	lost     lostBatch     // the unanswered batch after which the server was down; guarded by tripping
-	resets   []store.Reset // wait until the server is back; changed with tripping and mu, read with either
-	probing  id.Tenant     // used by probes only; its record is on this server
-	waiters  sync.Pool     // of *waiter
+	tripping   sync.Mutex    // held during a trip of requests, and while the probe runs recover
+	number     int64         // of the last batch; guarded by tripping
+	lost       lostBatch     // the unanswered batch after which the server was down; guarded by tripping
+	recovering bool          // guarded by tripping, like the next field
+	charged    []chargedDebt // by this recovery; the ledger does not know yet
+	resets     []store.Reset // wait until the server is back; changed with tripping and mu, read with either
+	probing    id.Tenant     // used by probes only; its record is on this server
+	waiters    sync.Pool     // of *waiter
 
 	mu      sync.Mutex
 	queue   []*waiter

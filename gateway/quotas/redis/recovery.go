@@ -8,6 +8,7 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 )
 
 // settleFor is how long a gateway still decides without Redis after it has sent Redis its debts and known use. All other
@@ -20,12 +21,24 @@ type lostBatch struct {
 	demands []store.Demand
 }
 
+// chargedDebt is Redis's answer to a demand that carried debts.
+type chargedDebt struct {
+	demand           store.Demand
+	verdict          quota.Verdict // without figures if At is 0
+	beganAt, endedAt instant.Millis
+}
+
 // recover prepares a server that answers again, before that server decides. recover sends what this gateway admitted
 // without the server and, if the server may have lost its counts, the use that it had counted. An error means that the
 // server has stopped answering again.
+//
+// What Redis answers about debts is kept from the ledger until Redis decides again. Otherwise this gateway's share would grow: its
+// debts would be charged, and it does not know the debts that other gateways will send.
 func (b *batcher) recover() error {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
+	b.recovering = true
+	defer b.settleCharged()
 	kept, err := b.hasKept()
 	if err != nil {
 		return err
@@ -91,15 +104,28 @@ func (b *batcher) resolve() error {
 		return nil
 	}
 	results := make([]store.Result, len(b.lost.demands))
+	beganAt := b.redis.now()
 	decided, err := b.wasDecided(b.lost.number, b.lost.demands, results)
 	if err != nil {
 		return err
 	}
+	endedAt := b.redis.now()
 	for i := range b.lost.demands {
-		b.redis.ledger.Resolve(&b.lost.demands[i], decided && results[i].Err == nil, results[i].Verdict.Granted)
+		d := b.lost.demands[i]
+		b.redis.ledger.Resolve(&d, decided && results[i].Err == nil, results[i].Verdict.Granted)
+		b.charged = append(b.charged, chargedDebt{d, results[i].Verdict, beganAt, endedAt})
 	}
 	b.lost = lostBatch{}
 	return nil
+}
+
+// settleCharged reports to the ledger which debts Redis has charged. It is called at the end of a recovery.
+func (b *batcher) settleCharged() {
+	for i := range b.charged {
+		c := &b.charged[i]
+		b.redis.ledger.Settle(&c.demand, &c.verdict, Decided, c.beganAt, c.endedAt)
+	}
+	b.charged, b.recovering = nil, false
 }
 
 // wasDecided asks whether a batch was decided. If so, results holds what it was granted. If only a later batch is known, the
@@ -154,6 +180,10 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 		outcome := outcomeOf(err)
 		if err == nil {
 			outcome = outcomeOf(results[i].Err)
+		}
+		if b.recovering && outcome == Decided && demands[i].Spent != (quota.Spent{}) {
+			b.charged = append(b.charged, chargedDebt{demands[i], results[i].Verdict, beganAt, endedAt})
+			continue
 		}
 		b.redis.ledger.Settle(&demands[i], &results[i].Verdict, outcome, beganAt, endedAt)
 	}

@@ -57,11 +57,11 @@ type Ledger interface {
 	Refusal(r store.Request, now instant.Millis) (v quota.Verdict, ok bool)
 	// Collect adds to a demand what Redis may not know: the last seen use, and the debts from outages.
 	Collect(d *store.Demand)
-	// Settle records the outcome of a demand. The verdict is valid if the outcome is Decided. Its trip began and ended at
-	// these instants, by this gateway's clock.
+	// Settle records the outcome of a demand. The verdict is valid if the outcome is Decided; it has no figures if its At is 0.
+	// Its trip began and ended at these instants, by this gateway's clock.
 	Settle(d *store.Demand, v *quota.Verdict, o Outcome, beganAt, endedAt instant.Millis)
 	// Resolve records what became of a demand that was Unsure: whether it was decided and, if so, how many requests it was
-	// granted.
+	// granted. It sets d.Spent to what Redis has charged of this gateway's debts. Settle is called with it later.
 	Resolve(d *store.Demand, decided bool, granted int64)
 	// Untold returns the tenants with debts to Redis. If the argument everything is set, it also returns those with known
 	// use in the window.
