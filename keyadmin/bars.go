@@ -15,14 +15,14 @@ type bars struct {
 
 // barRow is one period.
 type barRow struct {
-	from            string // its start
-	served, refused int64
+	from             string // its start
+	charged, refused int64
 }
 
-// The characters of a bar. Served and refused differ without colour.
+// The characters of a bar. Charged and refused differ without colour.
 type barSigns struct {
-	served, refused  string
-	parts            []string // of a character that served fills in part, in equal steps
+	charged, refused string
+	parts            []string // of a character that charged requests fill in part, in equal steps
 	limit, overLimit string   // the line of the limit, beside a bar and on it
 }
 
@@ -43,14 +43,14 @@ func (b bars) lines(width int, signs barSigns, style func(code, text string) str
 	if width == 0 {
 		width = barsWidth
 	}
-	head := []string{strings.ToUpper(b.period) + " (UTC)", "SERVED", "REFUSED"}
+	head := []string{strings.ToUpper(b.period) + " (UTC)", "CHARGED", "REFUSED"}
 	widths := []int{utf8.RuneCountInString(head[0]), len(head[1]), len(head[2])}
 	var highest int64
 	for _, r := range b.rows {
 		widths[0] = max(widths[0], utf8.RuneCountInString(r.from))
-		widths[1] = max(widths[1], len(count(r.served)))
+		widths[1] = max(widths[1], len(count(r.charged)))
 		widths[2] = max(widths[2], len(count(r.refused)))
-		highest = max(highest, r.served+r.refused)
+		highest = max(highest, r.charged+r.refused)
 	}
 	long := max(width-total(widths)-len(gap), barsWidthMin)
 	most, line := max(highest, 1), -1
@@ -58,13 +58,13 @@ func (b bars) lines(width int, signs barSigns, style func(code, text string) str
 		most = max(most, b.limit)
 		line = min(int(b.limit*int64(long)/most), long-1)
 	}
-	prefix := func(from, served, refused string) string {
-		return fmt.Sprintf("%-*s%s%*s%s%*s%s", widths[0], from, gap, widths[1], served, gap, widths[2], refused, gap)
+	prefix := func(from, charged, refused string) string {
+		return fmt.Sprintf("%-*s%s%*s%s%*s%s", widths[0], from, gap, widths[1], charged, gap, widths[2], refused, gap)
 	}
 	out := []string{strings.TrimRight(style(bold, strings.TrimRight(prefix(head[0], head[1], head[2]), " ")), " ")}
 	for _, r := range b.rows {
 		bar := r.draw(long, most, line, signs, style)
-		out = append(out, strings.TrimRight(prefix(r.from, count(r.served), count(r.refused))+bar, " "))
+		out = append(out, strings.TrimRight(prefix(r.from, count(r.charged), count(r.refused))+bar, " "))
 	}
 	return append(out, b.legend(line >= 0, signs)...)
 }
@@ -72,21 +72,21 @@ func (b bars) lines(width int, signs barSigns, style func(code, text string) str
 // draw returns a bar of at most long characters, for at most most requests. line is the place of the limit; -1: it is not shown.
 func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(code, text string) string) string {
 	steps := int64(len(signs.parts) + 1)
-	eighths := r.served * int64(long) * steps / most
+	eighths := r.charged * int64(long) * steps / most
 	cells := make([]string, 0, long)
 	for range eighths / steps {
-		cells = append(cells, signs.served)
+		cells = append(cells, signs.charged)
 	}
 	if part := eighths % steps; part > 0 {
 		cells = append(cells, signs.parts[part-1])
-	} else if r.served > 0 && len(cells) == 0 { // a little is not nothing
-		cells = append(cells, append(signs.parts, signs.served)[0])
+	} else if r.charged > 0 && len(cells) == 0 { // a little is not nothing
+		cells = append(cells, append(signs.parts, signs.charged)[0])
 	}
-	end := min(max(int((r.served+r.refused)*int64(long)/most), len(cells)), long)
+	end := min(max(int((r.charged+r.refused)*int64(long)/most), len(cells)), long)
 	if r.refused > 0 && end == len(cells) && end < long {
 		end++
 	}
-	served := len(cells)
+	charged := len(cells)
 	for len(cells) < end {
 		cells = append(cells, signs.refused)
 	}
@@ -100,21 +100,21 @@ func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(
 			cells[line] = signs.overLimit
 		}
 	}
-	text := strings.Join(cells[:served], "")
-	if end > served {
-		text += style(yellow, strings.Join(cells[served:end], ""))
+	text := strings.Join(cells[:charged], "")
+	if end > charged {
+		text += style(yellow, strings.Join(cells[charged:end], ""))
 	}
 	return text + strings.Join(cells[end:], "")
 }
 
 // legend explains the signs.
 func (b bars) legend(limitShown bool, signs barSigns) []string {
-	lines := []string{"", fmt.Sprintf("%s served  %s refused", signs.served, signs.refused)}
+	lines := []string{"", fmt.Sprintf("%s charged  %s refused", signs.charged, signs.refused)}
 	switch {
 	case limitShown:
 		lines[1] += fmt.Sprintf("  %s limit: %s in each %s", signs.limit, count(b.limit), b.period)
 	case b.limit > 0:
-		lines[1] += fmt.Sprintf("  limit: %s in each %s, not in sight", count(b.limit), b.period)
+		lines[1] += fmt.Sprintf("  limit: %s in each %s, beyond the edge", count(b.limit), b.period)
 	}
 	return lines
 }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bars fit every width, and served, refused and the limit can be told apart without colour.
+// Bars fit every width, and charged, refused and the limit can be told apart without colour.
 func TestBars(t *testing.T) {
 	b := bars{period: "hour", limit: 3600, rows: []barRow{
 		{"2026-03-01T08:00:00Z", 0, 0},

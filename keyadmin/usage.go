@@ -65,6 +65,7 @@ type usageShow struct {
 	Tenant string   `arg:"" help:"ID or name."`
 	Since  moment   `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
 	By     grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
+	Plot   bool     `help:"Draw charged and refused requests by hour or day, with the limit."`
 }
 
 func (usageShow) Help() string {
@@ -79,11 +80,17 @@ Examples:
     # What was refused in the last day
     keyadmin usage show acme --since 24h --by hour,outcome -o json | jq '.[] | select(.charged == 0)'
 
+    # Yesterday and today as bars
+    keyadmin usage show acme --since 1d --by hour --plot
+
     # What was charged in November, by operation
     keyadmin usage show acme --since 2026-11-01 --by operation`
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
+	if err := c.checkPlot(a); err != nil {
+		return err
+	}
 	since := c.Since.before(a.now())
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
@@ -102,7 +109,12 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 		names[k.ID] = k.Name
 	}
 	views, total := groupUsage(rows, names, c.By)
-	if err := a.print(views, c.By.table(views)); err != nil {
+	if c.Plot {
+		err = a.plotUsage(ctx, t, rows, c.By.period)
+	} else {
+		err = a.print(views, c.By.table(views))
+	}
+	if err != nil {
 		return err
 	}
 	a.note("%s requests of tenant %s since %s, %s charged.", count(total.Requests), t.Name, since.String(), count(total.Charged))
