@@ -1,0 +1,103 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notSlug = regexp.MustCompile("[^a-z0-9 _-]")
+)
+
+// pages returns the pages for people, by path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/adr/*.md"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, paths, err)
+		}
+		for _, path := range paths {
+			all[path] = read(t, path)
+		}
+	}
+	return all
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// hasHeading reports whether a page has a heading that a link with this fragment leads to, by the rule of GitHub.
+func hasHeading(page, fragment string) bool {
+	for _, match := range heading.FindAllStringSubmatch(page, -1) {
+		slug := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-")
+		if slug == fragment {
+			return true
+		}
+	}
+	return false
+}
+
+func TestLinks(t *testing.T) {
+	checked, all := 0, pages(t)
+	for path, text := range all {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			to, fragment, _ := strings.Cut(match[1], "#")
+			if strings.Contains(to, "://") {
+				continue
+			}
+			checked++
+			target := path
+			if to != "" {
+				target = filepath.Join(filepath.Dir(path), to)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", path, match[1], err)
+			} else if fragment != "" && !hasHeading(read(t, target), fragment) {
+				t.Errorf("%s links to %s: there is no such heading", path, match[1])
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("only %d links were checked", checked)
+	}
+}
+
+// TestInstallNamesWhatIsNeeded compares docs/install.md with the secrets and components that the deployments use.
+func TestInstallNamesWhatIsNeeded(t *testing.T) {
+	page, checked := read(t, "../../docs/install.md"), 0
+	for pattern, name := range map[string]*regexp.Regexp{
+		"../systemd/*.service":    regexp.MustCompile(`LoadCredential=\w+:/etc/petgate/(\w+)`),
+		"../kubernetes/base/*":    regexp.MustCompile(`secretName: ([\w-]+)`),
+		"../kubernetes/*.json":    regexp.MustCompile(`"secretName": "([\w-]+)"`),
+		"../kubernetes/example/*": regexp.MustCompile(`- \.\./components/([\w-]+)`),
+	} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			for _, match := range name.FindAllStringSubmatch(read(t, path), -1) {
+				checked++
+				if !strings.Contains(page, match[1]) {
+					t.Errorf("%s needs %s, which docs/install.md does not name", path, match[1])
+				}
+			}
+		}
+	}
+	if checked != 13 {
+		t.Errorf("%d names were checked", checked)
+	}
+}
