@@ -116,8 +116,18 @@ func keySheet(v keyView) table {
 		{"Expires", never(v.ExpiresAt)},
 		{"Revoked", never(v.RevokedAt)},
 		{"Replaced by", orDash(v.ReplacedBy)},
-		{"Last used", never(v.LastUsedAt)},
+		{"Last used", lastUsed(v)},
 	}}
+}
+
+// lastUsed says when a key was last used, and whether it had ended before. Times have one format, so their texts can be compared.
+func lastUsed(v keyView) string {
+	for _, ended := range []string{v.RevokedAt, v.ExpiresAt, v.GraceEndsAt} {
+		if ended != "" && v.LastUsedAt > ended {
+			return v.LastUsedAt + ", refused because it had ended"
+		}
+	}
+	return never(v.LastUsedAt)
 }
 
 func never(instant string) string {

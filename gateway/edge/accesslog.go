@@ -64,7 +64,7 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	if x.route != nil {
 		dst = api.AppendString(append(dst, `,"operation":`...), x.route.ID)
 	}
-	if x.hasKey {
+	if x.isKnown {
 		dst = append(x.entry.Tenant.AppendTo(append(dst, `,"tenant":"`...)), '"')
 		dst = append(x.entry.Key.AppendTo(append(dst, `,"key":"`...)), '"')
 	}

@@ -23,14 +23,16 @@ var refusals = [...]refusal{
 // unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	if x.env != e.cfg.Environment {
+		x.why = access.OtherEnvironment
+		x.entry, x.isKnown = e.directory.Lookup(apikey.Sum(x.token)) // for the access log and the usage
 		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
 			e.cfg.Environment.String() + " keys"}
 	}
 	if !e.directory.Fresh(x.now) {
 		return refusal{reason: directoryUnavailable}
 	}
-	var found bool // The entry goes into x without a copy: an idle connection keeps the stack of its last request.
-	if x.entry, found = e.directory.Lookup(apikey.Sum(x.token)); !found {
+	// The entry goes into x without a copy: an idle connection keeps the stack of its last request.
+	if x.entry, x.isKnown = e.directory.Lookup(apikey.Sum(x.token)); !x.isKnown {
 		return e.failed(x)
 	}
 	entry := &x.entry

@@ -44,9 +44,10 @@ type state struct {
 	hasSlot  bool
 	hasBody  bool // it counts among its tenant's large bodies
 
-	hasKey  bool // entry is valid
+	isKnown bool // entry is the key of the token, which may have ended
+	hasKey  bool // entry is a key that is valid here
 	entry   directory.Entry
-	why     access.Reason      // whether the key may call now; valid with a key
+	why     access.Reason      // whether the key may call now; valid if the key is known
 	guard   authfailures.State // valid without a key
 	verdict quota.Verdict      // valid with a key: the decision of meter, or the last known use
 	isTaken bool               // one request was charged

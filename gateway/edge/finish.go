@@ -64,7 +64,7 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	if x.isTaken && e.cfg.BanRule.After > 0 {
 		e.strikes.served(x.entry.Key, x.now.Add(took))
 	}
-	if x.hasKey {
+	if x.isKnown {
 		e.usage.Count(directory.Usage{
 			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
 			Charged: x.isTaken, Metered: x.isMetered, At: x.madeAt(),

@@ -1,12 +1,14 @@
 package edge
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"petgate/gateway/upstream"
+	"petgate/shared/core/access"
 )
 
 // metrics are the metrics of the edge. No label has a tenant, a key, a path or a client's address, because we cannot limit their
@@ -18,6 +20,7 @@ type metrics struct {
 	all      []*routeMetrics               // with noRoute
 	bans     prometheus.Counter
 	shed     prometheus.Counter
+	ended    [access.Banned]prometheus.Counter // requests with keys that are not valid, by why
 
 	acceptFailures prometheus.Counter
 	droppedLines   prometheus.Counter
@@ -70,6 +73,13 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
+	ended := make.NewCounterVec(prometheus.CounterOpts{
+		Name: "petgate_gateway_ended_key_requests_total",
+		Help: "Requests with a known key that is revoked, expired, replaced or of another environment. The access log and the usage name the key.",
+	}, []string{"why"})
+	for why := access.OtherEnvironment; why.IsOfKey(); why++ {
+		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
+	}
 	m.own = map[string]prometheus.Counter{}
 	for _, outcome := range ownOutcomes {
 		m.own[outcome] = requests.WithLabelValues(outcome)
@@ -112,6 +122,9 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 		m.own[x.outcome()].Inc()
 	} else {
 		m.requests[x.refusal.reason].Inc()
+	}
+	if x.isKnown && x.why.IsOfKey() {
+		m.ended[x.why].Inc()
 	}
 	of := &m.noRoute
 	if x.route != nil {

@@ -6,10 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
+	"petgate/shared/testkit"
 )
 
 // Around midnight, the charged requests of each day add up to what the quota has charged to that day, although the gateway's
@@ -64,6 +68,37 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 	}
 }
 
+// A key that has ended is named in the access log, and its requests are counted. Its client learns nothing of this.
+func TestEndedKeysAreNamed(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r := newRig(t, func(s *setup) { s.Metrics = registry })
+	client := r.dial(t)
+	for _, c := range []struct {
+		token   string
+		isNamed bool
+	}{{revokedToken, true}, {expiredToken, true}, {testToken, true}, {unknownToken, false}} {
+		r.accessLog.Reset()
+		got := client.ask(t, rawKey("Authorization: Bearer "+c.token))
+		testkit.Eventually(t, patience, "the access log has the line", func() bool { return r.accessLog.Len() > 0 })
+		line, key := r.accessLog.String(), entries[apikey.Sum([]byte(c.token))].Key.String()
+		if strings.Contains(line, `"key":"`+key+`"`) != c.isNamed || strings.Contains(line, `"tenant":"ten_`) != c.isNamed {
+			t.Errorf("the access log has %s", line)
+		}
+		if got.Status != 401 || strings.Contains(got.Body, "ten_") || !strings.Contains(got.field("ratelimit"), "failed-attempts") {
+			t.Errorf("%d %v %s", got.Status, got.Fields, got.Body)
+		}
+	}
+	const name = "petgate_gateway_ended_key_requests_total"
+	want := "# HELP " + name + " Requests with a known key that is revoked, expired, replaced or of another environment. The access log and the usage name the key.\n" +
+		"# TYPE " + name + " counter\n"
+	for _, why := range []string{`expired"} 1`, `other_environment"} 1`, `replaced"} 0`, `revoked"} 1`} {
+		want += name + `{why="` + why + "\n"
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
+}
+
 // A request that is refused before its operation is known has none, and one that never reaches the quota is not metered.
 func TestUsageOfRequests(t *testing.T) {
 	var counted []directory.Usage
@@ -82,6 +117,8 @@ func TestUsageOfRequests(t *testing.T) {
 		{strings.Replace(rawGet(), "GET", "DELETE", 1), "", "method_not_allowed", true, true},
 		{rawKey("Authorization: Bearer " + usedUpToken), "", "minute_quota_exceeded", false, true},
 		{rawKey("Authorization: Bearer " + bannedToken), "", "key_banned", false, false},
+		{rawKey("Authorization: Bearer " + revokedToken), "", "invalid_api_key", false, false},
+		{rawKey("Authorization: Bearer " + testToken), "", "invalid_api_key", false, false},
 	} {
 		counted = nil
 		client.ask(t, want.request)
