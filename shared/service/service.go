@@ -6,8 +6,8 @@
 //  2. For one more second, responses have Connection: close, so that persistent connections end between two requests.
 //  3. The listener and idle connections are closed. Requests in flight have until the drain limit to complete.
 //
-// A second signal ends the process at once. Exit codes: 0 after a drain, 1 when the program could not start, serve or
-// drain, 2 for bad settings.
+// A second signal, at least a second after the first, ends the process at once. Exit codes: 0 after a drain, 1 when the program
+// could not start, serve or drain, 2 for bad settings.
 package service
 
 import (
@@ -45,13 +45,16 @@ func Version() string {
 	return "unknown"
 }
 
-// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal ends the process.
+// forceAfter is how much later a second signal must come to end the process. Some supervisors send one signal twice.
+const forceAfter = time.Second
+
+// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a second later, ends the process.
 // SIGPIPE is ignored: when the reader of standard output or standard error goes away, writes fail and the program goes on.
 func Run(log *slog.Logger, program func(ctx context.Context) error) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() { time.AfterFunc(forceAfter, stop) })
 	if err := program(ctx); err != nil {
 		log.Error("stopped", "error", err.Error())
 		return 1

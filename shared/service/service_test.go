@@ -271,6 +271,12 @@ func TestRun(t *testing.T) {
 			return err
 		}
 		<-ctx.Done()
+		// More signals do not end the process in the first second.
+		for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; {
+			if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 	if code != 0 {
