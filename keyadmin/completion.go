@@ -258,7 +258,9 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 		return list(apikey.AllScopes.Names()...)
 	case "kind":
 		return list(keystore.EventKinds...)
-	case "file", "database-url-file":
+	case "format":
+		return list("cloudevents", "csv", "stripe", "lago")
+	case "file", "database-url-file", "token-file", "customers":
 		return list(completeFiles)
 	}
 	read, known := stored[kind]

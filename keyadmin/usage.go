@@ -16,6 +16,7 @@ type usageCommands struct {
 	Show       usageShow       `cmd:"" help:"Show the requests of a tenant by day or hour, operation, key and outcome."`
 	Top        usageTop        `cmd:"" help:"List the tenants that used most, and what share of their limits."`
 	Deprecated usageDeprecated `cmd:"" help:"List who still calls operations that are deprecated."`
+	Export     usageExport     `cmd:"" help:"Write or send the usage of closed hours, for billing."`
 	Reset      usageReset      `cmd:"" help:"Set a tenant's usage back to zero."`
 	Explain    usageExplain    `cmd:"" help:"Would the next request with a key pass? If not, why, and until when?"`
 }

@@ -47,7 +47,7 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 		if _, err := nextGeneration(t.ctx, t, 0); err != nil {
 			return err
 		}
-		if err := s.endProcess(t.ctx, t, first.ID, first.Incarnation, gapForgotten); err != nil {
+		if err := s.endProcess(t.ctx, t, first.ID, first.Incarnation, GapForgotten); err != nil {
 			return err
 		}
 		return t.record(GatewayForgot, subject{}, first, nil)
@@ -87,7 +87,7 @@ func (s *Store) register(ctx context.Context, r Registration, dead []string) (ge
 		return 0, err
 	}
 	for _, incarnation := range dead {
-		if err := s.endProcess(ctx, t, r.ID, incarnation, gapKilled); err != nil {
+		if err := s.endProcess(ctx, t, r.ID, incarnation, GapKilled); err != nil {
 			return 0, err
 		}
 	}
@@ -164,14 +164,14 @@ func (s *Store) SignOff(ctx context.Context, r Registration) error {
 
 // SignOffWithGap is SignOff for a process that could not store all its usage.
 func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
-	_, err := s.removeWithGap(ctx, r.Generation, Gateway{ID: r.ID, Incarnation: r.Incarnation}, gapUnwritten, deleteProcess, r.ID, r.Incarnation)
+	_, err := s.removeWithGap(ctx, r.Generation, Gateway{ID: r.ID, Incarnation: r.Incarnation}, GapUnwritten, deleteProcess, r.ID, r.Incarnation)
 	return fail("sign off", err)
 }
 
 // RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
 // heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	removed, err := s.removeWithGap(ctx, 0, g, gapFenced, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
+	removed, err := s.removeWithGap(ctx, 0, g, GapFenced, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
 	return removed, fail("remove fenced gateway", err)
 }
 

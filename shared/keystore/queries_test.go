@@ -17,15 +17,19 @@ import (
 // parts are the constants that are only parts of statements.
 var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins"}
 
-// statements returns the constants of queries.go by their names.
+// statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "queries.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	var parsed []*ast.File
+	for _, name := range []string{"queries.go", "queries_export.go"} {
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, file)
 	}
-	pkg, err := new(types.Config).Check("queries", files, []*ast.File{file}, nil)
+	pkg, err := new(types.Config).Check("queries", files, parsed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,10 +21,10 @@ const (
 
 // The causes of gaps in the usage.
 const (
-	gapKilled    = "killed"    // its successor on the same host found that it had ended
-	gapForgotten = "forgotten" // by an operator
-	gapFenced    = "fenced"
-	gapUnwritten = "unwritten" // it signed off, but could not write its last usage
+	GapKilled    = "killed"    // its successor on the same host found that it had ended
+	GapForgotten = "forgotten" // by an operator
+	GapFenced    = "fenced"
+	GapUnwritten = "unwritten" // it signed off, but could not write its last usage
 )
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was

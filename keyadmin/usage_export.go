@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+type usageExport struct {
+	Format    usageFormat `required:"" placeholder:"FORMAT" help:"cloudevents, csv, stripe or lago."`
+	Since     moment      `placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. Default: 7d. With --to, it is for a new receiver only."`
+	Until     moment      `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
+	To        string      `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
+	TokenFile string      `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
+	Customers string      `placeholder:"PATH" help:"CSV file with the receiver's name of each customer: tenant,customer. Default: the tenant's ID."`
+	Metric    string      `default:"petgate_requests" placeholder:"NAME" help:"Stripe's event name, Lago's metric code."`
+	Verify    bool        `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
+}
+
+func (usageExport) Help() string {
+	return `Writes what tenants have used, for billing: an event for each tenant, operation and hour (UTC). Only closed hours are exported:
+all gateways have stored their usage of them. The first export of an hour seals it, so its events are always the same, byte by
+byte. If usage of a sealed hour is stored later, it becomes an event of its own, a correction. IDs are always the same too, so a
+receiver can recognize an event that it gets again.
+
+With --to, each receiver has a cursor, which moves after its response with a status of 2xx. An export that was interrupted
+continues there: repeat the command. The receiver may get the last batch again, with the same IDs.
+
+Gateways that ended without storing all their usage are named.
+
+Examples:
+
+    # October, for a spreadsheet
+    keyadmin usage export --format csv --since 2026-10-01 --until 2026-11-01 > october.csv
+
+    # The sums to compare with it
+    keyadmin usage export --format csv --since 2026-10-01 --until 2026-11-01 --verify
+
+    # Every hour, from cron
+    keyadmin usage export --format cloudevents --to https://meter.example/events --token-file meter.token`
+}
+
+// BadSettings checks how the flags fit together.
+func (c *usageExport) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	bad.Require(c.TokenFile == "" || c.To != "", "token-file", "it needs --to")
+	bad.Require(c.To == "" || isReceiver(c.To), "to", "use http://… or https://…")
+	bad.Require(c.Metric != "", "metric", "it must not be empty")
+	return bad
+}
+
+// exporting is one export.
+type exporting struct {
+	*app
+	c         *usageExport
+	seal      keystore.UsageSeal
+	customers map[id.Tenant]string // nil: the tenants' IDs
+	since     instant.Millis       // the first hour
+	until     instant.Millis       // the hours before
+	progress  exportProgress
+
+	events, requests, charged int64
+}
+
+// pageRows is how many rows of usage are in memory at a time.
+const pageRows = 5000
+
+func (c *usageExport) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	e := &exporting{app: a, c: c, progress: exportProgress{app: a}}
+	var err error
+	if e.customers, err = a.customers(ctx, c.Customers); err != nil {
+		return err
+	}
+	if e.seal, err = a.store.SealUsage(ctx); err != nil {
+		return err
+	}
+	cursor, known, err := e.period(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.tellOpen(ctx); err != nil {
+		return err
+	}
+	switch {
+	case c.Verify:
+		err = e.verify(ctx, cursor)
+	case c.To != "":
+		err = e.send(ctx, cursor, known)
+	default:
+		err = e.write(ctx)
+	}
+	e.progress.end()
+	return err
+}
+
+// period sets which hours are exported. With --to, they begin where the receiver's cursor is.
+func (e *exporting) period(ctx context.Context) (cursor keystore.ExportCursor, known bool, err error) {
+	now := e.now()
+	e.since = now.Add(-7 * day)
+	if e.c.Since != (moment{}) {
+		e.since = e.c.Since.before(now)
+	}
+	e.since, e.until = e.since.Truncate(time.Hour), e.seal.Through
+	if e.c.Until != (moment{}) {
+		e.until = min(e.until, e.c.Until.before(now).Truncate(time.Hour))
+	}
+	if e.c.To == "" {
+		return cursor, false, nil
+	}
+	cursor, known, err = e.store.Cursor(ctx, e.c.To)
+	switch {
+	case err != nil:
+		return cursor, known, err
+	case known && e.c.Verify:
+		e.since, e.until = cursor.Since, min(e.until, cursor.Hour)
+	case known:
+		e.since = cursor.Hour
+	case e.c.Verify:
+		return cursor, known, fmt.Errorf("%s has got nothing yet", e.c.To)
+	default:
+		cursor.Since, cursor.Hour, cursor.Seal = e.since, e.since, 0
+	}
+	return cursor, known, nil
+}
+
+// tellOpen names the gateways that keep ended hours open, and those that ended without storing all their usage.
+func (e *exporting) tellOpen(ctx context.Context) error {
+	gateways, err := e.store.Gateways(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := e.now().Truncate(time.Hour)
+	if e.c.Until != (moment{}) {
+		wanted = min(wanted, e.c.Until.before(e.now()).Truncate(time.Hour))
+	}
+	for _, g := range gateways {
+		if hour := g.UsageThrough.Truncate(time.Hour); hour < wanted && g.Age > staleAfter {
+			e.warn("The hours from %s on are open: gateway %s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s",
+				max(hour, e.since), gatewayName(g), age(g), shellWord(g.ID))
+		}
+	}
+	gaps, err := e.store.UsageGaps(ctx, e.since)
+	if err != nil {
+		return err
+	}
+	for _, gap := range gaps {
+		if gap.Since < e.until {
+			e.warn("Gateway %s %s. Of what it counted from %s to %s, some may be missing, usually the last 3 seconds.",
+				printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), gap.SeenAt)
+		}
+	}
+	return nil
+}
+
+// endings say how gateways ended without storing all their usage.
+var endings = map[string]string{
+	keystore.GapKilled: "was killed", keystore.GapForgotten: "was forgotten", keystore.GapFenced: "was fenced",
+	keystore.GapUnwritten: "could not write its last usage",
+}
+
+// each calls f with the usage of each hour when it was sealed, in pages of whole tenants. In the first hour, it begins after a tenant.
+func (e *exporting) each(ctx context.Context, after id.Tenant, f func([]keystore.SealedUsage) error) error {
+	for from := e.since; from < e.until; {
+		hour, err := e.store.NextUsageHour(ctx, from)
+		if err != nil || hour == 0 || hour >= e.until {
+			return err
+		}
+		if hour != from {
+			after = id.Tenant{}
+		}
+		for {
+			rows, err := e.store.UsageOfHour(ctx, hour, after, pageRows)
+			if err != nil {
+				return err
+			}
+			if len(rows) == 0 {
+				break
+			}
+			if err := f(rows); err != nil {
+				return err
+			}
+			after = rows[len(rows)-1].Tenant
+			e.progress.show("%s: %s events", hour, count(e.events))
+		}
+		from, after = hour.Add(time.Hour), id.Tenant{}
+	}
+	return nil
+}
+
+// everything is each, followed by the corrections of these hours whose numbers are smaller than the given one.
+func (e *exporting) everything(ctx context.Context, corrections int64, f func([]keystore.SealedUsage) error) error {
+	if err := e.each(ctx, id.Tenant{}, f); err != nil {
+		return err
+	}
+	rows, err := e.store.Corrections(ctx, 1, corrections, e.since)
+	if err != nil {
+		return err
+	}
+	var within []keystore.SealedUsage
+	for _, r := range rows {
+		if r.Hour < e.until {
+			within = append(within, r)
+		}
+	}
+	return f(within)
+}
+
+// event adds what is common to the event of a row.
+func (e *exporting) event(r keystore.SealedUsage) (usageEvent, error) {
+	event := usageEvent{SealedUsage: r, installation: e.seal.Installation, customer: r.Tenant.String(), metric: e.c.Metric}
+	if e.customers != nil {
+		if event.customer = e.customers[r.Tenant]; event.customer == "" {
+			return event, fmt.Errorf("%s names no customer for tenant %s", e.c.Customers, r.Tenant)
+		}
+	}
+	return event, e.c.Format.check(event, e.now())
+}
+
+// written appends the lines of rows and adds them up.
+func (e *exporting) written(dst []byte, rows []keystore.SealedUsage) ([]byte, error) {
+	for _, r := range rows {
+		event, err := e.event(r)
+		if err != nil {
+			return dst, err
+		}
+		if e.c.Format.skips(event) {
+			continue
+		}
+		dst = e.c.Format.appendLine(dst, event)
+		e.count(r)
+	}
+	return dst, nil
+}
+
+func (e *exporting) count(r keystore.SealedUsage) {
+	e.events++
+	e.requests += r.Requests
+	e.charged += r.Charged
+}
+
+// write writes the export to standard output.
+func (e *exporting) write(ctx context.Context) error {
+	sum := sha256.New()
+	out := bufio.NewWriter(io.MultiWriter(e.Out, sum))
+	err := e.writeTo(ctx, out, func([]keystore.SealedUsage) {})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	e.progress.end()
+	e.tellSum(sum)
+	return nil
+}
+
+func (e *exporting) writeTo(ctx context.Context, out *bufio.Writer, seen func([]keystore.SealedUsage)) error {
+	buffer := []byte(e.c.Format.head())
+	err := e.everything(ctx, e.seal.Number, func(rows []keystore.SealedUsage) (err error) {
+		if buffer, err = e.written(buffer, rows); err != nil {
+			return err
+		}
+		seen(rows)
+		if _, err = out.Write(buffer); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+		buffer = buffer[:0]
+		return nil
+	})
+	return err
+}
+
+func (e *exporting) tellSum(sum hash.Hash) {
+	e.note("%s events of %s to %s: %s requests, %s charged. SHA-256 %s", count(e.events), e.since, e.until, count(e.requests),
+		count(e.charged), hex.EncodeToString(sum.Sum(nil)))
+}
+
+// verifyView is the sum of a tenant as JSON; scripts rely on its fields.
+type verifyView struct {
+	TenantID string `json:"tenantId"`
+	Tenant   string `json:"tenant"` // its name
+	Events   int64  `json:"events"`
+	Requests int64  `json:"requests"`
+	Charged  int64  `json:"charged"`
+}
+
+// verify prints the sums of what write would write, or of what the receiver has got.
+func (e *exporting) verify(ctx context.Context, cursor keystore.ExportCursor) error {
+	if e.c.To != "" {
+		e.seal.Number = cursor.Seal
+	}
+	sums, sum := map[id.Tenant]*verifyView{}, sha256.New()
+	out := bufio.NewWriter(sum)
+	err := e.writeTo(ctx, out, func(rows []keystore.SealedUsage) {
+		for _, r := range rows {
+			v := sums[r.Tenant]
+			if v == nil {
+				v = &verifyView{TenantID: r.Tenant.String()}
+				sums[r.Tenant] = v
+			}
+			v.Events++
+			v.Requests += r.Requests
+			v.Charged += r.Charged
+		}
+	})
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	tenants, err := e.store.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	views := []verifyView{}
+	t := table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED"}}
+	for _, tenant := range tenants {
+		v := sums[tenant.ID]
+		if v == nil {
+			continue
+		}
+		v.Tenant = tenant.Name
+		views = append(views, *v)
+		t.rows = append(t.rows, []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged)})
+	}
+	e.progress.end()
+	if err := e.print(views, t); err != nil {
+		return err
+	}
+	e.tellSum(sum)
+	return nil
+}

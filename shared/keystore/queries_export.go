@@ -1,0 +1,36 @@
+package keystore
+
+// The statements of the export of usage.
+const (
+	// The instant up to which all usage is stored.
+	storedThrough = `SELECT MIN(t) FROM (SELECT usage_through AS t FROM gateways UNION ALL SELECT {now}) AS g`
+
+	// $1: the name of the installation if it has none, $2: the hours before are sealed.
+	sealHours = `UPDATE usage_ledger SET installation = CASE WHEN installation = '' THEN $1 ELSE installation END, seal = seal + 1,
+		through = CASE WHEN through < $2 THEN $2 ELSE through END RETURNING installation, seal, through`
+
+	// $1: hour.
+	nextUsageHour = `SELECT COALESCE(MIN(hour), 0) FROM usage_hours WHERE hour >= $1`
+
+	// $1: hour, $2: a tenant, $3: number of rows.
+	usageOfHour = `SELECT hour, tenant_id, operation, correction, CAST(SUM(requests) AS BIGINT) AS requests,
+			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
+		FROM usage_hours WHERE hour = $1 AND tenant_id > $2 AND correction = 0
+		GROUP BY hour, tenant_id, operation, correction ORDER BY tenant_id, operation LIMIT $3`
+
+	// $1, $2: numbers of seals, $3: the first hour.
+	correctionsOf = `SELECT hour, tenant_id, operation, correction, CAST(SUM(requests) AS BIGINT) AS requests,
+			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
+		FROM usage_hours WHERE correction > 0 AND correction >= $1 AND correction < $2 AND hour >= $3
+		GROUP BY hour, tenant_id, operation, correction ORDER BY correction, hour, tenant_id, operation`
+
+	// $1: destination.
+	cursorOf = `SELECT destination, since, hour, tenant_id, seal FROM usage_exports WHERE destination = $1`
+
+	insertCursor = `INSERT INTO usage_exports (destination, since, hour, tenant_id, seal, moved_at) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (destination) DO NOTHING`
+
+	// $1: destination, $2 to $4: where it is, $5 to $7: where it goes, $8: now.
+	moveCursor = `UPDATE usage_exports SET hour = $5, tenant_id = $6, seal = $7, moved_at = $8
+		WHERE destination = $1 AND hour = $2 AND tenant_id = $3 AND seal = $4`
+)

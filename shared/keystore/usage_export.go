@@ -1,0 +1,138 @@
+package keystore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"io"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// UsageSeal says which hours are sealed. The usage of a sealed hour does not change: what is added later is a correction.
+type UsageSeal struct {
+	Installation string         `db:"installation"` // random: names this database to receivers of usage
+	Number       int64          `db:"seal"`         // corrections with a smaller number do not change any more
+	Through      instant.Millis `db:"through"`      // the hours before are sealed
+}
+
+// SealUsage seals every hour that is closed: all registered gateways have stored their usage of it. If no gateway is registered, every
+// hour that has ended is closed. A seal is never taken back.
+func (s *Store) SealUsage(ctx context.Context) (UsageSeal, error) {
+	seal, err := s.sealUsage(ctx)
+	return seal, fail("seal usage", err)
+}
+
+func (s *Store) sealUsage(ctx context.Context) (seal UsageSeal, err error) {
+	t, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return seal, err
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if err := s.lockUsage(ctx, t); err != nil {
+		return seal, err
+	}
+	var stored instant.Millis
+	if err := t.GetContext(ctx, &stored, s.expand.Replace(storedThrough)); err != nil {
+		return seal, err
+	}
+	var name [5]byte
+	if _, err := io.ReadFull(s.random, name[:]); err != nil {
+		return seal, err
+	}
+	if err := t.GetContext(ctx, &seal, sealHours, hex.EncodeToString(name[:]), stored.Truncate(time.Hour)); err != nil {
+		return seal, err
+	}
+	return seal, t.Commit()
+}
+
+// SealedUsage is a tenant's usage of one operation in one sealed hour, of all its keys.
+type SealedUsage struct {
+	Hour       instant.Millis `db:"hour"`
+	Tenant     id.Tenant      `db:"tenant_id"`
+	Operation  string         `db:"operation"`
+	Correction int64          `db:"correction"` // 0: the usage when the hour was sealed; else what the seal of this number found in addition
+	Requests   int64          `db:"requests"`
+	Charged    int64          `db:"charged"`
+}
+
+// NextUsageHour returns the first hour from from on that has usage; 0: there is none.
+func (s *Store) NextUsageHour(ctx context.Context, from instant.Millis) (hour instant.Millis, err error) {
+	err = s.db.GetContext(ctx, &hour, nextUsageHour, from)
+	return hour, fail("find usage", err)
+}
+
+// UsageOfHour lists what a sealed hour had when it was sealed, by tenant and operation, of the tenants after a given one. It reads
+// about n rows, of whole tenants. No rows: there are no more.
+func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.Tenant, n int) ([]SealedUsage, error) {
+	for {
+		rows := []SealedUsage{}
+		if err := s.db.SelectContext(ctx, &rows, usageOfHour, hour, after, n); err != nil {
+			return nil, fail("read usage", err)
+		}
+		if len(rows) < n {
+			return rows, nil
+		}
+		// The last tenant may have more operations.
+		last := len(rows) - 1
+		for last >= 0 && rows[last].Tenant == rows[len(rows)-1].Tenant {
+			last--
+		}
+		if last >= 0 {
+			return rows[:last+1], nil
+		}
+		n *= 2
+	}
+}
+
+// Corrections lists the corrections with the numbers from from on and before before, of hours from since on: what was added to
+// sealed hours. There are few: only usage of gateways that came back after they were given up.
+func (s *Store) Corrections(ctx context.Context, from, before int64, since instant.Millis) ([]SealedUsage, error) {
+	rows := []SealedUsage{}
+	err := s.db.SelectContext(ctx, &rows, correctionsOf, from, before, since)
+	return rows, fail("read corrections", err)
+}
+
+// ExportCursor is what a receiver of usage has got.
+type ExportCursor struct {
+	Destination string         `db:"destination"`
+	Since       instant.Millis `db:"since"`     // the first hour that it gets
+	Hour        instant.Millis `db:"hour"`      // it has got the hours before…
+	Tenant      id.Tenant      `db:"tenant_id"` // …and of this hour the tenants up to this one
+	Seal        int64          `db:"seal"`      // and the corrections before this number
+}
+
+// Cursor returns the cursor of a receiver. known is false for a new one.
+func (s *Store) Cursor(ctx context.Context, destination string) (c ExportCursor, known bool, err error) {
+	err = s.db.GetContext(ctx, &c, cursorOf, destination)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ExportCursor{Destination: destination}, false, nil
+	}
+	return c, err == nil, fail("read the receiver's cursor", err)
+}
+
+// AddCursor adds a new receiver. ErrConflict if there is one with this name.
+func (s *Store) AddCursor(ctx context.Context, c ExportCursor) error {
+	return s.changeCursor(ctx, insertCursor, c.Destination, c.Since, c.Hour, c.Tenant, c.Seal, s.now())
+}
+
+// MoveCursor moves a receiver's cursor from was to is. ErrConflict if it is elsewhere.
+func (s *Store) MoveCursor(ctx context.Context, was, is ExportCursor) error {
+	return s.changeCursor(ctx, moveCursor, was.Destination, was.Hour, was.Tenant, was.Seal,
+		is.Hour, is.Tenant, is.Seal, s.now())
+}
+
+func (s *Store) changeCursor(ctx context.Context, query string, args ...any) error {
+	const op = "move the receiver's cursor"
+	result, err := s.db.ExecContext(ctx, query, args...)
+	if err != nil {
+		return fail(op, err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 1 {
+		return fail(op, err)
+	}
+	return fail(op, conflict("another process sends usage to the same receiver"))
+}
