@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"cmp"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,9 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	yaml "github.com/oasdiff/yaml3"
 
+	"petgate/gateway/app"
+	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
 
@@ -36,6 +40,7 @@ type compose struct {
 		Entrypoint  []string
 		Volumes     []string
 		Healthcheck *struct{ Test []string }
+		GracePeriod string                                `yaml:"stop_grace_period"`
 		PullPolicy  string                                `yaml:"pull_policy"`
 		DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 		Profiles    []string
@@ -125,6 +130,27 @@ func TestHealthChecksProbe(t *testing.T) {
 	}
 	if checked != 3 {
 		t.Errorf("%d programs are checked, want two gateways and petsvc", checked)
+	}
+}
+
+// A container that is killed before its program has drained cuts off requests.
+func TestGracePeriods(t *testing.T) {
+	var settings app.Config // all programs have the same defaults
+	if code, done := service.Load(&settings, "gateway", "", nil, io.Discard, io.Discard); done {
+		t.Fatalf("the default settings: exit code %d", code)
+	}
+	for name, s := range load(t).Services {
+		least := settings.DrainMax()
+		switch program(s.Image) {
+		case "gateway":
+			least += app.SignOffMax
+		case "petsvc":
+		default:
+			continue
+		}
+		if given, err := time.ParseDuration(s.GracePeriod); err != nil || given <= least {
+			t.Errorf("%s is killed after %v (%v), and may need %v", name, given, err, least)
+		}
 	}
 }
 

@@ -17,12 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/app"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
-
-// signOffMax is how long a gateway writes to a silent database after the drain, before it gives up: docs/operations.md says so.
-const signOffMax = 20 * time.Second
 
 // partOf is the label of every pod.
 const partOf = "app.kubernetes.io/part-of"
@@ -180,7 +178,7 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 	settings := service.Settings{DrainDelay: duration(t, config, prefix+"DRAIN_DELAY"), DrainLimit: duration(t, config, prefix+"DRAIN_LIMIT")}
 	least := settings.DrainMax()
 	if program == "gateway" {
-		least += signOffMax
+		least += app.SignOffMax
 	}
 	if grace := time.Duration(spec.TerminationGracePeriodSeconds) * time.Second; grace <= least {
 		t.Errorf("%s: killed after %v, and may need %v to drain and end", what, grace, least)

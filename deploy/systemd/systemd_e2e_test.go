@@ -79,9 +79,6 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// signOffMax is how long a gateway writes to a silent database after the drain, before it gives up: docs/operations.md says so.
-const signOffMax = 20 * time.Second
-
 // TestStopTimeouts compares the units with the drain of the programs: a program that systemd kills would cut off requests.
 func TestStopTimeouts(t *testing.T) {
 	var settings app.Config // all programs have the same defaults
@@ -89,7 +86,7 @@ func TestStopTimeouts(t *testing.T) {
 		t.Fatalf("the default settings: exit code %d", code)
 	}
 	for unit, least := range map[string]time.Duration{
-		"petgate-gateway.service": settings.DrainMax() + signOffMax,
+		"petgate-gateway.service": settings.DrainMax() + app.SignOffMax,
 		"petgate-petsvc.service":  settings.DrainMax(),
 	} {
 		text, err := os.ReadFile(unit)

@@ -32,6 +32,10 @@ import (
 // settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
+// SignOffMax is how long a gateway takes at most after the drain: it writes its last usage and signs off, and the database may be
+// silent. What stops gateways has to wait for service.Settings.DrainMax and this.
+const SignOffMax = 20 * time.Second
+
 // healthWithin bounds the Redis call of /readyz.
 const healthWithin = time.Second
 
