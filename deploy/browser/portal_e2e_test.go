@@ -287,7 +287,7 @@ func TestPortalWithoutScript(t *testing.T) {
 			}
 		}
 	}
-	for _, code := range doc.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
+	for _, code := range doc.Components.Schemas["ErrorCode"].Value.Enum {
 		want = append(want, code.(string))
 	}
 	for _, w := range append(want, "free", "1,000", "5 December 2030", "pets:write", "Retry-After") {

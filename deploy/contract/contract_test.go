@@ -118,7 +118,7 @@ var refusals = []refusal{
 	})},
 	{code: "request_in_progress", base: (*system).faulty, only: "createPet", request: fault("409")},
 	{code: "internal", pets: true, base: (*system).faulty, request: fault("500")},
-	{code: "upstream_unreachable", pets: true, base: (*system).faulty, request: fault("garbage")},
+	{code: "upstream_failed", pets: true, base: (*system).faulty, request: fault("garbage")},
 	{code: "upstream_refused", pets: true, base: (*system).faulty, request: fault("401")},
 	{code: "database_unavailable", pets: true, base: (*system).faulty, request: fault("503")},
 	{code: "upstream_timeout", pets: true, base: (*system).faulty, request: fault("hang")},

@@ -255,7 +255,7 @@ func TestWhatIsSentTwice(t *testing.T) {
 			r.upstream.Seen()
 			r.upstream.Answer(func(net.Conn, upstreamRequest) bool { return false })
 			got := client.ask(t, request+"hello")
-			if err := got.refusal(); err != nil || got.Code != "upstream_unreachable" {
+			if err := got.refusal(); err != nil || got.Code != "upstream_failed" {
 				t.Fatalf("%q got %d %v", request, got.Status, err)
 			}
 			if seen := r.upstream.Seen(); len(seen) != 1 {

@@ -31,8 +31,10 @@ func (e *Edge) forward(x *exchange) refusal {
 		return refusal{reason: upstreamTimeout}
 	case errors.Is(err, upstream.ErrRefused):
 		return refusal{reason: upstreamRefused}
+	case errors.Is(err, upstream.ErrUnreachable):
+		return refusal{reason: upstreamUnreachable}
 	}
-	return refusal{reason: upstreamUnreachable}
+	return refusal{reason: upstreamFailed}
 }
 
 // mayRepeat reports whether the request may be sent twice: it changes nothing, or the service recognizes the second one by its

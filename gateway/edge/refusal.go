@@ -37,6 +37,7 @@ const (
 	insufficientScope
 	operationRemoved
 	upstreamUnreachable
+	upstreamFailed
 	upstreamRefused
 	upstreamOverloaded
 	upstreamTimeout
@@ -205,12 +206,17 @@ var table = [reasons]row{
 
 	upstreamUnreachable: {
 		stage: "forward", status: 502, code: "upstream_unreachable",
-		message: "the service behind the gateway cannot be reached, or its response is invalid",
+		message: "the service behind the gateway cannot be reached, and did not get the request",
+		charged: true,
+	},
+	upstreamFailed: {
+		stage: "forward", status: 502, code: "upstream_failed",
+		message: "the service behind the gateway got the request and sent no valid response: it may have carried out the request",
 		charged: true,
 	},
 	upstreamRefused: {
 		stage: "forward", status: 502, code: "upstream_refused",
-		message: "the service behind the gateway does not accept the gateway: this is not a fault of your API key",
+		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
 		charged: true,
 	},
 	upstreamOverloaded: {
@@ -220,13 +226,13 @@ var table = [reasons]row{
 	},
 	upstreamTimeout: {
 		stage: "forward", status: 504, code: "upstream_timeout",
-		message: "the service behind the gateway did not respond in time",
+		message: "the service behind the gateway did not respond in time: it may have carried out the request",
 		charged: true,
 	},
 
 	internal: {
 		stage: "finish", status: 500, code: "internal",
-		message: "internal error of the gateway: report the X-Request-Id",
+		message: "internal error of the gateway: the request may have been carried out; report the X-Request-Id",
 		closes:  true,
 	},
 }

@@ -296,6 +296,12 @@ func kindOf(ref *openapi3.SchemaRef) kind {
 		return kind{nameOf(ref), nameOf(ref)}
 	case len(s.AllOf) == 1: // a reference with a description of its own
 		return kindOf(s.AllOf[0])
+	case len(s.AnyOf) > 0:
+		all := kindOf(s.AnyOf[0])
+		for _, one := range s.AnyOf[1:] {
+			all.Text += " or " + kindOf(one).Text
+		}
+		return all
 	case s.Type.Is("array"):
 		items := kindOf(s.Items)
 		return kind{"array of " + items.Text, items.Schema}

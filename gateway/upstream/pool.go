@@ -31,10 +31,11 @@ type Config struct {
 
 // Why a request has no response.
 var (
-	ErrUnreachable = errors.New("upstream: no valid response")
+	ErrUnreachable = errors.New("upstream: no instance can be reached; nothing was sent")
+	ErrBroken      = errors.New("upstream: it got the request, and sent no valid response")
 	ErrOverloaded  = errors.New("upstream: it has its maximum of requests; nothing was sent")
-	ErrTimeout     = errors.New("upstream: no response in time")
-	ErrRefused     = errors.New("upstream: it does not accept this gateway")
+	ErrTimeout     = errors.New("upstream: no response in time; it may have got the request")
+	ErrRefused     = errors.New("upstream: it does not accept this gateway, and did not carry out the request")
 )
 
 // Request is a request to an upstream: Head and then Body.
@@ -114,6 +115,8 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		switch outcome := h.try(request, response, deadline); {
 		case outcome == answered:
 			return nil
+		case outcome == full && failure == ErrBroken:
+			return ErrBroken
 		case outcome == full:
 			return ErrOverloaded
 		case outcome == late:
@@ -122,12 +125,15 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 			tried |= h.bit
 		case outcome == refused:
 			tried |= h.bit
-			failure = ErrRefused
+			if failure == ErrUnreachable {
+				failure = ErrRefused
+			}
 		case outcome == died && mayRepeat:
 			mayRepeat = false
+			failure = ErrBroken // unless another attempt has a response: the first one may have been carried out
 			p.retries.Add(1)
 		default:
-			return ErrUnreachable
+			return ErrBroken
 		}
 	}
 }

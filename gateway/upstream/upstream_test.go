@@ -160,15 +160,39 @@ func TestSend(t *testing.T) {
 	}
 	f("connections are used again", false, nil, 1, 3, ok)
 	f("unless the instance says that it closes them", false, nil, 3, 3, closing)
-	f("a response without an end", false, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]")
-	f("a malformed response", true, ErrUnreachable, 3, 3, "HTTP/1.1 abc OK\r\n\r\n")
-	f("a head that is too large", true, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 5000)+"\r\n\r\n")
-	f("a body that is too large", true, ErrUnreachable, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
+	f("a response without an end", false, ErrBroken, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]")
+	f("a malformed response", true, ErrBroken, 3, 3, "HTTP/1.1 abc OK\r\n\r\n")
+	f("a head that is too large", true, ErrBroken, 3, 3, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("a", 5000)+"\r\n\r\n")
+	f("a body that is too large", true, ErrBroken, 3, 3, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
 	f("no response", false, ErrTimeout, 3, 3, hang)
 	f("the instance does not accept the gateway", false, ErrRefused, 1, 3, forbidden)
-	f("a new connection dies: no second attempt", true, ErrUnreachable, 3, 3, dead)
+	f("a new connection dies: no second attempt", true, ErrBroken, 3, 3, dead)
 	f("a used connection dies: a GET has a second attempt", true, nil, 3, 5, ok, dead)
 	f("a used connection dies: a POST has none", false, nil, 2, 3, ok, dead)
+}
+
+// The error says whether an instance may have carried out the request, also if a second attempt sent nothing.
+func TestErrorSaysWhetherItWasSent(t *testing.T) {
+	f := func(name string, mayRepeat, isDown bool, want error, answers ...string) {
+		t.Helper()
+		s := newInstance(t, answers...)
+		p := newPool(t, io.Discard, nil, s)
+		if err := p.ask(1, true); err != nil {
+			t.Errorf("%s: the first request: %v", name, err)
+		}
+		if isDown {
+			_ = s.ln.Close()
+		}
+		if len(answers) == 1 {
+			p.CloseIdle()
+		}
+		if err := p.ask(1, mayRepeat); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	f("no connection", false, true, ErrUnreachable, ok)
+	f("a used connection dies", false, false, ErrBroken, ok, dead)
+	f("a used connection dies, then no connection", true, true, ErrBroken, ok, dead)
 }
 
 // Idle connections are closed if the instance has closed them or if they have been idle for too long, also when no further request

@@ -17,7 +17,7 @@ func TestEveryReasonHasACode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := doc.Components.Schemas["Error"].Value.Properties["code"].Value.Enum
+	listed := doc.Components.Schemas["ErrorCode"].Value.Enum
 	for r := access.Allowed + 1; r <= access.QuotaNotSet; r++ {
 		c := code.Of(r)
 		if !slices.Contains(listed, any(c.Name)) {

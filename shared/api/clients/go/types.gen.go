@@ -51,6 +51,7 @@ const (
 	ErrorCodeMissingAPIKey         ErrorCode = "missing_api_key"
 	ErrorCodeNoSuchRoute           ErrorCode = "no_such_route"
 	ErrorCodeOperationRemoved      ErrorCode = "operation_removed"
+	ErrorCodeOutcomeUnknown        ErrorCode = "outcome_unknown"
 	ErrorCodeOverloaded            ErrorCode = "overloaded"
 	ErrorCodePetNotFound           ErrorCode = "pet_not_found"
 	ErrorCodeQuotaNotSet           ErrorCode = "quota_not_set"
@@ -61,6 +62,7 @@ const (
 	ErrorCodeTooManyFailedAttempts ErrorCode = "too_many_failed_attempts"
 	ErrorCodeURITooLong            ErrorCode = "uri_too_long"
 	ErrorCodeUnsupportedMediaType  ErrorCode = "unsupported_media_type"
+	ErrorCodeUpstreamFailed        ErrorCode = "upstream_failed"
 	ErrorCodeUpstreamOverloaded    ErrorCode = "upstream_overloaded"
 	ErrorCodeUpstreamRefused       ErrorCode = "upstream_refused"
 	ErrorCodeUpstreamTimeout       ErrorCode = "upstream_timeout"
@@ -118,6 +120,8 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeOperationRemoved:
 		return true
+	case ErrorCodeOutcomeUnknown:
+		return true
 	case ErrorCodeOverloaded:
 		return true
 	case ErrorCodePetNotFound:
@@ -137,6 +141,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeURITooLong:
 		return true
 	case ErrorCodeUnsupportedMediaType:
+		return true
+	case ErrorCodeUpstreamFailed:
 		return true
 	case ErrorCodeUpstreamOverloaded:
 		return true
@@ -239,7 +245,7 @@ type Details struct {
 	// Plan On a 429: the plan that the limits come from.
 	Plan *string `json:"plan,omitempty"`
 
-	// Policy On a 429: the policy whose limit was exceeded, or `ban`.
+	// Policy On a 429: the policy whose limit was exceeded (`minute`, `day` or `failed-attempts`), or `ban`.
 	Policy *string `json:"policy,omitempty"`
 
 	// ResetAt On a 429: when the policy is completely free again, if no more requests come. For a ban: its end.
@@ -270,7 +276,7 @@ type Error struct {
 	Status int `json:"status"`
 }
 
-// ErrorCode For programs. New codes may be added; treat an unknown code by its status.
+// ErrorCode The codes of this version.
 type ErrorCode string
 
 // Key defines model for Key.

@@ -9,7 +9,7 @@ export type Quota = components["schemas"]["Quota"];
 export type Details = components["schemas"]["Details"];
 
 /** For programs. New codes may come, so this is every string: treat an unknown code by its status. */
-export type Code = components["schemas"]["Error"]["code"] | (string & {});
+export type Code = components["schemas"]["ErrorCode"] | (string & {});
 
 type Query<Operation extends keyof operations> = NonNullable<operations[Operation]["parameters"]["query"]>;
 
