@@ -12,7 +12,7 @@ import (
 func (e *Edge) identify(x *exchange) refusal {
 	scheme, token, _ := bytes.Cut(x.authorization, []byte{' '})
 	if !http1.EqualFold(scheme, "bearer") || len(token) == 0 {
-		return refusal{reason: missingKey}
+		return refusal{reason: missingKey, message: x.misplacedKey()}
 	}
 	env, err := apikey.Parse(token)
 	if err != nil {
@@ -20,4 +20,19 @@ func (e *Edge) identify(x *exchange) refusal {
 	}
 	x.token, x.env = token, env
 	return refusal{}
+}
+
+// misplacedKey says where else the request seems to have a key, for clients of other APIs. It is empty if there is none. The text has
+// nothing of the request.
+func (x *exchange) misplacedKey() string {
+	const instead = ": send it as Authorization: Bearer <API_KEY>"
+	switch {
+	case len(x.authorization) > 0:
+		return "Authorization has no Bearer token" + instead
+	case fieldOf(&x.request, "x-api-key") != nil:
+		return "the API key is not read from X-API-Key" + instead
+	case bytes.Contains(x.request.Target, []byte("api_key=")) || bytes.Contains(x.request.Target, []byte("access_token=")):
+		return "the API key is not read from the query" + instead + ", and replace this key, because others log URLs"
+	}
+	return ""
 }

@@ -114,6 +114,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("insufficient_scope", 403, true, rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken), nil)
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
+	f("upstream_failed", 502, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return false }))
 	f("upstream_refused", 502, true, rawGet(), answering(func(c net.Conn, _ upstreamRequest) bool {
 		_, err := io.WriteString(c, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
 		return err == nil
@@ -209,6 +210,26 @@ func TestInvalidKeySaysWhy(t *testing.T) {
 	f(revokedToken, "revoked")
 	f(expiredToken, "expired")
 	f(testToken, "is a test key")
+}
+
+// The message says what a client of another API has to change.
+func TestRefusalsOfOtherHabits(t *testing.T) {
+	client := newRig(t, nil).dial(t)
+	for request, want := range map[string]string{
+		rawKey("X-Api-Key: " + token):                                             "not read from X-API-Key: send it as Authorization: Bearer",
+		rawKey("Authorization: Basic dXNlcjpwdw=="):                               "Authorization has no Bearer token",
+		rawBare("GET /v1/pets?limit=5&api_key="+token+" HTTP/1.1", "Host: a"):     "not read from the query",
+		rawBare("GET /v1/pets?access_token="+unknownToken+" HTTP/1.1", "Host: a"): "not read from the query",
+		rawKey():                "send your API key as Authorization",
+		rawTarget("/v1/pets/"):  "it must not end in a slash",
+		rawTarget("/v1/quota/"): "it must not end in a slash",
+		rawTarget("/"):          "there is no such path\"",
+		rawTarget("/v1/cats/"):  "there is no such path\"",
+	} {
+		if got := client.ask(t, request); !strings.Contains(got.Body, want) || strings.Contains(got.Body, "ptg_") {
+			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
+		}
+	}
 }
 
 // A refusal because of an outage is not the client's fault: Retry-After is one second, and the key is never banned for it.

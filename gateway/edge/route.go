@@ -97,6 +97,14 @@ func (r *routes) allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
+// nearby says what is wrong with a path that differs from a known one by a slash at its end. It is empty for other paths.
+func (r *routes) nearby(path string) string {
+	if shorter, ok := strings.CutSuffix(path, "/"); ok && shorter != "" && r.allowed(shorter) != "" {
+		return "there is no such path: it must not end in a slash"
+	}
+	return ""
+}
+
 // route finds the operation. It refuses if there is none, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
 	path := string(x.request.Path)
@@ -105,7 +113,7 @@ func (e *Edge) route(x *exchange) refusal {
 			x.allow = pageMethods
 		}
 		if x.allow == "" {
-			return refusal{reason: noSuchRoute}
+			return refusal{reason: noSuchRoute, message: e.routes.nearby(path)}
 		}
 		return refusal{reason: methodNotAllowed}
 	}

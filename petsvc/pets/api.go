@@ -330,7 +330,7 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	case errors.Is(err, errOverloaded):
 		e.Code, e.Message = "overloaded", "too many requests are waiting; nothing was stored, try again"
 	case errors.Is(err, errUncertain):
-		e.Message = "the connection to the database broke while the pet was being stored: " +
+		e.Code, e.Message = "outcome_unknown", "the connection to the database broke while the pet was being stored: "+
 			"with an Idempotency-Key, send it again; without one, list the pets before you do"
 	case errors.Is(err, errReadOnly):
 		e.Message = "the database is read-only at the moment; nothing was stored, try again later"
@@ -345,7 +345,7 @@ func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	return refuse(rc, e)
 }
 
-var errInternal = api.Error{Code: "internal", Status: 500, Message: "internal error: it has been logged"}
+var errInternal = api.Error{Code: "internal", Status: 500, Message: "internal error: the request may have been carried out; the error has been logged"}
 
 func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
 	api.WriteError(rc, e)
@@ -386,7 +386,8 @@ const (
 	limitMax     = 100
 )
 
-// parseQuery reads the parameters of a list. Unknown parameters are ignored. Known ones must not be repeated or empty.
+// parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are common for paging elsewhere. Known
+// ones must not be repeated or empty.
 func parseQuery(args *fasthttp.Args) (query, *fault) {
 	q := query{limit: limitDefault, after: math.MinInt64}
 	var seen [3]bool
@@ -411,6 +412,8 @@ func parseQuery(args *fasthttp.Args) (query, *fault) {
 			if q.status = Status(value); !q.status.isKnown() {
 				return q, &fault{"parameter", "status", "must be available, pending or sold"}
 			}
+		case "offset", "page": // a client that pages with them would get the first page again and again
+			return q, &fault{"parameter", string(name), "is not supported: follow Link, or send the last id as after"}
 		default:
 			continue
 		}

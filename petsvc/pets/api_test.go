@@ -144,7 +144,10 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/pets", rex, []string{"Content-Type: ;application/json"}, 415, "unsupported_media_type", "application/json"},
 		{"POST", "/v1/pets", rex, []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", "Content-Encoding"},
 		{"POST", "/v1/pets", "", nil, 400, "invalid_request", "JSON"},
-		{"POST", "/v1/pets", rex + rex, nil, 400, "invalid_request", "top-level"},
+		{"POST", "/v1/pets", rex + rex, nil, 400, "invalid_request", "the JSON is malformed at byte 30"},
+		{"POST", "/v1/pets", `{"name":nope}`, nil, 400, "invalid_request", "the JSON is malformed at byte 10"},
+		{"GET", "/v1/pets?offset=20", "", nil, 400, "invalid_parameter", `"parameter":"offset"`},
+		{"GET", "/v1/pets?limit=5&page=2", "", nil, 400, "invalid_parameter", `"parameter":"page"`},
 		{"POST", "/v1/pets", `{"name":"Rex"}`, []string{"Content-Type: application/json"}, 400, "invalid_request", "categoryId"},
 	}
 	for _, value := range []string{"", "0", "101", "-1", "1.5", "1e1", "+5", "five", "99999999999999999999", "٥", "5 "} {

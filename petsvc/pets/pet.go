@@ -3,6 +3,7 @@ package pets
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"unicode"
@@ -79,7 +80,11 @@ func decode(body []byte) (NewPet, *fault) {
 	p := NewPet{Status: Available}
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil {
-		return p, &fault{text: "must be one JSON object: " + err.Error()}
+		text := "must be one JSON object"
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			text += fmt.Sprintf(": the JSON is malformed at byte %d", syntax.Offset)
+		}
+		return p, &fault{text: text}
 	}
 	if body[len(body)-len(bytes.TrimLeft(body, " \t\r\n"))] != '{' {
 		return p, &fault{text: "must be a JSON object"}
