@@ -231,7 +231,9 @@ func (m *moment) UnmarshalText(text []byte) error {
 	}
 	var p period
 	if err := p.UnmarshalText(text); err != nil {
-		if errors.Is(err, errNotDuration) {
+		if string(text) == "never" {
+			err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
+		} else if errors.Is(err, errNotDuration) {
 			err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
 		}
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -76,23 +75,20 @@ Examples:
 }
 
 func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
+	key, notKey := id.ParseKey(c.ID)
+	tenant, notTenant := id.ParseTenant(c.ID)
+	if notKey != nil && notTenant != nil {
+		return usageErrorf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", c.ID)
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	var tenant id.Tenant
-	var key id.Key
-	var err error
-	if strings.HasPrefix(c.ID, id.Key{}.String()[:4]) {
-		var k keystore.Key
-		if key, err = id.ParseKey(c.ID); err == nil {
-			k, err = a.store.Key(ctx, key)
-			tenant = k.Tenant
+	if notKey == nil {
+		_, k, err := a.findKey(ctx, key)
+		if err != nil {
+			return err
 		}
-	} else {
-		tenant, err = id.ParseTenant(c.ID)
-	}
-	if err != nil {
-		return err
+		tenant = k.Tenant
 	}
 	return a.carryOut(ctx, operation{
 		question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),

@@ -23,6 +23,7 @@ var (
 var otherWords = map[string]string{
 	"ls": "list", "get": "show", "describe": "show", "info": "show", "new": "create", "rm": "delete", "remove": "delete", "del": "delete",
 	"edit": "update", "set": "update", "modify": "update", "change": "update", "unban": "lift", "issue": "create",
+	"unsuspend": "resume", "enable": "resume", "activate": "resume", "disable": "suspend", "block": "suspend", "roll": "rotate",
 	"customer": "tenant", "customers": "tenant", "user": "tenant", "users": "tenant", "token": "key", "tokens": "key", "apikey": "key",
 	"log": "audit", "events": "audit", "history": "audit", "init": "migrate", "status": "doctor", "check": "doctor", "dump": "export",
 	"import": "apply", "quota": "usage",
@@ -32,7 +33,15 @@ var otherWords = map[string]string{
 var otherFlags = map[string]string{
 	"--json": "-o json", "--csv": "-o csv", "--format": "--output", "--force": "--yes", "-f": "--yes", "--per-minute": "--minute",
 	"--per-day": "--day", "--rpm": "--minute", "--ttl": "--expires", "--expiry": "--expires", "--cidr": "--allow", "--ip": "--allow",
-	"--duration": "--for", "--days": "--since 7d", "--from": "--since",
+	"--duration": "--for", "--days": "--since 7d", "--month": "--since 30d", "--from": "--since", "--message": "--tell", "--notice": "--tell",
+	"--timeout": "--wait",
+}
+
+// flagWays say what to do instead of flags that do not exist.
+var flagWays = map[string]string{
+	"--database-url": "set $DATABASE_URL, or put the URL into a file for --database-url-file: flags are seen in ps",
+	"--request":      "search the access logs of the gateways for this requestId. They say how the request ended",
+	"--request-id":   "search the access logs of the gateways for this requestId. They say how the request ended",
 }
 
 // otherWays say what to do instead of commands that do not exist.
@@ -42,6 +51,7 @@ var otherWays = map[string]string{
 	"tenant update":  "use `keyadmin tenant set-plan` or `keyadmin tenant set-quota`",
 	"plan delete":    "plans are not deleted. A plan without tenants has no effect",
 	"plan show":      "`keyadmin plan list` shows all",
+	"plan rename":    "a plan keeps its name, because scripts and the audit log use it",
 	"key delete":     "keys are not deleted, because their history must stay. `keyadmin key revoke` ends one",
 	"key rename":     "use `keyadmin key update KEY --name NAME`",
 	"key disable":    "`keyadmin ban add` refuses a key for a while, `keyadmin key revoke` ends it",
@@ -97,11 +107,17 @@ func noCommand(at *kong.Node, word string) string {
 		return text + fmt.Sprintf(": did you mean `keyadmin %s`?", strings.TrimSpace(noun+" "+meant))
 	}
 	if noun == "" {
-		if paths := commandsOf(at, word); len(paths) > 0 {
-			return text + ": did you mean " + strings.Join(paths, " or ") + "?"
+		for _, verb := range []string{word, meant} {
+			if paths := commandsOf(at, verb); len(paths) > 0 {
+				return text + ": did you mean " + strings.Join(paths, " or ") + "?"
+			}
 		}
 	}
-	return text + didYouMean(word, names)
+	near := didYouMean(word, names)
+	if near == "" && slices.Contains(names, "show") { // it may be what to show
+		return text + fmt.Sprintf(": did you mean `keyadmin %s show %s`?", noun, shellWord(word))
+	}
+	return text + near
 }
 
 // commandsOf finds the commands with a verb: `keyadmin key revoke` for revoke.
@@ -119,6 +135,14 @@ func commandsOf(root *kong.Node, verb string) []string {
 
 // suggestedFlag suggests a flag of the command. near is what kong found.
 func suggestedFlag(at *kong.Node, flag, near string) string {
+	if way := flagWays[flag]; way != "" {
+		return ": " + way
+	}
+	for _, argument := range at.Positional {
+		if argument.Name == strings.TrimLeft(flag, "-") {
+			return fmt.Sprintf(": give the %[1]s without a flag, `keyadmin%[2]s <%[1]s>`", argument.Name, strings.TrimPrefix(at.FullPath(), "keyadmin"))
+		}
+	}
 	meant := otherFlags[flag]
 	name, _, _ := strings.Cut(strings.TrimLeft(meant, "-"), " ")
 	for _, group := range at.AllFlags(true) {

@@ -95,6 +95,39 @@ func TestWrongCalls(t *testing.T) {
 		{"audit --kind key.revokd", exitUsage, "did you mean key.revoked"},
 		{"audit --tenant nosuch", exitFailed, `there is no tenant "nosuch"`},
 		{"audit --limit -1", exitUsage, "use 1 or more"},
+		{"tenant unsuspend little", exitUsage, "did you mean `keyadmin tenant resume`?"},
+		{"tenant disable little", exitUsage, "did you mean `keyadmin tenant suspend`?"},
+		{"tenant little", exitUsage, "did you mean `keyadmin tenant show little`?"},
+		{"usage little", exitUsage, "did you mean `keyadmin usage show little`?"},
+		{"unban KEY", exitUsage, "did you mean `keyadmin ban lift`?"},
+		{"bans", exitUsage, "did you mean ban?"},
+		{"ban add KEY --for 1h --reason x --message hi", exitUsage, "there is no flag --message: did you mean --tell?"},
+		{"ban add KEY --for 1h --reason x --tell ''", exitUsage, "--tell: \"\" must not be empty"},
+		{"ban add little --for 1h --reason x", exitUsage, `"little" is not an ID: want key_ and 16 characters`},
+		{"key create --tenant little", exitUsage, "there is no flag --tenant: give the tenant without a flag, `keyadmin key create <tenant>`"},
+		{"key create little ci", exitUsage, `the argument "ci" is one too many`},
+		{"key create little --allow 10.0.0.1/8", exitUsage, "did you mean 10.0.0.0/8?"},
+		{"key create little --allow localhost", exitUsage, "write 203.0.113.0/24, 2001:db8::/32 or one address"},
+		{"key create little --expires never", exitUsage, "a key that is created without --expires never expires"},
+		{"key create little --wait soon", exitUsage, `--wait: "soon" is not a duration`},
+		{"key create little --timeout 3s", exitUsage, "there is no flag --timeout: did you mean --wait?"},
+		{"key rotate KEY --grace forever", exitUsage, `--grace: "forever" is not a duration`},
+		{"tenant set-quota little 100 1000", exitUsage, `the argument "100" is one too many`},
+		{"tenant set-quota little --minute 1e6", exitUsage, "digits only"},
+		{"plan create Gold --minute 1 --day 1", exitUsage, `"Gold" is not a plan name: use up to 40 lower-case letters`},
+		{"plan rename free basic", exitUsage, "a plan keeps its name"},
+		{"usage explain KEY --from nowhere", exitUsage, `"nowhere" is not an address: use 203.0.113.5`},
+		{"usage explain KEY --request abc", exitUsage, "search the access logs of the gateways for this requestId"},
+		{"usage show little --month 2026-10", exitUsage, "did you mean --since 30d?"},
+		{"gateway drop nosuch", exitUsage, "(`keyadmin gateway lost` shows the IDs)"},
+		{"gateway drop key_0000000000000000 -y", exitFailed, "there is no key key_0000000000000000"},
+		{"apply nosuch.yaml", exitFailed, "read the document: open nosuch.yaml"},
+		{"apply wrong_calls_test.go", exitUsage, "wrong_calls_test.go is not YAML: line "},
+		{"export -o json", exitUsage, "export writes YAML: leave out --output"},
+		{"audit --actor", exitUsage, "--actor: it needs a value"},
+		{"completion powershell", exitUsage, `"bash","zsh","fish"`},
+		{"tenant list --database-url sqlite:x", exitUsage, "set $DATABASE_URL, or put the URL into a file for --database-url-file"},
+		{"tenant list --database-url postgres://a:b@c/d", exitUsage, "it is not repeated here"},
 		{"customers", exitUsage, "did you mean `keyadmin tenant`?"},
 		{"--verison", exitUsage, "there is no flag --verison: did you mean --version?"},
 		{"--database-url-file nosuch tenant list", exitFailed, "read the database's URL: open nosuch"},
@@ -108,8 +141,42 @@ func TestWrongCalls(t *testing.T) {
 	if after := s.events(); after != before {
 		t.Errorf("wrong calls made %d events", after-before)
 	}
-	s.env[0] = "DATABASE_URL=sqlite:../README.md"
-	s.want(exitFailed, "file is not a database", "tenant", "list")
+	for _, c := range []struct {
+		stdin string
+		code  exitCode
+		want  string
+	}{
+		{"garbage", exitFailed, "this is not a token: a key begins with ptg_live_ or ptg_test_"},
+		{"ptg_live_…", exitFailed, "this is not a token: a key has only letters and digits after its prefix"},
+		{"ptg_test_v8GkOj2YNihxC8ICgLWcxIKeyScDavyL07VLNi", exitFailed, "the key is mistyped or cut off"},
+	} {
+		s.stdin = c.stdin
+		s.want(c.code, c.want, "key", "whoami")
+	}
+	for _, c := range []struct {
+		url  string
+		code exitCode
+		want string
+	}{
+		{"mysql://x", exitUsage, "it must begin with postgres://, or with sqlite: and a path"},
+		{"postgres://nobody:secret@127.0.0.1:1/x", exitFailed, "connection refused"},
+		{"sqlite:nosuch.db", exitFailed, "`keyadmin migrate` creates it"},
+		{"sqlite:../README.md", exitFailed, "file is not a database"},
+	} {
+		s.env[0] = "DATABASE_URL=" + c.url
+		s.want(c.code, c.want, "tenant", "list")
+	}
+}
+
+// What may look wrong but is not: the answer says what was chosen.
+func TestUnusualCalls(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.want(exitDone, "Created tenant foo on plan free.", "tenant", "create", "foo")
+	s.want(exitDone, "Its first key: keyadmin key create 'my tenant!'", "tenant", "create", "my tenant!", "--plan", "free")
+	s.want(exitDone, "Created plan gold without limits: each of its tenants needs limits of its own.", "plan", "create", "gold")
+	s.want(exitDone, `"default" of tenant foo`, "key", "create", "foo", "--scope", "pets:read")
+	s.want(exitDone, "", "--version")
+	s.want(exitDone, "", "completion", "bash")
 }
 
 // Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.
