@@ -121,6 +121,8 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 	switch {
 	case errors.Is(err, keystore.ErrOutdated):
 		d.find("schema", err.Error(), "`keyadmin migrate`")
+	case errors.Is(err, keystore.ErrForeign):
+		d.find("schema", err.Error(), "correct $DATABASE_URL")
 	case errors.Is(err, keystore.ErrSchema):
 		d.find("schema", err.Error(), "use the version of keyadmin that fits the database")
 	case err != nil:

@@ -58,7 +58,13 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		if err := p.Ready(); err != nil {
 			return []service.Problem{{Name: "database", Detail: err.Error()}}
 		}
+		if err := p.Failing(); err != nil {
+			return []service.Problem{{Name: "database", Detail: err.Error(), Serving: true}}
+		}
 		return nil
 	})
-	return service.Serving{Public: p, Listener: listener, Admin: admin, Settings: c.Settings, Log: log}.Run(ctx)
+	return service.Serving{
+		Public: p, Listener: listener, Admin: admin, Settings: c.Settings, Log: log,
+		Facts: []any{"database", database.Redact(string(c.DatabaseURL))},
+	}.Run(ctx)
 }

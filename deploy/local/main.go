@@ -30,9 +30,10 @@ import (
 )
 
 const (
-	databaseURL = "sqlite:var/petgate.db"
-	socketPath  = "var/petsvc.sock"
-	accessPath  = "var/access.log"
+	databasePath = "var/petgate.db"
+	databaseURL  = "sqlite:" + databasePath
+	socketPath   = "var/petsvc.sock"
+	accessPath   = "var/access.log"
 
 	// connectionsMax is enough for one machine, and needs no higher limit of open files than most systems have.
 	connectionsMax = 4096
@@ -59,8 +60,16 @@ func main() {
 	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)
 		defer stop()
-		return run(ctx, cfg, log, started)
+		return explain(run(ctx, cfg, log, started))
 	}))
+}
+
+// explain adds the database's file to an error of the database.
+func explain(err error) error {
+	if errors.Is(err, keystore.ErrUnavailable) || database.Cure(err) != "" {
+		return fmt.Errorf("the database %s: %w", databasePath, err)
+	}
+	return err
 }
 
 // untilHangup returns a context that also ends with SIGHUP: the terminal was closed. If SIGHUP is ignored, as with nohup, it stays

@@ -160,7 +160,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	})
 	return service.Serving{
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
-		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "quotas", cfg.quotas()},
+		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)), "quotas", cfg.quotas()},
 	}.Run(ctx)
 }
 

@@ -94,6 +94,10 @@ func (d *Directory) follow(ctx context.Context) error {
 // sync does all steps that bring the directory up to date with the database. It stops at the first step that fails.
 func (d *Directory) sync(ctx context.Context) error {
 	f := &d.follower
+	if err := d.store.CheckFile(); err != nil {
+		f.registered = false // the file that comes next may be another database
+		return err
+	}
 	if !f.registered {
 		if err := d.register(ctx); err != nil {
 			return err
@@ -353,7 +357,11 @@ func (d *Directory) report(err error) {
 		d.seen.Store(nil)
 		d.cfg.Log.Error("directory: refusing everything from now on", "error", err)
 	case was == nil || kindOf(*was) != kindOf(err):
-		d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
+		if d.seen.Load() == nil {
+			d.cfg.Log.Error("directory: cannot load from the database, so no key is known", "error", err)
+		} else {
+			d.cfg.Log.Warn("directory: cannot follow the database; what is loaded stays in force", "error", err)
+		}
 	}
 	if err != nil {
 		d.fault.Store(&err)

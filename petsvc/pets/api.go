@@ -73,6 +73,7 @@ type Service struct {
 	metrics  *metrics
 	server   *fasthttp.Server
 	draining atomic.Bool
+	serving  listeners
 	pages    sync.Pool
 }
 
@@ -103,9 +104,16 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 // Ready returns nil if the service can serve, and otherwise the reason why it cannot.
 func (s *Service) Ready() error { return s.store.ready() }
 
+// Failing returns why requests have failed although the service is ready, for example because the disk is full. It is nil when a
+// pet has been stored since.
+func (s *Service) Failing() error { return s.store.failing() }
+
 // Serve serves the connections of ln until Shutdown. It first waits until the database's state is known: a gateway sends
 // requests as soon as it can connect, and would get a 503 for each.
 func (s *Service) Serve(ln net.Listener) error {
+	if !s.serving.add(ln) {
+		return ln.Close()
+	}
 	select {
 	case <-s.store.looked:
 		return s.server.Serve(listener{&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc}})
@@ -121,8 +129,36 @@ func (s *Service) Drain() { s.draining.Store(true) }
 func (s *Service) Shutdown(ctx context.Context) error {
 	s.Drain()
 	err := s.server.ShutdownWithContext(ctx)
+	s.serving.close() // fasthttp does not know those that Serve has not passed on yet
 	s.store.close(ctx)
 	return err
+}
+
+// listeners are those that Serve was called with.
+type listeners struct {
+	sync.Mutex
+	all     []net.Listener
+	stopped bool
+}
+
+// add returns false after close.
+func (l *listeners) add(ln net.Listener) bool {
+	l.Lock()
+	defer l.Unlock()
+	if !l.stopped {
+		l.all = append(l.all, ln)
+	}
+	return !l.stopped
+}
+
+// close closes them. Most are closed already.
+func (l *listeners) close() {
+	l.Lock()
+	defer l.Unlock()
+	l.stopped = true
+	for _, ln := range l.all {
+		_ = ln.Close()
+	}
 }
 
 // handle serves one request.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type store struct {
 	metrics    *metrics
 	prepared   atomic.Pointer[statements] // nil until the first preparation
 	away       atomic.Pointer[error]      // why requests are refused; nil: they are not
+	fault      atomic.Pointer[error]      // of the last statement that failed; nil: a pet was stored since
 	slots      chan struct{}              // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
@@ -125,10 +127,7 @@ func (s *store) watch(ctx context.Context) {
 
 func (s *store) check(ctx context.Context, sound bool) error {
 	if !sound {
-		have, want, err := s.db.Schema(ctx, Migrations)
-		if err == nil && have < want {
-			err = s.db.Migrate(ctx, Migrations)
-		}
+		err := s.migrate(ctx)
 		if err == nil && s.prepared.Load() == nil {
 			err = s.prepare()
 		}
@@ -137,6 +136,30 @@ func (s *store) check(ctx context.Context, sound bool) error {
 		}
 	}
 	return s.db.Check()
+}
+
+// migrate brings the tables to the version of this program. It creates none in the database of another application. When it runs
+// for the first time, it also refuses tables of a later version. A running petsvc continues with them, so that programs can be
+// replaced one after the other.
+func (s *store) migrate(ctx context.Context) error {
+	have, want, err := s.db.Schema(ctx, Migrations)
+	switch {
+	case err != nil:
+		return err
+	case have > want && s.prepared.Load() == nil:
+		return fmt.Errorf("the tables of pets have version %d, this program knows only %d: upgrade petsvc", have, want)
+	case have >= want:
+		return nil
+	}
+	tables, err := s.db.Foreign(ctx)
+	if err != nil {
+		return err
+	}
+	if len(tables) > 0 {
+		return fmt.Errorf("the database has tables such as %s, and none of Petgate's: correct DATABASE_URL, or create Petgate's tables "+
+			"beside them with `keyadmin migrate`", strings.Join(tables, ", "))
+	}
+	return s.db.Migrate(ctx, Migrations)
 }
 
 // prepare prepares the statements of transactions. database/sql repeats it on every connection.
@@ -163,6 +186,9 @@ func (s *store) prepare() (err error) {
 }
 
 func (s *store) setAway(err error) {
+	if cure := database.Cure(err); cure != "" {
+		err = fmt.Errorf("%s: %w", cure, err)
+	}
 	if err == nil {
 		if s.away.Swap(nil) != nil {
 			s.metrics.databaseUp.Set(1)
@@ -180,6 +206,15 @@ func (s *store) setAway(err error) {
 func (s *store) ready() error {
 	if away := s.away.Load(); away != nil {
 		return *away
+	}
+	return nil
+}
+
+// failing returns the last error of a statement that an operator has to mend, if nothing was stored since. The watch does not
+// notice a full disk or a damaged page.
+func (s *store) failing() error {
+	if fault := s.fault.Load(); fault != nil {
+		return *fault
 	}
 	return nil
 }
@@ -211,8 +246,14 @@ func (s *store) enter() error {
 
 func (s *store) leave() { <-s.slots }
 
-// failed classifies an error of the database. It wakes the watch if the database may be unavailable.
+// failed classifies an error of a statement, and remembers it for failing. It wakes the watch if the database may be unavailable.
 func (s *store) failed(err error) error {
+	if database.NeedsOperator(err) {
+		fault := fmt.Errorf("a request failed at %s: %s: %w", time.Now().UTC().Format(time.RFC3339), database.Cure(err), err)
+		if s.fault.Swap(&fault) == nil {
+			s.log.Error("the database fails requests", "error", fault.Error())
+		}
+	}
 	switch {
 	case database.IsReadOnly(err):
 		return fmt.Errorf("%w: %w", errReadOnly, err)
@@ -293,6 +334,9 @@ func (s *store) insertInto(tx *sqlx.Tx, p NewPet) (id int64, err error) {
 func (s *store) commit(tx *sqlx.Tx) error {
 	err := tx.Commit()
 	if err == nil {
+		if s.fault.Load() != nil {
+			s.fault.Store(nil)
+		}
 		return nil
 	}
 	if err = s.failed(err); errors.Is(err, errUnavailable) {

@@ -9,14 +9,18 @@ import (
 )
 
 // connector opens conns and marks errors of connecting.
-type connector struct{ driver.Connector }
+type connector struct {
+	driver.Connector
+	db *DB
+}
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	files := c.db.files.Load() // first: the file may be replaced meanwhile
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, &connectError{err}
+		return nil, &connectError{c.db.file, err}
 	}
-	return &conn{driverConn: made.(driverConn), statements: map[string]*statement{}}, nil
+	return &conn{driverConn: made.(driverConn), db: c.db, files: files, statements: map[string]*statement{}}, nil
 }
 
 // driverConn is what database/sql uses of the connections of both drivers.
@@ -34,6 +38,8 @@ type driverConn interface {
 // conn is a driver's connection with the statements that DB.Each has prepared on it.
 type conn struct {
 	driverConn
+	db         *DB
+	files      int64 // DB.files when it was opened
 	statements map[string]*statement
 	args       []driver.NamedValue // of the running statement
 }
@@ -45,6 +51,20 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		return c.Begin() // the only way to a plain BEGIN; database/sql itself ends the transaction with ctx
 	}
 	return c.driverConn.BeginTx(ctx, options)
+}
+
+// isStale reports whether the connection has a SQLite file open that was removed or replaced. What it writes would be lost.
+func (c *conn) isStale() bool { return c.files != c.db.files.Load() }
+
+// IsValid keeps a stale connection out of the pool.
+func (c *conn) IsValid() bool { return !c.isStale() && c.driverConn.IsValid() }
+
+// ResetSession keeps a stale connection from being used again.
+func (c *conn) ResetSession(ctx context.Context) error {
+	if c.isStale() {
+		return driver.ErrBadConn
+	}
+	return c.driverConn.ResetSession(ctx)
 }
 
 // CheckNamedValue lets lib/pq convert arguments in its own way.

@@ -48,6 +48,7 @@ type DB struct {
 	dsn     string                      // the driver's connection string; it may contain a password
 	file    string                      // SQLite: the file's path
 	info    atomic.Pointer[os.FileInfo] // SQLite: the file at the last check
+	files   atomic.Int64                // SQLite: how often a check has found the file removed or replaced
 }
 
 // ErrURL is wrapped by errors that only another DATABASE_URL can solve.
@@ -101,17 +102,27 @@ func open(rawURL string, create bool) (*DB, error) {
 // Dialect says which database this is.
 func (d *DB) Dialect() Dialect { return d.dialect }
 
-// Check asks the database for a response. It may take as long as any statement. It fails if a SQLite file was deleted or
-// replaced. It then closes the old file: statements on it would still work, but their writes would be lost.
+// Check asks the database for a response. It may take as long as any statement. It fails if CheckFile does.
 func (d *DB) Check() error {
-	if d.dialect == SQLite {
-		if err := d.sameFile(); err != nil {
-			d.SetMaxIdleConns(0) // closes the idle connections
-			d.SetMaxIdleConns(sqliteConnectionsMax)
-			return fmt.Errorf("check the database: %w", &connectError{err})
-		}
+	if err := d.CheckFile(); err != nil {
+		return err
 	}
 	if _, err := d.Exec(`SELECT 1`); err != nil {
+		return fmt.Errorf("check the database: %w", err)
+	}
+	return nil
+}
+
+// CheckFile fails if a SQLite file was removed, or replaced since the last check. Connections to the old file are not used again:
+// statements on them would still work, but their writes would be lost. It costs one system call, and nothing with PostgreSQL.
+func (d *DB) CheckFile() error {
+	if d.dialect != SQLite {
+		return nil
+	}
+	if err := d.sameFile(); err != nil {
+		d.files.Add(1)
+		d.SetMaxIdleConns(0) // closes the idle connections
+		d.SetMaxIdleConns(sqliteConnectionsMax)
 		return fmt.Errorf("check the database: %w", err)
 	}
 	return nil
@@ -134,7 +145,16 @@ func Redact(rawURL string) string {
 }
 
 // connectError marks a failure to connect. Whatever its cause, the database is unavailable.
-type connectError struct{ err error }
+type connectError struct {
+	file string // SQLite: its path
+	err  error
+}
 
-func (e *connectError) Error() string { return "connect: " + e.err.Error() }
+func (e *connectError) Error() string {
+	if e.file != "" {
+		return "open " + e.file + ": " + e.err.Error()
+	}
+	return "connect: " + e.err.Error()
+}
+
 func (e *connectError) Unwrap() error { return e.err }

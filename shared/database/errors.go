@@ -14,12 +14,13 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// IsUnavailable reports whether err means that the database cannot be reached or cannot respond at the moment, so that the same
-// statement may succeed later. It is unknown whether the statement took effect.
+// IsUnavailable reports whether err means that the database cannot be reached, is damaged or cannot respond at the moment, so that
+// the same statement may succeed when this has changed. It is unknown whether the statement took effect.
 func IsUnavailable(err error) bool {
 	var connecting *connectError
+	var file *fileError
 	var network net.Error
-	if errors.As(err, &connecting) || errors.As(err, &network) {
+	if errors.As(err, &connecting) || errors.As(err, &file) || errors.As(err, &network) {
 		return true
 	}
 	for _, lost := range []error{
@@ -44,10 +45,74 @@ func IsUnavailable(err error) bool {
 	}
 	switch sqliteCode(err) & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL,
-		sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT:
+		sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return true
 	}
 	return false
+}
+
+// NeedsOperator reports whether a statement failed for a cause that a working connection does not show and that does not end by
+// itself: a full disk, a damaged file, a missing right, a read-only database.
+func NeedsOperator(err error) bool {
+	switch sqliteCode(err) & 0xff {
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return true
+	}
+	return IsReadOnly(err) || pq.As(err, "53100") != nil || pq.As(err, pqerror.InsufficientPrivilege) != nil
+}
+
+// Cure says what is wrong and what an operator can do about it. It is "" for an error that is neither IsUnavailable nor IsReadOnly.
+func Cure(err error) string {
+	var file *fileError
+	if errors.As(err, &file) {
+		return "put the file back, restore a backup, or create an empty database with `keyadmin migrate`"
+	}
+	var p *pq.Error
+	if errors.As(err, &p) {
+		if cure := cureOfPostgres(p.Code); cure != "" {
+			return cure
+		}
+	}
+	switch sqliteCode(err) & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return diskIsFull
+	case sqlite3.SQLITE_CORRUPT:
+		return "the SQLite file is damaged: stop all programs that use it, move the file away and restore a backup"
+	case sqlite3.SQLITE_NOTADB:
+		return "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file away and restore a backup"
+	case sqlite3.SQLITE_CANTOPEN:
+		return "the SQLite file cannot be opened: check its path in DATABASE_URL, and that this user may read and write it and its directory"
+	case sqlite3.SQLITE_IOERR:
+		return "the disk fails or is full: check it, and its limits for this user"
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return "another program holds the SQLite file's lock: find it, for example with lsof"
+	}
+	switch {
+	case IsReadOnly(err):
+		return "it accepts no writes: point DATABASE_URL at the primary, or make the file writable"
+	case IsUnavailable(err):
+		return "check that it is running and that DATABASE_URL is right"
+	}
+	return ""
+}
+
+const diskIsFull = "the disk of the database is full: make room"
+
+// cureOfPostgres knows the errors that mean a mistake of an operator (PostgreSQL, appendix A).
+func cureOfPostgres(code pqerror.Code) string {
+	switch code {
+	case "53100":
+		return diskIsFull
+	case "53300":
+		return "the server has its maximum of connections: raise max_connections, or lower those of its clients"
+	case "3D000":
+		return "the server has no such database: create it, or correct DATABASE_URL"
+	case "28P01", "28000":
+		return "the server refuses the user or the password: correct DATABASE_URL"
+	case "42501":
+		return "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL"
+	}
+	return ""
 }
 
 // IsUnique reports whether err means that a row with the same unique value exists.

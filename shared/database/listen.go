@@ -105,7 +105,7 @@ func (d *DB) pollDataVersion(ctx context.Context, notify func()) {
 	tick := time.NewTicker(dataVersionPoll)
 	defer tick.Stop()
 	var conn *sql.Conn // the version is relative to a connection
-	var last int64
+	var last, files int64
 	defer func() {
 		if conn != nil {
 			conn.Close()
@@ -114,7 +114,12 @@ func (d *DB) pollDataVersion(ctx context.Context, notify func()) {
 	for {
 		var version int64
 		var err error
+		if now := d.files.Load(); conn != nil && now != files { // its file was removed or replaced
+			conn.Close()
+			conn, last = nil, 0
+		}
 		if conn == nil {
+			files = d.files.Load()
 			conn, err = d.Conn(ctx)
 		}
 		if err == nil {

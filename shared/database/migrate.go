@@ -22,6 +22,9 @@ type Migrations struct {
 // Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
 	if err := d.migrate(ctx, m); err != nil {
+		if cure := Cure(err); cure != "" {
+			err = fmt.Errorf("%s: %w", cure, err)
+		}
 		return fmt.Errorf("migrate %s: %w", m.Table, err)
 	}
 	return nil
@@ -116,6 +119,22 @@ func (d *DB) Schema(ctx context.Context, m Migrations) (have, want int64, err er
 		return 0, want, fmt.Errorf("read the schema version of %s: %w", m.Table, err)
 	}
 	return have, want, nil
+}
+
+// The tables of a database that has none of Petgate's. The names are those of all Migrations.
+var foreignTables = map[Dialect]string{
+	Postgres: `SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))
+		AND to_regclass('keystore_schema') IS NULL AND to_regclass('pets_schema') IS NULL ORDER BY tablename LIMIT 3`,
+	SQLite: `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
+		AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('keystore_schema', 'pets_schema')) ORDER BY name LIMIT 3`,
+}
+
+// Foreign returns some tables of the database if it has tables, but none of Petgate's: it is probably another application's.
+func (d *DB) Foreign(ctx context.Context) (tables []string, err error) {
+	if err := d.SelectContext(ctx, &tables, foreignTables[d.dialect]); err != nil {
+		return nil, fmt.Errorf("list the tables: %w", err)
+	}
+	return tables, nil
 }
 
 // advisoryLock is a PostgreSQL session lock with a key made from its text. Goose's own lock polls once a second.

@@ -60,7 +60,7 @@ func openPostgres(rawURL string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: lib/pq refuses a parameter of %s", ErrURL, Redact(rawURL))
 	}
-	pool, err := postgresPool(config, silence)
+	pool, err := d.postgresPool(config, silence)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func openPostgres(rawURL string) (*DB, error) {
 	return d, nil
 }
 
-func postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
+func (d *DB) postgresPool(config pq.Config, silence time.Duration) (*sql.DB, error) {
 	c, err := pq.NewConnectorConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: lib/pq refuses it", ErrURL)
 	}
 	c.Dialer(&dialer{ctx: context.Background(), silence: silence})
-	return sql.OpenDB(connector{c}), nil
+	return sql.OpenDB(connector{c, d}), nil
 }
 
 // migrationPool returns a pool without timeouts: migrations wait for a lock and may take long.
@@ -88,7 +88,7 @@ func (d *DB) migrationPool() (*sql.DB, error) {
 	}
 	config.Runtime["statement_timeout"] = "0"
 	config.Runtime["idle_in_transaction_session_timeout"] = "0"
-	return postgresPool(config, 0)
+	return d.postgresPool(config, 0)
 }
 
 // dialer opens connections that time out if the server is silent. A statement_timeout does not work if the server is frozen or

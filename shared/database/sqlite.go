@@ -41,7 +41,7 @@ func openSQLite(path string, create bool) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
-	pool := sql.OpenDB(connector{c})
+	pool := sql.OpenDB(connector{c, d})
 	pool.SetMaxOpenConns(sqliteConnectionsMax)
 	pool.SetMaxIdleConns(sqliteConnectionsMax)
 	// The driver's name only selects sqlx's placeholders: $1, which SQLite accepts too.
@@ -66,14 +66,32 @@ func openSQLite(path string, create bool) (*DB, error) {
 // sameFile returns an error if the file is missing or is not the file of the last check.
 func (d *DB) sameFile() error {
 	info, err := os.Stat(d.file)
+	if errors.Is(err, fs.ErrNotExist) && d.info.Load() != nil {
+		return &fileError{d.file, "was removed while it was in use", err}
+	}
 	if err != nil {
-		return err
+		return &fileError{d.file, "cannot be read", err}
 	}
 	if before := d.info.Swap(&info); before != nil && !os.SameFile(*before, info) {
-		return errors.New("the file was replaced")
+		return &fileError{d.file, "was replaced while it was in use", nil}
 	}
 	return nil
 }
+
+// fileError means that the file of the connections is not there any longer.
+type fileError struct {
+	file, what string
+	err        error // may be nil
+}
+
+func (e *fileError) Error() string {
+	if e.err == nil {
+		return e.file + " " + e.what
+	}
+	return e.file + " " + e.what + ": " + e.err.Error()
+}
+
+func (e *fileError) Unwrap() error { return e.err }
 
 // createFile creates an empty database. The first connection turns on write-ahead logging. If two connections do this together,
 // one fails with "busy" at once; the lock prevents it.

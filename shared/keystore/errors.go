@@ -15,7 +15,8 @@ var (
 	ErrInvalid     = errors.New("invalid")
 	ErrUnavailable = errors.New("database unavailable")
 	ErrSchema      = errors.New("wrong schema")
-	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema) // a migration is needed
+	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema)           // a migration is needed
+	ErrForeign     = fmt.Errorf("%w: another application's", ErrSchema) // DATABASE_URL is probably wrong
 )
 
 // fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable with the driver's text.
@@ -23,10 +24,11 @@ func fail(op string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case database.IsReadOnly(err):
-		return fmt.Errorf("%s: %w: it accepts no writes; point DATABASE_URL at the primary: %s", op, ErrUnavailable, err)
-	case database.IsUnavailable(err):
-		return fmt.Errorf("%s: %w: check that it is running and that DATABASE_URL is right: %s", op, ErrUnavailable, err)
+	case database.IsUnavailable(err), database.IsReadOnly(err):
+		return fmt.Errorf("%s: %w: %s: %s", op, ErrUnavailable, database.Cure(err), err)
+	}
+	if cure := database.Cure(err); cure != "" {
+		return fmt.Errorf("%s: %s: %w", op, cure, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }

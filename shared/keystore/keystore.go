@@ -83,6 +83,16 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fail("check schema", err)
+	case have == 0:
+		tables, err := s.db.Foreign(ctx)
+		if err != nil {
+			return fail("check schema", err)
+		}
+		if len(tables) > 0 {
+			return fmt.Errorf("%w: the database has tables such as %s, and none of Petgate's: correct DATABASE_URL, or create Petgate's "+
+				"tables beside them with `keyadmin migrate`", ErrForeign, strings.Join(tables, ", "))
+		}
+		fallthrough
 	case have < want:
 		return fmt.Errorf("%w: the key tables have version %d, this program needs %d: migrate the database",
 			ErrOutdated, have, want)
@@ -92,6 +102,9 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	}
 	return nil
 }
+
+// CheckFile fails if the database's file was removed or replaced: see database.DB.
+func (s *Store) CheckFile() error { return fail("check file", s.db.CheckFile()) }
 
 // Listen returns a listener that wakes when there may be new events.
 func (s *Store) Listen() *database.Listener { return s.db.Listen(channel) }

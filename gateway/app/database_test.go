@@ -1,0 +1,98 @@
+package app_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// named waits until /readyz has this status and both texts, and until the log has the second one.
+func (r *running) named(t *testing.T, status int, cause, cure string) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, "/readyz and the log name: "+cause, func() bool {
+		response, body := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == status && strings.Contains(body, cause) && strings.Contains(body, cure) &&
+			strings.Contains(r.log.String(), cure)
+	})
+}
+
+// A wrong or damaged database is named at the start.
+func TestWrongDatabaseIsNamed(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		if _, err := db.Exec(`CREATE TABLE invoices (id BIGINT)`); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, url, nil)
+		r.named(t, http.StatusServiceUnavailable, "tables such as invoices", "correct DATABASE_URL")
+		r.end(t)
+		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`); err != nil {
+			t.Fatal(err)
+		}
+		r = start(t, url, nil)
+		r.named(t, http.StatusServiceUnavailable, "version 999", "upgrade the program")
+		r.end(t)
+	})
+	url := testkit.SQLite(t)
+	if err := os.WriteFile(strings.TrimPrefix(url, "sqlite:"), []byte(strings.Repeat("not a database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, url, nil)
+	r.named(t, http.StatusServiceUnavailable, strings.TrimPrefix(url, "sqlite:"), "not a SQLite database")
+	r.stop()
+	<-r.ended // with an error: the quotas could not be saved
+}
+
+// A database file that is removed or replaced is named. The gateway serves what it has loaded, and follows the file that comes.
+func TestRemovedDatabaseIsNamed(t *testing.T) {
+	url := testkit.SQLite(t)
+	path := strings.TrimPrefix(url, "sqlite:")
+	move := func(from, to string) {
+		t.Helper()
+		for _, suffix := range []string{"-wal", "-shm", ""} {
+			if err := os.Rename(from+suffix, to+suffix); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	db := open(t, url)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	_, token := newKey(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, url, nil)
+	r.awaitReady(t)
+	works := func() {
+		t.Helper()
+		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+			t.Errorf("GET /v1/pets: %d %s", response.StatusCode, body)
+		}
+	}
+	works()
+	move(path, path+".away")
+	r.named(t, http.StatusOK, path+" was removed while it was in use", "put the file back")
+	works()
+	open(t, url) // an empty one
+	testkit.Eventually(t, readyWithin, "/readyz names the command", func() bool {
+		_, body := get(t, r.admin+"/readyz", "")
+		return strings.Contains(body, "keyadmin migrate") && strings.Contains(body, "out of date")
+	})
+	move(path, path+".empty")
+	move(path+".away", path)
+	testkit.Eventually(t, readyWithin, "the database is followed again", func() bool {
+		response, body := get(t, r.admin+"/readyz", "")
+		return response.StatusCode == http.StatusOK && !strings.Contains(body, `"database"`)
+	})
+	works()
+	r.end(t)
+}

@@ -1,0 +1,123 @@
+package pets_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// petsvc does not start on the tables of another application or of a later version. It says so, and changes nothing.
+func TestWrongDatabaseIsNamed(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db, err := database.OpenOrCreate(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		exec := func(statements ...string) {
+			t.Helper()
+			for _, statement := range statements {
+				if _, err := db.Exec(statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		exec(`CREATE TABLE invoices (id BIGINT)`)
+		r := launch(t, url, pets.Config{})
+		named := func(text string) {
+			t.Helper()
+			testkit.Eventually(t, 10*time.Second, "not ready, because of "+text, func() bool {
+				return r.Ready() != nil && strings.Contains(r.Ready().Error(), text)
+			})
+		}
+		named("tables such as invoices")
+		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "database_unavailable" {
+			t.Errorf("GET: %d %s", a.status, a.body)
+		}
+		if have, _, err := db.Schema(t.Context(), pets.Migrations); err != nil || have != 0 {
+			t.Errorf("the tables were created in the database of another application: %d, %v", have, err)
+		}
+
+		exec(`DROP TABLE invoices`) // the running service goes on by itself
+		testkit.Eventually(t, 10*time.Second, "ready", func() bool { return r.Ready() == nil })
+		exec(`INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
+		r = launch(t, url, pets.Config{})
+		named("version 999, this program knows only")
+		named("upgrade petsvc")
+	})
+}
+
+// While the disk is full, pets are listed, and /readyz and the log say why none is stored.
+func TestFullDiskIsNamed(t *testing.T) {
+	var log testkit.Output
+	r := start(t, testkit.SQLite(t), pets.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r.db.SetMaxOpenConns(1)
+	r.add(t, "Rex", pets.Available)
+	if err := r.Failing(); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	if _, err := r.db.Exec(`PRAGMA max_page_count = 1`); err != nil { // as many as there are
+		t.Fatal(err)
+	}
+	failed := answer{status: 201}
+	for range 200 {
+		if failed = r.do(t, "POST", "/v1/pets", `{"name":"`+strings.Repeat("x", 100)+`","categoryId":1}`); failed.status != 201 {
+			break
+		}
+	}
+	if failed.status != 503 || failed.code() != "database_unavailable" {
+		t.Errorf("POST: %d %s", failed.status, failed.body)
+	}
+	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || r.Ready() != nil {
+		t.Errorf("GET: %d, %v", a.status, r.Ready())
+	}
+	if err := r.Failing(); err == nil || !strings.Contains(err.Error(), "full: make room") || !strings.Contains(log.String(), "full: make room") {
+		t.Errorf("the cause is not named: %v\n%s", err, &log)
+	}
+	if _, err := r.db.Exec(`PRAGMA max_page_count = 1000`); err != nil {
+		t.Fatal(err)
+	}
+	r.add(t, "Bella", pets.Available)
+	if err := r.Failing(); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// A damaged page causes 503, and is named.
+func TestDamagedFileIsNamed(t *testing.T) {
+	u := testkit.SQLite(t)
+	r := start(t, u, pets.Config{})
+	for range 200 {
+		r.add(t, strings.Repeat("x", 100), pets.Available)
+	}
+	if _, err := r.db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		t.Fatal(err)
+	}
+	var root int64
+	if err := r.db.Get(&root, `SELECT rootpage FROM sqlite_master WHERE name = 'pets'`); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(strings.TrimPrefix(u, "sqlite:"), os.O_RDWR, 0)
+	if err == nil {
+		_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, 4096), (root-1)*4096)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	r.db.SetMaxIdleConns(0) // connections that read the file again
+	r.db.SetMaxIdleConns(8)
+	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "database_unavailable" {
+		t.Errorf("GET: %d %s", a.status, a.body)
+	}
+	if err := r.Failing(); err == nil || !strings.Contains(err.Error(), "the SQLite file is damaged") {
+		t.Errorf("the cause is not named: %v", err)
+	}
+}

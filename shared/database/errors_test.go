@@ -1,0 +1,149 @@
+package database_test
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/testkit"
+)
+
+// Errors that an operator has to mend are named with a cure, and none of them looks like a mistake of the program.
+func TestCure(t *testing.T) {
+	f := func(name string, err error, cure string, needsOperator bool) {
+		t.Helper()
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			return
+		}
+		if got := database.Cure(err); !strings.Contains(got, cure) {
+			t.Errorf("%s: %v: the cure is %q, want %q", name, err, got, cure)
+		}
+		if !database.IsUnavailable(err) {
+			t.Errorf("%s: %v is not unavailable", name, err)
+		}
+		if got := database.NeedsOperator(err); got != needsOperator {
+			t.Errorf("%s: %v: needs an operator: %t", name, err, got)
+		}
+	}
+	filled := func() (path string, db *database.DB) {
+		t.Helper()
+		u := testkit.SQLite(t)
+		db = open(t, u)
+		exec(t, db, `CREATE TABLE notes (note TEXT)`)
+		for range 200 {
+			exec(t, db, `INSERT INTO notes VALUES ('`+strings.Repeat("x", 1000)+`')`)
+		}
+		return strings.TrimPrefix(u, "sqlite:"), db
+	}
+	count := func(path string) error {
+		db, err := database.Open("sqlite:" + path)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		var n int
+		return db.Get(&n, `SELECT COUNT(note) FROM notes WHERE note LIKE 'x%'`)
+	}
+	damage := func(path string, at int64, text []byte) {
+		t.Helper()
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err == nil {
+			_, err = file.WriteAt(text, at)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+	}
+
+	path, db := filled()
+	db.SetMaxOpenConns(1)
+	exec(t, db, `PRAGMA max_page_count = 10`)
+	_, err := db.Exec(`INSERT INTO notes VALUES ('` + strings.Repeat("y", 100_000) + `')`)
+	f("a full disk", err, "full: make room", true)
+	db.Close()
+
+	damage(path, 3*4096, bytes.Repeat([]byte{0xff}, 20*4096))
+	f("damaged pages", count(path), "damaged", true)
+	damage(path, 0, []byte("not a database at all"))
+	f("not a database", count(path), "not a SQLite database", true)
+
+	path, db = filled()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	err = db.Check()
+	f("a removed file", err, "put the file back", false)
+	if err != nil && !strings.Contains(err.Error(), path+" was removed") {
+		t.Errorf("the file is not named: %v", err)
+	}
+	_, err = db.Exec(`SELECT 1`)
+	f("a new connection without the file", err, "cannot be opened", false)
+
+	u, err := url.Parse(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/nothing_of_this_name"
+	db = open(t, u.String())
+	f("no such database on the server", db.Check(), "no such database", false)
+	if cure := database.Cure(nil); cure != "" || database.NeedsOperator(nil) {
+		t.Errorf("no error: %q", cure)
+	}
+}
+
+// A connection that was in use when the file was removed or replaced does not write to the old file afterwards.
+func TestConnectionsToAReplacedFileEnd(t *testing.T) {
+	u := testkit.SQLite(t)
+	path := strings.TrimPrefix(u, "sqlite:")
+	db := open(t, u)
+	exec(t, db, `CREATE TABLE notes (note TEXT)`)
+	busy, err := db.Connx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := busy.ExecContext(t.Context(), `INSERT INTO notes VALUES ('old')`); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	exec(t, open(t, u), `CREATE TABLE notes (note TEXT)`)
+	if err := db.CheckFile(); err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("the replaced file: %v", err)
+	}
+	_ = busy.Close() // it goes back to the pool
+	if err := db.CheckFile(); err != nil {
+		t.Errorf("the new file: %v", err)
+	}
+	var n int
+	if err := db.Get(&n, `SELECT COUNT(*) FROM notes`); err != nil || n != 0 {
+		t.Errorf("%d notes in the new file, %v: the old file is still in use", n, err)
+	}
+}
+
+// The tables of another application are told from Petgate's.
+func TestForeign(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		f := func(when string, want int) {
+			t.Helper()
+			if tables, err := db.Foreign(t.Context()); err != nil || len(tables) != want {
+				t.Errorf("%s: %q, %v", when, tables, err)
+			}
+		}
+		f("an empty database", 0)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			exec(t, db, `CREATE TABLE `+name+` (id BIGINT)`)
+		}
+		f("of another application", 3)
+		exec(t, db, `CREATE TABLE pets_schema (id BIGINT)`)
+		f("shared with it", 0)
+	})
+}
