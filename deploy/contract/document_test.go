@@ -112,15 +112,18 @@ func checkAnswers(t *testing.T, answers []answer) {
 		return
 	}
 	for _, o := range operations {
-		for status := range doc.Paths.Find(o.path).GetOperation(o.method).Responses.Map() {
+		responses := doc.Paths.Find(o.path).GetOperation(o.method).Responses
+		for status, response := range responses.Map() {
 			if o.id == report.id && status == "500" {
 				continue // only a bug of the gateway would provoke it
 			}
-			mutant := loadDocument(t)
-			mutant.Paths.Find(o.path).GetOperation(o.method).Responses.Delete(status)
-			if !slices.ContainsFunc(answers, func(a answer) bool { return validate(mutant, a) != nil }) {
+			responses.Delete(status)
+			if !slices.ContainsFunc(answers, func(a answer) bool {
+				return a.operation.id == o.id && fmt.Sprint(a.status) == status && validate(doc, a) != nil
+			}) {
 				t.Errorf("%s: no answer would be missed if the document did not declare %s", o.id, status)
 			}
+			responses.Set(status, response)
 		}
 	}
 	for _, name := range []string{"X-Ratelimit-Limit", "X-Request-Id", "Retry-After", "Www-Authenticate"} {

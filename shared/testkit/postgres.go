@@ -104,7 +104,7 @@ func openPostgres() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeDir(owner)
+	dir, err := makeDir(dataDir(), owner)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,7 @@ const stopWithin = 60 * time.Second
 
 var builds struct {
 	sync.Mutex
-	dir  string
-	life watch // removes dir after the test process
+	dir  watchedDir
 	done map[string]string
 }
 
@@ -37,18 +36,10 @@ func Build(t testing.TB, pkg string) string {
 	if built := builds.done[pkg]; built != "" {
 		return built
 	}
-	if builds.dir == "" {
-		dir, err := makeDir(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		life, err := watchDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		builds.dir, builds.life, builds.done = dir, life, make(map[string]string)
+	if builds.done == nil {
+		builds.done = make(map[string]string)
 	}
-	out := filepath.Join(builds.dir, name)
+	out := filepath.Join(builds.dir.get(t, baseDir()), name)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {

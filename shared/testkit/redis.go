@@ -45,7 +45,7 @@ func openRedis(args ...string) (*Server, error) {
 	if !ok {
 		return nil, missing("Redis (redis-server)")
 	}
-	dir, err := makeDir(nil)
+	dir, err := makeDir(dataDir(), nil)
 	if err != nil {
 		return nil, err
 	}

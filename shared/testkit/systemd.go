@@ -29,7 +29,7 @@ func NewSystemd(t testing.TB, address string) *Systemd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = socket.Close() })
-	dir, err := makeDir(nil) // a test's own directory may have too long a path for a socket
+	dir, err := makeDir(baseDir(), nil) // a test's own directory may have too long a path for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -29,9 +30,17 @@ func EachDatabase(t *testing.T, f func(t *testing.T, url string)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, SQLite(t)) })
 }
 
-// SQLite returns the URL of a database file that does not exist yet, in a temporary directory of the test.
+var sqliteFiles watchedDir
+
+// SQLite returns the URL of a database file that does not exist yet, in a directory of its own, which is removed when the test ends.
 func SQLite(t testing.TB) string {
-	return "sqlite:" + filepath.Join(t.TempDir(), "test.db")
+	t.Helper()
+	dir, err := os.MkdirTemp(sqliteFiles.get(t, dataDir()), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return "sqlite:" + filepath.Join(dir, "test.db")
 }
 
 // Eventually waits until cond is true, and fails the test if that takes longer than the given time. It checks at least every
