@@ -71,6 +71,10 @@ func TestPortalKnowsWhatAKeyCanDo(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
 	b.awaitText(patience, "#createPet .body", "9007199254740993")
 
+	b.enter("#createPet-Idempotency-Key", "ключ")
+	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
+	b.awaitText(patience, "#createPet .state", "A header has characters that cannot be sent.")
+
 	// A shorter wait does not end a longer one. A call that was in progress can have such a response.
 	evaluate[string](b, `block(document.querySelector("#createPet .state"), 100, "First."), block(document.querySelector("#listPets .state"), 1, "Second."), ""`)
 	if n := waits(); n < 95 {

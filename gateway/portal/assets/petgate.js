@@ -116,7 +116,7 @@ function showStanding(quota, headers) {
   } else if (quota.ban) {
     // By the gateway's clock, because that of this machine may differ.
     const seconds = (Date.parse(quota.ban.endsAt) - (Date.parse(headers.get("Date")) || Date.now())) / 1000;
-    block(keyState, Math.max(1, seconds), "The key is banned.");
+    block(keyState, Math.max(1, seconds), `The key is banned. ${quota.ban.notice || ""}`.trim());
   } else {
     showMeters(headers);
     sayKey(`The key is valid, on the plan ${quota.plan}. It stays in this page.`);
@@ -231,9 +231,14 @@ async function send(form) {
   for (const field of $$("[data-in=header]", form)) {
     if (field.value.trim() !== "") call.headers[field.name] = field.value.trim();
   }
+  try {
+    call.headers = new Headers(call.headers);
+  } catch {
+    return say(state, "A header has characters that cannot be sent.", true);
+  }
   const body = $("textarea", form);
   if (body) {
-    call.headers["Content-Type"] = "application/json";
+    call.headers.set("Content-Type", "application/json");
     call.body = body.value;
   }
   say(state, "Sending…");
