@@ -86,6 +86,9 @@ func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2
 
 // CreatePet stores a pet once, even if it has to send the request several times. All these requests have one Idempotency-Key:
 // that of params, or a random one if params or its key is nil.
+//
+// After an error, the pet may be stored, whatever the code of the error says: the code is that of the last request. Another call
+// with the same key and pet stores it, unless it is stored already, and returns it.
 func (c *Client) CreatePet(ctx context.Context, pet NewPet, params *CreatePetParams) (Pet, error) {
 	key := `"` + rand.Text() + `"`
 	if params != nil && params.IdempotencyKey != nil {

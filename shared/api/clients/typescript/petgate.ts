@@ -90,7 +90,12 @@ export class Client implements Record<keyof operations, unknown> {
     }
   }
 
-  /** Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key: the given one or a random one. */
+  /**
+   * Stores a pet once, even if several requests are needed. All of them have one Idempotency-Key: the given one or a random one.
+   *
+   * After an error, the pet may be stored, whatever the code of the error says: the code is that of the last request. Another call
+   * with the same key and pet stores it, unless it is stored already, and returns it.
+   */
   async createPet(pet: NewPet, call: { signal?: AbortSignal; idempotencyKey?: string } = {}): Promise<Pet> {
     const { idempotencyKey = randomKey(), signal } = call;
     const url = this.#url("/v1/pets");
