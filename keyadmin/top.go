@@ -23,19 +23,33 @@ type topCommand struct {
 	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
 }
 
-func (topCommand) Help() string {
-	return `Shows which tenants call now, at all registered gateways together, and which gateways do not answer. It asks the gateways' admin
-ports, so it must run where these can be reached. Requests do not get slower when somebody watches.
-
-    REQ/S      requests with a valid key, since the last refresh
-    LAST 60 S  the same over the last minute; each tenant has its own scale
+// What help says, and the key ? on the screen: lines for a terminal of 60 columns.
+const (
+	topColumns = `    REQ/S      requests with a valid key, a second
+    LAST 60 S  the last minute; each tenant has its own scale
     MINUTE     used of the limit of any 60 seconds
     DAY        used of the limit of the UTC day
     REFUSED/S  those of REQ/S that no upstream answered
     BANS       keys that are banned now
-    P50, P99   half and 99 % of a gateway's requests took at most this long, in the last 10 to 20 s
+    P50, P99   latency of half and of 99 % of the requests
+    COUNTED    shared: in Redis; memory, outage: by itself`
+	topKeys = `    q          end
+    ?          explain
+    /          only tenants with a text in name, ID or plan
+    s          order by rate, minute, day, refused or bans`
+)
 
-Keys: q ends, ? explains, / filters, s changes the order. Without a terminal, with TERM=dumb and with --once, plain lines are printed.
+func (topCommand) Help() string {
+	return `Shows which tenants call now, at all registered gateways together, and which gateways do not answer. It asks the gateways' admin
+ports, so it must run where these can be reached. Requests do not get slower when somebody watches.
+
+` + topColumns + `
+
+On a terminal, these keys have a meaning:
+
+` + topKeys + `
+
+Without a terminal, with TERM=dumb and with --once, plain lines are printed.
 
 Examples:
 

@@ -62,7 +62,7 @@ func (f frame) lines(v topView) []string {
 		f.width = plainWidth
 	}
 	out := []string{
-		shortened(fmt.Sprintf("%s  %7s req/s  %7s refused/s  %6s tenants", v.at.UTC().Format("15:04:05Z"),
+		shortened(fmt.Sprintf("%s  %7s req/s  %7s refused/s  tenants %6s", v.at.UTC().Format("15:04:05Z"),
 			rate(v.rate), rate(v.refused), count(int64(v.Active))), f.width),
 	}
 	if v.Problem != "" {

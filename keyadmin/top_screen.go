@@ -176,9 +176,8 @@ func (s *screen) draw() error {
 	}
 	var lines []string
 	if s.help {
-		lines = strings.Split(s.app.asCalled(topCommand{}.Help()), "\n")
-		for i, line := range lines {
-			lines[i] = shortened(line, width)
+		for line := range strings.SplitSeq(topKeys+"\n\n"+topColumns, "\n") {
+			lines = append(lines, shortened(line, width))
 		}
 	} else {
 		view := s.view

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -136,7 +137,8 @@ func percentile(l edge.Latencies, part float64) *float64 {
 	below, from := 0.0, 0.0
 	for i, count := range l.Counts {
 		if upTo := float64(count); upTo >= rank && upTo > below {
-			ms := 1000 * (from + (l.Bounds[i]-from)*(rank-below)/(upTo-below))
+			micros := math.Round(1e6 * (from + (l.Bounds[i]-from)*(rank-below)/(upTo-below)))
+			ms := micros / 1000
 			return &ms
 		}
 		below, from = float64(count), l.Bounds[i]
