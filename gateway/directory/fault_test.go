@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -226,11 +225,16 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
 	d.stop()
 	proxy.Restore(t)
-	var fail sync.Once
+	var reads atomic.Int64
 	again, err := Open(t.Context(), proxied, Config{
 		GatewayID: "gw-1", Snapshot: path, MaxAge: time.Hour,
-		// The load reads the clock when it begins, after the registration.
-		Clock: func() time.Time { fail.Do(proxy.Kill); return time.Now() },
+		// Open reads the clock when it begins; then the load does when it begins, after the registration.
+		Clock: func() time.Time {
+			if reads.Add(1) == 2 {
+				proxy.Kill()
+			}
+			return time.Now()
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ type Local struct {
 	loaded  atomic.Bool // the saved records are in records
 	saved   uint64      // the mark of the last dump that was saved; guarded by writing
 	writing sync.Mutex
+	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
 	saving  worker
 }
 
@@ -92,8 +93,13 @@ func (l *Local) Reset(ctx context.Context, r Reset) error {
 // Mode is "memory".
 func (l *Local) Mode() string { return modeMemory }
 
-// Health has nothing to report.
-func (l *Local) Health(context.Context) []string { return nil }
+// Health reports that the quotas cannot be saved, for example because the disk is full.
+func (l *Local) Health(context.Context) []string {
+	if err := l.unsaved.Load(); err != nil {
+		return []string{"quotas cannot be saved, so a restart would forget them: " + (*err).Error()}
+	}
+	return nil
+}
 
 // AuthFailures returns the limit of failed authentications.
 func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {

@@ -111,10 +111,12 @@ func (l *Local) save(ctx context.Context) error {
 	if len(changed) > 0 {
 		if err := l.config.Saver.SaveQuotas(ctx, l.records.Now(), changed); err != nil {
 			l.metrics.unsaved.Inc()
+			l.unsaved.Store(&err)
 			return err
 		}
 	}
 	l.saved = mark
+	l.unsaved.Store(nil)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -399,6 +400,17 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		}
 		saver.fail(errTest)
 		mustTake(t, l, a)
+		time.Sleep(2 * saveEvery)
+		if problems := l.Health(background); len(problems) != 1 || !strings.Contains(problems[0], errTest.Error()) {
+			t.Errorf("while nothing can be saved: %q", problems)
+		}
+		saver.fail(nil)
+		time.Sleep(time.Minute)
+		if problems := l.Health(background); len(problems) != 0 {
+			t.Errorf("when all is saved: %q", problems)
+		}
+		saver.fail(errTest)
+		mustTake(t, l, a)
 		if l.Close(background) == nil {
 			t.Error("Close hides that the last save failed")
 		}
@@ -415,7 +427,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		}
 		saver.fail(nil)
 		time.Sleep(2 * loadEvery)
-		if v := mustTake(t, l, a); v.Day.Used != 42 || l.Ready() != nil {
+		if v := mustTake(t, l, a); v.Day.Used != 43 || l.Ready() != nil {
 			t.Errorf("with what was saved: %d used, ready: %v", v.Day.Used, l.Ready())
 		}
 		if err := l.Close(background); err != nil {

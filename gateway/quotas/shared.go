@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -259,17 +260,33 @@ func (s *Shared) changed(down bool, cause error) {
 	}
 	s.metrics.setMode(modeOutage)
 	s.share.sweep(int64(s.now()) / s.config.Rule.Day.Milliseconds())
-	s.config.Log.Warn("quotas are decided without Redis", "how", s.config.OnOutage.String(), "error", cause)
+	level := slog.LevelWarn
+	if redis.IsRefused(cause) {
+		level = slog.LevelError // it does not end by itself
+	}
+	s.config.Log.Log(context.Background(), level, "quotas are decided without Redis", "how", s.config.OnOutage.String(),
+		"error", redis.Explain(cause))
 }
 
-// Ready always returns nil. In an outage requests are decided by shares, or refused if the operator chose so.
-func (s *Shared) Ready() error { return nil }
+// Ready returns an error if Redis refuses the credentials of this gateway and has never answered it: then REDIS_URL is wrong, and a
+// gateway with the right one should get the requests. In an outage, requests are decided by shares, or refused if the operator chose
+// so, and the gateway stays ready.
+func (s *Shared) Ready() error {
+	if cause := s.redis.Cause(); redis.IsRefused(cause) && !s.redis.HasAnswered() {
+		return redis.Explain(cause)
+	}
+	return nil
+}
 
 // Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
 // evicts records admits more than the limits.
 func (s *Shared) Health(ctx context.Context) []string {
 	if s.redis.IsDown() {
-		return []string{"Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")"}
+		problem := "Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")"
+		if cause := s.redis.Cause(); cause != nil {
+			problem += ": " + redis.Explain(cause).Error()
+		}
+		return []string{problem}
 	}
 	problems, err := s.redis.EvictionPolicies(ctx)
 	if evicting := len(problems) > 0; s.evicting.Swap(evicting) != evicting && evicting {

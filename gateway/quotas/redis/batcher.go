@@ -290,6 +290,7 @@ func (b *batcher) probe() {
 			r.changed(false, nil)
 			return
 		}
+		r.cause.Store(&err)
 	}
 }
 

@@ -88,8 +88,9 @@ type Redis struct {
 	client  redis.UniversalClient // nil if New was given another store
 	servers servers
 	downs   atomic.Int32
-	numbers atomic.Int64 // of the last batch
-	waiting atomic.Int64 // counts changes of the batchers' waiting resets
+	cause   atomic.Pointer[error] // of the last failure; nil: no server is down
+	numbers atomic.Int64          // of the last batch
+	waiting atomic.Int64          // counts changes of the batchers' waiting resets
 
 	closing context.Context // canceled by Close
 	close   context.CancelFunc
@@ -204,6 +205,7 @@ func (r *Redis) IsDown() bool { return r.downs.Load() > 0 }
 // changed counts servers as they go down and come back.
 func (r *Redis) changed(down bool, cause error) {
 	if down {
+		r.cause.Store(&cause)
 		r.cfg.Metrics.serversDown.Inc()
 		if r.downs.Add(1) == 1 {
 			r.cfg.Changed(true, cause)
@@ -212,6 +214,7 @@ func (r *Redis) changed(down bool, cause error) {
 	}
 	r.cfg.Metrics.serversDown.Dec()
 	if r.downs.Add(-1) == 0 {
+		r.cause.Store(nil)
 		r.cfg.Changed(false, nil)
 	}
 }

@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// cures say what an operator can do about a reply of Redis, by the word with which the reply begins.
+var cures = map[string]string{
+	"WRONGPASS":  credentials,
+	"NOAUTH":     credentials,
+	"NOPERM":     "the Redis user may not do this: allow it all commands on the keys that begin with --redis-prefix (ACL SETUSER), or correct REDIS_URL",
+	"OOM":        "Redis has no memory left: raise maxmemory",
+	"MISCONF":    "Redis cannot write to its disk: its log says why",
+	"READONLY":   "this Redis is a replica: correct REDIS_URL, or promote it",
+	"NOREPLICAS": "Redis has too few replicas that answer (min-replicas-to-write): start them",
+}
+
+const credentials = "Redis refuses the user or the password: correct REDIS_URL"
+
+// Explain adds to an error what an operator can do about it, if this is known.
+func Explain(err error) error {
+	if cure := cures[kindOf(err)]; cure != "" {
+		return &explained{cure, err}
+	}
+	return err
+}
+
+type explained struct {
+	cure string
+	err  error
+}
+
+func (e *explained) Error() string { return e.cure + ": " + e.err.Error() }
+func (e *explained) Unwrap() error { return e.err }
+
+// IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by itself.
+func IsRefused(err error) bool { return cures[kindOf(err)] == credentials }
+
+// kindOf returns the first word of a reply that is an error, or "".
+func kindOf(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	text := reply.Error()
+	if strings.HasPrefix(text, "ERR invalid password") || strings.HasPrefix(text, "ERR AUTH") || strings.HasPrefix(text, "ERR Client sent AUTH") {
+		return "WRONGPASS" // before Redis 6, or a password for a user that has none
+	}
+	kind, _, _ := strings.Cut(text, " ")
+	return kind
+}
+
+// Cause returns why the last call failed, while a server is down.
+func (r *Redis) Cause() error {
+	if cause := r.cause.Load(); cause != nil {
+		return *cause
+	}
+	return nil
+}
+
+// HasAnswered reports whether any server has ever answered this gateway.
+func (r *Redis) HasAnswered() bool {
+	for _, b := range r.servers.all() {
+		if b.heard.Load() {
+			return true
+		}
+	}
+	return false
+}
