@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -50,6 +51,8 @@ type Store struct {
 	random io.Reader
 	actor  string
 	expand *strings.Replacer // replaces what differs between the databases in a statement
+
+	quotasPruned atomic.Int64 // when SaveQuotas last removed old records, in Unix ms
 }
 
 // New returns a store on db. If clock or random is nil, the system's is used. actor is the actor in this store's events: an

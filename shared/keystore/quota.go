@@ -11,6 +11,9 @@ import (
 // QuotaKept is how long a record can matter: its UTC day, and an hour because clocks differ.
 const QuotaKept = 25 * time.Hour
 
+// pruneQuotasEvery is how often old records are removed.
+const pruneQuotasEvery = time.Hour
+
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
 // tenants. now is in ms. Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
@@ -23,8 +26,12 @@ func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []Qu
 		return err
 	}
 	defer t.Rollback() // after Commit it does nothing
-	if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
-		return err
+	// The table has no index by time, so this reads all rows.
+	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
+	if prunes {
+		if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
+			return err
+		}
 	}
 	upsert, err := t.PrepareContext(ctx, upsertQuota)
 	if err != nil {
@@ -35,7 +42,13 @@ func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []Qu
 			return err
 		}
 	}
-	return t.Commit()
+	if err := t.Commit(); err != nil {
+		return err
+	}
+	if prunes {
+		s.quotasPruned.Store(int64(now))
+	}
+	return nil
 }
 
 // LoadQuotas returns what SaveQuotas kept.

@@ -73,8 +73,11 @@ func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
 		}
 		return v
 	}
-	rec.changed = s.era
-	return m.rule.Take(&rec.Record, now, d.Quota())
+	v := m.rule.Take(&rec.Record, now, d.Quota())
+	if v.Granted > 0 || d.Spent != (quota.Spent{}) || d.Known.Used > 0 {
+		rec.changed = s.era // a demand that only reads need not be saved
+	}
+	return v
 }
 
 // add stores a record. If the shard has grown enough, it first drops expired records.

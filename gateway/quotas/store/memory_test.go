@@ -51,6 +51,8 @@ func TestDumpAndLoad(t *testing.T) {
 		t.Errorf("after the restart %+v, want 6 granted of 10", v)
 	}
 
+	take(t, before, Demand{Request: request(tenant(1), 10, 20)})         // only reads
+	take(t, before, Demand{Request: request(tenant(4), 4, 20), Want: 1}) // is refused
 	take(t, before, Demand{Request: request(tenant(2), 10, 20), Want: 1})
 	before.Forget(tenant(3))
 	changed, _ := before.Dump(mark)
