@@ -322,3 +322,44 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		t.Errorf("cut off in a change: found %t, %v", found, err)
 	}
 }
+
+// The file of a SQLite database is removed, and then replaced by a backup from before the gateway started. The gateway notices both:
+// it does not go on with the old file, in which operators change nothing.
+func TestSQLiteFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	url := testkit.SQLite(t)
+	path := strings.TrimPrefix(url, "sqlite:")
+	db := openDB(t, url)
+	store := keystore.New(db, nil, nil, "test")
+	tenant, key, hash := fixture(t, store)
+	if _, err := db.Exec("VACUUM INTO '" + path + ".backup'"); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, openStore(t, url), Config{})
+	for range 3 { // it now has connections for all that it does
+		_, late := addKey(t, store, tenant.ID)
+		eventually(t, "a change arrives", func() bool { _, ok := d.Lookup(late); return ok })
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it reports that the file is gone", func() bool { return d.Behind() != nil })
+	if _, ok := d.Lookup(hash); !ok || d.Ready() != nil {
+		t.Errorf("without the file: known %t, ready %v", ok, d.Ready())
+	}
+	if err := os.Rename(path+".backup", path); err != nil {
+		t.Fatal(err)
+	}
+	operator := openStore(t, url)
+	eventually(t, "it registers in the backup", func() bool {
+		gateways, err := operator.Gateways(t.Context())
+		return err == nil && len(gateways) == 1
+	})
+	_, revoked, err := operator.RevokeKey(t.Context(), key.ID)
+	confirm(t, operator, revoked, err)
+	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 || d.Behind() != nil {
+		t.Errorf("after a revocation in the backup: %t %+v; behind: %v", ok, e, d.Behind())
+	}
+}
