@@ -2,9 +2,11 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -217,7 +219,7 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 // age.
 func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	t.Parallel()
-	_, proxied, proxy := behindProxy(t)
+	store, proxied, proxy := behindProxy(t)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: 3 * time.Second})
 	awaitSnapshot(t, path)
@@ -225,12 +227,15 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
 	d.stop()
 	proxy.Restore(t)
-	var reads atomic.Int64
+	isRegistered := func() bool {
+		gateways, err := store.Gateways(t.Context())
+		return err == nil && slices.ContainsFunc(gateways, func(g keystore.Gateway) bool { return g.MaxAge == time.Hour.Milliseconds() })
+	}
 	again, err := Open(t.Context(), proxied, Config{
 		GatewayID: "gw-1", Snapshot: path, MaxAge: time.Hour,
-		// Open reads the clock when it begins; then the load does when it begins, after the registration.
+		// The load reads the clock when it begins, after the registration.
 		Clock: func() time.Time {
-			if reads.Add(1) == 2 {
+			if isRegistered() {
 				proxy.Kill()
 			}
 			return time.Now()
@@ -362,4 +367,43 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 || d.Behind() != nil {
 		t.Errorf("after a revocation in the backup: %t %+v; behind: %v", ok, e, d.Behind())
 	}
+}
+
+// The database accepts no writes, for example because its file system is read-only. This is an outage, which ends by itself.
+func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		_, _, hash := fixture(t, keystore.New(db, nil, nil, "test"))
+		db.SetMaxOpenConns(1) // so that the statements below concern all that the gateway does
+		d, err := Open(t.Context(), keystore.New(db, nil, nil, "gw-1"), Config{GatewayID: "gw-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sync := func() error {
+			d.follower.reportedAt = time.Time{} // a heartbeat is due
+			err := d.sync(t.Context())
+			d.report(err)
+			return err
+		}
+		begin, end := `PRAGMA query_only = 1`, `PRAGMA query_only = 0`
+		if db.Dialect() == database.Postgres {
+			begin, end = `SET default_transaction_read_only = on`, `SET default_transaction_read_only = off`
+		}
+		if _, err := db.Exec(begin); err != nil {
+			t.Fatal(err)
+		}
+		if err := sync(); !errors.Is(err, keystore.ErrUnavailable) {
+			t.Errorf("a heartbeat that cannot be written: %v", err)
+		}
+		if _, ok := d.Lookup(hash); !ok || d.Ready() != nil || d.Behind() == nil {
+			t.Errorf("known %t, ready: %v, behind: %v", ok, d.Ready(), d.Behind())
+		}
+		if _, err := db.Exec(end); err != nil {
+			t.Fatal(err)
+		}
+		if err := sync(); err != nil || d.Behind() != nil {
+			t.Errorf("afterwards: %v, behind: %v", err, d.Behind())
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,4 +192,31 @@ func TestResetDuringAnOutage(t *testing.T) {
 			t.Errorf("after the reset: %+v", v)
 		}
 	})
+}
+
+// The clock of Redis is set while Redis is down. A step forward releases what Redis has counted, so the window admits the limit
+// again. After a step back, the use counts from the new time on. Then every window admits the limit as before.
+func TestClockOfRedisStepsInAnOutage(t *testing.T) {
+	for _, step := range []time.Duration{-25 * time.Hour, -time.Hour, -3 * time.Second, 3 * time.Second, 2 * time.Minute, 25 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newSite(t, 3), asking(1, 100)
+			var stepped atomic.Int64
+			s.server.records = store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(time.Duration(stepped.Load())) })
+			before := s.use(r, s.gateways[0])
+			s.server.fail(errRefused)
+			during := s.use(r, s.gateways...)
+			stepped.Store(int64(step))
+			s.back()
+			after := s.use(r, s.gateways...)
+			t.Logf("figure: the clock of Redis steps by %v in an outage: %d admitted in a window of %d, %d of them afterwards",
+				step, before+during+after, r.Limits.Minute, after)
+			if before+during+after > 2*r.Limits.Minute {
+				t.Errorf("a step of %v: %d admitted before it, %d in the outage, %d after it", step, before, during, after)
+			}
+			time.Sleep(2 * time.Minute)
+			if n := s.use(r, s.gateways...); n != r.Limits.Minute {
+				t.Errorf("a step of %v: %d admitted in a later window", step, n)
+			}
+		})
+	}
 }
