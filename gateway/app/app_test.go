@@ -372,7 +372,7 @@ func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 		})
 		testkit.Eventually(t, readyWithin, "it serves", func() bool { return strings.Contains(r.log.String(), `"msg":"serving"`) })
 		for _, want := range []string{
-			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"admin":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
+			`"quotas":` + quotas, `"upstreams":["unix:/run/pets.sock"]`, `"adminAddress":"` + strings.TrimPrefix(r.admin, "http://") + `"`,
 		} {
 			if !strings.Contains(r.log.String(), want) {
 				t.Errorf("the log lacks %s:\n%s", want, &r.log)

@@ -184,7 +184,7 @@ func (a *Admin) Start(ln net.Listener) error {
 	a.address = ln.Addr().String()
 	if tcp, ok := ln.Addr().(*net.TCPAddr); ok && isPublic(tcp.AddrPort().Addr()) && a.tls.ClientCA == "" {
 		a.log.Warn("the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
-			"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)", "address", a.address, "tls", a.tls.isSet())
+			"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)", "adminAddress", a.address, "tls", a.tls.isSet())
 	}
 	ln, err := a.tls.listen(ln, a.log)
 	if err != nil {

@@ -35,7 +35,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if now := time.Now(); now.Sub(loggedAt) >= acceptLogEvery {
 			loggedAt = now
 			l.Log.Error("cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
-				"address", l.Addr().String(), "error", err)
+				"listen", l.Addr().String(), "error", err)
 		}
 		time.Sleep(wait)
 	}
