@@ -147,7 +147,7 @@ func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
 	return s.Known(r.Tenant, r.Limits), true, nil
 }
 
-var errNoFigures = errors.New("Redis had no figures of this tenant in the last second")
+var errNoFigures = errors.New("in the last second, Redis had no figures of this tenant")
 
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
