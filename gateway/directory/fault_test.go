@@ -137,7 +137,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	until := instant.Of(time.Now().Add(time.Hour))
-	_, _, err = store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until})
+	_, _, err = store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until, Notice: "unpaid"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if e, ok := again.Lookup(revokedHash); !ok || e.RevokedAt == 0 {
 		t.Errorf("a revocation that was confirmed is forgotten: %t %+v", ok, e)
 	}
-	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.Plan != "pro" || e.Limits.Minute != 300 {
+	if e, ok := again.Lookup(lateHash); !ok || e.BannedUntil != until || e.BanNotice != "unpaid" || e.Plan != "pro" || e.Limits.Minute != 300 {
 		t.Errorf("from the snapshot: %t %+v", ok, e)
 	}
 	second := start(t, proxied, Config{Snapshot: path})
