@@ -1,0 +1,257 @@
+//go:build e2e
+
+package directory
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/gateway/quotas"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+func init() { roles["count"] = count }
+
+const (
+	countTenants   = 5
+	countGateways  = 3
+	countRequests  = 50_000
+	countWorkers   = 8 // of each gateway
+	countPerSecond = 1_400
+)
+
+// count is a gateway that asks Redis and counts what it admits, by a clock that is shifted. It prints the tenant and the instant of
+// each admitted request before it counts it. It ends when standard input does.
+func count() error {
+	shift, err := strconv.ParseInt(os.Getenv("DIRECTORY_TEST_SHIFT"), 10, 64)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	db, err := database.Open(os.Getenv("DIRECTORY_TEST_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	store := keystore.New(db, nil, nil, "test")
+	d, err := Open(ctx, store, Config{
+		GatewayID: os.Getenv("DIRECTORY_TEST_ID"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Clock:     func() time.Time { return time.Now().Add(time.Duration(shift) * time.Millisecond) },
+	})
+	if err != nil {
+		return err
+	}
+	limits, err := quotas.Open(ctx, quotas.Config{RedisURL: os.Getenv("DIRECTORY_TEST_REDIS"), Prefix: os.Getenv("DIRECTORY_TEST_PREFIX")})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- d.Run(running) }()
+	asking, enough := context.WithCancel(ctx)
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		enough()
+	}()
+	var workers sync.WaitGroup
+	failed := make(chan error, countWorkers)
+	for w := range countWorkers {
+		workers.Go(func() {
+			for i := w; asking.Err() == nil; i++ {
+				if err := countOne(d, limits, massTenant(i%countTenants), massKey(i%countTenants), instant.Millis(shift)); err != nil {
+					failed <- err
+					return
+				}
+				time.Sleep(countWorkers * time.Second / countPerSecond)
+			}
+		})
+	}
+	workers.Wait()
+	close(failed)
+	err = <-failed
+	stop()
+	err = errors.Join(err, <-done, limits.Close(ctx))
+	d.SignOff()
+	return err
+}
+
+var countLimits = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
+
+func countOne(d *Directory, limits quotas.Quotas, tenant id.Tenant, key id.Key, shift instant.Millis) error {
+	v, err := limits.Take(quotas.Request{Tenant: tenant, Version: 1, Limits: countLimits})
+	if err != nil || v.Granted != 1 || v.Degraded {
+		return fmt.Errorf("take: %+v, %w", v, err)
+	}
+	at := v.At + shift
+	if _, err := fmt.Printf("%s %d\n", tenant, at); err != nil {
+		return err
+	}
+	d.Count(Usage{Tenant: tenant, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Metered: true, At: at})
+	return nil
+}
+
+// admitted are the requests that one gateway has printed.
+type admitted struct {
+	cmd   *exec.Cmd
+	stdin interface{ Close() error }
+	log   *testkit.Output
+	mu    sync.Mutex
+	seen  []admission
+	ended sync.WaitGroup
+}
+
+type admission struct {
+	tenant string
+	at     instant.Millis
+}
+
+func (a *admitted) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.seen)
+}
+
+// Three gateways admit 50,000 requests over a full hour, and one of them is killed. When the hours are closed, the charged usage of
+// each tenant and hour is what Redis has admitted, but for what the killed gateway had not written.
+func TestUsageIsWhatRedisAdmitted(t *testing.T) {
+	url := testkit.Postgres(t)
+	redisURL, prefix := testkit.Redis(t)
+	db := openDB(t, url)
+	store := keystore.New(db, nil, nil, "test")
+	seed(t, db, countTenants, countTenants)
+	edge := instant.Of(time.Now().Add(-time.Hour)).Truncate(time.Hour) // both hours ended long ago by the database's clock
+	shift := edge.Sub(instant.Of(time.Now().Add(5 * time.Second))).Milliseconds()
+	gateways := make([]*admitted, countGateways)
+	for i := range gateways {
+		a := &admitted{cmd: exec.Command(os.Args[0]), log: &testkit.Output{}}
+		a.cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=count", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_REDIS="+redisURL,
+			"DIRECTORY_TEST_PREFIX="+prefix, fmt.Sprintf("DIRECTORY_TEST_ID=gw-%d", i), fmt.Sprintf("DIRECTORY_TEST_SHIFT=%d", shift))
+		a.cmd.Stderr = a.log
+		stdin, err1 := a.cmd.StdinPipe()
+		stdout, err2 := a.cmd.StdoutPipe()
+		if err := errors.Join(err1, err2, a.cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		a.stdin = stdin
+		t.Cleanup(func() { _ = a.cmd.Process.Kill() })
+		a.ended.Go(func() {
+			for lines := bufio.NewScanner(stdout); lines.Scan(); {
+				tenant, text, _ := strings.Cut(lines.Text(), " ")
+				at, err := strconv.ParseInt(text, 10, 64)
+				if err != nil {
+					continue // the last line of a killed process may be cut off
+				}
+				a.mu.Lock()
+				a.seen = append(a.seen, admission{tenant, instant.Millis(at)})
+				a.mu.Unlock()
+			}
+		})
+		gateways[i] = a
+	}
+	all := func() (n int) {
+		for _, a := range gateways {
+			n += a.count()
+		}
+		return n
+	}
+	killed := gateways[2]
+	testkit.Eventually(t, 2*time.Minute, "two thirds of the requests", func() bool { return all() > countRequests*2/3 })
+	began := instant.Of(time.Now()) + instant.Millis(shift)
+	if err := killed.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 2*time.Minute, "all requests", func() bool { return all() > countRequests })
+	for _, a := range gateways[:2] {
+		_ = a.stdin.Close()
+	}
+	for i, a := range gateways {
+		a.ended.Wait()
+		if err := a.cmd.Wait(); err != nil && a != killed {
+			t.Errorf("gateway %d: %v\n%s", i, err, a.log)
+		}
+	}
+	seal, err := store.SealUsage(t.Context())
+	if err != nil || seal.Through > edge {
+		t.Fatalf("sealed up to %s, %v, although gw-2 is registered and has stored its usage only up to the kill", seal.Through, err)
+	}
+	if _, err := store.ForgetGateway(t.Context(), "gw-2"); err != nil {
+		t.Fatal(err)
+	}
+	if seal, err = store.SealUsage(t.Context()); err != nil || seal.Through <= edge {
+		registered, _ := store.Gateways(t.Context())
+		t.Fatalf("sealed up to %s, %v, want both hours; registered: %+v\n%s", seal.Through, err, registered, gateways[0].log)
+	}
+
+	type slot struct {
+		tenant string
+		hour   instant.Millis
+	}
+	want, atRisk, stored := map[slot]int64{}, map[slot]int64{}, map[slot]int64{}
+	byTenant := map[string]int64{}
+	for _, a := range gateways {
+		for _, one := range a.seen {
+			s := slot{one.tenant, one.at.Truncate(time.Hour)}
+			want[s]++
+			byTenant[one.tenant]++
+			// Written every 3 s; a second more, because a flush takes its time on a busy machine.
+			if a == killed && one.at > began.Add(-flushEvery-time.Second) {
+				atRisk[s]++
+			}
+		}
+	}
+	for _, hour := range []instant.Millis{edge.Add(-time.Hour), edge} {
+		rows, err := store.UsageOfHour(t.Context(), hour, id.Tenant{}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			stored[slot{r.Tenant.String(), r.Hour}] += r.Charged
+		}
+	}
+	if len(want) != 2*countTenants {
+		t.Errorf("usage of %d tenants and hours, want %d", len(want), 2*countTenants)
+	}
+	var lost, risk int64
+	for s, n := range want {
+		if missing := n - stored[s]; missing < 0 || missing > atRisk[s] {
+			t.Errorf("%s, %s: %d stored of %d admitted; at most %d may be lost", s.tenant, s.hour, stored[s], n, atRisk[s])
+		}
+		lost, risk = lost+n-stored[s], risk+atRisk[s]
+	}
+	if int64(killed.count()) <= risk {
+		t.Errorf("the killed gateway admitted only %d requests, so the test says nothing about those that it had written", killed.count())
+	}
+	limits, err := quotas.Open(t.Context(), quotas.Config{RedisURL: redisURL, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limits.Close(context.Background())
+	for i := range countTenants {
+		v, err := limits.Peek(t.Context(), quotas.Request{Tenant: massTenant(i), Version: 1, Limits: countLimits})
+		// The killed gateway may have been granted a request for each of its workers that it did not print.
+		if n := byTenant[massTenant(i).String()]; err != nil || v.Day.Used < n || v.Day.Used > n+countWorkers {
+			t.Errorf("tenant %d: Redis has admitted %d, %v, the gateways say %d", i, v.Day.Used, err, n)
+		}
+	}
+	gaps, err := store.UsageGaps(t.Context(), 0)
+	if err != nil || len(gaps) != 1 || gaps[0].Gateway != "gw-2" || gaps[0].Cause != keystore.GapForgotten || gaps[0].Since > began {
+		t.Errorf("gaps: %+v, %v", gaps, err)
+	}
+	t.Logf("figure: %d requests at %d gateways over a full hour, one killed: %d charged requests stored of %d admitted; the killed one lost %d "+
+		"of the %d that it admitted in its last 4 s; in every other hour and tenant the numbers are equal", all(), countGateways, int64(all())-lost, all(), lost, risk)
+}
