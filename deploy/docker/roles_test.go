@@ -75,6 +75,7 @@ func TestRoles(t *testing.T) {
 	testkit.Eventually(t, fleet.ReplyWithin, "usage is in the database", func() bool {
 		return strings.Contains(f.MustKeyadmin("usage", "show", "deaf"), "key_banned")
 	})
+	f.MustKeyadmin("usage", "export", "--format", "csv")
 	f.MustKeyadmin("ban", "lift", deaf.ID)
 	for _, p := range []*fleet.Program{gateway, pets} {
 		if code := p.Stop(); code != 0 || strings.Contains(p.Stderr.String(), "permission denied") {
