@@ -51,7 +51,7 @@ func count() error {
 	store := keystore.New(db, nil, nil, "test")
 	d, err := Open(ctx, store, Config{
 		GatewayID: os.Getenv("DIRECTORY_TEST_ID"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Clock:     func() time.Time { return time.Now().Add(time.Duration(shift) * time.Millisecond) },
+		Clock: func() time.Time { return time.Now().Add(time.Duration(shift) * time.Millisecond) },
 	})
 	if err != nil {
 		return err
