@@ -155,3 +155,16 @@ func TestDoctorTable(t *testing.T) {
 		t.Errorf("doctor:\n%s", r.stdout)
 	}
 }
+
+func TestDoctorAtEachWidth(t *testing.T) {
+	eachMode(t, "doctor", func(s *shell) {
+		s.want(exitFailed, "", "doctor")
+		s.gateway(s.store(), "gw-1", "127.0.0.1:1")
+		if _, err := s.open().Exec(`UPDATE gateways SET seen_at = seen_at - 9000000`); err != nil {
+			s.t.Fatal(err)
+		}
+		s.want(exitFailed, "", "doctor")
+		s.want(exitFailed, "", "doctor", "-o", "json")
+		s.want(exitFailed, "", "doctor", "-o", "csv")
+	})
+}

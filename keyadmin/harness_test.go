@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,6 +39,9 @@ type shell struct {
 	ended    bool   // Sleep reports an interrupt
 	onSleep  func() // what happens elsewhere while a command waits
 	record   strings.Builder
+
+	others []int           // other widths at which commands are shown
+	shown  strings.Builder // what differs at these
 }
 
 func newShell(t *testing.T, url string) *shell {
@@ -49,12 +53,29 @@ func newShell(t *testing.T, url string) *shell {
 	}
 }
 
-// newMigrated is newShell on a migrated database.
+// migrated is the file of a migrated SQLite database. Its copies save all migrations but the first.
+var migrated []byte
+
+// newMigrated is newShell on a new database, which it migrates.
 func newMigrated(t *testing.T, url string) *shell {
 	t.Helper()
 	s := newShell(t, url)
+	path, isSQLite := strings.CutPrefix(url, "sqlite:")
+	if isSQLite && migrated != nil {
+		if err := os.WriteFile(path, migrated, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(time.Second)
+		return s
+	}
 	s.ok("migrate")
 	s.record.Reset()
+	if isSQLite {
+		var err error
+		if migrated, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return s
 }
 
@@ -66,6 +87,14 @@ type result struct {
 // keyadmin runs one command.
 func (s *shell) keyadmin(args ...string) result {
 	s.t.Helper()
+	r := s.run(args)
+	s.record.WriteString(written("", args, r))
+	s.elsewhere(args, r)
+	s.now = s.now.Add(time.Second)
+	return r
+}
+
+func (s *shell) run(args []string) result {
 	var stdout, stderr bytes.Buffer
 	var in io.Reader = strings.NewReader(s.stdin)
 	if s.in != nil {
@@ -85,10 +114,42 @@ func (s *shell) keyadmin(args ...string) result {
 			return nil
 		},
 	})
-	r := result{stdout.String(), stderr.String(), code}
-	fmt.Fprintf(&s.record, "$ keyadmin %s\n%s%sexit %d\n\n", quoted(args), marked("out", r.stdout), marked("err", r.stderr), code)
-	s.now = s.now.Add(time.Second)
-	return r
+	return result{stdout.String(), stderr.String(), code}
+}
+
+func written(where string, args []string, r result) string {
+	return fmt.Sprintf("$ keyadmin %s%s\n%s%sexit %d\n\n", quoted(args), where, marked("out", r.stdout), marked("err", r.stderr), r.code)
+}
+
+// reading matches the commands that change nothing. All tables come from them, but the one that apply shares with diff. The widths
+// of gateway list are in TestWidths, where the ages are always the same.
+var reading = regexp.MustCompile(`^(tenant (list|show)|plan list|key (list|show|whoami)|ban list|usage (show|explain|top|deprecated)|` +
+	`audit|gateway lost|doctor|export|diff|apply .*--dry-run)\b`)
+
+// elsewhere runs a command that changes nothing again at the other widths, and keeps what differs. What any other command prints has
+// to fit the narrowest terminal, so it is the same at all widths.
+func (s *shell) elsewhere(args []string, r result) {
+	s.t.Helper()
+	line := strings.Join(args, " ")
+	if s.others == nil || strings.Contains(line, "-o ") || strings.Contains(line, "--format ") || strings.HasPrefix(line, "gateway list") {
+		return
+	}
+	if !reading.MatchString(line) {
+		for text := range strings.Lines(stripStyle(r.stdout)) {
+			if utf8.RuneCountInString(text) > s.others[0]+1 && args[0] != "apply" {
+				s.t.Errorf("keyadmin %s prints a line that is wider than %d columns:\n%s", quoted(args), s.others[0], text)
+			}
+		}
+		return
+	}
+	own, now := s.width, s.now
+	for _, s.width = range s.others {
+		if other := s.run(args); other != r {
+			s.shown.WriteString(written(fmt.Sprintf(" (%d columns)", s.width), args, other))
+		}
+		s.now = now
+	}
+	s.width = own
 }
 
 // ok runs a command that has to succeed and returns the first line of what it prints.
@@ -167,7 +228,11 @@ var epochMillis = regexp.MustCompile(`\b1[0-9]{12}\b`)
 // golden compares what the commands said with testdata/NAME.golden.
 func (s *shell) golden(name string) {
 	s.t.Helper()
-	got := s.record.String()
+	s.compare(name, s.record.String())
+}
+
+func (s *shell) compare(name, got string) {
+	s.t.Helper()
 	for _, u := range unstable {
 		got = u.pattern.ReplaceAllString(got, u.text)
 	}
@@ -250,18 +315,21 @@ func (g *gateway) follow() {
 	}
 }
 
-// eachMode runs a script with and without a terminal on both databases. What commands say must not depend on the database.
+// eachMode runs a script with and without a terminal on both databases. What commands say must not depend on the database, and without
+// a terminal not on a width. What differs at 60 and 120 columns from 80 is in a golden file of its own.
 func eachMode(t *testing.T, name string, script func(*shell)) {
 	t.Helper()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
+		s.width, s.env = 120, append(s.env, "COLUMNS=60")
 		script(s)
 		s.golden(name)
 	})
 	t.Run("terminal", func(t *testing.T) {
 		s := newMigrated(t, testkit.SQLite(t))
-		s.terminal, s.width, s.stdin = true, 80, "y\n"
+		s.terminal, s.width, s.others, s.stdin = true, 80, []int{60, 120}, "y\n"
 		script(s)
 		s.golden(name + "-terminal")
+		s.compare(name+"-widths", s.shown.String())
 	})
 }
