@@ -211,7 +211,7 @@ func TestSchema(t *testing.T) {
 		if _, err := db.Exec(`DROP TABLE keystore_schema`); err != nil {
 			t.Fatal(err)
 		}
-		s.want(exitFailed, "run `keyadmin migrate`", "tenant", "list")
+		s.want(exitFailed, "with `keyadmin migrate`", "tenant", "list")
 	})
 }
 
