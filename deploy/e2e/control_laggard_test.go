@@ -49,6 +49,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 	proxy, through := throughProxy(t, f.Database)
 	well, cut := f.Gateways[0], f.AddGateway(through)
 	stopped, partitioned, restarted := f.NewTenant("acme", fleet.Unlimited...), f.NewKey("acme"), f.NewKey("acme")
+	unreported := f.NewKey("acme")
 
 	t.Run("stopped", func(t *testing.T) {
 		revocation := []string{"key", "revoke", stopped.ID, "--yes", "--wait", "500ms"}
@@ -59,6 +60,20 @@ func TestRevocationWithALaggard(t *testing.T) {
 		cut.Signal(syscall.SIGCONT)
 		f.MustKeyadmin("key", "revoke", stopped.ID, "--yes", "--wait", "20s")
 		cut.Want(t, stopped.Token, 401, "invalid_api_key")
+	})
+	// keyadmin is killed after the change and before the confirmation: the change is made all the same, and the same command
+	// confirms it.
+	t.Run("keyadmin is killed", func(t *testing.T) {
+		cut.Want(t, unreported.Token, 200, "")
+		cut.Signal(syscall.SIGSTOP)
+		command := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database},
+			"key", "revoke", unreported.ID, "--yes", "--wait", "60s")
+		testkit.Eventually(t, fleet.ReplyWithin, "the change is made", func() bool { return well.Ask(unreported.Token).Status == 401 })
+		command.Kill()
+		wantUnconfirmed(t, f, cut, "key", "revoke", unreported.ID, "--yes", "--wait", "500ms")
+		cut.Signal(syscall.SIGCONT)
+		testkit.Eventually(t, fleet.ReplyWithin, "the last gateway applies it", func() bool { return cut.Ask(unreported.Token).Status == 401 })
+		f.MustKeyadmin("key", "revoke", unreported.ID, "--yes", "--wait", "20s")
 	})
 	t.Run("partitioned", func(t *testing.T) {
 		proxy.BlackHole()
