@@ -67,10 +67,15 @@ type Config struct {
 // AdminAddress returns the address of the admin port.
 func (c *Config) AdminAddress() string { return c.AdminListen }
 
+// maxAgeMin leaves room for one read of the database that comes late. A gateway with a shorter maximum age would refuse requests
+// although nothing is wrong.
+const maxAgeMin = 2 * time.Second
+
 // BadSettings checks the values.
 func (c *Config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()
-	bad.Require(c.DirectoryMaxAge >= 0, "directory-max-age", "it must not be negative")
+	bad.Require(c.DirectoryMaxAge == 0 || c.DirectoryMaxAge >= maxAgeMin, "directory-max-age",
+		"use 0, or at least 2s: the database is read once a second")
 	bad.Require(c.AuthFailures >= 0, "auth-failures-per-minute", "it must not be negative")
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
 	bad.Require(c.BanFor > 0, "ban-for", "it must be positive")

@@ -43,7 +43,7 @@ func TestProblems(t *testing.T) {
 		"DATABASE_URL": "mysql://u:hunter2@h/d", "REDIS_URL": "redis://a,:hunter2@b", "GATEWAY_LISTEN": "8080",
 		"GATEWAY_UPSTREAMS": "ftp://x", "GATEWAY_ENVIRONMENT": "staging", "GATEWAY_BAN_AFTER": "-1", "GATEWAY_BAN_MAX": "1s",
 		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0", "GATEWAY_LIMITS_ON_OUTAGE": "hope", "GATEWAY_TLS_CERT": "/nonexistent",
-		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "-1s", "GATEWAY_DRAIN_LIMIT": "0s",
+		"GATEWAY_AUTH_FAILURES_PER_MINUTE": "-1", "GATEWAY_DIRECTORY_MAX_AGE": "1s", "GATEWAY_DRAIN_LIMIT": "0s",
 		"GATEWAY_BODY_BYTES_MAX": "-1", "GATEWAY_UPSTREAM_SECRET": "a\nb",
 		"GATEWAY_CORS_ORIGINS": "https://app.example,https://App.example:443/",
 	},
