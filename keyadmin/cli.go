@@ -92,7 +92,11 @@ func (a *app) run(args []string) error {
 	if err != nil || parsed == nil { // it has printed the help or the version
 		return err
 	}
-	parsed.BindTo(context.Background(), (*context.Context)(nil))
+	ctx, err := withAdminTLS(context.Background(), a.env)
+	if err != nil {
+		return err
+	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(a)
 }
 

@@ -375,7 +375,7 @@ func askAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 		return err
 	}
 	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)}}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// An admin port with TLS is asked with the certificates that the environment names.
+func TestAdminPortWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	client, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"version":"1.2.3"}`))
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()}
+	server.TLS.ClientCAs.AddCert(client)
+	server.StartTLS()
+	defer server.Close()
+	gateway := keystore.Gateway{AdminAddress: server.URL} // a gateway registers https://… if its admin port uses TLS
+
+	env := map[string]string{
+		adminCAVariable:   write("ca.pem", "CERTIFICATE", server.Certificate().Raw),
+		adminCertVariable: write("cert.pem", "CERTIFICATE", der), adminKeyVariable: write("key.pem", "PRIVATE KEY", private),
+	}
+	ctx, err := withAdminTLS(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := askAbout(ctx, gateway); err != nil || answer.Version != "1.2.3" {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	ask := func(env map[string]string) error {
+		t.Helper()
+		ctx, err := withAdminTLS(context.Background(), env)
+		if err == nil {
+			_, err = askAbout(ctx, gateway)
+		}
+		return err
+	}
+	for want, env := range map[string]map[string]string{
+		"certificate": {}, "certificate required": {adminCAVariable: env[adminCAVariable]},
+		adminCAVariable: {adminCAVariable: env[adminKeyVariable]}, adminCertVariable: {adminCertVariable: env[adminCertVariable]},
+	} {
+		if err := ask(env); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", env, err, want)
+		}
+	}
+}
