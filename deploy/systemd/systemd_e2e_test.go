@@ -1,6 +1,5 @@
 //go:build e2e && linux
 
-// Package systemd_test checks the units with systemd's own tools.
 package systemd_test
 
 import (
