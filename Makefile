@@ -18,9 +18,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' "$(ROOT)Makefile"
 
 # Not by "go run": after Ctrl-C, it ends with 1 whatever the program's exit code was.
-run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090
+run: ## run the whole product in one process, on 127.0.0.1:8080 and :9090; ARGS="--listen 127.0.0.1:9000" passes flags
 	@$(IN) { test -e bin/local || echo "Compiling: the first time, this takes one to three minutes."; } && \
-		go build -buildvcs=false -ldflags "-X petgate/shared/service.version=$$VERSION" -o bin/local ./deploy/local && exec bin/local
+		go build -buildvcs=false -ldflags "-X petgate/shared/service.version=$$VERSION" -o bin/local ./deploy/local && exec bin/local $(ARGS)
 
 build: ## build bin/gateway, bin/petsvc and bin/keyadmin, static and stamped with the version
 	$(IN) $(BUILD)
