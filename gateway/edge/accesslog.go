@@ -20,13 +20,18 @@ type accessLog struct {
 }
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
+	var complainedAt time.Time // only the goroutine that writes reports errors
 	return &accessLog{log: log, lines: lines.New(to, func(n int, err error) {
 		dropped.Add(float64(n))
-		if err != nil {
-			log.Error("write access log", "error", err)
+		if now := time.Now(); err != nil && now.Sub(complainedAt) >= complainEvery {
+			complainedAt = now
+			log.Error("lines of the access log are lost", "error", err)
 		}
 	})}
 }
+
+// complainEvery is how often it is logged that lines cannot be written, for example because the disk is full.
+const complainEvery = time.Minute
 
 // close writes the lines that are left.
 func (l *accessLog) close() {
