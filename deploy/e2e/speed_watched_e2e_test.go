@@ -1,0 +1,103 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// While somebody watches a gateway, a request makes as many system calls and allocations as before.
+func TestWatchingCostsNoCalls(t *testing.T) {
+	const (
+		rounds = 5
+		slack  = 0.5 // a request that costs one more is noticed; background work is less
+	)
+	s := startSpeed(t, countable)
+	type cost struct{ reads, writes, allocations float64 }
+	measure := func(f func()) cost {
+		mallocs := s.gateway.Metric(t, "go_memstats_mallocs_total", "")
+		before := countCalls(t, s.gateway)
+		f()
+		after := countCalls(t, s.gateway)
+		return cost{after.reads - before.reads, after.writes - before.writes, s.gateway.Metric(t, "go_memstats_mallocs_total", "") - mallocs}
+	}
+	requests := func() { s.send(t, 1, speedRequests) }
+	ask := func() { s.gateway.AdminPage(t, "/live?n=1000") }
+	requests() // pools and buffers for this kind of load
+	alone := measure(requests)
+	ask() // the gateway counts from here on
+	var asking, watched []cost
+	for range rounds {
+		asking = append(asking, measure(ask))
+		watched = append(watched, measure(func() { requests(); ask() }))
+	}
+	extra := func(of func(cost) float64) float64 { // for a request, the median of the rounds
+		var all []float64
+		for i := range rounds {
+			all = append(all, (of(watched[i])-of(asking[i])-of(alone))/speedRequests)
+		}
+		slices.Sort(all)
+		return all[rounds/2]
+	}
+	reads, writes := extra(func(c cost) float64 { return c.reads }), extra(func(c cost) float64 { return c.writes })
+	mallocs := extra(func(c cost) float64 { return c.allocations })
+	t.Logf("figure: watched, a request makes %+.3f reads, %+.3f writes and %+.2f allocations more", reads, writes, mallocs)
+	if reads > slack || writes > slack || mallocs > slack {
+		t.Errorf("watching costs a request %.3f reads, %.3f writes and %.2f allocations", reads, writes, mallocs)
+	}
+}
+
+// How watching shows in the processor time: two gateways take turns under the same load, and only one is watched.
+func TestSpeedWhileWatched(t *testing.T) {
+	const (
+		rounds   = 11
+		warm     = 300 * time.Millisecond
+		measured = 1500 * time.Millisecond
+	)
+	f := fleet.Start(t, fleet.Spec{
+		Redis: testkit.StartRedis(t).URL, Upstreams: fleet.FixedUpstream(t), Gateways: 2, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"},
+	})
+	request := fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
+	watched := f.Gateways[1]
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if page := watched.AdminPage(t, "/live?n=1000"); len(page) < 100 {
+					t.Errorf("GET /live: %s", page)
+				}
+			}
+		}
+	}()
+	var ratios []float64
+	costs := make([][]float64, 2)
+	for round := range rounds {
+		for turn := range f.Gateways {
+			i := (round + turn) % 2 // each is first in every second round
+			gateway := f.Gateways[i]
+			send(t, gateway, request, warm)
+			before := gateway.ProcessorTime(t)
+			n := send(t, gateway, request, measured)
+			costs[i] = append(costs[i], float64((gateway.ProcessorTime(t)-before).Microseconds())/float64(n))
+		}
+		ratios = append(ratios, costs[1][round]/costs[0][round])
+	}
+	close(stop)
+	<-stopped
+	for _, all := range [][]float64{ratios, costs[0], costs[1]} {
+		slices.Sort(all)
+	}
+	t.Logf("figure: a watched gateway uses %.3f times the processor time of an unwatched one (median of %d rounds, %.3f to %.3f): %.1f and %.1f µs a request",
+		ratios[rounds/2], rounds, ratios[0], ratios[rounds-1], costs[1][rounds/2], costs[0][rounds/2])
+}
