@@ -102,7 +102,7 @@ func TestRotation(t *testing.T) {
 
 // usageShown is a line of usage show.
 type usageShown struct {
-	KeyID    string `json:"keyId"`
+	KeyID    string `json:"key"`
 	Outcome  string `json:"outcome"`
 	Requests int    `json:"requests"`
 }
