@@ -50,6 +50,7 @@ type cli struct {
 	Diff    diffCommand     `cmd:"" help:"List what apply would change."`
 	Apply   applyCommand    `cmd:"" help:"Make plans, tenants and keys as a YAML document says."`
 
+	Console    consoleCommand    `cmd:"" help:"Print a link that opens the operators' console in a browser."`
 	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`
 }
 

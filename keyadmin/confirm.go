@@ -189,7 +189,7 @@ func (p progress) unconfirmed(waited time.Duration, laggard string) string {
 		switch {
 		case g.Replaced:
 			state = "replaced by another process with its ID but not known to have ended, " + state
-		case g.Age > staleAfter:
+		case g.Age > keystore.SilentAfter.Milliseconds():
 			state = "silent for " + age(g)
 		case g.Applied == 0:
 			state = "still starting"
@@ -224,7 +224,7 @@ func (p progress) advice() string {
 	longest := time.Duration(0)
 	for _, g := range p.laggards {
 		// Never advise to forget a gateway that was seen a moment ago: it runs, and changes would no longer wait for it.
-		if g.Age <= staleAfter {
+		if g.Age <= keystore.SilentAfter.Milliseconds() {
 			continue
 		}
 		if g.MaxAge == 0 {

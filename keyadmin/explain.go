@@ -329,7 +329,7 @@ func (a *app) figures(ctx context.Context, t id.Tenant, environment string) (fig
 	var other figures
 	// Silent gateways are asked last, because each of them may cost the whole timeout.
 	slices.SortStableFunc(gateways, func(a, b keystore.Gateway) int {
-		return cmp.Compare(max(a.Age, staleAfter), max(b.Age, staleAfter))
+		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()), max(b.Age, keystore.SilentAfter.Milliseconds()))
 	})
 	for _, g := range gateways {
 		switch f, err := askGateway(ctx, g, t); {

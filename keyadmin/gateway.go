@@ -29,30 +29,10 @@ type gatewayView struct {
 
 func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
 	return gatewayView{
-		ID: g.ID, AdminAddress: g.AdminAddress, State: gatewayState(g, last), Applied: int64(g.Applied),
+		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
 		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
 		Generation: g.Generation,
 	}
-}
-
-// staleAfter is the time after which a gateway counts as silent. Gateways report every second.
-const staleAfter = 3000 // ms
-
-// gatewayState is the state of a gateway in one word.
-func gatewayState(g keystore.Gateway, last keystore.Change) string {
-	switch {
-	case g.Replaced:
-		return "replaced"
-	case g.MaxAge > 0 && g.Age > g.FenceAfter().Milliseconds():
-		return "fenced"
-	case g.Age > staleAfter:
-		return "silent"
-	case g.Applied == 0 && last > 0:
-		return "starting"
-	case g.Applied < last:
-		return "behind"
-	}
-	return "live"
 }
 
 type gatewayList struct{}
@@ -118,7 +98,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 func (a *app) noteSilent(gateways []keystore.Gateway) {
 	var silent []keystore.Gateway
 	for _, g := range gateways {
-		if g.Age > staleAfter && g.MaxAge == 0 {
+		if g.Age > keystore.SilentAfter.Milliseconds() && g.MaxAge == 0 {
 			silent = append(silent, g)
 		}
 	}

@@ -147,7 +147,7 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 		wanted = min(wanted, e.c.Until.before(e.now()).Truncate(time.Hour))
 	}
 	for _, g := range gateways {
-		if hour := g.UsageThrough.Truncate(time.Hour); hour < wanted && g.Age > staleAfter {
+		if hour := g.UsageThrough.Truncate(time.Hour); hour < wanted && g.Age > keystore.SilentAfter.Milliseconds() {
 			e.warn("The hours from %s on are open: gateway %s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s",
 				max(hour, e.since), gatewayName(g), age(g), shellWord(g.ID))
 		}

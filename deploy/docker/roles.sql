@@ -33,7 +33,7 @@ GRANT INSERT, DELETE ON lost_refusals TO keyadmin;
 GRANT INSERT, UPDATE, DELETE ON gateways, gateway_registry, usage_hours, usage_minutes, usage_gaps, quota_records
 	TO gateway, keyadmin;
 GRANT UPDATE ON usage_ledger TO keyadmin;
-GRANT INSERT, UPDATE, DELETE ON usage_exports TO keyadmin;
+GRANT INSERT, UPDATE, DELETE ON usage_exports, console_sessions TO keyadmin;
 GRANT UPDATE (last_used_at) ON tenant_keys TO gateway;
 GRANT INSERT, UPDATE ON plans, tenants, tenant_keys TO keyadmin;
 

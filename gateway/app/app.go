@@ -143,7 +143,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	admin.Handle("GET /live", serveLive(self, cfg.Environment.String(), keys, limits, public, time.Now))
-	admin.SetReady(func() []service.Problem {
+	problems := func() []service.Problem {
 		found := cfg.problems(keys)
 		if err := limits.Ready(); err != nil {
 			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
@@ -157,7 +157,13 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 			found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
 		}
 		return found
-	})
+	}
+	admin.SetReady(problems)
+	closeConsole, err := serveConsole(cfg, self, admin, problems, log)
+	if err != nil {
+		return err
+	}
+	defer closeConsole()
 	return service.Serving{
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
 		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)), "quotas", cfg.quotas()},

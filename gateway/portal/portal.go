@@ -64,7 +64,7 @@ func Pages(cfg Config) ([]Page, error) {
 		body              func() ([]byte, error)
 	}{
 		{Home, "text/html; charset=utf-8", func() ([]byte, error) { return writeHTML(m) }},
-		{Home + "/petgate.css", "text/css; charset=utf-8", asset("petgate.css")},
+		{Home + "/petgate.css", "text/css; charset=utf-8", Stylesheet},
 		{Home + "/petgate.js", "text/javascript; charset=utf-8", asset("petgate.js")},
 		{Home + ".md", markdown, func() ([]byte, error) { return writeText("docs.md", m) }},
 		{"/llms.txt", plain, func() ([]byte, error) { return writeText("llms.txt", m) }},
@@ -83,6 +83,9 @@ func Pages(cfg Config) ([]Page, error) {
 	}
 	return all, nil
 }
+
+// Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
+func Stylesheet() ([]byte, error) { return assets.ReadFile("assets/petgate.css") }
 
 func asset(name string) func() ([]byte, error) {
 	return func() ([]byte, error) { return assets.ReadFile("assets/" + name) }

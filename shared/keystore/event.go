@@ -17,6 +17,13 @@ func (s *Store) Events(ctx context.Context, since instant.Millis) ([]Event, erro
 	return events, fail("list events", err)
 }
 
+// LatestEvents lists the last n events, the latest first.
+func (s *Store) LatestEvents(ctx context.Context, n int) ([]Event, error) {
+	events := []Event{}
+	err := s.db.SelectContext(ctx, &events, eventsLatest, n)
+	return events, fail("list events", err)
+}
+
 // HasEvent reports whether there is an event of that ID and UUID. If the event existed before and does not exist now, the database
 // is an older copy of itself.
 func (s *Store) HasEvent(ctx context.Context, c Change, uuid string) (known bool, err error) {

@@ -232,6 +232,36 @@ type Gateway struct {
 	Replaced     bool           `db:"replaced" json:"replaced,omitempty"`          // another process has registered with its ID, but this one has not signed off
 }
 
+// The states of a gateway.
+const (
+	GatewayLive     = "live"     // has applied every change
+	GatewayBehind   = "behind"   // is applying the latest changes
+	GatewayStarting = "starting" // is loading the database
+	GatewaySilent   = "silent"   // it may still serve what it has in memory
+	GatewayFenced   = "fenced"   // if it runs, it refuses everything
+	GatewayReplaced = "replaced" // another process has its ID, and it may still serve
+)
+
+// SilentAfter is the time after which a gateway counts as silent. Gateways report every second.
+const SilentAfter = 3 * time.Second
+
+// State returns the state of the gateway. last is the last event, read before the gateway.
+func (g Gateway) State(last Change) string {
+	switch {
+	case g.Replaced:
+		return GatewayReplaced
+	case g.MaxAge > 0 && g.Age > g.FenceAfter().Milliseconds():
+		return GatewayFenced
+	case g.Age > SilentAfter.Milliseconds():
+		return GatewaySilent
+	case g.Applied == 0 && last > 0:
+		return GatewayStarting
+	case g.Applied < last:
+		return GatewayBehind
+	}
+	return GatewayLive
+}
+
 // fenceMargin covers the rounding between a heartbeat and its row.
 const fenceMargin = time.Second
 

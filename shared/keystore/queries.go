@@ -116,6 +116,9 @@ const (
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
 
 	// $1: instant in ms. For auditors.
+	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		ORDER BY id DESC LIMIT $1`
+
 	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		WHERE at >= $1 ORDER BY id`
 )

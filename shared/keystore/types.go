@@ -174,12 +174,15 @@ const (
 	GatewayForgot   = "gateway.forgotten"
 	RefusalLost     = "refusal.lost"
 	RefusalDropped  = "refusal.dropped"
+	ConsoleInvited  = "console.invited"
+	ConsoleOpened   = "console.opened"
 )
 
 // EventKinds lists the kinds of events.
 var EventKinds = []string{
 	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
+	ConsoleInvited, ConsoleOpened,
 }
 
 // UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.

@@ -1,0 +1,47 @@
+package app
+
+import (
+	"log/slog"
+	"net/http"
+
+	"petgate/gateway/console"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// consoleConnections are the connections of the console to Postgres. They are its own, so that no page delays the directory.
+const consoleConnections = 2
+
+// consoleDatabase returns the URL of the console's database.
+func (c *Config) consoleDatabase() string {
+	if c.ConsoleDatabaseURL != "" {
+		return string(c.ConsoleDatabaseURL)
+	}
+	return string(c.DatabaseURL)
+}
+
+// serveConsole adds the operators' console to the admin port, or a page that says how to turn it on.
+func serveConsole(cfg Config, gateway string, admin *service.Admin, problems func() []service.Problem, log *slog.Logger) (closeConsole func() error, err error) {
+	if !cfg.Console {
+		admin.Handle(console.Home, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "This gateway does not serve the console. Start it with --console, or set GATEWAY_CONSOLE=true.", http.StatusNotFound)
+		}))
+		return func() error { return nil }, nil
+	}
+	db, err := database.Open(cfg.consoleDatabase())
+	if err != nil {
+		return nil, err
+	}
+	if db.Dialect() == database.Postgres {
+		db.SetMaxOpenConns(consoleConnections)
+	}
+	pages, err := console.New(console.Config{
+		Gateway: gateway, Store: keystore.New(db, nil, nil, gateway), Problems: problems, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	admin.Handle(console.Home, pages)
+	return db.Close, nil
+}

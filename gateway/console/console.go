@@ -1,0 +1,162 @@
+// Package console is the operators' console: pages on the admin port that show and change what keyadmin shows and changes.
+//
+// It has no passwords. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
+// session. So the console is for those who can use the database, and every change has the name of the person who asked for the
+// link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
+//
+// Pages are complete without the script. No GET changes anything. A session that is read-only can send no form but the one that
+// ends it.
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"petgate/gateway/portal"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// Home is the path of the first page. All paths of the console begin with it.
+const Home = "/console/"
+
+const loginPath = Home + "login"
+
+// databaseWithin bounds the work of one request at the database.
+const databaseWithin = 5 * time.Second
+
+// contentSecurityPolicy allows the files of this origin, and forms to it.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+//go:embed assets
+var assets embed.FS
+
+// Config is the configuration of a console.
+type Config struct {
+	Gateway  string                   // the ID of the gateway that serves it
+	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
+	Problems func() []service.Problem // of this gateway
+	Log      *slog.Logger
+}
+
+// Console serves the pages. It is safe for concurrent use.
+type Console struct {
+	cfg   Config
+	mux   *http.ServeMux
+	pages map[string]*template.Template
+}
+
+// New returns a console. It fails only if an embedded page is invalid.
+func New(cfg Config) (*Console, error) {
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
+	for _, name := range []string{"login", "overview", "message"} {
+		page, err := template.ParseFS(assets, "assets/frame.html", "assets/"+name+".html")
+		if err != nil {
+			return nil, err
+		}
+		c.pages[name] = page
+	}
+	if err := c.serveAssets(); err != nil {
+		return nil, err
+	}
+	c.mux.HandleFunc("GET "+loginPath, c.showLogin)
+	c.mux.HandleFunc("POST "+loginPath, c.login)
+	c.mux.HandleFunc("POST "+Home+"logout", c.inSession(c.logout))
+	c.mux.HandleFunc("GET "+Home+"{$}", c.inSession(c.overview))
+	c.mux.HandleFunc(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
+		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
+	}))
+	return c, nil
+}
+
+// ServeHTTP serves a request whose path begins with Home.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
+	// Not no-referrer: browsers then send "Origin: null" with forms, and the admin port refuses those as foreign.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	ctx, cancel := context.WithTimeout(r.Context(), databaseWithin)
+	defer cancel()
+	r = r.WithContext(ctx)
+	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+	c.mux.ServeHTTP(w, r)
+}
+
+// serveAssets adds the stylesheets and the script. The first stylesheet is the one of the documentation, so both look alike.
+func (c *Console) serveAssets() error {
+	for _, file := range []struct {
+		path, contentType string
+		read              func() ([]byte, error)
+	}{
+		{"petgate.css", "text/css; charset=utf-8", portal.Stylesheet},
+		{"console.css", "text/css; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.css") }},
+		{"console.js", "text/javascript; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.js") }},
+	} {
+		body, err := file.read()
+		if err != nil {
+			return err
+		}
+		c.mux.HandleFunc("GET "+Home+"assets/"+file.path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", file.contentType)
+			w.Header().Set("Cache-Control", "private, max-age=300")
+			_, _ = w.Write(body)
+		})
+	}
+	return nil
+}
+
+// view is what the frame of every page shows.
+type view struct {
+	Title   string
+	Gateway string
+	Session *keystore.ConsoleSession // nil: not signed in
+	Page    any
+}
+
+// show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.
+func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) {
+	shown := view{Title: title, Gateway: c.cfg.Gateway, Page: page}
+	if v != nil {
+		shown.Session = &v.session
+	}
+	var body bytes.Buffer
+	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
+		c.cfg.Log.Error("console: a page cannot be written", "page", name, "error", err)
+		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = body.WriteTo(w)
+}
+
+// message is a page with one text.
+type message struct{ Text string }
+
+func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text string) {
+	c.show(w, v, status, "message", title, message{text})
+}
+
+// fail writes the page for an error.
+func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
+	switch {
+	case errors.Is(err, keystore.ErrNotFound):
+		c.say(w, v, http.StatusNotFound, "This does not exist", err.Error())
+	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
+		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", err.Error())
+	default:
+		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
+		c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
+			"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
+	}
+}

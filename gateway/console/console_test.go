@@ -1,0 +1,237 @@
+package console_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/console"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+// site is an admin port with a console, and an operator who can use its database.
+type site struct {
+	*testing.T
+	url      string
+	operator *keystore.Store
+	log      *strings.Builder
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, operator: keystore.New(db, nil, nil, "keyadmin:alice"), log: &strings.Builder{}}
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	pages, err := console.New(console.Config{
+		Gateway: "gw-1", Store: keystore.New(db, nil, nil, "gw-1"), Log: log,
+		Problems: func() []service.Problem {
+			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := service.NewAdmin(log, service.Settings{}, "")
+	admin.Handle(console.Home, pages)
+	server := httptest.NewServer(admin)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *site) code(i keystore.ConsoleInvitation) string {
+	s.Helper()
+	if i.Valid == 0 {
+		i.Valid = time.Minute
+	}
+	if i.Lasts == 0 {
+		i.Lasts = time.Hour
+	}
+	code, _, err := s.operator.InviteToConsole(s.Context(), i)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return code
+}
+
+// browser keeps cookies, and follows no redirects.
+func browser() *http.Client {
+	jar, _ := cookiejar.New(nil) // it never fails without options
+	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// send sends a request. A body makes it a form. Header fields follow in pairs.
+func (s *site) send(b *http.Client, method, path, body string, fields ...string) (status int, header http.Header, page string) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i] == "Host" {
+			r.Host = fields[i+1]
+			continue
+		}
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	response, err := b.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(text)
+}
+
+// signIn opens a session in a new browser.
+func (s *site) signIn(i keystore.ConsoleInvitation) *http.Client {
+	s.Helper()
+	b := browser()
+	if status, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(i)); status != 303 || header.Get("Location") != "/console/" {
+		s.Fatalf("signing in: %d to %q", status, header.Get("Location"))
+	}
+	return b
+}
+
+func TestLinkOpensOneSession(t *testing.T) {
+	s := newSite(t)
+	code := s.code(keystore.ConsoleInvitation{})
+	first, second := browser(), browser()
+	status, header, _ := s.send(first, "POST", "/console/login", "code="+code)
+	if status != 303 {
+		t.Fatalf("the first use: %d", status)
+	}
+	for _, want := range []string{"Path=/console", "HttpOnly", "SameSite=Strict"} {
+		if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, want) {
+			t.Errorf("the cookie %q has no %s", cookie, want)
+		}
+	}
+	status, _, page := s.send(first, "GET", "/console/", "")
+	if status != 200 || !strings.Contains(page, "keyadmin:alice") || !strings.Contains(page, "Redis &lt;does&gt; not answer") {
+		t.Errorf("the overview: %d\n%s", status, page)
+	}
+	status, header, page = s.send(second, "POST", "/console/login", "code="+code)
+	if status != 403 || header.Get("Set-Cookie") != "" || !strings.Contains(page, "works once, within a minute") {
+		t.Errorf("the second use: %d, cookie %q", status, header.Get("Set-Cookie"))
+	}
+	if status, _, _ := s.send(second, "GET", "/console/", ""); status != 303 {
+		t.Errorf("the second browser gets %d", status)
+	}
+	if strings.Contains(s.log.String(), code) {
+		t.Error("the log has the code")
+	}
+	events, err := s.operator.LatestEvents(t.Context(), 2)
+	if err != nil || len(events) != 2 || events[0].Kind != keystore.ConsoleOpened || events[0].Actor != "keyadmin:alice" {
+		t.Errorf("the events are %+v, %v", events, err)
+	}
+}
+
+// Nothing but an open session sees a page, and a session ends when its row does.
+func TestNoSession(t *testing.T) {
+	s := newSite(t)
+	for _, cookie := range []string{"", "petgate-console=", "petgate-console=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-petgate-console=x", "petgate-console=" + s.code(keystore.ConsoleInvitation{})} {
+		for _, method := range []string{"GET", "POST", "DELETE"} {
+			for _, path := range []string{"/console/", "/console/logout", "/console/nothing"} {
+				status, header, page := s.send(browser(), method, path, "", "Cookie", cookie)
+				isAway := status == 303 && strings.HasPrefix(header.Get("Location"), "/console/login") || status == 405
+				if !isAway || strings.Contains(page, "gw-1") {
+					t.Errorf("%s %s with cookie %q: %d to %q", method, path, cookie, status, header.Get("Location"))
+				}
+			}
+		}
+	}
+	b := s.signIn(keystore.ConsoleInvitation{})
+	if _, err := s.operator.CloseConsole(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
+		t.Errorf("a session whose row is removed: %d to %q", status, header.Get("Location"))
+	}
+}
+
+func TestSignOut(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	u, _ := url.Parse(s.url + "/console/") // it is valid
+	cookies := b.Jar.Cookies(u)
+	if status, _, _ := s.send(b, "POST", "/console/logout", ""); status != 303 {
+		t.Fatalf("signing out: %d", status)
+	}
+	if status, _, _ := s.send(browser(), "GET", "/console/", "", "Cookie", cookies[0].String()); status != 303 {
+		t.Errorf("the cookie of an ended session: %d", status)
+	}
+}
+
+// What a browser sends for another site changes nothing, and a session that is read-only can send no form.
+func TestForeignAndReadOnlyRequests(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	for _, test := range []struct {
+		what   string
+		fields []string
+		status int
+	}{
+		{"another origin", []string{"Origin", "https://evil.example"}, 403},
+		{"another site", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"another name", []string{"Host", "evil.example"}, 421},
+	} {
+		if status, _, _ := s.send(b, "POST", "/console/logout", "", test.fields...); status != test.status {
+			t.Errorf("%s: %d, want %d", test.what, status, test.status)
+		}
+		if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
+			t.Fatalf("%s has ended the session", test.what)
+		}
+	}
+	if status, _, _ := s.send(b, "GET", "/console/logout", ""); status == 303 {
+		t.Error("a GET signs out")
+	}
+	if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
+		t.Error("a GET has ended the session")
+	}
+	reader := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	for _, path := range []string{"/console/", "/console/tenants/acme", "/console/login/../anything"} {
+		if status, _, _ := s.send(reader, "POST", path, "name=x"); status != 403 && status != 307 {
+			t.Errorf("a read-only session's POST of %s: %d", path, status)
+		}
+	}
+}
+
+// Every response, of every kind, is protected from scripts of others, from frames and from caches.
+func TestHeaders(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	for _, path := range []string{"/console/", "/console/login", "/console/nothing", "/console/assets/console.js"} {
+		_, header, page := s.send(b, "GET", path, "")
+		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: Content-Security-Policy %q", path, policy)
+		}
+		if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") == "" || header.Get("Referrer-Policy") != "same-origin" {
+			t.Errorf("%s: %v", path, header)
+		}
+		if strings.Contains(page, "style=") || strings.Contains(page, "onclick") {
+			t.Errorf("%s has inline style or script", path)
+		}
+	}
+}

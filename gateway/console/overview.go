@@ -1,0 +1,78 @@
+package console
+
+import (
+	"net/http"
+
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// overviewPage is the content of the first page.
+type overviewPage struct {
+	Problems []service.Problem // of the gateway that serves the page
+	Gateways []gatewayRow
+	Bans     int
+	Events   []eventRow // the latest first
+}
+
+type gatewayRow struct {
+	ID, AdminAddress, State string
+	Lag                     int64 // events
+	Seen                    string
+	IsWell                  bool
+}
+
+type eventRow struct{ At, Actor, Kind, Subject string }
+
+const eventsShown = 10
+
+func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) {
+	page, err := c.readOverview(r, v)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	c.show(w, v, http.StatusOK, "overview", "Overview", page)
+}
+
+func (c *Console) readOverview(r *http.Request, v *visit) (page overviewPage, err error) {
+	ctx := r.Context()
+	page.Problems = c.cfg.Problems()
+	// The last event is read first, so that no gateway can be ahead of it.
+	last, err := v.store.LastEvent(ctx)
+	if err != nil {
+		return page, err
+	}
+	gateways, err := v.store.Gateways(ctx)
+	if err != nil {
+		return page, err
+	}
+	for _, g := range gateways {
+		state := g.State(last)
+		page.Gateways = append(page.Gateways, gatewayRow{
+			ID: g.ID, AdminAddress: g.AdminAddress, State: state, Lag: max(int64(last-g.Applied), 0),
+			Seen: g.SeenAt.String(), IsWell: state == keystore.GatewayLive,
+		})
+	}
+	bans, err := v.store.Bans(ctx)
+	if err != nil {
+		return page, err
+	}
+	page.Bans = len(bans)
+	events, err := v.store.LatestEvents(ctx, eventsShown)
+	for _, e := range events {
+		page.Events = append(page.Events, eventRow{At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Subject: subjectOf(e)})
+	}
+	return page, err
+}
+
+// subjectOf names what an event is about.
+func subjectOf(e keystore.Event) string {
+	switch {
+	case !e.Key.IsZero():
+		return e.Key.String()
+	case !e.Tenant.IsZero():
+		return e.Tenant.String()
+	}
+	return e.Plan
+}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// visit is a request of an open session.
+type visit struct {
+	session keystore.ConsoleSession
+	store   *keystore.Store // its events name the session's person
+}
+
+// cookieName returns the name of the cookie with a session's token. The prefix makes browsers refuse a cookie that came without TLS.
+func cookieName(r *http.Request) string {
+	if r.TLS != nil {
+		return "__Secure-petgate-console"
+	}
+	return "petgate-console"
+}
+
+func setCookie(w http.ResponseWriter, r *http.Request, token string, age time.Duration) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(r), Value: token, Path: "/console", MaxAge: int(age.Seconds()), HttpOnly: true, Secure: r.TLS != nil,
+		SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// inSession serves requests of an open session. It sends others to the page that opens one. A session that is read-only gets 403 for
+// every request that could change something, except for its own end.
+func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		cookie, err := r.Cookie(cookieName(r))
+		if err != nil {
+			http.Redirect(w, r, loginPath, http.StatusSeeOther)
+			return
+		}
+		session, err := c.cfg.Store.ConsoleSession(r.Context(), cookie.Value)
+		if errors.Is(err, keystore.ErrNotFound) {
+			setCookie(w, r, "", -time.Second)
+			http.Redirect(w, r, loginPath+"?ended", http.StatusSeeOther)
+			return
+		}
+		if err != nil {
+			c.fail(w, nil, err)
+			return
+		}
+		v := &visit{session, c.cfg.Store.As(session.Actor)}
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if session.ReadOnly && !isRead && r.URL.Path != Home+"logout" {
+			c.say(w, v, http.StatusForbidden, "This session is read-only",
+				"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
+			return
+		}
+		serve(w, r, v)
+	}
+}
+
+// loginPage is the content of the page that opens a session.
+type loginPage struct{ Problem string }
+
+func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
+	var page loginPage
+	if r.URL.Query().Has("ended") {
+		page.Problem = "Your session has ended."
+	}
+	c.show(w, nil, http.StatusOK, "login", "Sign in", page)
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	token, session, err := c.cfg.Store.OpenConsole(r.Context(), r.PostFormValue("code"))
+	if errors.Is(err, keystore.ErrNotFound) {
+		c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
+			"This code cannot be used. A code works once, within a minute. Get a new link with keyadmin console.",
+		})
+		return
+	}
+	if err != nil {
+		c.fail(w, nil, err)
+		return
+	}
+	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "read_only", session.ReadOnly, "ends_at", session.EndsAt)
+	// The cookie may live as long as it likes: the session ends in the database.
+	setCookie(w, r, token, 30*24*time.Hour)
+	http.Redirect(w, r, Home, http.StatusSeeOther)
+}
+
+func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) {
+	if _, err := v.store.CloseConsole(r.Context(), v.session.ID); err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	setCookie(w, r, "", -time.Second)
+	http.Redirect(w, r, loginPath, http.StatusSeeOther)
+}

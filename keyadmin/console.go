@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// codeValid is how long the code of a link can be used.
+const codeValid = time.Minute
+
+type consoleCommand struct {
+	ReadOnly    bool   `help:"The session may not change anything."`
+	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts."`
+	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first that is live)."`
+	EndSessions bool   `help:"End all sessions of the console and all links, instead of making a link."`
+}
+
+func (consoleCommand) Help() string {
+	return `Prints a link that opens the console in a browser. The link works once, within a minute. The session acts in your name: the
+audit log has it. It needs a gateway that runs with --console, and its admin port has to be reachable from the browser.
+
+Examples:
+
+    # A session in which nothing can be changed, for an hour
+    keyadmin console --read-only --ttl 1h
+
+    # The admin port of a gateway on another host, through SSH
+    ssh -L 9090:127.0.0.1:9090 gateway-host`
+}
+
+// BadSettings checks that the flags fit together.
+func (c *consoleCommand) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "", "end-sessions", "it cannot be combined with flags for a link")
+	return bad
+}
+
+// consoleView is a link to the console as JSON; scripts rely on its fields.
+type consoleView struct {
+	URL      string `json:"url"`
+	Gateway  string `json:"gateway"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+func (c *consoleCommand) Run(ctx context.Context, a *app) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	if c.EndSessions {
+		ended, err := a.store.CloseConsole(ctx, "")
+		if err == nil {
+			a.note("Ended sessions and links of the console: %s.", count(ended))
+		}
+		return err
+	}
+	g, err := c.gateway(ctx, a)
+	if err != nil {
+		return err
+	}
+	code, _, err := a.store.InviteToConsole(ctx, keystore.ConsoleInvitation{
+		ReadOnly: c.ReadOnly, Valid: codeValid, Lasts: time.Duration(c.TTL),
+	})
+	if err != nil {
+		return err
+	}
+	view := consoleView{URL: consoleURL(g.AdminAddress) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
+	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", time.Duration(c.TTL), a.actor())
+	return a.printSecret(view, view.URL)
+}
+
+// gateway returns the gateway that shows the console.
+func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway, error) {
+	last, err := a.store.LastEvent(ctx)
+	if err != nil {
+		return keystore.Gateway{}, err
+	}
+	gateways, err := a.store.Gateways(ctx)
+	if err != nil {
+		return keystore.Gateway{}, err
+	}
+	var ids []string
+	for _, g := range gateways {
+		ids = append(ids, g.ID)
+		switch state := g.State(last); {
+		case c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced:
+			return g, nil
+		case c.Gateway == "" && (state == keystore.GatewayLive || state == keystore.GatewayBehind):
+			return g, nil
+		}
+	}
+	switch {
+	case c.Gateway != "":
+		return keystore.Gateway{}, fmt.Errorf("no gateway %q is registered%s", c.Gateway, didYouMean(c.Gateway, ids))
+	case len(ids) == 0:
+		return keystore.Gateway{}, errors.New("no gateway is registered: the console is on the admin port of a gateway that runs with --console")
+	}
+	return keystore.Gateway{}, errors.New("no gateway is live, so none can show the console: see `keyadmin gateway list`")
+}
+
+// consoleURL returns the address of the page that opens a session.
+func consoleURL(adminAddress string) string {
+	scheme, host, hasScheme := strings.Cut(adminAddress, "://")
+	if !hasScheme {
+		scheme, host = "http", adminAddress
+	}
+	return (&url.URL{Scheme: scheme, Host: host, Path: "/console/login"}).String()
+}

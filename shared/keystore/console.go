@@ -1,0 +1,90 @@
+package keystore
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"petgate/shared/core/instant"
+)
+
+// ConsoleInvitation lets one browser open a session of the operators' console.
+type ConsoleInvitation struct {
+	ReadOnly bool          `json:"readOnly"` // the session may not change anything
+	Valid    time.Duration `json:"-"`        // how long the code can be used
+	Lasts    time.Duration `json:"-"`        // how long the session lasts once it is opened
+}
+
+// ConsoleSession is an open session of the operators' console.
+type ConsoleSession struct {
+	ID       string         `db:"id" json:"id"`
+	Actor    string         `db:"actor" json:"-"`
+	ReadOnly bool           `db:"read_only" json:"readOnly"`
+	EndsAt   instant.Millis `db:"ends_at" json:"endsAt"` // by the database's clock
+}
+
+// As returns a store whose events name another actor.
+func (s *Store) As(actor string) *Store {
+	other := *s
+	other.actor = actor
+	return &other
+}
+
+// InviteToConsole returns a code with which one browser can open a session in the name of this store's actor. The code is not
+// stored, only its SHA-256. Invitations and sessions that have ended are removed.
+func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code string, c Change, err error) {
+	const op = "invite to the console"
+	if i.Valid < time.Millisecond || i.Lasts < time.Millisecond {
+		return "", 0, fail(op, invalid("an invitation and a session last at least 1 ms"))
+	}
+	if _, err := s.db.ExecContext(ctx, s.expand.Replace(deleteEndedSessions)); err != nil {
+		return "", 0, fail(op, err)
+	}
+	code = rand.Text()
+	c, _, err = s.change(ctx, s.now(), event{kind: ConsoleInvited, after: i}, insertInvitation,
+		rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
+	return code, c, fail(op, err)
+}
+
+// OpenConsole opens the session of an invitation and returns the token of the session. A code works once. The event has the actor
+// of the invitation. Errors: ErrNotFound if there is no such invitation, if it has been used, or if it has ended.
+func (s *Store) OpenConsole(ctx context.Context, code string) (token string, session ConsoleSession, err error) {
+	const op, absent = "open a session of the console", "this code was used before, or it is older than its validity, or it is wrong"
+	old := secretSum(strings.TrimSpace(code))
+	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old); err != nil {
+		return "", ConsoleSession{}, fail(op, err)
+	}
+	token = rand.Text()
+	_, opened, err := s.As(session.Actor).change(ctx, s.now(), event{kind: ConsoleOpened, after: session}, openInvitation, old, secretSum(token))
+	if err == nil && !opened {
+		err = fmt.Errorf("%w: %s", ErrNotFound, absent)
+	}
+	if err != nil {
+		return "", ConsoleSession{}, fail(op, err)
+	}
+	return token, session, nil
+}
+
+// ConsoleSession returns the open session of a token. Errors: ErrNotFound if there is none, or if it has ended.
+func (s *Store) ConsoleSession(ctx context.Context, token string) (session ConsoleSession, err error) {
+	err = get(ctx, s.db, &session, "this session has ended", s.expand.Replace(sessionBySecret), secretSum(token))
+	return session, fail("find a session of the console", err)
+}
+
+// CloseConsole ends a session, or all sessions and invitations if id is empty. It returns how many have ended.
+func (s *Store) CloseConsole(ctx context.Context, id string) (ended int64, err error) {
+	result, err := s.db.ExecContext(ctx, deleteSessions, id)
+	if err == nil {
+		ended, err = result.RowsAffected()
+	}
+	return ended, fail("end sessions of the console", err)
+}
+
+func secretSum(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,101 @@
+package keystore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// A code opens one session, even if many browsers try at once. Neither works after its end.
+func TestConsoleSessions(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		alice := s.As("keyadmin:alice")
+		code, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{ReadOnly: true, Valid: time.Minute, Lasts: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opened atomic.Pointer[string]
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				token, session, err := s.OpenConsole(t.Context(), code)
+				if err != nil {
+					wantError(t, err, keystore.ErrNotFound, "used before")
+					return
+				}
+				if session.Actor != "keyadmin:alice" || !session.ReadOnly {
+					t.Errorf("the session is %+v", session)
+				}
+				if !opened.CompareAndSwap(nil, &token) {
+					t.Error("one code opened two sessions")
+				}
+			})
+		}
+		group.Wait()
+		token := *opened.Load()
+		session := must[keystore.ConsoleSession](t)(s.ConsoleSession(t.Context(), token))
+		wantEqual(t, "actor", session.Actor, "keyadmin:alice")
+
+		for what, secret := range map[string]string{"code": code, "nothing": "", "another token": token[1:]} {
+			if _, err := s.ConsoleSession(t.Context(), secret); err == nil {
+				t.Errorf("%s is accepted as a session's token", what)
+			}
+		}
+		_, _, err = s.OpenConsole(t.Context(), token)
+		wantError(t, err, keystore.ErrNotFound)
+
+		ended := must[int64](t)(s.CloseConsole(t.Context(), session.ID))
+		wantEqual(t, "ended sessions", ended, int64(1))
+		_, err = s.ConsoleSession(t.Context(), token)
+		wantError(t, err, keystore.ErrNotFound, "has ended")
+		for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+			if text := fmt.Sprintf("%+v", e); strings.Contains(text, code) || strings.Contains(text, token) {
+				t.Errorf("an event contains a secret: %s", text)
+			}
+		}
+	})
+}
+
+// Codes and sessions end by the database's clock.
+func TestConsoleSessionsEnd(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		short := keystore.ConsoleInvitation{Valid: time.Millisecond, Lasts: time.Hour}
+		late, _, err := s.InviteToConsole(t.Context(), short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			token, _, err := s.OpenConsole(t.Context(), late)
+			if err != nil {
+				wantError(t, err, keystore.ErrNotFound)
+				break
+			}
+			if late, _, err = s.InviteToConsole(t.Context(), short); err != nil || token == "" || time.Now().After(deadline) {
+				t.Fatalf("a code of 1 ms still works: %v", err)
+			}
+		}
+		code, _, err := s.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, _, err := s.OpenConsole(t.Context(), code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := s.ConsoleSession(t.Context(), token); err != nil {
+				wantError(t, err, keystore.ErrNotFound)
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("a session of 1 ms still lasts")
+			}
+		}
+	})
+}

@@ -1,0 +1,23 @@
+package keystore
+
+const (
+	// $1: ID, $2: secret, $3: actor, $4: read only, $5: ms that the session lasts, $6: ms that the code is valid.
+	insertInvitation = `INSERT INTO console_sessions (id, secret, opened, actor, read_only, lasts, ends_at)
+		VALUES ($1, $2, false, $3, $4, $5, {now} + $6)`
+
+	// $1: secret.
+	invitationBySecret = `SELECT id, actor, read_only, {now} + lasts AS ends_at FROM console_sessions
+		WHERE secret = $1 AND NOT opened AND ends_at > {now}`
+
+	// $1: the code's secret, $2: the token's.
+	openInvitation = `UPDATE console_sessions SET secret = $2, opened = true, ends_at = {now} + lasts
+		WHERE secret = $1 AND NOT opened AND ends_at > {now}`
+
+	// $1: secret.
+	sessionBySecret = `SELECT id, actor, read_only, ends_at FROM console_sessions WHERE secret = $1 AND opened AND ends_at > {now}`
+
+	// $1: ID; empty: all.
+	deleteSessions = `DELETE FROM console_sessions WHERE id = $1 OR $1 = ''`
+
+	deleteEndedSessions = `DELETE FROM console_sessions WHERE ends_at <= {now}`
+)
