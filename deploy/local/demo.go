@@ -112,8 +112,8 @@ func writeToken(token string) error {
 }
 
 // welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. hasDocs says
-// that the documentation is served.
-func welcome(public, admin string, key demoKey, started string, hasDocs bool) string {
+// that the documentation is served. link opens the console.
+func welcome(public, admin string, key demoKey, started string, hasDocs bool, link string) string {
 	tokenFile, logFile, keyadmin := tokenPath, accessPath, "bin/keyadmin"
 	if root, err := os.Getwd(); err == nil && root != started {
 		tokenFile, logFile, keyadmin = filepath.Join(root, tokenPath), filepath.Join(root, accessPath), "cd "+root+" && bin/keyadmin"
@@ -142,5 +142,9 @@ Raise the limit, in a second terminal:
 
     %[6]s tenant set-plan demo pro
 
-`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs)
+Open the operators' console with this link, once and within a minute, or with a new one from %[6]s console:
+
+    %[12]s
+
+`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs, link)
 }

@@ -2,7 +2,7 @@
 // quotas in process. It needs only the Go command.
 //
 // Its data is in the directory var of the module, with the key of the tenant demo. It has the settings of the gateway, except for
-// the database, Redis, the upstreams and the drain delay.
+// the database, Redis, the upstreams, the console and the drain delay.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -150,10 +151,17 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		requests = io.MultiWriter(accessLog, service.RequestText{To: os.Stdout})
 	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
+	cfg.Console, cfg.ConsoleDatabaseURL = true, ""
 	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)
 	gateway := make(chan error, 1)
 	go func() { gateway <- app.Run(ctx, cfg, ports, log, requests) }()
-	if err := await(ctx, cfg, ports, key, gateway, started); err != nil {
+	invite := func() (code string, err error) {
+		code, _, err = keystore.New(db, nil, nil, actor()).InviteToConsole(ctx, keystore.ConsoleInvitation{
+			Valid: time.Minute, Lasts: 8 * time.Hour,
+		})
+		return code, err
+	}
+	if err := await(ctx, cfg, ports, key, invite, gateway, started); err != nil {
 		return err
 	}
 	if err := <-gateway; err != nil {
@@ -164,7 +172,9 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 }
 
 // await waits until everything is ready and prints the welcome. It returns early if ctx or the gateway ends.
-func await(ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, gateway chan error, started string) error {
+func await(
+	ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, invite func() (string, error), gateway chan error, started string,
+) error {
 	building := make(chan error, 1)
 	go func() { building <- buildKeyadmin(ctx) }()
 
@@ -188,8 +198,20 @@ func await(ctx context.Context, cfg app.Config, ports app.Ports, key demoKey, ga
 	if cfg.TLSCert != "" {
 		scheme = "https"
 	}
-	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg.Docs))
+	code, err := invite()
+	if err != nil {
+		return err
+	}
+	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg.Docs, admin+"/console/login#"+code))
 	return nil
+}
+
+// actor is the name of the user in the audit log.
+func actor() string {
+	if u, err := user.Current(); err == nil {
+		return "local:" + u.Username
+	}
+	return "local"
 }
 
 func isReady(ctx context.Context, admin string) bool {

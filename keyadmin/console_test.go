@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// The link has a code that opens one session in the name of the person who ran the command.
+func TestConsole(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		s.want(exitFailed, "no gateway is registered", "console")
+		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
+		s.gateway(s.store(), "gw-1", "127.0.0.1:9090").follow()
+		s.gateway(s.store(), "gw-2", "https://gw-2:9090").follow()
+		s.want(exitFailed, "did you mean", "console", "--gateway", "gw-3")
+
+		for _, test := range []struct {
+			args     []string
+			page     string
+			readOnly bool
+		}{
+			{nil, "http://127.0.0.1:9090/console/login", false},
+			{[]string{"--gateway", "gw-2", "--read-only"}, "https://gw-2:9090/console/login", true},
+		} {
+			link := s.ok(append([]string{"console"}, test.args...)...)
+			page, code, _ := strings.Cut(link, "#")
+			if page != test.page {
+				t.Errorf("keyadmin console %v: %s", test.args, page)
+			}
+			token, session, err := s.store().OpenConsole(t.Context(), code)
+			if err != nil || session.Actor != "keyadmin:anna" || session.ReadOnly != test.readOnly {
+				t.Fatalf("the session is %+v, %v", session, err)
+			}
+			s.ok("console", "--end-sessions")
+			if _, err := s.store().ConsoleSession(t.Context(), token); err == nil {
+				t.Error("a session goes on after --end-sessions")
+			}
+		}
+		events, err := s.store().LatestEvents(t.Context(), 1)
+		if err != nil || events[0].Kind != keystore.ConsoleOpened {
+			t.Errorf("the last event is %+v, %v", events, err)
+		}
+	})
+}
