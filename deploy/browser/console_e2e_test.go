@@ -1,0 +1,58 @@
+//go:build e2e
+
+package browser_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"petgate/shared/testkit/fleet"
+)
+
+// From the link that keyadmin prints, to the overview, and out again. The link works once, and its code does not stay in the history.
+func TestConsoleByLink(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_CONSOLE=true"}})
+	f.NewTenant("acme")
+	admin := f.Gateways[0].Admin
+	b := newTab(t, admin)
+
+	b.do(chromedp.Navigate(admin + "/console/"))
+	b.awaitText(patience, "h1", "Sign in")
+	b.check("8-console-sign-in")
+
+	link := strings.TrimSpace(f.MustKeyadmin("console"))
+	b.do(chromedp.Navigate(link), chromedp.WaitVisible(chromedp.CSS(".session")))
+	if page := b.text("main"); !strings.Contains(page, f.Gateways[0].ID) || !strings.Contains(page, "tenant.created") {
+		t.Errorf("the overview lacks the gateway or the latest changes:\n%s", page)
+	}
+	b.check("9-console-overview")
+	if at := evaluate[string](b, "location.href"); at != admin+"/console/" {
+		t.Errorf("the browser is at %s", at)
+	}
+	_, code, _ := strings.Cut(link, "#")
+	for _, asked := range b.asked("") {
+		if strings.Contains(asked, code) {
+			t.Errorf("the code is in an address: %s", asked)
+		}
+	}
+	if cookies := evaluate[string](b, "document.cookie"); cookies != "" {
+		t.Errorf("the script can read the cookie %q", cookies)
+	}
+
+	b.do(chromedp.Click(chromedp.CSS(".session button")), chromedp.WaitVisible(chromedp.CSS("#login")))
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(link), chromedp.WaitVisible(chromedp.CSS(".notice")))
+	if says := b.text(".notice"); !strings.Contains(says, "works once") {
+		t.Errorf("the second use of the link says %q", says)
+	}
+	response, err := http.Get(admin + "/console/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.Request.URL.Path != "/console/login" {
+		t.Errorf("without a session, the console shows %s", response.Request.URL)
+	}
+}
