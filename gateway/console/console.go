@@ -131,7 +131,7 @@ func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title 
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
-		c.cfg.Log.Error("console: a page cannot be written", "page", name, "error", err)
+		c.cfg.Log.Error("console: a page cannot be written", "path", name, "error", err)
 		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
 		return
 	}

@@ -82,7 +82,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, nil, err)
 		return
 	}
-	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "readOnly", session.ReadOnly, "endsAt", session.EndsAt)
+	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "until", session.EndsAt.String())
 	// The cookie may live as long as it likes: the session ends in the database.
 	setCookie(w, r, token, 30*24*time.Hour)
 	http.Redirect(w, r, Home, http.StatusSeeOther)

@@ -108,6 +108,12 @@ var rules = []rule{
 		violation: [2]string{module + "gateway/upstream", "github.com/valyala/fasthttp"},
 	},
 	{
+		Why: "gateway/console knows the key tables and the admin port, not the request path",
+		Of:  []string{module + "gateway/console"}, Forbids: []string{module + "gateway/...", "github.com/..."},
+		Allows:    []string{module + "gateway/portal"},
+		violation: [2]string{module + "gateway/console", module + "gateway/edge"},
+	},
+	{
 		Why: "gateway/portal writes bytes: it serves nothing, and knows nothing of the edge or of the stores",
 		Of:  []string{module + "gateway/portal"}, Forbids: []string{module + "...", "net", "os"},
 		Allows:    []string{module + "shared/api", module + "shared/core/apikey"},
