@@ -63,7 +63,7 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 			add(keystore.LostRotation, ends)
 		}
 		if ban := s.ban(k); ban.Until > now && next.ban(after).Until < ban.Until {
-			bans = append(bans, ban)
+			bans = append(bans, *ban)
 		}
 	}
 	return refusals, bans

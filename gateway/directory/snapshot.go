@@ -300,7 +300,7 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 		}
 		b = appendKey(b, &row)
 		if ban := s.ban(k); ban.Until != 0 {
-			b = appendBan(b, ban)
+			b = appendBan(b, *ban)
 		}
 		if err := flush(frameBytes); err != nil {
 			return err

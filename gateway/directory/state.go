@@ -265,12 +265,15 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.graceEndsAt.Store(int64(row.GraceEndsAt))
 }
 
-// ban returns the latest ban of a key. The zero value means that it was never banned.
-func (s *state) ban(k *key) keystore.BanRow {
+// noBan is the ban of a key that was never banned.
+var noBan keystore.BanRow
+
+// ban returns the latest ban of a key, which must not be changed, or noBan.
+func (s *state) ban(k *key) *keystore.BanRow {
 	if ref := k.ban.Load(); ref != 0 {
-		return *s.bans.at(ref - 1).Load()
+		return s.bans.at(ref - 1).Load()
 	}
-	return keystore.BanRow{}
+	return &noBan
 }
 
 // prolongBan sets a key's ban, unless the key is unknown or its ban does not end sooner. It reports whether it did. As for setBan,

@@ -3,7 +3,6 @@ package edge
 import (
 	"petgate/shared/api"
 	"petgate/shared/core/access"
-	"petgate/shared/core/apikey"
 )
 
 // refusals has the refusal for each result of access.Decide.
@@ -22,17 +21,18 @@ var refusals = [...]refusal{
 // authenticate finds the token's key and tenant, and refuses a key that is not valid. Everything is in memory, with one exception:
 // unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
-	if x.env != e.cfg.Environment {
-		x.why = access.OtherEnvironment
-		x.entry, x.isKnown = e.directory.Lookup(apikey.Sum(x.token)) // for the access log and the usage
-		return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
-			e.cfg.Environment.String() + " keys"}
-	}
-	if !e.directory.Fresh(x.now) {
+	isOurs := x.env == e.cfg.Environment
+	if isOurs && !e.directory.Fresh(x.now) {
 		return refusal{reason: directoryUnavailable}
 	}
-	// The entry goes into x without a copy: an idle connection keeps the stack of its last request.
-	if x.entry, x.isKnown = e.directory.Lookup(apikey.Sum(x.token)); !x.isKnown {
+	// A key of another environment is looked up for the access log and the usage. The entry goes into x without a copy: an idle
+	// connection keeps the stack of its last request.
+	x.entry, x.isKnown = e.directory.Lookup(x.hash)
+	switch {
+	case !isOurs:
+		x.why = access.OtherEnvironment
+		return e.otherEnvironment(x)
+	case !x.isKnown:
 		return e.failed(x)
 	}
 	entry := &x.entry
@@ -50,6 +50,11 @@ func (e *Edge) authenticate(x *exchange) refusal {
 		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
 	}
 	return refusal{}
+}
+
+func (e *Edge) otherEnvironment(x *exchange) refusal {
+	return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
+		e.cfg.Environment.String() + " keys"}
 }
 
 // authorize refuses a valid key that may not call now.

@@ -40,6 +40,7 @@ type state struct {
 	idBuffer [32]byte
 	client   netip.Addr
 	token    []byte
+	hash     apikey.Hash // of the token
 	env      apikey.Environment
 	hasSlot  bool
 	hasBody  bool // it counts among its tenant's large bodies
