@@ -135,6 +135,7 @@ func TestServicesAreDisabled(t *testing.T) {
 
 // A signal while packages are installed leaves nothing behind.
 func TestServicesAfterASignal(t *testing.T) {
+	testkit.HearHangups(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			m := newMachine(t)

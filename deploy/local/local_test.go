@@ -137,6 +137,7 @@ func (l *local) keyadmin(t *testing.T, args ...string) string {
 }
 
 func TestFirstLook(t *testing.T) {
+	testkit.HearHangups(t)
 	l := newLocal(t)
 	l.start(t)
 	token := l.token(t)

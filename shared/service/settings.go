@@ -37,7 +37,8 @@ func (s *Settings) BadSettings() BadSettings {
 	return bad
 }
 
-func (s *Settings) common() *Settings { return s }
+// Common returns the settings themselves, for programs that embed them.
+func (s *Settings) Common() *Settings { return s }
 
 // Secret is a setting without a flag, because ps shows flags. It comes from its environment variable NAME, or from the file
 // that NAME_FILE names. It prints as dots.
@@ -78,7 +79,7 @@ type Checker interface{ BadSettings() BadSettings }
 // Program is the settings of a program that serves: a pointer to a struct with kong's tags that embeds Settings.
 type Program interface {
 	Checker
-	common() *Settings
+	Common() *Settings
 	AdminAddress() string // the setting of the admin port's address
 }
 
@@ -92,11 +93,11 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 		return exitUsage, true
 	case command == nil:
 		return 0, true
-	case settings.common().Check:
+	case settings.Common().Check:
 		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
 		return 0, true
-	case settings.common().Probe:
-		return probe(settings.AdminAddress(), settings.common().AdminTLS.isSet(), name, stdout, stderr), true
+	case settings.Common().Probe:
+		return probe(settings.AdminAddress(), settings.Common().AdminTLS.isSet(), name, stdout, stderr), true
 	}
 	return 0, false
 }

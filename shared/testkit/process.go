@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"sync"
@@ -47,6 +48,14 @@ func Build(t testing.TB, pkg string) string {
 	}
 	builds.done[pkg] = out
 	return out
+}
+
+// HearHangups makes the programs that a test starts hear SIGHUP, even if the tests run under nohup: programs inherit an ignored
+// signal, but not a handled one.
+func HearHangups(t testing.TB) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 }
 
 // Process is a program under test. It is killed at the end of the test.
