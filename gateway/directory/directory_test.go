@@ -134,6 +134,12 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 			t.Errorf("the new key: %t %+v", ok, e)
 		}
 
+		until = until.Add(-time.Minute)
+		_, c, err = store.ShortenGrace(ctx, key.ID, until)
+		confirm(t, store, c, err)
+		want.GraceEndsAt = until
+		check("grace shortened", false)
+
 		revoked, c, err := store.RevokeKey(ctx, key.ID)
 		confirm(t, store, c, err)
 		want.RevokedAt = revoked.RevokedAt

@@ -177,7 +177,7 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err
 
 // RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list and lifetime. Both are valid until
 // graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
-// creates nothing and returns the new key without its token.
+// changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
 	c, err = s.write(ctx, "rotate key", func(t *tx) error {
 		old, err := findKey(t.ctx, t, key)
@@ -209,6 +209,30 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 		return Key{}, "", 0, err
 	}
 	return fresh, token, c, nil
+}
+
+// ShortenGrace lets the grace period of a rotated key end earlier, at graceEndsAt. If that is not in the future, the key is
+// revoked. A grace period never gets longer: if it ends before graceEndsAt, nothing changes. A key that was not rotated:
+// ErrConflict.
+func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (k Key, c Change, err error) {
+	c, err = s.write(ctx, "shorten grace period", func(t *tx) error {
+		before, err := findKey(t.ctx, t, key)
+		if k = before; err != nil {
+			return err
+		}
+		if k.ReplacedBy.IsZero() {
+			return conflict("%s was not rotated", k.ID)
+		}
+		if k.RevokedAt != 0 || k.GraceEndsAt <= t.at || k.GraceEndsAt <= graceEndsAt {
+			return nil
+		}
+		k.GraceEndsAt = graceEndsAt
+		if graceEndsAt <= t.at {
+			k.RevokedAt = t.at // holds also at a gateway whose clock is behind
+		}
+		return t.changeKey(KeyRotated, before, k)
+	})
+	return k, c, err
 }
 
 // rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter here.

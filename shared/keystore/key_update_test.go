@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 )
@@ -85,5 +86,40 @@ func TestSetTerms(t *testing.T) {
 		wantError(t, err, keystore.ErrNotFound, "nosuch")
 		_, _, err = s.SetTerms(t.Context(), tenant.ID, "pro", plan.Limits{Minute: -1})
 		wantError(t, err, keystore.ErrInvalid)
+	})
+}
+
+func TestGraceGetsShorter(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		leaked, _ := newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
+		_, _, err := s.ShortenGrace(ctx, leaked.ID, c.millis())
+		wantError(t, err, keystore.ErrConflict, "was not rotated")
+		now := c.millis()
+		if _, _, _, err := s.RotateKey(ctx, leaked.ID, now+5000); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			ask, ends, revoked instant.Millis
+			change             keystore.Change
+		}{
+			{now + 6000, now + 5000, 0, 4}, // never longer
+			{now + 5000, now + 5000, 0, 4},
+			{now + 3000, now + 3000, 0, 5},
+			{now + 4000, now + 3000, 0, 5},
+			{now, now, now, 6}, // at once
+			{now - 1, now, now, 6},
+		} {
+			k, change, err := s.ShortenGrace(ctx, leaked.ID, step.ask)
+			if err != nil || change != step.change || k.GraceEndsAt != step.ends || k.RevokedAt != step.revoked {
+				t.Errorf("end at %d: change %d, ends %d, revoked %d, %v; want %+v", step.ask-now, change, k.GraceEndsAt-now, k.RevokedAt, err, step)
+			}
+			wantEqual(t, "the stored key", must[keystore.Key](t)(s.Key(ctx, leaked.ID)), k)
+		}
+		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		if last := events[len(events)-1]; last.Kind != keystore.KeyRotated || last.Key != leaked.ID {
+			t.Errorf("the event: %+v", last)
+		}
 	})
 }

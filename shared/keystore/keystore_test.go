@@ -335,6 +335,7 @@ func TestRotation(t *testing.T) {
 		if keys := must[[]keystore.Key](t)(s.Keys(ctx, nil)); len(keys) != 2 {
 			t.Errorf("%d keys, want 2", len(keys))
 		}
+		wantEqual(t, "the old key after that", must[keystore.Key](t)(s.Key(ctx, old.ID)), was)
 		c.now = graceEndsAt.Time()
 		_, _, _, err = s.RotateKey(ctx, old.ID, graceEndsAt+1000)
 		wantError(t, err, keystore.ErrConflict, fresh.ID.String())
