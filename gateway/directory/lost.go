@@ -59,7 +59,8 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		if revoked := k.revokedAt.Load(); revoked != 0 && after.revokedAt.Load() == 0 {
 			add(keystore.LostRevocation, revoked)
 		}
-		if ends := k.graceEndsAt.Load(); ends != 0 && after.graceEndsAt.Load() == 0 {
+		// A grace period never gets longer: a longer one is that of before a change.
+		if ends, is := k.graceEndsAt.Load(), after.graceEndsAt.Load(); ends != 0 && (is == 0 || is > ends) {
 			add(keystore.LostRotation, ends)
 		}
 		if ban := s.ban(k); ban.Until > now && next.ban(after).Until < ban.Until {

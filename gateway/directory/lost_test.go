@@ -2,6 +2,7 @@ package directory
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -112,6 +113,38 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			if e, _ := d.Lookup(rotatedHash); e.GraceEndsAt != ends {
 				t.Error("the rotation is forgotten")
 			}
+		}
+	})
+}
+
+// A grace period that was shortened stays short if the database has lost that change.
+func TestShorterGraceSurvivesARewind(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		d := start(t, store, Config{})
+		tenant, _, _ := fixture(t, store)
+		key, hash := addKey(t, store, tenant.ID)
+		ends := instant.Of(time.Now().Add(time.Minute))
+		before := ends.Add(time.Hour)
+		_, _, last, err := store.RotateKey(t.Context(), key.ID, before)
+		confirm(t, store, last, err)
+		_, c, err := store.ShortenGrace(t.Context(), key.ID, ends)
+		confirm(t, store, c, err)
+
+		rewind(t, db, last, fmt.Sprintf("UPDATE tenant_keys SET grace_ends_at = %d WHERE grace_ends_at <> 0", before))
+		eventually(t, "the lost change is listed", func() bool {
+			if e, _ := d.Lookup(hash); e.GraceEndsAt != ends {
+				t.Fatalf("the grace period ends at %d, want %d", e.GraceEndsAt, ends)
+			}
+			lost, err := store.LostRefusals(t.Context())
+			return err == nil && len(lost) == 1 && lost[0].Kind == keystore.LostRotation && lost[0].At == ends
+		})
+		c, err = store.DropLost(t.Context(), tenant.ID, key.ID)
+		confirm(t, store, c, err)
+		if e, _ := d.Lookup(hash); e.GraceEndsAt != before {
+			t.Errorf("after it was dropped, the grace period ends at %d, want %d", e.GraceEndsAt, before)
 		}
 	})
 }

@@ -217,7 +217,9 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 // setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot of the row has it too.
 func (s *state) setKey(row *keystore.KeyRow) {
 	row.RevokedAt = cmp.Or(row.RevokedAt, s.lost.revoked[row.ID])
-	row.GraceEndsAt = cmp.Or(row.GraceEndsAt, s.lost.rotated[row.ID])
+	if ends := s.lost.rotated[row.ID]; ends != 0 && (row.GraceEndsAt == 0 || row.GraceEndsAt > ends) {
+		row.GraceEndsAt = ends
+	}
 	if ref, known := s.findKey(&row.ID); known {
 		s.setTerms(s.keys.at(ref), row) // the other fields never change
 		return

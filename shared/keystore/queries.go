@@ -293,7 +293,7 @@ const (
 	lostRefusals = `SELECT l.kind, l.tenant_id, l.key_id, l.at, l.reported_by, l.reported_at FROM lost_refusals l
 		JOIN tenants t ON t.id = l.tenant_id LEFT JOIN tenant_keys k ON k.id = l.key_id
 		WHERE CASE WHEN l.kind = 'revoked' THEN k.revoked_at = 0
-			WHEN l.kind = 'rotated' THEN k.revoked_at = 0 AND k.grace_ends_at = 0 ELSE NOT t.suspended END
+			WHEN l.kind = 'rotated' THEN k.revoked_at = 0 AND (k.grace_ends_at = 0 OR k.grace_ends_at > l.at) ELSE NOT t.suspended END
 		ORDER BY l.tenant_id, l.key_id, l.kind`
 
 	insertLost = `INSERT INTO lost_refusals (tenant_id, key_id, kind, at, reported_by, reported_at) VALUES ($1, $2, $3, $4, $5, $6)
