@@ -101,7 +101,8 @@ func parseURL(text string) (network, address string, err error) {
 
 // Send sends a request and reads its response within the timeout, which counts from request.At. It sends a request a second time
 // only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot be
-// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that responds with 401.
+// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that responds with 401. If a
+// second attempt gets a status of 500 or more, Send returns ErrBroken: the first one may have been carried out.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat := request.MayRepeat
@@ -113,6 +114,8 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 			return failure
 		}
 		switch outcome := h.try(request, response, deadline); {
+		case outcome == answered && failure == ErrBroken && response.Status >= 500:
+			return ErrBroken // the response cannot say what the first attempt did
 		case outcome == answered:
 			return nil
 		case outcome == full && failure == ErrBroken:
@@ -130,7 +133,7 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 			}
 		case outcome == died && mayRepeat:
 			mayRepeat = false
-			failure = ErrBroken // unless another attempt has a response: the first one may have been carried out
+			failure = ErrBroken // unless another attempt succeeds: this one may have been carried out
 			p.retries.Add(1)
 		default:
 			return ErrBroken

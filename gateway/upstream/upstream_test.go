@@ -28,6 +28,8 @@ const (
 	ok        = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
 	closing   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]"
 	forbidden = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
+	missing   = "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}"
+	busy      = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
 	hang      = "hang" // no response, and the connection stays
 	dead      = ""     // no response, and the connection ends
 )
@@ -171,15 +173,16 @@ func TestSend(t *testing.T) {
 	f("a used connection dies: a POST has none", false, nil, 2, 3, ok, dead)
 }
 
-// The error says whether an instance may have carried out the request, also if a second attempt sent nothing.
+// The error says whether an instance may have carried out the request, also if a second attempt sent nothing or failed.
 func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f := func(name string, mayRepeat, isDown bool, want error, answers ...string) {
 		t.Helper()
-		s := newInstance(t, answers...)
+		s := newInstance(t, ok)
 		p := newPool(t, io.Discard, nil, s)
 		if err := p.ask(1, true); err != nil {
 			t.Errorf("%s: the first request: %v", name, err)
 		}
+		s.answerWith(answers...) // the next request is the second one of its connection, or the first one of a new connection
 		if isDown {
 			_ = s.ln.Close()
 		}
@@ -193,6 +196,9 @@ func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f("no connection", false, true, ErrUnreachable, ok)
 	f("a used connection dies", false, false, ErrBroken, ok, dead)
 	f("a used connection dies, then no connection", true, true, ErrBroken, ok, dead)
+	f("a used connection dies, then the instance is busy", true, false, ErrBroken, busy, dead)
+	f("a used connection dies, then the instance finds nothing", true, false, nil, missing, dead)
+	f("the instance is busy", true, false, nil, busy)
 }
 
 // Idle connections are closed if the instance has closed them or if they have been idle for too long, also when no further request
