@@ -84,7 +84,7 @@ func serveLive(gateway, environment string, tenants activity, quotas knower, pub
 			Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: public.Bans(),
 			Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
 		}
-		recent := times.next(now, public.Latencies())
+		recent := times.next(now, public.Latencies)
 		answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
 		for i, t := range seen.Tenants {
 			var known quota.Verdict
@@ -110,10 +110,12 @@ type latencyWindow struct {
 const latencyTurn = 10 * time.Second
 
 // next returns the latencies since the earlier remembered instant. Nothing older than twice the period counts: after a long pause,
-// and at the first call, it returns none.
-func (l *latencyWindow) next(now time.Time, all edge.Latencies) edge.Latencies {
+// and at the first call, it returns none. It calls read with its lock: counts that were read earlier could be less than the
+// remembered ones.
+func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	all := read()
 	switch age := now.Sub(l.turned); {
 	case l.turned.IsZero() || age >= 2*latencyTurn:
 		l.before, l.turned = [2]edge.Latencies{all, all}, now

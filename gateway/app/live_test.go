@@ -30,7 +30,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The latencies are those of the last 10 to 20 s. After a long pause, older ones do not count.
+// The latencies are those of the last 10 to 20 s. After a long pause, older ones do not count. They are read with the lock: otherwise,
+// a second call could remember later counts in between.
 func TestLatencyWindow(t *testing.T) {
 	var w latencyWindow
 	start := time.Now()
@@ -48,7 +49,13 @@ func TestLatencyWindow(t *testing.T) {
 		{50 * time.Second, 900, 0},
 		{51 * time.Second, 901, 1},
 	} {
-		got := w.next(start.Add(c.after), edge.Latencies{Bounds: []float64{1}, Counts: []uint64{c.all}, All: c.all})
+		got := w.next(start.Add(c.after), func() edge.Latencies {
+			if w.mu.TryLock() {
+				t.Errorf("after %v: the latencies are read without the lock", c.after)
+				w.mu.Unlock()
+			}
+			return edge.Latencies{Bounds: []float64{1}, Counts: []uint64{c.all}, All: c.all}
+		})
 		if got.All != c.want || got.Counts[0] != c.want {
 			t.Errorf("after %v: %+v, want %d", c.after, got, c.want)
 		}
