@@ -146,7 +146,7 @@ var (
 	upstreamIdle = prometheus.NewDesc("petgate_gateway_upstream_idle_connections",
 		"Open connections to an upstream that carry no request.", upstreamLabel, nil)
 	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
-		"Attempts that failed at an upstream: it could not be connected, its response was late or invalid, or it responded with 401.", upstreamLabel, nil)
+		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.", upstreamLabel, nil)
 	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
 		"How often an upstream got no more requests for a while, because it had failed or was about to stop.", upstreamLabel, nil)
 	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",

@@ -57,8 +57,9 @@ const (
 	late                // the deadline has passed
 )
 
-// try makes one attempt and updates the instance's health and connections.
-func (h *host) try(request *Request, response *http1.Response, deadline time.Time) outcome {
+// try makes one attempt and updates the instance's health and connections. mayRepeat reports whether another attempt follows if
+// the connection dies.
+func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) outcome {
 	if !h.enter(request.Tenant) {
 		return full
 	}
@@ -88,6 +89,10 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 			}
 		case unconnected, broken, late:
 			h.fail(err)
+		case died:
+			if !mayRepeat {
+				h.note(err) // it does not eject: the instance may have closed an idle connection
+			}
 		}
 		return end
 	}
@@ -221,13 +226,18 @@ func (h *host) succeeded() {
 	}
 }
 
-// fail counts a failure and logs it, but not too often.
+// fail notes a failure, and ejects the instance after several in a row.
 func (h *host) fail(err error) {
-	h.failed.Add(1)
 	if h.failures.Add(1) >= failuresToEject {
 		h.failures.Store(0)
 		h.eject()
 	}
+	h.note(err)
+}
+
+// note counts a failure and logs it, but not too often.
+func (h *host) note(err error) {
+	h.failed.Add(1)
 	now, last := time.Now().UnixMilli(), h.loggedAt.Load()
 	if now-last >= logEvery.Milliseconds() && h.loggedAt.CompareAndSwap(last, now) {
 		h.pool.cfg.Log.Warn("an upstream fails", "upstream", h.address, "error", err.Error())

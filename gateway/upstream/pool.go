@@ -113,7 +113,7 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		if h == nil {
 			return failure
 		}
-		switch outcome := h.try(request, response, deadline); {
+		switch outcome := h.try(request, response, deadline, mayRepeat); {
 		case outcome == answered && failure == ErrBroken && response.Status >= 500:
 			return ErrBroken // the response cannot say what the first attempt did
 		case outcome == answered:
@@ -170,7 +170,7 @@ func (p *Pool) Retries() int64 { return p.retries.Load() }
 type Stats struct {
 	Address    string
 	Open, Idle int64 // connections; idle ones are open and carry no request
-	Failures   int64 // dials and exchanges that failed, and responses with 401
+	Failures   int64 // dials and exchanges that failed, unless they were repeated, and responses with 401
 	Ejections  int64
 	IsEjected  bool // it gets no requests, unless all instances are ejected
 }

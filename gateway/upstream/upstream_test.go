@@ -201,6 +201,31 @@ func TestErrorSaysWhetherItWasSent(t *testing.T) {
 	f("the instance is busy", true, false, nil, busy)
 }
 
+// A used connection that dies is counted and logged if the request is not repeated. It does not eject the instance.
+func TestDeadConnectionIsCounted(t *testing.T) {
+	f := func(name string, mayRepeat bool, want int64) {
+		t.Helper()
+		var log testkit.Output
+		s := newInstance(t, ok, dead)
+		p := newPool(t, &log, nil, s)
+		for range failuresToEject {
+			p.CloseIdle()
+			if err := p.ask(1, true); err != nil {
+				t.Fatalf("%s: the first request: %v", name, err)
+			}
+			_ = p.ask(1, mayRepeat)
+		}
+		if stats := p.Stats(time.Now())[0]; stats.Failures != want || stats.Ejections != 0 {
+			t.Errorf("%s: %+v, want %d failures and no ejection", name, stats, want)
+		}
+		if isLogged := strings.Contains(log.String(), s.ln.Addr().String()); isLogged != (want > 0) {
+			t.Errorf("%s: the log says %q", name, log.String())
+		}
+	}
+	f("not repeated", false, failuresToEject)
+	f("repeated", true, 0)
+}
+
 // Idle connections are closed if the instance has closed them or if they have been idle for too long, also when no further request
 // comes.
 func TestIdleConnectionsAreSwept(t *testing.T) {
