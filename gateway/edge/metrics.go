@@ -148,9 +148,9 @@ var (
 	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
 		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.", upstreamLabel, nil)
 	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
-		"How often an upstream got no more requests for a while, because it had failed or was about to stop.", upstreamLabel, nil)
+		"How often other upstreams were preferred for a while, because this one had failed or was about to stop.", upstreamLabel, nil)
 	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",
-		"1 while an upstream has failed and gets no requests.", upstreamLabel, nil)
+		"1 while other upstreams are preferred, because this one has failed or is about to stop.", upstreamLabel, nil)
 )
 
 // Describe implements prometheus.Collector.
