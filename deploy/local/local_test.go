@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -244,8 +247,12 @@ func TestFirstLook(t *testing.T) {
 	}
 	l.Signal(syscall.SIGINT)
 	l.ExitCode(t)
-	l.env = append(l.env, "GATEWAY_DOCS=false")
+	certificate, certificateKey := writeCertificate(t)
+	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+certificate, "GATEWAY_ADMIN_TLS_KEY="+certificateKey)
 	l.start(t)
+	if !strings.Contains(l.Stdout.String(), l.admin+"/console/login#") {
+		t.Errorf("with TLS for the admin port, the welcome does not name %s:\n%s", l.admin, l.Stdout)
+	}
 	if strings.Contains(l.Stdout.String(), "/docs") {
 		t.Errorf("the welcome names pages that are not served:\n%s", l.Stdout)
 	}
@@ -254,6 +261,26 @@ func TestFirstLook(t *testing.T) {
 	} else if response, body := l.call(t, fresh, http.MethodGet, "/v1/pets", ""); response.StatusCode != 200 {
 		t.Errorf("the new demo key: %d %s", response.StatusCode, body)
 	}
+}
+
+// writeCertificate writes the certificate of package httptest and its key.
+func writeCertificate(t *testing.T) (certificate, key string) {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	pair, dir := server.TLS.Certificates[0], t.TempDir()
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(kind string, der []byte) (path string) {
+		path = filepath.Join(dir, kind)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("CERTIFICATE", pair.Certificate[0]), write("PRIVATE KEY", private)
 }
 
 // startReady starts it and waits until the gateway is ready, which is before the welcome.

@@ -2,7 +2,7 @@
 // quotas in process. It needs only the Go command.
 //
 // Its data is in the directory var of the module, with the key of the tenant demo. It has the settings of the gateway, except for
-// the database, Redis, the upstreams, the console and the drain delay.
+// the database, Redis, the upstreams, the console, TLS on the admin port and the drain delay.
 package main
 
 import (
@@ -151,7 +151,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		requests = io.MultiWriter(accessLog, service.RequestText{To: os.Stdout})
 	}
 	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
-	cfg.Console, cfg.ConsoleDatabaseURL = true, ""
+	cfg.Console, cfg.ConsoleDatabaseURL, cfg.AdminTLS = true, "", service.AdminTLS{}
 	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)
 	gateway := make(chan error, 1)
 	go func() { gateway <- app.Run(ctx, cfg, ports, log, requests) }()
