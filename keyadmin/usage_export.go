@@ -34,7 +34,8 @@ byte. If usage of a sealed hour is stored later, it becomes an event of its own,
 receiver can recognize an event that it gets again.
 
 With --to, each receiver has a cursor, which moves after its response with a status of 2xx. An export that was interrupted
-continues there: repeat the command. The receiver may get the last batch again, with the same IDs.
+continues there: repeat the command. The receiver may get the last batch again, with the same IDs. If Stripe or Lago refuses an
+event because they have it, that counts as taken.
 
 Gateways that ended without storing all their usage are named.
 

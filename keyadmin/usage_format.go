@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -54,6 +55,8 @@ type usageFormat struct {
 	chargedOnly bool
 	oldest      time.Duration // an older hour is refused by the receiver; 0: never
 	remembers   time.Duration // how long the receiver recognizes an event that it gets again; 0: always
+	// known reports whether a response refuses a request because the receiver has got an event of it before. nil: it takes these again.
+	known func(status int, body []byte) bool
 }
 
 var usageFormats = []usageFormat{
@@ -64,11 +67,11 @@ var usageFormats = []usageFormat{
 	{name: "csv", contentType: "text/csv; charset=utf-8; header=present", batch: 500, appendLine: csvLine, body: csvBody},
 	{
 		name: "stripe", contentType: "application/x-www-form-urlencoded", batch: 1, appendLine: jsonLine(stripeEvent), body: stripeForm,
-		chargedOnly: true, oldest: 35 * day, remembers: day,
+		chargedOnly: true, oldest: 35 * day, remembers: day, known: knownToStripe,
 	},
 	{
 		name: "lago", contentType: "application/json", batch: 100, appendLine: jsonLine(lagoEvent), body: jsonList(lagoEvent, `{"events":`, `}`),
-		chargedOnly: true,
+		chargedOnly: true, known: knownToLago,
 	},
 }
 
@@ -182,6 +185,17 @@ func stripeForm(events []usageEvent) []byte {
 		"event_name": {e.metric}, "identifier": {e.id()}, "timestamp": {strconv.FormatInt(int64(e.ends())/1000, 10)},
 		"payload[stripe_customer_id]": {e.customer}, "payload[value]": {strconv.FormatInt(e.Charged, 10)},
 	}.Encode())
+}
+
+// knownToStripe recognizes Stripe's response to an identifier that it has: only its text says so.
+func knownToStripe(status int, body []byte) bool {
+	return status == http.StatusBadRequest && bytes.Contains(body, []byte("event already exists with identifier"))
+}
+
+// knownToLago recognizes Lago's response to a transaction_id that it has. Of such a batch, it takes nothing.
+func knownToLago(status int, body []byte) bool {
+	return status == http.StatusUnprocessableEntity && bytes.Contains(body, []byte(`"transaction_id"`)) &&
+		bytes.Contains(body, []byte(`"value_already_exist"`))
 }
 
 // lagoEvent has the members of a Lago event. The customer is the external ID of the subscription.

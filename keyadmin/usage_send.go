@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,9 @@ const (
 	sendTries   = 5
 	pauseMin    = time.Second
 	pauseMax    = time.Minute // also if Retry-After says more
+
+	answerMax = 64 << 10 // bytes of a response that are read
+	quotedMax = 200      // bytes of a response in an error message
 )
 
 func isReceiver(text string) bool {
@@ -29,7 +33,7 @@ func isReceiver(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
 }
 
-// receiver sends events. The cursor moves after each response with a status of 2xx.
+// receiver sends events. The cursor moves after each response which says that they are taken, now or before.
 type receiver struct {
 	*exporting
 	client http.Client
@@ -161,8 +165,29 @@ func (r *receiver) sendEvents(ctx context.Context, rows []keystore.SealedUsage) 
 	return nil
 }
 
-// post sends one request. It tries again if the receiver may take it later.
+// errKnown means that the receiver has refused a request because it has got an event of it before.
+var errKnown = errors.New("the receiver has got an event of this request before")
+
+// post sends events. A receiver that has got one of them before, because its response was lost, may have refused all of them: then it
+// gets them one by one.
 func (r *receiver) post(ctx context.Context, events []usageEvent) error {
+	err := r.postTogether(ctx, events)
+	switch {
+	case !errors.Is(err, errKnown):
+		return err
+	case len(events) == 1:
+		return nil
+	}
+	for i := range events {
+		if err := r.post(ctx, events[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// postTogether sends one request. It tries again if the receiver may take it later. Errors: errKnown.
+func (r *receiver) postTogether(ctx context.Context, events []usageEvent) error {
 	body := r.c.Format.body(events)
 	pause := pauseMin
 	for try := 1; ; try++ {
@@ -196,11 +221,14 @@ func (r *receiver) try(ctx context.Context, body []byte, first string) (wait tim
 		return 0, err
 	}
 	defer response.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 200)) // only for the message
-	if response.StatusCode/100 == 2 {
+	said, _ := io.ReadAll(io.LimitReader(response.Body, answerMax)) // what is missing matters only to known and to the message
+	switch known := r.c.Format.known; {
+	case response.StatusCode/100 == 2:
 		return 0, nil
+	case known != nil && known(response.StatusCode, said):
+		return -1, errKnown
 	}
-	err = fmt.Errorf("POST %s: %s: %s", r.c.To, response.Status, printable(string(bytes.TrimSpace(said))))
+	err = fmt.Errorf("POST %s: %s: %s", r.c.To, response.Status, printable(string(bytes.TrimSpace(said[:min(len(said), quotedMax)]))))
 	if response.StatusCode != http.StatusTooManyRequests && response.StatusCode < 500 {
 		return -1, err
 	}
