@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	for _, r := range rows {
 		o := tenants[r.Tenant]
 		v := usageTopView{
-			TenantID: r.Tenant.String(), Tenant: o.Name, Plan: o.Plan, Limits: o.limits, Requests: r.Requests, Charged: r.Charged,
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(o.Name, r.Tenant.String()), Plan: o.Plan, Limits: o.limits, Requests: r.Requests, Charged: r.Charged,
 			BusiestDay: r.BusiestDay,
 		}
 		views = append(views, v)
@@ -155,7 +156,7 @@ func (usageDeprecated) Run(ctx context.Context, a *app) error {
 		o := operations[slices.IndexFunc(operations, func(o aboutOperation) bool { return o.ID == r.Operation })]
 		v := deprecatedView{
 			Operation: r.Operation, DeprecatedAt: o.DeprecatedAt.String(), SunsetAt: o.SunsetAt.String(), Successor: o.Successor,
-			TenantID: r.Tenant.String(), Tenant: tenants[r.Tenant].Name, Key: r.Key.String(), KeyName: k.Name,
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(tenants[r.Tenant].Name, r.Tenant.String()), Key: r.Key.String(), KeyName: k.Name,
 			Requests: r.Recent, Before: r.Before,
 		}
 		ends := "never"

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"petgate/shared/core/id"
@@ -18,7 +21,7 @@ import (
 
 type usageExport struct {
 	Format    usageFormat `required:"" placeholder:"FORMAT" help:"cloudevents, csv, stripe or lago."`
-	Since     moment      `placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. Default: 7d. With --to, it is for a new receiver only."`
+	Since     moment      `placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. Default: 7d. With --to: where a new receiver begins, or which hours a known one skips."`
 	Until     moment      `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
 	To        string      `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
 	TokenFile string      `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
@@ -35,7 +38,8 @@ receiver can recognize an event that it gets again.
 
 With --to, each receiver has a cursor, which moves after its response with a status of 2xx. An export that was interrupted
 continues there: repeat the command. The receiver may get the last batch again, with the same IDs. If Stripe or Lago refuses an
-event because they have it, that counts as taken.
+event because they have it, that counts as taken. A --since that is later than the cursor moves it: the receiver gets nothing more of
+the hours before, and --verify begins there. Use it if the receiver does not take hours that are so old.
 
 Gateways that ended without storing all their usage are named.
 
@@ -71,6 +75,7 @@ type exporting struct {
 	progress  exportProgress
 
 	events, requests, charged int64
+	tooOld                    int64 // corrections that are left out, because the receiver would refuse them
 }
 
 // pageRows is how many rows of usage are in memory at a time.
@@ -104,6 +109,9 @@ func (c *usageExport) Run(ctx context.Context, a *app) error {
 		err = e.write(ctx)
 	}
 	e.progress.end()
+	if e.tooOld > 0 {
+		e.warn("Left out: corrections of hours that are older than %s, which %s does not take: %s.", span(c.Format.oldest), c.Format.name, count(e.tooOld))
+	}
 	return err
 }
 
@@ -127,8 +135,9 @@ func (e *exporting) period(ctx context.Context) (cursor keystore.ExportCursor, k
 		return cursor, known, err
 	case known && e.c.Verify:
 		e.since, e.until = cursor.Since, min(e.until, cursor.Hour)
-	case known:
+	case known && (e.c.Since == (moment{}) || e.since < cursor.Hour):
 		e.since = cursor.Hour
+	case known: // the hours before are skipped
 	case e.c.Verify:
 		return cursor, known, fmt.Errorf("%s has got nothing yet", e.c.To)
 	default:
@@ -219,29 +228,41 @@ func (e *exporting) everything(ctx context.Context, corrections int64, f func([]
 	return f(within)
 }
 
-// event adds what is common to the event of a row.
-func (e *exporting) event(r keystore.SealedUsage) (usageEvent, error) {
-	event := usageEvent{SealedUsage: r, installation: e.seal.Installation, customer: r.Tenant.String(), metric: e.c.Metric}
+// event returns the event of a row. taken is false if it is left out. With --verify, it does not matter whether a receiver would still
+// take it.
+func (e *exporting) event(r keystore.SealedUsage) (event usageEvent, taken bool, err error) {
+	event = usageEvent{SealedUsage: r, installation: e.seal.Installation, customer: r.Tenant.String(), metric: e.c.Metric}
+	switch {
+	case e.c.Format.skips(event):
+		return event, false, nil
+	case r.Correction > 0 && !e.c.Verify && e.c.Format.isTooOld(event, e.now()):
+		e.tooOld++
+		return event, false, nil
+	}
 	if e.customers != nil {
 		if event.customer = e.customers[r.Tenant]; event.customer == "" {
-			return event, fmt.Errorf("%s names no customer for tenant %s", e.c.Customers, r.Tenant)
+			return event, false, fmt.Errorf("%s names no customer for tenant %s", e.c.Customers, r.Tenant)
 		}
 	}
-	return event, e.c.Format.check(event, e.now())
+	if !e.c.Verify {
+		err = e.c.Format.check(event, e.now())
+	}
+	return event, err == nil, err
 }
 
-// written appends the lines of rows and adds them up.
-func (e *exporting) written(dst []byte, rows []keystore.SealedUsage) ([]byte, error) {
+// written appends the lines of rows, adds them up, and calls seen with each row that has a line.
+func (e *exporting) written(dst []byte, rows []keystore.SealedUsage, seen func(keystore.SealedUsage)) ([]byte, error) {
 	for _, r := range rows {
-		event, err := e.event(r)
+		event, taken, err := e.event(r)
 		if err != nil {
 			return dst, err
 		}
-		if e.c.Format.skips(event) {
+		if !taken {
 			continue
 		}
 		dst = e.c.Format.appendLine(dst, event)
 		e.count(r)
+		seen(r)
 	}
 	return dst, nil
 }
@@ -256,7 +277,7 @@ func (e *exporting) count(r keystore.SealedUsage) {
 func (e *exporting) write(ctx context.Context) error {
 	sum := sha256.New()
 	out := bufio.NewWriter(io.MultiWriter(e.Out, sum))
-	err := e.writeTo(ctx, out, func([]keystore.SealedUsage) {})
+	err := e.writeTo(ctx, out, func(keystore.SealedUsage) {})
 	if err == nil {
 		err = out.Flush()
 	}
@@ -268,13 +289,13 @@ func (e *exporting) write(ctx context.Context) error {
 	return nil
 }
 
-func (e *exporting) writeTo(ctx context.Context, out *bufio.Writer, seen func([]keystore.SealedUsage)) error {
+// writeTo writes the export and calls seen with each row that is in it.
+func (e *exporting) writeTo(ctx context.Context, out *bufio.Writer, seen func(keystore.SealedUsage)) error {
 	buffer := []byte(e.c.Format.head())
 	err := e.everything(ctx, e.seal.Number, func(rows []keystore.SealedUsage) (err error) {
-		if buffer, err = e.written(buffer, rows); err != nil {
+		if buffer, err = e.written(buffer, rows, seen); err != nil {
 			return err
 		}
-		seen(rows)
 		if _, err = out.Write(buffer); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
@@ -305,17 +326,15 @@ func (e *exporting) verify(ctx context.Context, cursor keystore.ExportCursor) er
 	}
 	sums, sum := map[id.Tenant]*verifyView{}, sha256.New()
 	out := bufio.NewWriter(sum)
-	err := e.writeTo(ctx, out, func(rows []keystore.SealedUsage) {
-		for _, r := range rows {
-			v := sums[r.Tenant]
-			if v == nil {
-				v = &verifyView{TenantID: r.Tenant.String()}
-				sums[r.Tenant] = v
-			}
-			v.Events++
-			v.Requests += r.Requests
-			v.Charged += r.Charged
+	err := e.writeTo(ctx, out, func(r keystore.SealedUsage) {
+		v := sums[r.Tenant]
+		if v == nil {
+			v = &verifyView{TenantID: r.Tenant.String()}
+			sums[r.Tenant] = v
 		}
+		v.Events++
+		v.Requests += r.Requests
+		v.Charged += r.Charged
 	})
 	if err == nil {
 		err = out.Flush()
@@ -329,14 +348,20 @@ func (e *exporting) verify(ctx context.Context, cursor keystore.ExportCursor) er
 	}
 	views := []verifyView{}
 	t := table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED"}}
-	for _, tenant := range tenants {
-		v := sums[tenant.ID]
-		if v == nil {
-			continue
-		}
-		v.Tenant = tenant.Name
+	add := func(v *verifyView, name string) {
+		v.Tenant = name
 		views = append(views, *v)
 		t.rows = append(t.rows, []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged)})
+	}
+	for _, tenant := range tenants {
+		if v := sums[tenant.ID]; v != nil {
+			add(v, tenant.Name)
+			delete(sums, tenant.ID)
+		}
+	}
+	// Usage of tenants that are not in the list.
+	for _, v := range slices.SortedFunc(maps.Values(sums), func(a, b *verifyView) int { return strings.Compare(a.TenantID, b.TenantID) }) {
+		add(v, v.TenantID)
 	}
 	e.progress.end()
 	if err := e.print(views, t); err != nil {

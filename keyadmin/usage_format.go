@@ -98,12 +98,16 @@ func (f usageFormat) head() string {
 // identifierMax is the longest identifier that Stripe takes.
 const identifierMax = 100
 
+func (f usageFormat) isTooOld(e usageEvent, now instant.Millis) bool {
+	return f.oldest > 0 && now.Sub(e.ends()) > f.oldest
+}
+
 // check returns an error for an event that the receiver would refuse.
 func (f usageFormat) check(e usageEvent, now instant.Millis) error {
 	if f.oldest == 0 {
 		return nil
 	}
-	if now.Sub(e.ends()) > f.oldest {
+	if f.isTooOld(e, now) {
 		return fmt.Errorf("%s takes nothing that is older than %s, and %s is: use a later --since", f.name, span(f.oldest), e.Hour)
 	}
 	if name := e.id(); len(name) > identifierMax {

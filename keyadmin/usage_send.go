@@ -60,11 +60,8 @@ func (e *exporting) send(ctx context.Context, cursor keystore.ExportCursor, know
 		e.warn("%s recognizes a repeated event for %s only. If this export is interrupted, check what it has got before you repeat it.",
 			e.c.Format.name, span(e.c.Format.remembers))
 	}
-	if !known {
-		// Corrections of hours that are sealed now are sent after these hours.
-		if err := e.store.AddCursor(ctx, r.cursor); err != nil {
-			return err
-		}
+	if err := r.begin(ctx, known); err != nil {
+		return err
 	}
 	err := r.sendAll(ctx)
 	e.progress.end()
@@ -74,6 +71,21 @@ func (e *exporting) send(ctx context.Context, cursor keystore.ExportCursor, know
 	e.note("Sent %s events: %s requests, %s charged. %s has got every hour before %s.", count(e.events), count(e.requests), count(e.charged),
 		e.c.To, r.cursor.Hour)
 	return nil
+}
+
+// begin adds the cursor of a new receiver. It moves that of a known one to a later --since.
+func (r *receiver) begin(ctx context.Context, known bool) error {
+	switch {
+	case !known:
+		// Corrections of hours that are sealed now are sent after these hours.
+		return r.store.AddCursor(ctx, r.cursor)
+	case r.since == r.cursor.Hour:
+		return nil
+	}
+	r.warn("%s has got every hour before %s. It will get nothing more of the hours before %s.", r.c.To, r.cursor.Hour, r.since)
+	next := r.cursor
+	next.Since, next.Hour, next.Tenant = r.since, r.since, id.Tenant{}
+	return r.moveTo(ctx, next)
 }
 
 func (r *receiver) sendAll(ctx context.Context) error {
@@ -133,6 +145,10 @@ func (r *receiver) sendPage(ctx context.Context, rows []keystore.SealedUsage) er
 func (r *receiver) move(ctx context.Context, hour instant.Millis, tenant id.Tenant, seal int64) error {
 	next := r.cursor
 	next.Hour, next.Tenant, next.Seal = hour, tenant, seal
+	return r.moveTo(ctx, next)
+}
+
+func (r *receiver) moveTo(ctx context.Context, next keystore.ExportCursor) error {
 	if err := r.store.MoveCursor(ctx, r.cursor, next); err != nil {
 		return err
 	}
@@ -144,11 +160,11 @@ func (r *receiver) move(ctx context.Context, hour instant.Millis, tenant id.Tena
 func (r *receiver) sendEvents(ctx context.Context, rows []keystore.SealedUsage) error {
 	var events []usageEvent
 	for _, row := range rows {
-		event, err := r.event(row)
+		event, taken, err := r.event(row)
 		if err != nil {
 			return err
 		}
-		if !r.c.Format.skips(event) {
+		if taken {
 			events = append(events, event)
 		}
 	}

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -122,4 +126,70 @@ func TestReceiverRefusesKnownEvents(t *testing.T) {
 	})
 	u := newMetered(newMigrated(t, testkit.SQLite(t)))
 	u.want(exitFailed, "value_is_mandatory", "usage", "export", "--format", "lago", "--since", "1d", "--to", l.URL)
+}
+
+// A --since that is later than the cursor skips hours, so a receiver that takes nothing so old goes on. Corrections that it would not
+// take are named and left out. The sums of what it has got can always be printed.
+func TestReceiverSkipsHours(t *testing.T) {
+	u := newMetered(newMigrated(t, testkit.SQLite(t)))
+	const tooOld = "stripe takes nothing that is older than 35 days"
+	export := func(l *ledger, code exitCode, says string, more ...string) {
+		t.Helper()
+		u.want(code, says, append([]string{"usage", "export", "--format", "stripe", "--to", l.URL}, more...)...)
+	}
+	known, fresh := newLedger(t), newLedger(t)
+	export(known, exitDone, "", "--since", "1d")
+	u.now = u.now.Add(36 * day)
+	u.use(u.tenants[0], u.hour(2), "listPets", 1000)
+	u.stored(u.hour(1))
+	export(known, exitFailed, tooOld)
+	export(known, exitDone, "It will get nothing more of the hours before 2026-03-07T12:00:00Z", "--since", "30d")
+	export(fresh, exitFailed, tooOld, "--since", "60d")
+	export(fresh, exitDone, "", "--since", "30d")
+	for _, l := range []*ledger{known, fresh} {
+		if got := l.sums()[u.tenants[0].ID.String()]; got%1000 != 0 && l == fresh || got/1000 != 1 {
+			t.Errorf("the receiver has %d requests of acme", got)
+		}
+		export(l, exitDone, "Sent 0 events")
+	}
+	late := u.hour(29 * 24)
+	u.now = u.now.Add(7 * day)
+	u.stored(u.hour(1))
+	export(fresh, exitDone, "Sent 0 events")
+	u.use(u.tenants[0], late, "listPets", 5)
+	export(fresh, exitDone, "Left out: corrections of hours that are older than 35 days, which stripe does not take: 1.")
+	if r := u.keyadmin("usage", "export", "--format", "stripe", "--to", fresh.URL); r.code != exitDone || strings.Contains(r.stderr, "Left out") {
+		t.Errorf("exit %d, and again: %s", r.code, r.stderr)
+	}
+	u.now = u.now.Add(36 * day)
+	export(fresh, exitDone, "SHA-256", "--verify")
+}
+
+// --verify adds up what is in the export, without the rows that a format leaves out. Such a row needs no customer.
+func TestVerifyCountsWhatIsExported(t *testing.T) {
+	u := newMetered(newMigrated(t, testkit.SQLite(t)))
+	u.add(keystore.UsageRow{Tenant: id.Tenant{7}, Outcome: "key_banned", Hour: u.hour(2), Requests: 9})
+	customers := filepath.Join(t.TempDir(), "customers.csv")
+	if err := os.WriteFile(customers, []byte("acme,cus_1\nglobex,cus_2\ninitech,cus_3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"csv", "stripe", "lago"} {
+		args := []string{"usage", "export", "--format", format, "--since", "1d"}
+		if format != "csv" {
+			args = append(args, "--customers", customers)
+		}
+		_, want, _ := strings.Cut(u.want(exitDone, "SHA-256", args...).stderr, " events of ")
+		r := u.want(exitDone, want, append(args, "--verify", "-o", "json")...)
+		var views []verifyView
+		if err := json.Unmarshal([]byte(r.stdout), &views); err != nil {
+			t.Fatal(err)
+		}
+		var requests, charged int64
+		for _, v := range views {
+			requests, charged = requests+v.Requests, charged+v.Charged
+		}
+		if sums := fmt.Sprintf("%s requests, %s charged", count(requests), count(charged)); !strings.Contains(want, sums) {
+			t.Errorf("%s: --verify adds up to %s, the export to %s", format, sums, want)
+		}
+	}
 }

@@ -30,7 +30,7 @@ const (
 	insertCursor = `INSERT INTO usage_exports (destination, since, hour, tenant_id, seal, moved_at) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (destination) DO NOTHING`
 
-	// $1: destination, $2 to $4: where it is, $5 to $7: where it goes, $8: now.
-	moveCursor = `UPDATE usage_exports SET hour = $5, tenant_id = $6, seal = $7, moved_at = $8
+	// $1: destination, $2 to $4: where it is, $5 to $8: where it goes, $9: now.
+	moveCursor = `UPDATE usage_exports SET since = $5, hour = $6, tenant_id = $7, seal = $8, moved_at = $9
 		WHERE destination = $1 AND hour = $2 AND tenant_id = $3 AND seal = $4`
 )

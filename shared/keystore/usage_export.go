@@ -122,7 +122,7 @@ func (s *Store) AddCursor(ctx context.Context, c ExportCursor) error {
 // MoveCursor moves a receiver's cursor from was to is. ErrConflict if it is elsewhere.
 func (s *Store) MoveCursor(ctx context.Context, was, is ExportCursor) error {
 	return s.changeCursor(ctx, moveCursor, was.Destination, was.Hour, was.Tenant, was.Seal,
-		is.Hour, is.Tenant, is.Seal, s.now())
+		is.Since, is.Hour, is.Tenant, is.Seal, s.now())
 }
 
 func (s *Store) changeCursor(ctx context.Context, query string, args ...any) error {
