@@ -210,22 +210,30 @@ func (e *exporting) each(ctx context.Context, after id.Tenant, f func([]keystore
 	return nil
 }
 
+// eachCorrection calls f with the corrections of hours from since on, in pages: those with the numbers from from on and before before.
+func (e *exporting) eachCorrection(ctx context.Context, from, before int64, since instant.Millis, f func([]keystore.SealedUsage) error) error {
+	after := keystore.SealedUsage{Correction: from}
+	for {
+		rows, err := e.store.Corrections(ctx, after, before, since, pageRows)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		after = rows[len(rows)-1]
+		if err := f(rows); err != nil {
+			return err
+		}
+		e.progress.show("corrections: %s events", count(e.events))
+	}
+}
+
 // everything is each, followed by the corrections of these hours whose numbers are smaller than the given one.
 func (e *exporting) everything(ctx context.Context, corrections int64, f func([]keystore.SealedUsage) error) error {
 	if err := e.each(ctx, id.Tenant{}, f); err != nil {
 		return err
 	}
-	rows, err := e.store.Corrections(ctx, 1, corrections, e.since)
-	if err != nil {
-		return err
-	}
-	var within []keystore.SealedUsage
-	for _, r := range rows {
-		if r.Hour < e.until {
-			within = append(within, r)
-		}
-	}
-	return f(within)
+	return e.eachCorrection(ctx, 1, corrections, e.since, func(rows []keystore.SealedUsage) error {
+		return f(slices.DeleteFunc(rows, func(r keystore.SealedUsage) bool { return r.Hour >= e.until }))
+	})
 }
 
 // event returns the event of a row. taken is false if it is left out. With --verify, it does not matter whether a receiver would still
@@ -291,18 +299,22 @@ func (e *exporting) write(ctx context.Context) error {
 
 // writeTo writes the export and calls seen with each row that is in it.
 func (e *exporting) writeTo(ctx context.Context, out *bufio.Writer, seen func(keystore.SealedUsage)) error {
-	buffer := []byte(e.c.Format.head())
-	err := e.everything(ctx, e.seal.Number, func(rows []keystore.SealedUsage) (err error) {
-		if buffer, err = e.written(buffer, rows, seen); err != nil {
-			return err
-		}
-		if _, err = out.Write(buffer); err != nil {
+	write := func(text []byte) error {
+		if _, err := out.Write(text); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
-		buffer = buffer[:0]
 		return nil
+	}
+	buffer := []byte(e.c.Format.head())
+	if err := write(buffer); err != nil {
+		return err
+	}
+	return e.everything(ctx, e.seal.Number, func(rows []keystore.SealedUsage) (err error) {
+		if buffer, err = e.written(buffer[:0], rows, seen); err != nil {
+			return err
+		}
+		return write(buffer)
 	})
-	return err
 }
 
 func (e *exporting) tellSum(sum hash.Hash) {

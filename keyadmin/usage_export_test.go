@@ -156,11 +156,12 @@ func TestExportIsTheSameAgain(t *testing.T) {
 	})
 }
 
-// meter is a receiver that recognizes events by their IDs.
+// meter is a receiver that recognizes requests by their Idempotency-Key, and events by their IDs.
 type meter struct {
 	*httptest.Server
 	mu       sync.Mutex
 	events   map[string]string // by ID
+	keys     map[string]bool
 	repeated int
 	changed  []string
 	requests int
@@ -169,7 +170,7 @@ type meter struct {
 }
 
 func newMeter(t *testing.T) *meter {
-	m := &meter{events: map[string]string{}}
+	m := &meter{events: map[string]string{}, keys: map[string]bool{}}
 	m.Server = httptest.NewServer(m)
 	t.Cleanup(m.Close)
 	return m
@@ -186,6 +187,12 @@ func (m *meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer m.mu.Unlock()
 	m.requests++
 	take := func() {
+		key := r.Header.Get("Idempotency-Key")
+		if m.keys[key] {
+			m.repeated += len(events)
+			return
+		}
+		m.keys[key] = true
 		for _, text := range events {
 			var head struct {
 				ID string `json:"id"`

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -100,18 +102,33 @@ func (r *receiver) sendAll(ctx context.Context) error {
 	if r.until < r.seal.Through { // corrections of later hours would come before these hours
 		return nil
 	}
-	rows, err := r.store.Corrections(ctx, max(1, r.cursor.Seal), r.seal.Number, r.cursor.Since)
+	err := r.eachCorrection(ctx, max(1, r.cursor.Seal), r.seal.Number, r.cursor.Since, func(rows []keystore.SealedUsage) error {
+		return r.sendCorrections(ctx, rows)
+	})
 	if err != nil {
 		return err
 	}
+	return r.move(ctx, r.cursor.Hour, r.cursor.Tenant, r.seal.Number)
+}
+
+// sendCorrections sends corrections in batches of one number. When the first one of a number comes, all smaller numbers are sent.
+func (r *receiver) sendCorrections(ctx context.Context, rows []keystore.SealedUsage) error {
 	for len(rows) > 0 {
-		n := min(len(rows), r.c.Format.batch)
+		number, n := rows[0].Correction, 1
+		for n < min(len(rows), r.c.Format.batch) && rows[n].Correction == number {
+			n++
+		}
+		if number > r.cursor.Seal {
+			if err := r.move(ctx, r.cursor.Hour, r.cursor.Tenant, number); err != nil {
+				return err
+			}
+		}
 		if err := r.sendEvents(ctx, rows[:n]); err != nil {
 			return err
 		}
 		rows = rows[n:]
 	}
-	return r.move(ctx, r.cursor.Hour, r.cursor.Tenant, r.seal.Number)
+	return nil
 }
 
 // sendPage sends rows of one hour in batches of whole tenants.
@@ -207,7 +224,7 @@ func (r *receiver) postTogether(ctx context.Context, events []usageEvent) error 
 	body := r.c.Format.body(events)
 	pause := pauseMin
 	for try := 1; ; try++ {
-		wait, err := r.try(ctx, body, events[0].id())
+		wait, err := r.try(ctx, body)
 		if err == nil || wait < 0 || try == sendTries {
 			return err
 		}
@@ -221,14 +238,15 @@ func (r *receiver) postTogether(ctx context.Context, events []usageEvent) error 
 }
 
 // try sends one request once. If it fails, wait is how long to wait before the next try; negative: another try is of no use.
-func (r *receiver) try(ctx context.Context, body []byte, first string) (wait time.Duration, err error) {
+func (r *receiver) try(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.c.To, bytes.NewReader(body))
 	if err != nil {
 		return -1, err
 	}
 	request.Header.Set("Content-Type", r.c.Format.contentType)
 	request.Header.Set("User-Agent", "petgate-keyadmin")
-	request.Header.Set("Idempotency-Key", first)
+	sum := sha256.Sum256(body) // a request with other events has another key
+	request.Header.Set("Idempotency-Key", hex.EncodeToString(sum[:]))
 	if r.token != "" {
 		request.Header.Set("Authorization", "Bearer "+r.token)
 	}

@@ -128,6 +128,40 @@ func TestReceiverRefusesKnownEvents(t *testing.T) {
 	u.want(exitFailed, "value_is_mandatory", "usage", "export", "--format", "lago", "--since", "1d", "--to", l.URL)
 }
 
+// A correction that comes after a request whose response was lost is sent in a request of its own, and the cursor moves with each
+// number of corrections.
+func TestCorrectionAfterALostResponse(t *testing.T) {
+	u := newMetered(newMigrated(t, testkit.SQLite(t)))
+	m := newMeter(t)
+	export := []string{"usage", "export", "--format", "cloudevents", "--since", "1d", "--to", m.URL}
+	u.want(exitDone, "", export...)
+	sent := m.requests
+	m.fault = func(n int, _ http.ResponseWriter, take func()) bool {
+		if n < sent+2 {
+			return false
+		}
+		take()
+		panic(http.ErrAbortHandler)
+	}
+	u.use(u.tenants[0], u.hour(4), "listPets", 3)
+	seal, err := u.store.SealUsage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.use(u.tenants[1], u.hour(4), "listPets", 3)
+	u.ended = true
+	u.want(exitFailed, "", export...)
+	if cursor, _, err := u.store.Cursor(t.Context(), m.URL); err != nil || cursor.Seal != seal.Number {
+		t.Errorf("%+v, %v, want it at the second correction, number %d", cursor, err, seal.Number)
+	}
+	u.use(u.tenants[2], u.hour(4), "listPets", 4)
+	m.fault = nil
+	u.want(exitDone, "", export...)
+	if got, want := fmt.Sprint(m.sums(t)), fmt.Sprint(u.sums(u.hour(1))); got != want || m.repeated == 0 {
+		t.Errorf("the receiver has %s and %d events twice, want %s", got, m.repeated, want)
+	}
+}
+
 // A --since that is later than the cursor skips hours, so a receiver that takes nothing so old goes on. Corrections that it would not
 // take are named and left out. The sums of what it has got can always be printed.
 func TestReceiverSkipsHours(t *testing.T) {

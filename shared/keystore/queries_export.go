@@ -18,11 +18,11 @@ const (
 		FROM usage_hours WHERE hour = $1 AND tenant_id > $2 AND correction = 0
 		GROUP BY hour, tenant_id, operation, correction ORDER BY tenant_id, operation LIMIT $3`
 
-	// $1, $2: numbers of seals, $3: the first hour.
+	// $1 to $4: a correction, $5: the number of a seal, $6: the first hour, $7: number of rows. Corrections after the given one.
 	correctionsOf = `SELECT hour, tenant_id, operation, correction, CAST(SUM(requests) AS BIGINT) AS requests,
 			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-		FROM usage_hours WHERE correction > 0 AND correction >= $1 AND correction < $2 AND hour >= $3
-		GROUP BY hour, tenant_id, operation, correction ORDER BY correction, hour, tenant_id, operation`
+		FROM usage_hours WHERE correction > 0 AND (correction, hour, tenant_id, operation) > ($1, $2, $3, $4) AND correction < $5 AND hour >= $6
+		GROUP BY hour, tenant_id, operation, correction ORDER BY correction, hour, tenant_id, operation LIMIT $7`
 
 	// $1: destination.
 	cursorOf = `SELECT destination, since, hour, tenant_id, seal FROM usage_exports WHERE destination = $1`

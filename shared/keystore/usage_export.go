@@ -88,11 +88,12 @@ func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.T
 	}
 }
 
-// Corrections lists the corrections with the numbers from from on and before before, of hours from since on: what was added to
-// sealed hours. There are few: only usage of gateways that came back after they were given up.
-func (s *Store) Corrections(ctx context.Context, from, before int64, since instant.Millis) ([]SealedUsage, error) {
+// Corrections lists at most n corrections of hours from since on: what was added to sealed hours, such as usage of gateways that came
+// back after they were given up. They are ordered by number, hour, tenant and operation, come after the given one, and have numbers
+// smaller than before. SealedUsage{Correction: k} comes before all corrections with the number k.
+func (s *Store) Corrections(ctx context.Context, after SealedUsage, before int64, since instant.Millis, n int) ([]SealedUsage, error) {
 	rows := []SealedUsage{}
-	err := s.db.SelectContext(ctx, &rows, correctionsOf, from, before, since)
+	err := s.db.SelectContext(ctx, &rows, correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, n)
 	return rows, fail("read corrections", err)
 }
 
