@@ -100,6 +100,9 @@ func (c *usageExport) Run(ctx context.Context, a *app) error {
 	if err := e.tellOpen(ctx); err != nil {
 		return err
 	}
+	if c.To == "" && e.seal.Through <= e.since {
+		e.warn("No hour since %s is closed.", e.since)
+	}
 	switch {
 	case c.Verify:
 		err = e.verify(ctx, cursor)
@@ -146,7 +149,10 @@ func (e *exporting) period(ctx context.Context) (cursor keystore.ExportCursor, k
 	return cursor, known, nil
 }
 
-// tellOpen names the gateways that keep ended hours open, and those that ended without storing all their usage.
+// storedWithin is longer than a gateway needs to store its usage: usually --upstream-timeout, a minute and a few seconds.
+const storedWithin = 15 * time.Minute
+
+// tellOpen names the gateways that keep ended hours open, and the gaps in the usage.
 func (e *exporting) tellOpen(ctx context.Context) error {
 	gateways, err := e.store.Gateways(ctx)
 	if err != nil {
@@ -157,9 +163,16 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 		wanted = min(wanted, e.c.Until.before(e.now()).Truncate(time.Hour))
 	}
 	for _, g := range gateways {
-		if hour := g.UsageThrough.Truncate(time.Hour); hour < wanted && g.Age > keystore.SilentAfter.Milliseconds() {
-			e.warn("The hours from %s on are open: gateway %s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s",
-				max(hour, e.since), gatewayName(g), age(g), shellWord(g.ID))
+		from := max(g.UsageThrough.Truncate(time.Hour), e.seal.Through)
+		open := fmt.Sprintf("The hours from %s on are open: gateway %s", max(from, e.since), gatewayName(g))
+		switch {
+		case from >= wanted:
+		case g.Age > keystore.SilentAfter.Milliseconds():
+			e.warn("%s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s", open, age(g), shellWord(g.ID))
+		case g.UsageThrough == 0:
+			e.warn("%s stores no usage. See its log. If its version is older than the database's schema, update it.", open)
+		case e.now().Sub(g.UsageThrough) > storedWithin:
+			e.warn("%s has stored no usage since %s. See its log.", open, g.UsageThrough)
 		}
 	}
 	gaps, err := e.store.UsageGaps(ctx, e.since)
@@ -167,10 +180,15 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 		return err
 	}
 	for _, gap := range gaps {
-		if gap.Since < e.until {
-			e.warn("Gateway %s %s. Of what it counted from %s to %s, some may be missing, usually the last 3 seconds.",
-				printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), gap.SeenAt)
+		if gap.Since >= e.until {
+			continue
 		}
+		end := gap.SeenAt
+		if end < e.since {
+			end = gap.NotedAt
+		}
+		e.warn("Gateway %s %s. Of what it counted from %s to %s, some may be missing, usually the last 3 seconds.",
+			printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), end)
 	}
 	return nil
 }
@@ -318,7 +336,7 @@ func (e *exporting) writeTo(ctx context.Context, out *bufio.Writer, seen func(ke
 }
 
 func (e *exporting) tellSum(sum hash.Hash) {
-	e.note("%s events of %s to %s: %s requests, %s charged. SHA-256 %s", count(e.events), e.since, e.until, count(e.requests),
+	e.note("%s events of %s to %s: %s requests, %s charged. SHA-256 %s", count(e.events), e.since, max(e.since, e.until), count(e.requests),
 		count(e.charged), hex.EncodeToString(sum.Sum(nil)))
 }
 

@@ -337,6 +337,23 @@ func TestReceiverGetsCorrections(t *testing.T) {
 	})
 }
 
+// Gateways that keep hours open are named, whether they live or not.
+func TestExportNamesGatewaysThatStoreNothing(t *testing.T) {
+	u := newMetered(newMigrated(t, testkit.SQLite(t)))
+	says := func(want string, args ...string) {
+		t.Helper()
+		u.want(exitDone, want, append([]string{"usage", "export", "--format", "csv"}, args...)...)
+	}
+	says("The hours from 2026-03-01T11:00:00Z on are open: gateway gw-1 (127.0.0.1) has stored no usage since 2026-03-01T11:00:00Z. See its log.")
+	says("No hour since 2026-03-01T11:00:00Z is closed.\n0 events of 2026-03-01T11:00:00Z to 2026-03-01T11:00:00Z", "--since", "1h")
+	u.stored(0)
+	says("The hours from 2026-03-01T11:00:00Z on are open: gateway gw-1 (127.0.0.1) stores no usage. See its log.")
+	u.stored(u.hour(0).Add(-5 * time.Minute))
+	if r := u.keyadmin("usage", "export", "--format", "csv"); strings.Contains(r.stderr, "gw-1") {
+		t.Errorf("a gateway that is five minutes behind is named: %s", r.stderr)
+	}
+}
+
 // What an export cannot promise is said.
 func TestExportTells(t *testing.T) {
 	u := newMetered(newMigrated(t, testkit.SQLite(t)))
@@ -345,6 +362,12 @@ func TestExportTells(t *testing.T) {
 	}
 	u.want(exitDone, "Gateway gw-1 could not write its last usage. Of what it counted from 2026-03-01T11:00:00Z to ",
 		"usage", "export", "--format", "csv", "--verify")
+	// A process that was seen before the hours of this export, and was noted after.
+	const moved = `UPDATE usage_gaps SET since = $1, seen_at = $1, noted_at = $2`
+	if _, err := u.open().Exec(moved, u.hour(200), u.hour(1)); err != nil {
+		t.Fatal(err)
+	}
+	u.want(exitDone, "Of what it counted from 2026-02-22T12:00:00Z to 2026-03-01T11:00:00Z", "usage", "export", "--format", "csv", "--verify")
 	customers := filepath.Join(t.TempDir(), "customers.csv")
 	for text, want := range map[string]string{
 		"acme,cus_1\n":         "names no customer for tenant ten_",
