@@ -41,7 +41,7 @@ continues there: repeat the command. The receiver may get the last batch again, 
 event because they have it, that counts as taken. A --since that is later than the cursor moves it: the receiver gets nothing more of
 the hours before, and --verify begins there. Use it if the receiver does not take hours that are so old.
 
-Gateways that ended without storing all their usage are named.
+Gateways that did not store all their usage are named: those that were killed, for example.
 
 Examples:
 
@@ -183,20 +183,22 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 		if gap.Since >= e.until {
 			continue
 		}
-		end := gap.SeenAt
-		if end < e.since {
+		end, missing := gap.SeenAt, "some may be missing, usually the last 3 seconds"
+		if gap.Cause == keystore.GapDropped {
+			end, missing = gap.NotedAt, "some is missing"
+		} else if end < e.since {
 			end = gap.NotedAt
 		}
-		e.warn("Gateway %s %s. Of what it counted from %s to %s, some may be missing, usually the last 3 seconds.",
-			printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), end)
+		e.warn("Gateway %s %s. Of what it counted from %s to %s, %s.",
+			printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), end, missing)
 	}
 	return nil
 }
 
-// endings say how gateways ended without storing all their usage.
+// endings say why gateways did not store all their usage.
 var endings = map[string]string{
 	keystore.GapKilled: "was killed", keystore.GapForgotten: "was forgotten", keystore.GapFenced: "was fenced",
-	keystore.GapUnwritten: "could not write its last usage",
+	keystore.GapUnwritten: "could not write its last usage", keystore.GapDropped: "dropped usage, because it could not write for too long",
 }
 
 // each calls f with the usage of each hour when it was sealed, in pages of whole tenants. In the first hour, it begins after a tenant.

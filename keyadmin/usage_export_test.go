@@ -368,6 +368,11 @@ func TestExportTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.want(exitDone, "Of what it counted from 2026-02-22T12:00:00Z to 2026-03-01T11:00:00Z", "usage", "export", "--format", "csv", "--verify")
+	if _, err := u.open().Exec(`UPDATE usage_gaps SET cause = 'dropped'`); err != nil {
+		t.Fatal(err)
+	}
+	u.want(exitDone, "Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-22T12:00:00Z to "+
+		"2026-03-01T11:00:00Z, some is missing.", "usage", "export", "--format", "csv", "--verify")
 	customers := filepath.Join(t.TempDir(), "customers.csv")
 	for text, want := range map[string]string{
 		"acme,cus_1\n":         "names no customer for tenant ten_",

@@ -56,6 +56,7 @@ type usage struct {
 	minutes        map[minutesSlot]*[60]int64
 	batch          int64       // the last batch's number
 	sent           *usageBatch // the last batch, until the database has certainly stored it
+	dropping       bool        // requests were dropped after the last batch was made
 	dropped        prometheus.Counter
 	droppedMinutes prometheus.Counter
 
@@ -90,6 +91,7 @@ type minutesSlot struct {
 type usageBatch struct {
 	rows    []keystore.UsageRow
 	minutes []keystore.UsageMinutes
+	dropped bool // requests were dropped since the batch before
 }
 
 // init prepares u. A request is counted at most longest after it was made.
@@ -140,6 +142,7 @@ func (u *usage) add(request Usage, n int64, now instant.Millis) {
 		u.backlog[row] = usageSum{sum.requests + n, now}
 	} else {
 		u.dropped.Add(float64(n))
+		u.dropping = true
 	}
 	if !request.Metered {
 		return
@@ -163,7 +166,7 @@ func (u *usage) next(withMinutes bool) *usageBatch {
 		return u.sent
 	}
 	u.batch++
-	u.sent = &usageBatch{}
+	u.sent, u.dropping = &usageBatch{dropped: u.dropping}, false
 	for row, sum := range u.backlog {
 		u.sent.rows = append(u.sent.rows, keystore.UsageRow{
 			Tenant: row.tenant, Key: row.key, Operation: row.operation, Outcome: row.outcome, Charged: row.charged,
@@ -217,6 +220,12 @@ func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	minute := now.Truncate(time.Minute)
 	withMinutes := last || minute != u.minutesAt
 	for batch := u.next(withMinutes); batch != nil; batch = u.next(withMinutes) {
+		if batch.dropped {
+			// First: the gap must be there before anything says that all usage of its time is stored.
+			if err := d.store.NoteDropped(ctx, *d.self.Load(), u.batch); err != nil {
+				return err
+			}
+		}
 		if err := d.store.AddUsage(ctx, *d.self.Load(), u.batch, batch.rows, batch.minutes); err != nil {
 			return err
 		}

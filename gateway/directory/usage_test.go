@@ -1,6 +1,9 @@
 package directory
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +78,72 @@ func TestUsageThrough(t *testing.T) {
 		}
 		if again := published(); again <= before {
 			t.Errorf("stored up to %v, as before", again)
+		}
+	})
+}
+
+// Requests that were dropped because too many rows waited are a gap in the usage, before it is published that all is stored. The gap
+// stays when the gateway registers again or ends.
+func TestDroppedUsageIsAGap(t *testing.T) {
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
+		if err := other.stop(); err != nil {
+			t.Fatal(err)
+		}
+		tenant, key, _ := fixture(t, store)
+		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gaps := func(when string, want ...string) {
+			t.Helper()
+			found, err := store.UsageGaps(t.Context(), 0)
+			if err != nil || len(found) != len(want) {
+				t.Fatalf("%s: %+v, %v, want %v", when, found, err, want)
+			}
+			slices.SortFunc(found, func(a, b keystore.UsageGap) int { return strings.Compare(a.Cause, b.Cause) })
+			for i, g := range found {
+				if g.Gateway != "gw-1" || g.Cause != want[i] || g.Since != d.current().UsageThrough || g.NotedAt < g.SeenAt {
+					t.Errorf("%s: %+v, want %s from %s on", when, g, want[i], d.current().UsageThrough)
+				}
+			}
+		}
+		now := instant.Of(time.Now())
+		request := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, At: now}
+		for i := range usageBacklogMax {
+			d.usage.backlog[usageSlot{hour: instant.Millis(i)}] = usageSum{}
+		}
+		d.Count(request)
+		d.usage.collect(now)
+		clear(d.usage.backlog)
+		d.Count(request)
+		through := d.usage.through.Load()
+		if err := d.drainUsage(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		d.usage.through.Store(through) // as it was registered
+		if stored := rowsOf(t, store, tenant); stored != 1 {
+			t.Errorf("%d requests are stored, want 1", stored)
+		}
+		gaps("after it could write again", keystore.GapDropped)
+		d.Count(request)
+		if err := d.drainUsage(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		d.usage.through.Store(through)
+		if _, err := store.Register(t.Context(), d.current(), nil); err != nil {
+			t.Fatal(err)
+		}
+		gaps("after it has registered again", keystore.GapDropped)
+		if err := store.SignOffWithGap(t.Context(), d.current()); err != nil {
+			t.Fatal(err)
+		}
+		gaps("after its end", keystore.GapDropped, keystore.GapUnwritten)
+		if err := store.NoteDropped(t.Context(), d.current(), 9); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("without a registration: %v", err)
 		}
 	})
 }

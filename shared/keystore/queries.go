@@ -265,6 +265,12 @@ const (
 		ON CONFLICT (gateway, incarnation) DO UPDATE SET cause = excluded.cause, since = excluded.since, seen_at = excluded.seen_at,
 			noted_at = excluded.noted_at, usage_batch = excluded.usage_batch`
 
+	// Notes that a process runs but has dropped usage. The row stays when the process registers again: what it dropped is not stored later.
+	// $1: gateway, $2: incarnation, $3: a name for the row in place of the incarnation, $4: cause.
+	noteDropped = `INSERT INTO usage_gaps (gateway, incarnation, cause, since, seen_at, noted_at, usage_batch)
+		SELECT id, $3, $4, usage_through, seen_at, {now}, 0 FROM gateways WHERE id = $1 AND incarnation = $2
+		ON CONFLICT (gateway, incarnation) DO UPDATE SET noted_at = excluded.noted_at`
+
 	// $1: gateway, $2: incarnation.
 	closeGap = `DELETE FROM usage_gaps WHERE gateway = $1 AND incarnation = $2`
 

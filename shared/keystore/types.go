@@ -222,11 +222,11 @@ type UsageMinutes struct {
 	Attempts [60]int64
 }
 
-// UsageGap is a gateway process that ended without storing all its usage. What it did before Since is stored. Of what it did later,
-// usually the last three seconds are missing.
+// UsageGap is a gateway process that did not store all its usage. What it did before Since is stored. Of what it did later, usually
+// the last three seconds before it ended are missing. A process that dropped usage runs: what it did until NotedAt is incomplete.
 type UsageGap struct {
 	Gateway string         `db:"gateway" json:"gateway"`
-	Cause   string         `db:"cause" json:"cause"` // killed, forgotten, fenced or unwritten
+	Cause   string         `db:"cause" json:"cause"` // killed, forgotten, fenced, unwritten or dropped
 	Since   instant.Millis `db:"since" json:"since"`
 	SeenAt  instant.Millis `db:"seen_at" json:"seenAt"`   // its last heartbeat, by the database's clock
 	NotedAt instant.Millis `db:"noted_at" json:"notedAt"` // by the database's clock

@@ -25,6 +25,7 @@ const (
 	GapForgotten = "forgotten" // by an operator
 	GapFenced    = "fenced"
 	GapUnwritten = "unwritten" // it signed off, but could not write its last usage
+	GapDropped   = "dropped"   // it runs, but could not write for so long that it dropped usage
 )
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
@@ -215,7 +216,22 @@ func (s *Store) minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 	return minutes, nil
 }
 
-// UsageGaps lists the processes that ended after since without storing all their usage, in the order in which that was noted.
+// NoteDropped notes that a gateway has dropped usage which no batch before the given one has. It is called before AddUsage of that
+// batch, and may be repeated. Errors: those of AddUsage.
+func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) error {
+	const op = "note dropped usage"
+	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)
+	result, err := s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)
+	if err != nil {
+		return fail(op, err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n > 0 {
+		return fail(op, err)
+	}
+	return fail(op, s.checkRegistration(ctx, s.db, r))
+}
+
+// UsageGaps lists the processes that did not store all their usage, as noted after since, in the order in which that was noted.
 func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
 	gaps := []UsageGap{}
 	err := s.db.SelectContext(ctx, &gaps, gapsSince, since)
