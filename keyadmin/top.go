@@ -25,11 +25,11 @@ type topCommand struct {
 
 // What help says, and the key ? on the screen: lines for a terminal of 60 columns.
 const (
-	topColumns = `    REQ/S      requests with a valid key, a second
+	topColumns = `    REQ/S      requests with a known key, a second
     LAST 60 S  the last minute; each tenant has its own scale
     MINUTE     used of the limit of any 60 seconds
     DAY        used of the limit of the UTC day
-    REFUSED/S  those of REQ/S that no upstream answered
+    REFUSED/S  those of REQ/S that were not charged
     BANS       keys that are banned now
     P50, P99   latency of half and of 99 % of the requests
     COUNTED    shared: in Redis; memory, outage: by itself`

@@ -25,10 +25,10 @@ type live struct {
 	Mode        string         `json:"mode"`          // where quotas are counted: shared, memory or outage
 	Since       instant.Millis `json:"since"`         // when the counting began
 	Elapsed     int64          `json:"elapsedMillis"` // since then; steps of the clock do not change it
-	Requests    int64          `json:"requests"`      // with a valid key
-	Refused     int64          `json:"refused"`       // of them, those with another outcome than ok and report
+	Requests    int64          `json:"requests"`      // with a known key, also one that is revoked or has expired
+	Refused     int64          `json:"refused"`       // of them, those that were not charged, without reports of the quota
 	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
-	P50         *float64       `json:"p50Millis"`     // of all requests of the last 10 to 20 s; null: there were none
+	P50         *float64       `json:"p50Millis"`     // of all requests of the last 10 to 20 s, or since the question before if that is longer; null: there were none
 	P99         *float64       `json:"p99Millis"`
 	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
 	Tenants     []liveTenant   `json:"tenants"` // the most active first
@@ -100,7 +100,8 @@ func serveLive(gateway, environment string, tenants activity, quotas knower, pub
 	}
 }
 
-// latencyWindow remembers the latencies of two earlier instants, so that there are always those of the last 10 to 20 s.
+// latencyWindow remembers the latencies of two earlier questions, so that there are always those of the last 10 to 20 s, or since the
+// question before.
 type latencyWindow struct {
 	mu     sync.Mutex
 	before [2]edge.Latencies // the later one first
@@ -109,15 +110,14 @@ type latencyWindow struct {
 
 const latencyTurn = 10 * time.Second
 
-// next returns the latencies since the earlier remembered instant. Nothing older than twice the period counts: after a long pause,
-// and at the first call, it returns none. It calls read with its lock: counts that were read earlier could be less than the
-// remembered ones.
+// next returns the latencies since the earlier remembered question. After a pause in which counts end, and at the first call, it returns
+// none. It calls read with its lock: counts that were read earlier could be less than the remembered ones.
 func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := read()
 	switch age := now.Sub(l.turned); {
-	case l.turned.IsZero() || age >= 2*latencyTurn:
+	case l.turned.IsZero() || age > directory.WatchedFor:
 		l.before, l.turned = [2]edge.Latencies{all, all}, now
 	case age >= latencyTurn:
 		l.before, l.turned = [2]edge.Latencies{all, l.before[0]}, now

@@ -30,8 +30,8 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// The latencies are those of the last 10 to 20 s. After a long pause, older ones do not count. They are read with the lock: otherwise,
-// a second call could remember later counts in between.
+// The latencies are those of the last 10 to 20 s, or since the question before. After a pause of more than 90 s, older ones do not count.
+// They are read with the lock: otherwise, a second call could remember later counts in between.
 func TestLatencyWindow(t *testing.T) {
 	var w latencyWindow
 	start := time.Now()
@@ -46,8 +46,12 @@ func TestLatencyWindow(t *testing.T) {
 		{19 * time.Second, 119, 19},
 		{20 * time.Second, 120, 10},
 		{21 * time.Second, 121, 11},
-		{50 * time.Second, 900, 0},
-		{51 * time.Second, 901, 1},
+		{50 * time.Second, 150, 30},
+		{110 * time.Second, 210, 60},
+		{170 * time.Second, 270, 60},
+		{171 * time.Second, 271, 61},
+		{261 * time.Second, 900, 0},
+		{262 * time.Second, 901, 1},
 	} {
 		got := w.next(start.Add(c.after), func() edge.Latencies {
 			if w.mu.TryLock() {

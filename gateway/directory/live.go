@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// watchedFor is how long after the last question requests are still counted. It is longer than the pause between two questions.
-	watchedFor = 90 * time.Second
+	// WatchedFor is how long after the last question requests are still counted. It is longer than the pause between two questions.
+	WatchedFor = 90 * time.Second
 	// rankedOver is how long a tenant counts as active after its last request: at least this, and less than twice as long.
 	rankedOver = 10 * time.Second
 )
@@ -34,9 +34,9 @@ type live struct {
 // counts are numbers of requests that have left the shards.
 type counts struct{ requests, refused int64 }
 
-func (c counts) plus(outcome string, n int64) counts {
+func (c counts) plus(request Usage, n int64) counts {
 	c.requests += n
-	if outcome != "ok" && outcome != "report" {
+	if !request.Charged && request.Outcome != "report" {
 		c.refused += n
 	}
 	return c
@@ -55,7 +55,7 @@ func (t tally) recent() int64 { return t.requests - t.before[1] }
 type Activity struct {
 	Since    time.Time // if it differs from that of an earlier answer, the counts began again in between
 	Requests int64     // of all tenants
-	Refused  int64     // of them, those with another outcome than ok and report
+	Refused  int64     // of them, those that were not charged, without reports of the quota
 	Active   int       // how many tenants made a request in the last 10 to 20 s
 	Tenants  []TenantActivity
 }
@@ -120,7 +120,7 @@ func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[i
 			if !known {
 				t = l.find(row.Tenant, now)
 			}
-			all, t.counts = all.plus(row.Outcome, n), t.plus(row.Outcome, n)
+			all, t.counts = all.plus(row, n), t.plus(row, n)
 			tenants[row.Tenant] = t
 		}
 	}
@@ -159,13 +159,13 @@ func (l *live) add(row Usage, n int64) {
 		return
 	}
 	t := l.find(row.Tenant, time.Now())
-	l.all, t.counts = l.all.plus(row.Outcome, n), t.plus(row.Outcome, n)
+	l.all, t.counts = l.all.plus(row, n), t.plus(row, n)
 	l.tenants[row.Tenant] = t
 }
 
 // forget ends the counting if nobody has asked for a while. The caller holds mu.
 func (l *live) forget(now time.Time) {
-	if !l.since.IsZero() && now.Sub(l.askedAt) > watchedFor {
+	if !l.since.IsZero() && now.Sub(l.askedAt) > WatchedFor {
 		l.since, l.tenants = time.Time{}, nil
 	}
 }

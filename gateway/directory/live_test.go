@@ -22,7 +22,7 @@ func TestActivity(t *testing.T) {
 	quiet := massTenant(1)
 	count := func(tenant id.Tenant, outcome string, n int) {
 		for range n {
-			d.Count(Usage{Tenant: tenant, Key: key.ID, Outcome: outcome})
+			d.Count(Usage{Tenant: tenant, Key: key.ID, Outcome: outcome, Charged: outcome == "ok" || outcome == "upstream_timeout"})
 		}
 	}
 	now := time.Now()
@@ -32,7 +32,8 @@ func TestActivity(t *testing.T) {
 	if first.Requests != 0 || first.Active != 0 {
 		t.Errorf("at first: %+v", first)
 	}
-	count(acme.ID, "ok", 2)
+	count(acme.ID, "ok", 1)
+	count(acme.ID, "upstream_timeout", 1) // charged, so it is not refused
 	count(acme.ID, "report", 1)
 	count(acme.ID, "minute_quota_exceeded", 3)
 	count(quiet, "ok", 1)
@@ -69,9 +70,9 @@ func TestActivity(t *testing.T) {
 		t.Errorf("the counts grow from %v on, want %v", since, now)
 	}
 
-	d.usage.live.forget(now.Add(2*rankedOver + watchedFor))
+	d.usage.live.forget(now.Add(2*rankedOver + WatchedFor))
 	same("within the time of a pause", d.Activity(now.Add(2*rankedOver), 10))
-	d.usage.live.forget(now.Add(2*rankedOver + watchedFor + time.Millisecond))
+	d.usage.live.forget(now.Add(2*rankedOver + WatchedFor + time.Millisecond))
 	if d.usage.live.tenants != nil {
 		t.Error("the counts are kept although nobody watches")
 	}
