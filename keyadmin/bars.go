@@ -82,6 +82,9 @@ func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(
 	} else if r.charged > 0 && len(cells) == 0 { // a little is not nothing
 		cells = append(cells, append(signs.parts, signs.charged)[0])
 	}
+	if r.refused > 0 && len(cells) == long { // the last character is for them
+		cells = cells[:long-1]
+	}
 	end := min(max(int((r.charged+r.refused)*int64(long)/most), len(cells)), long)
 	if r.refused > 0 && end == len(cells) && end < long {
 		end++

@@ -7,6 +7,17 @@ import (
 	"unicode/utf8"
 )
 
+// A few refused requests have a sign, also if the charged ones fill the bar.
+func TestBarShowsRefused(t *testing.T) {
+	plain := func(_, text string) string { return text }
+	for _, r := range []barRow{{"", 9999, 1}, {"", 0, 1}, {"", 5000, 1}, {"", 1, 9999}} {
+		text := r.draw(20, 10_000, -1, blockSigns, plain)
+		if !strings.Contains(text, blockSigns.refused) || utf8.RuneCountInString(text) > 20 {
+			t.Errorf("%+v: %q", r, text)
+		}
+	}
+}
+
 // Bars fit every width, and charged, refused and the limit can be told apart without colour.
 func TestBars(t *testing.T) {
 	b := bars{period: "hour", limit: 3600, rows: []barRow{

@@ -154,6 +154,9 @@ func (c *topCommand) print(a *app, view topView) error {
 	view.cut(c.Limit)
 	switch {
 	case a.cli.Output == "csv":
+		if view.Problem != "" {
+			a.warn("%s", printable(view.Problem))
+		}
 		for _, g := range view.Gateways {
 			if g.Error != "" {
 				a.warn("gateway %s: %s", g.ID, g.Error)

@@ -89,11 +89,14 @@ func (f frame) gateways(all []topGateway) []string {
 		return []string{"No gateway is registered."}
 	}
 	var out []string
+	var answering []topGateway
 	for _, g := range all {
-		if g.Error != "" {
-			line := fmt.Sprintf("! %s (%s): %s", g.ID, orDash(g.AdminAddress), g.Error)
-			out = append(out, f.style(yellow, f.fitting(printable(line))))
+		if g.Error == "" {
+			answering = append(answering, g)
+			continue
 		}
+		line := fmt.Sprintf("! %s (%s): %s", g.ID, orDash(g.AdminAddress), g.Error)
+		out = append(out, f.style(yellow, f.fitting(printable(line))))
 	}
 	columns := []column{{"REQ/S", 7, false}, {"REFUSED/S", 9, false}, {"P50", 7, false}, {"P99", 7, false}, {"COUNTED", 7, true}}
 	if f.width < 80 {
@@ -103,17 +106,12 @@ func (f frame) gateways(all []topGateway) []string {
 		columns = []column{columns[0], columns[3]}
 	}
 	columns = append([]column{{"GATEWAY", min(40, f.width-used(columns)), true}}, columns...)
-	headed := false
-	for i, g := range all {
-		if g.Error != "" {
-			continue
-		}
-		if !headed {
-			headed = true
-			out = append(out, f.style(bold, heads(columns)))
-		}
+	if len(answering) > 0 {
+		out = append(out, f.style(bold, heads(columns)))
+	}
+	for i, g := range answering {
 		if f.height > 0 && len(out) >= max(4, f.height/3) {
-			return append(out, fmt.Sprintf("and %d more", len(all)-i))
+			return append(out, fmt.Sprintf("and %d more", len(answering)-i))
 		}
 		values := map[string]string{
 			"GATEWAY": g.ID, "REQ/S": optional(g.RequestsPerSecond, rate), "REFUSED/S": optional(g.RefusedPerSecond, rate),

@@ -61,6 +61,29 @@ func TestTopFrame(t *testing.T) {
 	s.golden("top-frame")
 }
 
+// A gateway that does not answer is not counted among those for which there is no room.
+func TestTopFrameCountsGatewaysOnce(t *testing.T) {
+	v := topView{}
+	for i := range 9 {
+		g := topGateway{ID: fmt.Sprintf("gw-%d", i)}
+		if i%3 == 2 {
+			g.Error = "no answer within 1 s"
+		}
+		v.Gateways = append(v.Gateways, g)
+	}
+	lines := frame{width: 80, height: 12, signs: sparkBlocks, style: plain}.gateways(v.Gateways)
+	shown, more := 0, 0
+	for _, line := range lines {
+		if strings.Contains(line, "gw-") {
+			shown++
+		}
+		_, _ = fmt.Sscanf(line, "and %d more", &more)
+	}
+	if more == 0 || shown+more != len(v.Gateways) {
+		t.Errorf("%d gateways are shown and %d more, of %d:\n%s", shown, more, len(v.Gateways), strings.Join(lines, "\n"))
+	}
+}
+
 // No line is wider or the screen longer than the terminal, and no column moves, whatever the figures are.
 func TestTopFrameKeepsItsWidths(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

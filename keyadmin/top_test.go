@@ -113,6 +113,19 @@ func TestTopLines(t *testing.T) {
 	}
 }
 
+// As CSV, too, it is said that the database cannot be read.
+func TestTopCSVNamesTheProblem(t *testing.T) {
+	var said strings.Builder
+	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{}}
+	a.cli.Output = "csv"
+	if err := (&topCommand{Limit: 1}).print(a, topView{Problem: "The database cannot be read"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "The database cannot be read\n"; said.String() != want {
+		t.Errorf("%q, want %q", said.String(), want)
+	}
+}
+
 // A gateway that hangs delays a refresh by at most a second, and is named.
 func TestTopWithAHangingGateway(t *testing.T) {
 	s, one, _ := watched(t)
