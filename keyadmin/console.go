@@ -12,14 +12,17 @@ import (
 	"petgate/shared/service"
 )
 
-// codeValid is how long the code of a link can be used.
-const codeValid = time.Minute
+const (
+	codeValid  = time.Minute // how long the code of a link can be used
+	sessionMax = 7 * day
+)
 
 type consoleCommand struct {
 	ReadOnly    bool   `help:"The session may not change anything."`
-	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts."`
+	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts, at most 7d."`
 	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first that is live)."`
 	EndSessions bool   `help:"End all sessions of the console and all links, instead of making a link."`
+	asking
 }
 
 func (consoleCommand) Help() string {
@@ -38,6 +41,7 @@ Examples:
 // BadSettings checks that the flags fit together.
 func (c *consoleCommand) BadSettings() service.BadSettings {
 	var bad service.BadSettings
+	bad.Require(time.Duration(c.TTL) <= sessionMax, "ttl", "use 1s to 7d")
 	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "", "end-sessions", "it cannot be combined with flags for a link")
 	return bad
 }
@@ -54,6 +58,9 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.EndSessions {
+		if err := a.ask(c.Yes, "End all sessions of the console, of everyone?"); err != nil {
+			return err
+		}
 		ended, err := a.store.CloseConsole(ctx, "")
 		if err == nil {
 			a.note("Ended sessions and links of the console: %s.", count(ended))
@@ -71,7 +78,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	view := consoleView{URL: consoleURL(g.AdminAddress) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
-	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", time.Duration(c.TTL), a.actor())
+	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", span(time.Duration(c.TTL)), a.actor())
 	return a.printSecret(view, view.URL)
 }
 

@@ -14,6 +14,7 @@ func TestConsole(t *testing.T) {
 		s := newMigrated(t, url)
 		s.want(exitFailed, "no gateway is registered", "console")
 		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
+		s.want(exitUsage, "use 1s to 7d", "console", "--ttl", "8d")
 		s.gateway(s.store(), "gw-1", "127.0.0.1:9090").follow()
 		s.gateway(s.store(), "gw-2", "https://gw-2:9090").follow()
 		s.want(exitFailed, "did you mean", "console", "--gateway", "gw-3")
@@ -35,7 +36,11 @@ func TestConsole(t *testing.T) {
 			if err != nil || session.Actor != "keyadmin:anna" || session.ReadOnly != test.readOnly {
 				t.Fatalf("the session is %+v, %v", session, err)
 			}
-			s.ok("console", "--end-sessions")
+			s.want(exitUsage, "add --yes", "console", "--end-sessions")
+			if _, err := s.store().ConsoleSession(t.Context(), token); err != nil {
+				t.Errorf("a session has ended before the answer: %v", err)
+			}
+			s.ok("console", "--end-sessions", "--yes")
 			if _, err := s.store().ConsoleSession(t.Context(), token); err == nil {
 				t.Error("a session goes on after --end-sessions")
 			}
