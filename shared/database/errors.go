@@ -103,6 +103,8 @@ func cureOfPostgres(code pqerror.Code) string {
 	switch code {
 	case "53100":
 		return diskIsFull
+	case "57014":
+		return "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL"
 	case "53300":
 		return "the server has its maximum of connections: raise max_connections, or lower those of its clients"
 	case "3D000":

@@ -88,6 +88,11 @@ func TestCure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	query := u.Query()
+	query.Set("statement_timeout", "20")
+	u.RawQuery = query.Encode()
+	_, err = open(t, u.String()).Exec(`SELECT pg_sleep(5)`)
+	f("a slow statement", err, "ask for less", false)
 	u.Path = "/nothing_of_this_name"
 	db = open(t, u.String())
 	f("no such database on the server", db.Check(), "no such database", false)
