@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"petgate/shared/plot"
 )
 
 // bars is usage over time, drawn with characters: a line for each period, the oldest first.
@@ -34,8 +36,6 @@ var (
 const (
 	barsWidth    = 100 // if the width is not known
 	barsWidthMin = 10  // of the longest bar
-	// limitInView is how many times higher than the highest bar a limit may be to be drawn. A higher one would flatten the bars.
-	limitInView = 4
 )
 
 // lines draws the bars in the given width; 0: a width of 100. style highlights the head and the refused part.
@@ -54,7 +54,7 @@ func (b bars) lines(width int, signs barSigns, style func(code, text string) str
 	}
 	long := max(width-total(widths)-len(gap), barsWidthMin)
 	most, line := max(highest, 1), -1
-	if b.limit > 0 && b.limit <= limitInView*highest {
+	if b.limit > 0 && b.limit <= plot.LimitInView*highest {
 		most = max(most, b.limit)
 		line = min(int(b.limit*int64(long)/most), long-1)
 	}

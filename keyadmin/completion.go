@@ -253,13 +253,13 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case "by":
 		return list(groupings...)
 	case "order":
-		return list("rate", "minute", "day", "refused", "bans")
+		return list(topOrders...)
 	case "scope":
 		return list(apikey.AllScopes.Names()...)
 	case "kind":
 		return list(keystore.EventKinds...)
 	case "format":
-		return list("cloudevents", "csv", "stripe", "lago")
+		return list(formatNames()...)
 	case "file", "database-url-file", "token-file", "customers":
 		return list(completeFiles)
 	}
@@ -277,10 +277,10 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	}
 }
 
-func list(words ...string) []candidate {
+func list[T ~string](words ...T) []candidate {
 	all := make([]candidate, len(words))
 	for i, word := range words {
-		all[i].word = word
+		all[i].word = string(word)
 	}
 	return all
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"petgate/shared/plot"
 )
 
 // stdio is everything that a command uses besides the database. Tests replace it.
@@ -285,13 +287,7 @@ func span(d time.Duration) string {
 }
 
 // count formats a whole number with thousands separators.
-func count(n int64) string {
-	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
+func count(n int64) string { return plot.Grouped(n) }
 
 // plural writes a number of things: `1 tenant`, `2 tenants`.
 func plural(n int, noun string) string {

@@ -134,7 +134,7 @@ func (c *topCommand) interactive(a *app) bool {
 func (c *topCommand) lines(ctx context.Context, a *app, w *watch) error {
 	for n := 0; ; n++ {
 		began := a.Clock()
-		view := w.refresh(ctx, c.By, c.Limit)
+		view := w.refresh(ctx, c.By)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -47,7 +47,7 @@ func (c *topCommand) screen(ctx context.Context, a *app, w *watch) error {
 		began, by := a.Clock(), s.By
 		view := topView{}
 		err := s.during(ctx, func(ctx context.Context) error {
-			view = w.refresh(ctx, by, c.Limit)
+			view = w.refresh(ctx, by)
 			return ctx.Err()
 		})
 		if err != nil || s.ended {

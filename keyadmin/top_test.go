@@ -144,7 +144,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	w := newWatch(a)
 	for n := range 2 {
 		began := time.Now()
-		v := w.refresh(t.Context(), "rate", 30)
+		v := w.refresh(t.Context(), "rate")
 		if took := time.Since(began); took > 1200*time.Millisecond {
 			t.Errorf("a refresh took %v", took)
 		}

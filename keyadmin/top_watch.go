@@ -136,9 +136,9 @@ type asked struct {
 	err     error
 }
 
-// refresh asks all gateways and the database at once, each for at most a second, and returns the view in the given order. The first n
-// tenants get their names first. The first refresh has to ask the database before the gateways.
-func (w *watch) refresh(ctx context.Context, by topOrder, n int) topView {
+// refresh asks all gateways and the database at once, each for at most a second, and returns the view in the given order. The first
+// refresh has to ask the database before the gateways.
+func (w *watch) refresh(ctx context.Context, by topOrder) topView {
 	var problem error
 	first := w.readAt.IsZero()
 	if first {
@@ -157,7 +157,7 @@ func (w *watch) refresh(ctx context.Context, by topOrder, n int) topView {
 	if problem != nil {
 		view.Problem = w.stale(problem)
 	}
-	w.readNames(ctx, view.Tenants, n)
+	w.readNames(ctx, view.Tenants)
 	return view
 }
 
@@ -209,8 +209,9 @@ func (w *watch) stale(problem error) string {
 	return fmt.Sprintf("The database cannot be read, so gateways, names and bans may have changed; %s: %v", asOf, problem)
 }
 
-// readNames fills in the names of tenants. A name that is not known yet is read once; a tenant without a name shows its ID.
-func (w *watch) readNames(ctx context.Context, tenants []topTenant, n int) {
+// readNames fills in the names of tenants, those of the first ones first. A name that is not known yet is read once; a tenant without a
+// name shows its ID.
+func (w *watch) readNames(ctx context.Context, tenants []topTenant) {
 	ctx, cancel := context.WithTimeout(ctx, namesWithin)
 	defer cancel()
 	for i := range tenants {

@@ -75,6 +75,14 @@ var usageFormats = []usageFormat{
 	},
 }
 
+func formatNames() []string {
+	names := make([]string, len(usageFormats))
+	for i, f := range usageFormats {
+		names[i] = f.name
+	}
+	return names
+}
+
 func (f *usageFormat) UnmarshalText(text []byte) error {
 	for _, known := range usageFormats {
 		if known.name == string(text) {

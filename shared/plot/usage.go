@@ -72,13 +72,13 @@ func (u Usage) SVG() []byte {
 	u.legend(c)
 
 	step, most := scale(u.top())
-	left := 16 + figureWidth*float64(len(grouped(most)))
+	left := 16 + figureWidth*float64(len(Grouped(most)))
 	y := func(n int64) float64 { return plotBottom - plotHeight*float64(n)/float64(most) }
 	for n := int64(0); n <= most; n += step {
 		c.Raw(`<g opacity="0.25">`)
 		c.Line([][2]float64{{left, y(n)}, {u.Width - 10, y(n)}}, "currentColor", 1, "")
 		c.Raw("</g>\n")
-		c.Text(left-6, y(n)+4, "end", grouped(n))
+		c.Text(left-6, y(n)+4, "end", Grouped(n))
 	}
 	if len(u.Bars) > 0 {
 		u.bars(c, left, y)
@@ -100,7 +100,7 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 		for s, n := range bar.Counts {
 			if n > 0 {
 				fmt.Fprintf(&c.body, `<g class="s%d">`, s%3)
-				c.Rect(x, y(base+n), wide, y(base)-y(base+n), paint(u.ID, s), fmt.Sprintf("%s: %s %s", bar.Name, grouped(n), u.Series[s]))
+				c.Rect(x, y(base+n), wide, y(base)-y(base+n), paint(u.ID, s), fmt.Sprintf("%s: %s %s", bar.Name, Grouped(n), u.Series[s]))
 				c.body.WriteString("</g>\n")
 			}
 			base += n
@@ -130,7 +130,7 @@ func (u Usage) legend(c *Canvas) {
 		})
 	}
 	if u.Limit > 0 {
-		text := "limit " + grouped(u.Limit)
+		text := "limit " + Grouped(u.Limit)
 		if _, most := scale(u.top()); u.Limit > most {
 			text += " (above this picture)"
 		}
@@ -158,14 +158,14 @@ func (u Usage) has(series int) bool {
 // top is the largest number to show. A limit far above all bars would flatten them, so it is then left out.
 func (u Usage) top() int64 {
 	highest, _ := u.highest()
-	if u.Limit > 0 && (u.Limit <= limitInView*highest || highest == 0) {
+	if u.Limit > 0 && (u.Limit <= LimitInView*highest || highest == 0) {
 		return max(highest, u.Limit)
 	}
 	return highest
 }
 
-// limitInView is how many times higher than the highest bar a limit may be to be shown.
-const limitInView = 4
+// LimitInView is how many times higher than the highest bar a limit may be to be shown. A higher one would flatten the bars.
+const LimitInView = 4
 
 func (u Usage) highest() (n int64, bar Bar) {
 	for _, b := range u.Bars {
@@ -197,15 +197,15 @@ func (u Usage) summary() string {
 	var parts []string
 	for s, n := range totals {
 		if n > 0 || s == 0 {
-			parts = append(parts, grouped(n)+" "+u.Series[s])
+			parts = append(parts, Grouped(n)+" "+u.Series[s])
 		}
 	}
 	text := fmt.Sprintf("From %s to %s: %s requests.", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
 	if n, bar := u.highest(); n > 0 {
-		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, grouped(n))
+		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, Grouped(n))
 	}
 	if u.Limit > 0 {
-		text += fmt.Sprintf(" The limit is %s in each %s.", grouped(u.Limit), u.Period)
+		text += fmt.Sprintf(" The limit is %s in each %s.", Grouped(u.Limit), u.Period)
 	}
 	return text
 }
@@ -227,10 +227,10 @@ func pow10(n int) int64 {
 	return p
 }
 
-// grouped writes a number with thousands separators.
-func grouped(n int64) string {
+// Grouped writes a whole number with thousands separators.
+func Grouped(n int64) string {
 	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return digits
