@@ -23,10 +23,15 @@ type Local struct {
 	writing sync.Mutex
 	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
 	saving  worker
+
+	resetting sync.Mutex
+	forgotten map[string]bool // UUIDs of resets that are done but not saved, until their repetition; guarded by resetting
 }
 
 func openLocal(ctx context.Context, cfg Config) *Local {
-	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock)}
+	l := &Local{
+		config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock), forgotten: map[string]bool{},
+	}
 	l.metrics.setMode(modeMemory)
 	if cfg.Saver == nil {
 		l.loaded.Store(true)
@@ -81,13 +86,22 @@ func (l *Local) Current(r Request) (v quota.Verdict, err error) {
 func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) { return l.Current(r) }
 
 // Reset clears a tenant's use, also in the saved records. It fails until the saved records are loaded: they would bring the
-// use back.
+// use back. If the save fails, the caller repeats the reset. The repetition saves, but does not clear what was used meanwhile.
 func (l *Local) Reset(ctx context.Context, r Reset) error {
 	if !l.loaded.Load() {
 		return ErrUndecided
 	}
-	l.records.Forget(r.Tenant)
-	return l.saveNow(ctx)
+	l.resetting.Lock()
+	defer l.resetting.Unlock()
+	if !l.forgotten[r.UUID] {
+		l.records.Forget(r.Tenant)
+	}
+	if err := l.saveNow(ctx); err != nil {
+		l.forgotten[r.UUID] = true
+		return err
+	}
+	delete(l.forgotten, r.UUID)
+	return nil
 }
 
 // Mode is "memory".

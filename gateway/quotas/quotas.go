@@ -63,7 +63,8 @@ type Quotas interface {
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)
 	// Reset clears a tenant's use. If Redis is down, its record is dropped before Redis decides again. When Reset returns nil,
-	// a restart does not bring the use back. After an error, the caller tries again.
+	// a restart does not bring the use back, unless the reset waits for Redis and there is no file, or the file cannot be
+	// written. After an error, the caller repeats it with the same UUID.
 	Reset(ctx context.Context, r Reset) error
 	// Mode says how quotas are decided now: "shared" by Redis, "memory" in process, "outage" in process because some or all
 	// of Redis does not answer.

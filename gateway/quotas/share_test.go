@@ -435,34 +435,3 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		}
 	})
 }
-
-// When a reset returns, the use is gone from the saved records too. A process that is killed then does not find it again.
-func TestResetOfSavedRecords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byTenant: map[id.Tenant]store.Saved{}}
-		a, reset := asking(1, 60), Reset{Tenant: tenant(1), UUID: "u"}
-		l := openQuotas(t, Config{Saver: saver})
-		mustTake(t, l, a)
-		time.Sleep(2 * saveEvery)
-		if err := l.Reset(background, reset); err != nil {
-			t.Fatal(err)
-		}
-		kept, _ := saver.kept(a.Tenant)
-		if rec, err := quota.Product.Decode(kept.Record); err != nil || !rec.IsUnused() {
-			t.Errorf("saved after a reset: %+v, %v", rec, err)
-		}
-		saver.fail(errTest)
-		if err := l.Reset(background, reset); !errors.Is(err, errTest) {
-			t.Errorf("a reset that cannot be saved: %v", err)
-		}
-		unloaded := openQuotas(t, Config{Saver: saver})
-		if err := unloaded.Reset(background, reset); !errors.Is(err, ErrUndecided) {
-			t.Errorf("a reset before the saved records are loaded: %v", err)
-		}
-		saver.fail(nil)
-		time.Sleep(2 * loadEvery)
-		if err := unloaded.Reset(background, reset); err != nil {
-			t.Errorf("a reset after they are loaded: %v", err)
-		}
-	})
-}
