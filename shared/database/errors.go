@@ -65,7 +65,8 @@ func NeedsOperator(err error) bool {
 func Cure(err error) string {
 	var file *fileError
 	if errors.As(err, &file) {
-		return "put the file back, restore a backup, or create an empty database with `keyadmin migrate`"
+		return "put the file back with its -wal and -shm; or move these two away, and then restore a backup or create an empty " +
+			"database with `keyadmin migrate`"
 	}
 	var p *pq.Error
 	if errors.As(err, &p) {
@@ -77,9 +78,10 @@ func Cure(err error) string {
 	case sqlite3.SQLITE_FULL:
 		return diskIsFull
 	case sqlite3.SQLITE_CORRUPT:
-		return "the SQLite file is damaged: stop all programs that use it, move the file away and restore a backup"
+		return "the SQLite file is damaged: stop all programs that use it, move the file, its -wal and its -shm away, and restore a backup"
 	case sqlite3.SQLITE_NOTADB:
-		return "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file away and restore a backup"
+		return "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file, its -wal and its -shm " +
+			"away, and restore a backup"
 	case sqlite3.SQLITE_CANTOPEN:
 		return "the SQLite file cannot be opened: check its path in DATABASE_URL, and that this user may read and write it and its directory"
 	case sqlite3.SQLITE_IOERR:

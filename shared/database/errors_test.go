@@ -77,7 +77,7 @@ func TestCure(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = db.Check()
-	f("a removed file", err, "put the file back", false)
+	f("a removed file", err, "put the file back with its -wal and -shm", false)
 	if err != nil && !strings.Contains(err.Error(), path+" was removed") {
 		t.Errorf("the file is not named: %v", err)
 	}
@@ -131,6 +131,35 @@ func TestConnectionsToAReplacedFileEnd(t *testing.T) {
 	if err := db.Get(&n, `SELECT COUNT(*) FROM notes`); err != nil || n != 0 {
 		t.Errorf("%d notes in the new file, %v: the old file is still in use", n, err)
 	}
+}
+
+// SQLite applies the -wal of the old file to a restored one: the restore is undone, without an error. So the cures say that the -wal
+// and the -shm have to be moved away too.
+func TestOldLogUndoesARestore(t *testing.T) {
+	f := func(moved []string, want string) {
+		t.Helper()
+		u := testkit.SQLite(t)
+		path := strings.TrimPrefix(u, "sqlite:")
+		db := open(t, u) // stays open, as in a program that runs on
+		exec(t, db, `CREATE TABLE notes (note TEXT)`)
+		exec(t, db, `INSERT INTO notes VALUES ('restored')`)
+		exec(t, db, `VACUUM INTO '`+path+`.backup'`)
+		exec(t, db, `UPDATE notes SET note = 'old'`)
+		for _, suffix := range moved {
+			if err := os.Rename(path+suffix, path+".away"+suffix); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Rename(path+".backup", path); err != nil {
+			t.Fatal(err)
+		}
+		var note string
+		if err := open(t, u).Get(&note, `SELECT note FROM notes`); err != nil || note != want {
+			t.Errorf("%q moved away: the note is %q, %v; want %q", moved, note, err, want)
+		}
+	}
+	f([]string{""}, "old")
+	f([]string{"", "-wal", "-shm"}, "restored")
 }
 
 // The tables of another application are told from Petgate's.
