@@ -61,7 +61,7 @@ func NeedsOperator(err error) bool {
 	return IsReadOnly(err) || pq.As(err, "53100") != nil || pq.As(err, pqerror.InsufficientPrivilege) != nil
 }
 
-// Cure says what is wrong and what an operator can do about it. It is "" for an error that is neither IsUnavailable nor IsReadOnly.
+// Cure says what is wrong and what an operator can do about it. It is "" if none is known.
 func Cure(err error) string {
 	var file *fileError
 	if errors.As(err, &file) {
@@ -100,7 +100,7 @@ func Cure(err error) string {
 
 const diskIsFull = "the disk of the database is full: make room"
 
-// cureOfPostgres knows the errors that mean a mistake of an operator (PostgreSQL, appendix A).
+// cureOfPostgres knows the errors of a server that can be reached (PostgreSQL, appendix A).
 func cureOfPostgres(code pqerror.Code) string {
 	switch code {
 	case "53100":
@@ -113,6 +113,10 @@ func cureOfPostgres(code pqerror.Code) string {
 		return "the server has no such database: create it, or correct DATABASE_URL"
 	case "28P01", "28000":
 		return "the server refuses the user or the password: correct DATABASE_URL"
+	case "40001", "40P01":
+		return "another transaction was in the way: try again"
+	case "55P03":
+		return "another transaction holds a lock: find it in pg_stat_activity, or try again"
 	case "42501":
 		return "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL"
 	}

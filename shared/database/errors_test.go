@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
+
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 )
@@ -96,6 +99,9 @@ func TestCure(t *testing.T) {
 	u.Path = "/nothing_of_this_name"
 	db = open(t, u.String())
 	f("no such database on the server", db.Check(), "no such database", false)
+	for code, cure := range map[pqerror.Code]string{"40001": "in the way", "40P01": "in the way", "55P03": "holds a lock"} {
+		f("error "+string(code), &pq.Error{Code: code}, cure, false)
+	}
 	if cure := database.Cure(nil); cure != "" || database.NeedsOperator(nil) {
 		t.Errorf("no error: %q", cure)
 	}
