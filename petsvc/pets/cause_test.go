@@ -3,6 +3,7 @@ package pets_test
 import (
 	"bytes"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -52,6 +53,25 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		named("version 999, this program knows only")
 		named("upgrade petsvc")
 	})
+}
+
+// The tables cannot be created. The reason and its cure are named once.
+func TestFailedMigrationIsNamed(t *testing.T) {
+	u, err := url.Parse(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := u.Query()
+	settings.Set("default_transaction_read_only", "on")
+	u.RawQuery = settings.Encode()
+	r := launch(t, u.String(), pets.Config{})
+	const cure = "it accepts no writes"
+	testkit.Eventually(t, 10*time.Second, "the cure is named", func() bool {
+		return r.Ready() != nil && strings.Contains(r.Ready().Error(), cure)
+	})
+	if reason := r.Ready().Error(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
+		t.Error(reason)
+	}
 }
 
 // While the disk is full, pets are listed, and /readyz and the log say why none is stored.

@@ -186,9 +186,7 @@ func (s *store) prepare() (err error) {
 }
 
 func (s *store) setAway(err error) {
-	if cure := database.Cure(err); cure != "" {
-		err = fmt.Errorf("%s: %w", cure, err)
-	}
+	err = database.Explain(err)
 	if err == nil {
 		if s.away.Swap(nil) != nil {
 			s.metrics.databaseUp.Set(1)
@@ -249,9 +247,9 @@ func (s *store) leave() { <-s.slots }
 // failed classifies an error of a statement, and remembers it for failing. It wakes the watch if the database may be unavailable.
 func (s *store) failed(err error) error {
 	if database.NeedsOperator(err) {
-		fault := fmt.Errorf("a request failed at %s: %s: %w", time.Now().UTC().Format(time.RFC3339), database.Cure(err), err)
+		fault := fmt.Errorf("a statement failed at %s: %w", time.Now().UTC().Format(time.RFC3339), database.Explain(err))
 		if s.fault.Swap(&fault) == nil {
-			s.log.Error("the database fails requests", "error", fault.Error())
+			s.log.Error("statements fail", "error", fault.Error())
 		}
 	}
 	switch {

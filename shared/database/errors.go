@@ -98,6 +98,24 @@ func Cure(err error) string {
 	return ""
 }
 
+// Explain puts the cure of err before its text. It changes nothing if there is none, or if Explain has already put it there.
+func Explain(err error) error {
+	var before *explainedError
+	cure := Cure(err)
+	if cure == "" || errors.As(err, &before) {
+		return err
+	}
+	return &explainedError{cure, err}
+}
+
+type explainedError struct {
+	cure string
+	err  error
+}
+
+func (e *explainedError) Error() string { return e.cure + ": " + e.err.Error() }
+func (e *explainedError) Unwrap() error { return e.err }
+
 const diskIsFull = "the disk of the database is full: make room"
 
 // cureOfPostgres knows the errors of a server that can be reached (PostgreSQL, appendix A).

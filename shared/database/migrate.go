@@ -22,10 +22,7 @@ type Migrations struct {
 // Migrate migrates the owner's tables to the current version. Programs that start together wait for one another.
 func (d *DB) Migrate(ctx context.Context, m Migrations) error {
 	if err := d.migrate(ctx, m); err != nil {
-		if cure := Cure(err); cure != "" {
-			err = fmt.Errorf("%s: %w", cure, err)
-		}
-		return fmt.Errorf("migrate %s: %w", m.Table, err)
+		return fmt.Errorf("migrate %s: %w", m.Table, Explain(err))
 	}
 	return nil
 }

@@ -25,12 +25,9 @@ func fail(op string, err error) error {
 	case err == nil:
 		return nil
 	case database.IsUnavailable(err), database.IsReadOnly(err):
-		return fmt.Errorf("%s: %w: %s: %s", op, ErrUnavailable, database.Cure(err), err)
+		return fmt.Errorf("%s: %w: %s", op, ErrUnavailable, database.Explain(err))
 	}
-	if cure := database.Cure(err); cure != "" {
-		return fmt.Errorf("%s: %s: %w", op, cure, err)
-	}
-	return fmt.Errorf("%s: %w", op, err)
+	return fmt.Errorf("%s: %w", op, database.Explain(err))
 }
 
 func invalid(format string, args ...any) error {
