@@ -72,11 +72,13 @@ func expansion(dialect database.Dialect) *strings.Replacer {
 		return strings.NewReplacer(
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
 			"{rows}", `json_each($1)`,
+			"{record}", `unhex(value->>'record')`,
 			"{locked}", `true`)
 	}
 	return strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
 		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
+		"{record}", `decode(value->>'record', 'hex')`,
 		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock))
 }
 

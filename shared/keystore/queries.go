@@ -1,8 +1,8 @@
 package keystore
 
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
-// turns the parameter $1, a JSON array, into rows with one column named value. {locked} takes the writers' lock before a row is
-// locked.
+// turns the parameter $1, a JSON array, into rows with one column named value. {record} is the bytes of such a row's field record,
+// which has them in hexadecimal. {locked} takes the writers' lock before a row is locked.
 
 // Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.
 // $1: the lock, $2: the channel.
@@ -115,10 +115,11 @@ const (
 
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
 
-	// $1: instant in ms. For auditors.
+	// $1: number of rows. The latest first.
 	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		ORDER BY id DESC LIMIT $1`
 
+	// $1: instant in ms. For auditors.
 	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		WHERE at >= $1 ORDER BY id`
 )
@@ -282,7 +283,9 @@ const (
 )
 
 const (
-	upsertQuota = `INSERT INTO quota_records (tenant_id, record, saved_at) VALUES ($1, $2, $3)
+	// $1: rows of quotaRow, $2: instant in ms of the save.
+	upsertQuotas = `INSERT INTO quota_records (tenant_id, record, saved_at)
+		SELECT value->>'tenantId', {record}, CAST($2 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id) DO UPDATE SET record = excluded.record, saved_at = excluded.saved_at`
 
 	loadQuotas = `SELECT tenant_id, record FROM quota_records`

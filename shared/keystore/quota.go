@@ -2,6 +2,9 @@ package keystore
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"petgate/shared/core/id"
@@ -14,8 +17,18 @@ const QuotaKept = 25 * time.Hour
 // pruneQuotasEvery is how often old records are removed.
 const pruneQuotasEvery = time.Hour
 
+// quotaRowsMax bounds a statement, because every statement has a time limit.
+const quotaRowsMax = 5000
+
+// quotaRow is a QuotaRecord as the database gets it.
+type quotaRow struct {
+	Tenant id.Tenant `json:"tenantId"`
+	Record string    `json:"record"` // in hexadecimal
+}
+
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
-// tenants. now is in ms. Only in-process quotas need it. It makes no event.
+// tenants. No two records have the same tenant. now is in ms. Only in-process quotas need it. It makes no event. It needs few
+// statements, because a reset waits for a save of all that has changed.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	return fail("save quotas", s.saveQuotas(ctx, now, records))
 }
@@ -33,12 +46,16 @@ func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []Qu
 			return err
 		}
 	}
-	upsert, err := t.PrepareContext(ctx, upsertQuota)
-	if err != nil {
-		return err
-	}
-	for _, r := range records {
-		if _, err := upsert.ExecContext(ctx, r.Tenant, r.Record, now); err != nil {
+	for chunk := range slices.Chunk(records, quotaRowsMax) {
+		rows := make([]quotaRow, len(chunk))
+		for i, r := range chunk {
+			rows[i] = quotaRow{r.Tenant, hex.EncodeToString(r.Record)}
+		}
+		text, err := json.Marshal(rows)
+		if err != nil {
+			return err
+		}
+		if _, err := t.ExecContext(ctx, s.expand.Replace(upsertQuotas), string(text), now); err != nil {
 			return err
 		}
 	}

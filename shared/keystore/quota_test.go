@@ -1,0 +1,47 @@
+package keystore_test
+
+import (
+	"encoding/binary"
+	"net/url"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// A save takes few round trips, however many records it has: resets and heartbeats wait for it.
+func TestSavesOfManyQuotas(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	s := keystore.New(open(t, u.String()), nil, nil, "ada")
+	records := make([]keystore.QuotaRecord, 5001)
+	for i := range records {
+		binary.BigEndian.PutUint32(records[i].Tenant[:], uint32(i+1))
+		records[i].Record = records[i].Tenant[:4]
+	}
+	proxy.Latency(time.Millisecond)
+	begun := time.Now()
+	if err := s.SaveQuotas(t.Context(), 1, records); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("%d records took %v", len(records), took)
+	}
+	proxy.Latency(0)
+	saved := map[id.Tenant]string{}
+	for _, r := range must[[]keystore.QuotaRecord](t)(s.LoadQuotas(t.Context())) {
+		saved[r.Tenant] = string(r.Record)
+	}
+	for _, r := range records {
+		if saved[r.Tenant] != string(r.Record) {
+			t.Fatalf("saved %q of %s, want %q", saved[r.Tenant], r.Tenant, r.Record)
+		}
+	}
+}
