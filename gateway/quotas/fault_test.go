@@ -26,7 +26,13 @@ var brief = quota.Rule{Slice: 25 * time.Millisecond, Slices: 20, Day: 24 * time.
 // commandCalls is how often the Redis of l has run a command.
 func commandCalls(t testing.TB, l Quotas, command string) int {
 	t.Helper()
-	info, err := operator(t, l).Info(background, "commandstats").Result()
+	return callsAt(t, operator(t, l), command)
+}
+
+// callsAt is how often a Redis server has run a command.
+func callsAt(t testing.TB, server *redis.Client, command string) int {
+	t.Helper()
+	info, err := server.Info(background, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

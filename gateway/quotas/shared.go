@@ -115,7 +115,7 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 		sentAt := s.now()
 		v, err := s.peek(context.Background(), r)
 		if err != nil {
-			if !s.redis.IsDown() { // while it is down, it is not asked anyway
+			if !s.redis.IsDownFor(r.Tenant) { // while it is down, it is not asked anyway
 				s.seen.fail(r.Tenant, s.now())
 			}
 			return s.peekHere(r, err)
@@ -138,7 +138,7 @@ func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
 	case isRecent(last.failedAt):
 		v, err = s.peekHere(r, errNoFigures)
 		return v, true, err
-	case s.redis.IsDown() || last.at == 0 || !isRecent(last.sentAt):
+	case s.redis.IsDownFor(r.Tenant) || last.at == 0 || !isRecent(last.sentAt):
 		return v, false, nil
 	}
 	if v, ok := s.seen.refusal(r, now); ok {

@@ -63,8 +63,9 @@ func TestCluster(t *testing.T) {
 	for i := range 60 {
 		q := store.Request{Tenant: storetest.Tenant(i), Limits: generous}
 		_, outcome := r.Take(q)
-		if onLost := r.batcher(q.Tenant) == lost; onLost != (outcome == Undecided) && lost.down.Load() {
-			t.Errorf("tenant %d, on the lost master %t: outcome %d", i, onLost, outcome)
+		down := r.IsDownFor(q.Tenant)
+		if onLost := r.batcher(q.Tenant) == lost; (onLost != (outcome == Undecided) || onLost != down) && lost.down.Load() {
+			t.Errorf("tenant %d, on the lost master %t: outcome %d, down for it %t", i, onLost, outcome, down)
 		}
 	}
 	testkit.Eventually(t, 5*time.Second, "the server is back", func() bool { return !r.IsDown() })

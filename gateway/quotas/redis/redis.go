@@ -202,6 +202,9 @@ func (r *Redis) ask(ctx context.Context, b *batcher, call func(context.Context) 
 // IsDown reports whether any server is down.
 func (r *Redis) IsDown() bool { return r.downs.Load() > 0 }
 
+// IsDownFor reports whether the tenant's server is down.
+func (r *Redis) IsDownFor(t id.Tenant) bool { return r.batcher(t).down.Load() }
+
 // changed counts servers as they go down and come back.
 func (r *Redis) changed(down bool, cause error) {
 	if down {
