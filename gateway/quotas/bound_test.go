@@ -26,7 +26,7 @@ type step struct {
 	pause   time.Duration
 }
 
-var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "register"}
+var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "register", "recover in vain"}
 
 // Whatever happens to Redis and the gateways, no window admits more than twice the limit, under the conditions of decision 5:
 //
@@ -132,6 +132,10 @@ func (m *model) do(s step) (fault string) {
 		m.server.fail(nil)
 		if m.down {
 			m.down, m.outages = false, append(m.outages, now)
+		}
+	case "recover in vain":
+		if m.down {
+			m.recoverInVain()
 		}
 	case "forget":
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {

@@ -108,6 +108,14 @@ func (s *site) back() {
 	time.Sleep(2 * time.Second)
 }
 
+// recoverInVain lets Redis answer until each gateway has told it its debts, and fail before it decides.
+func (s *site) recoverInVain() {
+	s.server.fail(nil)
+	time.Sleep(200 * time.Millisecond) // more than the interval of probes, and less than a recovery takes
+	s.server.fail(errRefused)
+	time.Sleep(300 * time.Millisecond) // until all recoveries have ended
+}
+
 // Redis admits a whole limit through one gateway, goes down, loses its counts, and comes back. Before it grants anything, it is
 // charged with what all gateways admitted during the outage and with the use that the first gateway knows.
 func TestLossDuringAnOutage(t *testing.T) {

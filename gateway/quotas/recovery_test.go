@@ -142,3 +142,26 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 		}
 	})
 }
+
+// Redis answers until it has been charged with the shares, and fails before it decides. The shares grow, but the window admits at
+// most two limits, and each request is charged once.
+func TestSharesAfterAFailedRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 6), asking(1, 600)
+		s.server.fail(errRefused)
+		first := s.use(r, s.gateways...)
+		admitted := first
+		for range 3 {
+			s.recoverInVain()
+			admitted += s.use(r, s.gateways...)
+		}
+		t.Logf("figure: 3 recoveries fail: %d admitted in a window of %d, %d of them before", admitted, r.Limits.Minute, first)
+		if first != r.Limits.Minute || admitted == first || admitted > 2*r.Limits.Minute {
+			t.Errorf("%d admitted, %d of them before the first recovery; the limit is %d", admitted, first, r.Limits.Minute)
+		}
+		s.back()
+		if v := mustTake(t, s.gateways[0], r); v.Degraded || v.Granted != 0 || v.Day.Used != admitted {
+			t.Errorf("after %d admitted: %+v", admitted, v)
+		}
+	})
+}

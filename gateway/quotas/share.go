@@ -27,7 +27,9 @@ import (
 // A process that Redis has never answered has the smallest share, 1: it does not know what was admitted before.
 //
 // Until Redis decides again, the shares of all gateways add up to at most one limit. With what Redis admitted before, every
-// window admits at most 2 × the limit. That holds if
+// window admits at most 2 × the limit. If Redis fails again before it decides, what it has charged counts at once: the shares grow,
+// and together with what was charged they may exceed one limit. The 2 × hold then too: a share grows only by a part of what Redis
+// has left of the limit. All that holds if
 //
 //   - the number of gateways is right, or too large, and not larger than the limit;
 //   - Redis keeps its counts, or loses them once while a gateway that has seen them still runs;

@@ -32,8 +32,9 @@ type chargedDebt struct {
 // without the server and, if the server may have lost its counts, the use that it had counted. An error means that the
 // server has stopped answering again.
 //
-// What Redis answers about debts is kept from the ledger until Redis decides again. Otherwise this gateway's share would grow: its
-// debts would be charged, and it does not know the debts that other gateways will send.
+// What Redis answers about debts is kept from the ledger until recover ends. Otherwise this gateway's share would grow: its debts
+// would be charged, and it does not know the debts that other gateways will send. If recover fails, the ledger learns it too: if
+// Redis then lost the charges, the ledger has to tell them again. The share then grows; the bound of two limits holds (decision 5).
 func (b *batcher) recover() error {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()
