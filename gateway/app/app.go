@@ -32,8 +32,10 @@ import (
 // settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
-// SignOffMax is how long a gateway takes at most after the drain: it writes its last usage and signs off, and the database may be
-// silent. What stops gateways has to wait for service.Settings.DrainMax and this.
+// SignOffMax is how long a gateway takes at most after the drain: it saves quotas, writes its last usage and signs off, and the database
+// may fall silent meanwhile. The save and the sign-off each begin statements for 5 s. A statement without an answer takes 6 s, and is
+// then the last one of its step. So both take at most 5 + 6 + 6 s. What stops gateways has to wait for service.Settings.DrainMax and
+// this.
 const SignOffMax = 20 * time.Second
 
 // healthWithin bounds the Redis call of /readyz.

@@ -17,6 +17,8 @@ const (
 	retryMax  = time.Second
 
 	tailEvents = 1000 // read at a time
+
+	signOffWithin = 5 * time.Second // so, if the database is silent, its first statement is also the last one
 )
 
 // follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
@@ -381,15 +383,16 @@ func kindOf(err error) error {
 
 // SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
 // once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
-// registration and the snapshot: the gateway still counts, and may serve again.
+// registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
 func (d *Directory) SignOff() {
-	d.signOff()
+	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
+	defer cancel()
+	d.signOff(ctx)
 	d.snapshot.close()
 	d.processes.close()
 }
 
-func (d *Directory) signOff() {
-	ctx := context.Background()
+func (d *Directory) signOff(ctx context.Context) {
 	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
 		d.recordHead()
 		return

@@ -216,3 +216,28 @@ func TestResetWhileTheGatewayEnds(t *testing.T) {
 		t.Errorf("after the sign-off: gateways %+v, %v; saved quotas %+v, %v", gateways, err1, saved, err2)
 	}
 }
+
+// A sign-off whose time is over changes nothing: the gateway stays registered and keeps its snapshot.
+func TestLateSignOff(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	fixture(t, store)
+	path := snapshotPath(t)
+	d := start(t, store, Config{Snapshot: path})
+	awaitSnapshot(t, path)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.signOff(late)
+	if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 {
+		t.Errorf("after a late sign-off: gateways %+v, %v", gateways, err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if err := d.stop(); err != nil {
+		t.Error(err)
+	}
+	if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 0 {
+		t.Errorf("after the sign-off: gateways %+v, %v", gateways, err)
+	}
+}
