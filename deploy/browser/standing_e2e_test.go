@@ -65,6 +65,13 @@ func TestPortalKnowsWhatAKeyCanDo(t *testing.T) {
 	forget()
 	use(good, "The key is valid, on the plan", true)
 
+	// A key that asks for its quota too often can still make other calls.
+	evaluate[string](b, `(() => { for (let n = 0; n < 30; n++) document.querySelector("#getQuota .send").click(); return "" })()`)
+	b.awaitText(patience, "#getQuota .state", "Ask for the quota at most once a second.")
+	if text := b.text(sendList); text != "Send" {
+		t.Errorf("after many questions for the quota, the button says %q", text)
+	}
+
 	// A number of 64 bits is shown as it came.
 	const large = `{"name": "Rex", "categoryId": 9007199254740993}`
 	evaluate[string](b, `document.querySelector("#createPet-body").value = '`+large+`'`)

@@ -276,10 +276,11 @@ const reasons = {
   too_many_failed_attempts: "Too many unknown keys came from your address.",
 };
 
-// showLimits shows the meters, and makes the page wait if the response says so. A 403 shows them only for a missing scope: the
+// showLimits shows the meters, and makes the page wait if the response says that calls must wait. A 403 shows them only for a missing scope: the
 // other reasons refuse every call.
 function showLimits(state, response, code) {
   if (response.status !== 403 || code === "insufficient_scope") showMeters(response.headers);
+  if (code === "quota_polling") return say(state, "Ask for the quota at most once a second.", true); // other calls may go on
   const wait = Number(response.headers.get("Retry-After"));
   if (wait > 0) block(state, wait, reasons[code] || (response.status === 429 ? "A limit is used up." : "The service is busy."));
 }
