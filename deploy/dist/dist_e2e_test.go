@@ -56,13 +56,30 @@ func output(t *testing.T, dir, name string, args ...string) string {
 	return string(out)
 }
 
-// TestDist builds the release of this machine's system in two directories, and looks at the result.
+// goSettings returns the path of a copy of the settings of `go env -w`, with one more.
+func goSettings(t *testing.T, dir, more string) string {
+	t.Helper()
+	text, err := os.ReadFile(strings.TrimSpace(output(t, dir, "go", "env", "GOENV")))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(path, append(text, "\n"+more+"\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestDist builds the release of this machine's system in two directories, with different settings of the go command, and looks at
+// the result.
 func TestDist(t *testing.T) {
 	system := runtime.GOOS + "/" + runtime.GOARCH
 	var sums []string
 	var dir string
 	for _, name := range []string{"a", "another directory"} {
-		dir = copyTree(t, filepath.Join(t.TempDir(), name))
+		if dir = copyTree(t, filepath.Join(t.TempDir(), name)); len(sums) > 0 {
+			t.Setenv("GOENV", goSettings(t, dir, "GOFLAGS=-tags=another"))
+		}
 		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)
 		text, err := os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS"))
 		if err != nil {
