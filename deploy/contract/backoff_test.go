@@ -13,7 +13,8 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// The programs of docs/api.md in shell and Go, unchanged, against a gateway that first refuses them.
+// The programs of docs/api.md in shell and Go, unchanged, against a gateway that first refuses them. The Go program is in a module of its
+// own, with copies of the files that the page names.
 func TestBackOffLoopsOfTheDocs(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
 	f.MustKeyadmin("tenant", "create", "patient")
@@ -27,22 +28,33 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 			return exec.Command("sh", "-e", write(t, filepath.Join(dir, "loop.sh"), code))
 		},
 		"go": func(dir, code string) *exec.Cmd {
-			return exec.Command("go", "run", write(t, filepath.Join(dir, "loop.go"), code))
+			write(t, filepath.Join(dir, "go.mod"), "module example.com/pets\n\ngo 1.26\n")
+			write(t, filepath.Join(dir, "main.go"), code)
+			if err := os.Mkdir(filepath.Join(dir, "petgate"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"client.go", "error.go", "wait.go", "types.gen.go"} {
+				source, err := os.ReadFile(filepath.Join("../../shared/api/clients/go", name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(dir, "petgate", name), string(source))
+			}
+			return exec.Command("go", "run", ".")
 		},
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			const banned = 3 * time.Second
 			k := f.NewKey("patient")
-			cmd := command(t.TempDir(), block(t, language))
+			dir := t.TempDir()
+			cmd := command(dir, block(t, language))
+			cmd.Dir = dir
 			before := time.Now()
 			f.MustKeyadmin("ban", "add", k.ID, "--for", banned.String(), "--reason", "a test", "--yes")
 			refused := send(t, url, "in the ban", operations[0], request{token: k.Token})
 			if refused.status != 429 {
 				t.Fatalf("in the ban: %d %s", refused.status, refused.body)
-			}
-			if language == "sh" {
-				cmd.Dir = filepath.Dir(cmd.Args[len(cmd.Args)-1]) // it writes files; the Go program must be in the module
 			}
 			cmd.Env = append(os.Environ(), "PETGATE_URL="+url, "PETGATE_TOKEN="+k.Token)
 			out, err := cmd.CombinedOutput()
