@@ -7,6 +7,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,21 +23,16 @@ import (
 type site struct {
 	*testing.T
 	url      string
+	database string // its URL
 	operator *keystore.Store
 	log      *strings.Builder
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	s := &site{T: t, operator: keystore.New(db, nil, nil, "keyadmin:alice"), log: &strings.Builder{}}
+	s := &site{T: t, database: testkit.SQLite(t), log: &strings.Builder{}}
+	db := s.migrated()
+	s.operator = keystore.New(db, nil, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	pages, err := console.New(console.Config{
 		Gateway: "gw-1", Store: keystore.New(db, nil, nil, "gw-1"), Log: log,
@@ -53,6 +49,20 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	return s
+}
+
+// migrated opens the database, and creates it if its file is missing.
+func (s *site) migrated() *database.DB {
+	s.Helper()
+	db, err := database.OpenOrCreate(s.database)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { db.Close() })
+	if err := db.Migrate(s.Context(), keystore.Migrations); err != nil {
+		s.Fatal(err)
+	}
+	return db
 }
 
 func (s *site) code(i keystore.ConsoleInvitation) string {
@@ -181,6 +191,31 @@ func TestSignOut(t *testing.T) {
 	}
 	if status, _, _ := s.send(browser(), "GET", "/console/", "", "Cookie", cookies[0].String()); status != 303 {
 		t.Errorf("the cookie of an ended session: %d", status)
+	}
+}
+
+// After a restore, the console uses the new file: not the connections to the removed one, whose sessions and events would be lost.
+func TestRestoredDatabase(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	path := strings.TrimPrefix(s.database, "sqlite:")
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	if status, _, page := s.send(b, "GET", "/console/", ""); status != 503 || !strings.Contains(page, "was removed") {
+		t.Errorf("without its file: %d\n%s", status, page)
+	}
+	if status, _, page := s.send(browser(), "POST", "/console/login", "code=x"); status != 503 || !strings.Contains(page, "was removed") {
+		t.Errorf("signing in without the file: %d\n%s", status, page)
+	}
+	s.operator = keystore.New(s.migrated(), nil, nil, "keyadmin:alice")
+	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
+		t.Errorf("a session that the new file does not have: %d to %q", status, header.Get("Location"))
+	}
+	if status, _, _ := s.send(s.signIn(keystore.ConsoleInvitation{}), "GET", "/console/", ""); status != 200 {
+		t.Errorf("a session of the new file: %d", status)
 	}
 }
 

@@ -29,6 +29,15 @@ func setCookie(w http.ResponseWriter, r *http.Request, token string, age time.Du
 	})
 }
 
+// checkFile makes sure that statements use the database's present file. If the file was replaced, the first check reports it and closes
+// the connections to the old one; the second finds nothing wrong.
+func (c *Console) checkFile() error {
+	if c.cfg.Store.CheckFile() == nil {
+		return nil
+	}
+	return c.cfg.Store.CheckFile()
+}
+
 // inSession serves requests of an open session. It sends others to the page that opens one. A session that is read-only gets 403 for
 // every request that could change something, except for its own end.
 func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit)) http.HandlerFunc {
@@ -38,7 +47,10 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			http.Redirect(w, r, loginPath, http.StatusSeeOther)
 			return
 		}
-		session, err := c.cfg.Store.ConsoleSession(r.Context(), cookie.Value)
+		var session keystore.ConsoleSession
+		if err = c.checkFile(); err == nil {
+			session, err = c.cfg.Store.ConsoleSession(r.Context(), cookie.Value)
+		}
 		if errors.Is(err, keystore.ErrNotFound) {
 			setCookie(w, r, "", -time.Second)
 			http.Redirect(w, r, loginPath+"?ended", http.StatusSeeOther)
@@ -71,6 +83,10 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	if err := c.checkFile(); err != nil {
+		c.fail(w, nil, err)
+		return
+	}
 	token, session, err := c.cfg.Store.OpenConsole(r.Context(), r.PostFormValue("code"))
 	if errors.Is(err, keystore.ErrNotFound) {
 		c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
