@@ -1,6 +1,9 @@
 package docker_test
 
 import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -43,7 +46,7 @@ func TestRoles(t *testing.T) {
 	f.Database = roles["keyadmin"]
 	pets := f.AddPets("DATABASE_URL=" + roles["petsvc"])
 	gateway := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_BAN_AFTER=1",
-		"GATEWAY_DRAIN_DELAY=0s")
+		"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	c := gateway.Client()
 	defer c.Close()
@@ -77,6 +80,17 @@ func TestRoles(t *testing.T) {
 	})
 	f.MustKeyadmin("usage", "export", "--format", "csv")
 	f.MustKeyadmin("ban", "lift", deaf.ID)
+
+	// The console needs keyadmin's rights, and says so to a person who signs in without them.
+	lacking := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true")
+	_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console", "--gateway", gateway.ID)), "#")
+	if status, page := signIn(t, lacking, code); status != http.StatusServiceUnavailable || !strings.Contains(page, "GATEWAY_CONSOLE_DATABASE_URL") {
+		t.Errorf("the console with the gateway's role: %d\n%s", status, page)
+	}
+	if status, page := signIn(t, gateway, code); status != http.StatusOK || !strings.Contains(page, "console.opened") {
+		t.Errorf("the console with keyadmin's role: %d\n%s", status, page)
+	}
+	lacking.Stop()
 	for _, p := range []*fleet.Program{gateway, pets} {
 		if code := p.Stop(); code != 0 || strings.Contains(p.Stderr.String(), "permission denied") {
 			t.Errorf("exit code %d\n%s", code, p.Stderr)
@@ -98,6 +112,23 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
+}
+
+// signIn sends the code of a link to a gateway's console. It returns the page to which the console leads.
+func signIn(t *testing.T, gateway *fleet.Program, code string) (status int, page string) {
+	t.Helper()
+	jar, _ := cookiejar.New(nil) // it never fails without options
+	browser := http.Client{Jar: jar}
+	response, err := browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
 }
 
 func isDenied(err error) bool {

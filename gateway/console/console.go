@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"petgate/gateway/portal"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
 )
@@ -154,6 +155,11 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 		c.say(w, v, http.StatusNotFound, "This does not exist", err.Error())
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
 		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", err.Error())
+	case database.IsDenied(err):
+		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
+		c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
+			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
+				"after every upgrade.")
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
 		c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",

@@ -58,8 +58,11 @@ func NeedsOperator(err error) bool {
 	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return true
 	}
-	return IsReadOnly(err) || pq.As(err, "53100") != nil || pq.As(err, pqerror.InsufficientPrivilege) != nil
+	return IsReadOnly(err) || pq.As(err, "53100") != nil || IsDenied(err)
 }
+
+// IsDenied reports whether err means that the role lacks a right.
+func IsDenied(err error) bool { return pq.As(err, pqerror.InsufficientPrivilege) != nil }
 
 // Cure says what is wrong and what an operator can do about it. It is "" if none is known.
 func Cure(err error) string {
