@@ -61,7 +61,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 		if err := a.ask(c.Yes, "End all sessions of the console, of everyone?"); err != nil {
 			return err
 		}
-		ended, err := a.store.CloseConsole(ctx, "")
+		ended, err := a.store.EndConsoles(ctx)
 		if err == nil {
 			a.note("Ended sessions and links of the console: %s.", count(ended))
 		}

@@ -46,7 +46,7 @@ func TestConsole(t *testing.T) {
 			}
 		}
 		events, err := s.store().LatestEvents(t.Context(), 1)
-		if err != nil || events[0].Kind != keystore.ConsoleOpened {
+		if err != nil || events[0].Kind != keystore.ConsoleEnded || events[0].Actor != "keyadmin:anna" {
 			t.Errorf("the last event is %+v, %v", events, err)
 		}
 	})

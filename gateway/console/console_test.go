@@ -173,7 +173,7 @@ func TestNoSession(t *testing.T) {
 		}
 	}
 	b := s.signIn(keystore.ConsoleInvitation{})
-	if _, err := s.operator.CloseConsole(t.Context(), ""); err != nil {
+	if _, err := s.operator.EndConsoles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
@@ -191,6 +191,10 @@ func TestSignOut(t *testing.T) {
 	}
 	if status, _, _ := s.send(browser(), "GET", "/console/", "", "Cookie", cookies[0].String()); status != 303 {
 		t.Errorf("the cookie of an ended session: %d", status)
+	}
+	events, err := s.operator.LatestEvents(t.Context(), 1)
+	if err != nil || events[0].Kind != keystore.ConsoleEnded || events[0].Actor != "keyadmin:alice" {
+		t.Errorf("the events are %+v, %v", events, err)
 	}
 }
 

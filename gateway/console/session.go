@@ -105,7 +105,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) {
-	if _, err := v.store.CloseConsole(r.Context(), v.session.ID); err != nil {
+	if err := v.store.EndConsole(r.Context(), v.session); err != nil {
 		c.fail(w, v, err)
 		return
 	}

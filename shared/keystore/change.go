@@ -47,7 +47,7 @@ func (s *Store) retry(op string, f func() (changed bool, err error)) error {
 	return fail(op, conflict("other writers keep changing this record: try again"))
 }
 
-// change runs a statement that inserts or updates one row, or no row if it is not as expected.
+// change runs a statement that inserts, updates or deletes one row, or no row if it is not as expected.
 func (s *Store) change(ctx context.Context, at instant.Millis, e event, query string, args ...any) (c Change, changed bool, err error) {
 	added, err := s.values(e, at)
 	if err != nil {

@@ -73,13 +73,33 @@ func (s *Store) ConsoleSession(ctx context.Context, token string) (session Conso
 	return session, fail("find a session of the console", err)
 }
 
-// CloseConsole ends a session, or all sessions and invitations if id is empty. It returns how many have ended.
-func (s *Store) CloseConsole(ctx context.Context, id string) (ended int64, err error) {
-	result, err := s.db.ExecContext(ctx, deleteSessions, id)
-	if err == nil {
-		ended, err = result.RowsAffected()
-	}
-	return ended, fail("end sessions of the console", err)
+// EndConsole ends an open session. If it has ended, it does nothing.
+func (s *Store) EndConsole(ctx context.Context, session ConsoleSession) error {
+	_, _, err := s.change(ctx, s.now(), event{kind: ConsoleEnded, before: session}, deleteSession, session.ID)
+	return fail("end a session of the console", err)
+}
+
+// EndConsoles ends all sessions and invitations, with one event. It returns how many have ended.
+func (s *Store) EndConsoles(ctx context.Context) (ended int64, err error) {
+	_, err = s.write(ctx, "end sessions of the console", func(t *tx) error {
+		if err := t.exec(deleteEndedSessions); err != nil {
+			return err
+		}
+		result, err := t.ExecContext(ctx, deleteSessions)
+		if err != nil {
+			return err
+		}
+		if ended, err = result.RowsAffected(); err != nil || ended == 0 {
+			return err
+		}
+		return t.record(ConsoleEnded, subject{}, nil, endedConsoles{ended})
+	})
+	return ended, err
+}
+
+// endedConsoles is what the event of EndConsoles says.
+type endedConsoles struct {
+	Ended int64 `json:"ended"` // sessions and invitations
 }
 
 func secretSum(secret string) string {

@@ -49,11 +49,34 @@ func TestConsoleSessions(t *testing.T) {
 		_, _, err = s.OpenConsole(t.Context(), token)
 		wantError(t, err, keystore.ErrNotFound)
 
-		ended := must[int64](t)(s.CloseConsole(t.Context(), session.ID))
-		wantEqual(t, "ended sessions", ended, int64(1))
+		for range 2 { // the second time does nothing
+			if err := alice.EndConsole(t.Context(), session); err != nil {
+				t.Fatal(err)
+			}
+		}
 		_, err = s.ConsoleSession(t.Context(), token)
 		wantError(t, err, keystore.ErrNotFound, "has ended")
-		for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+		for range 2 {
+			if _, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := alice.EndConsole(t.Context(), keystore.ConsoleSession{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int64{2, 0} {
+			wantEqual(t, "ended sessions", must[int64](t)(s.EndConsoles(t.Context())), want)
+		}
+		var history []string
+		events := must[[]keystore.Event](t)(s.Events(t.Context(), 0))
+		for _, e := range events {
+			history = append(history, e.Kind+" by "+e.Actor)
+		}
+		wantEqual(t, "events", history, []string{
+			"console.invited by keyadmin:alice", "console.opened by keyadmin:alice", "console.ended by keyadmin:alice",
+			"console.invited by keyadmin:alice", "console.invited by keyadmin:alice", "console.ended by ada",
+		})
+		for _, e := range events {
 			if text := fmt.Sprintf("%+v", e); strings.Contains(text, code) || strings.Contains(text, token) {
 				t.Errorf("an event contains a secret: %s", text)
 			}

@@ -16,8 +16,10 @@ const (
 	// $1: secret.
 	sessionBySecret = `SELECT id, actor, read_only, ends_at FROM console_sessions WHERE secret = $1 AND opened AND ends_at > {now}`
 
-	// $1: ID; empty: all.
-	deleteSessions = `DELETE FROM console_sessions WHERE id = $1 OR $1 = ''`
+	// $1: ID.
+	deleteSession = `DELETE FROM console_sessions WHERE id = $1`
+
+	deleteSessions = `DELETE FROM console_sessions`
 
 	deleteEndedSessions = `DELETE FROM console_sessions WHERE ends_at <= {now}`
 )

@@ -176,13 +176,14 @@ const (
 	RefusalDropped  = "refusal.dropped"
 	ConsoleInvited  = "console.invited"
 	ConsoleOpened   = "console.opened"
+	ConsoleEnded    = "console.ended"
 )
 
 // EventKinds lists the kinds of events.
 var EventKinds = []string{
 	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
-	ConsoleInvited, ConsoleOpened,
+	ConsoleInvited, ConsoleOpened, ConsoleEnded,
 }
 
 // UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.
