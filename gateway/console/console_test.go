@@ -23,7 +23,8 @@ import (
 type site struct {
 	*testing.T
 	url      string
-	database string // its URL
+	handler  http.Handler // of the admin port
+	database string       // its URL
 	operator *keystore.Store
 	log      *strings.Builder
 }
@@ -47,7 +48,7 @@ func newSite(t *testing.T) *site {
 	admin.Handle(console.Home, pages)
 	server := httptest.NewServer(admin)
 	t.Cleanup(server.Close)
-	s.url = server.URL
+	s.url, s.handler = server.URL, admin
 	return s
 }
 
@@ -81,9 +82,12 @@ func (s *site) code(i keystore.ConsoleInvitation) string {
 }
 
 // browser keeps cookies, and follows no redirects.
-func browser() *http.Client {
-	jar, _ := cookiejar.New(nil) // it never fails without options
-	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+func browser() *http.Client { return asBrowser(&http.Client{}) }
+
+func asBrowser(c *http.Client) *http.Client {
+	c.Jar, _ = cookiejar.New(nil) // it never fails without options
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
 }
 
 // send sends a request. A body makes it a form. Header fields follow in pairs.
@@ -133,10 +137,9 @@ func TestLinkOpensOneSession(t *testing.T) {
 	if status != 303 {
 		t.Fatalf("the first use: %d", status)
 	}
-	for _, want := range []string{"Path=/console", "HttpOnly", "SameSite=Strict"} {
-		if cookie := header.Get("Set-Cookie"); !strings.Contains(cookie, want) {
-			t.Errorf("the cookie %q has no %s", cookie, want)
-		}
+	cookie, attributes, _ := strings.Cut(header.Get("Set-Cookie"), "; ")
+	if attributes != "Path=/console; HttpOnly; SameSite=Strict" { // without Max-Age: it ends with the browser
+		t.Errorf("the cookie %q has the attributes %q", cookie, attributes)
 	}
 	status, _, page := s.send(first, "GET", "/console/", "")
 	if status != 200 || !strings.Contains(page, "keyadmin:alice") || !strings.Contains(page, "Redis &lt;does&gt; not answer") {
@@ -158,10 +161,48 @@ func TestLinkOpensOneSession(t *testing.T) {
 	}
 }
 
+func TestCookieOverTLS(t *testing.T) {
+	s := newSite(t)
+	server := httptest.NewTLSServer(s.handler)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	b := asBrowser(server.Client())
+	_, header, _ := s.send(b, "POST", "/console/login", "code="+s.code(keystore.ConsoleInvitation{}))
+	cookie, attributes, _ := strings.Cut(header.Get("Set-Cookie"), "; ")
+	if !strings.HasPrefix(cookie, "__Secure-") || attributes != "Path=/console; HttpOnly; Secure; SameSite=Strict" {
+		t.Errorf("the cookie %q has the attributes %q", cookie, attributes)
+	}
+	if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
+		t.Errorf("with the cookie: %d", status)
+	}
+	name, token, _ := strings.Cut(cookie, "=")
+	if status, _, _ := s.send(asBrowser(server.Client()), "GET", "/console/", "", "Cookie", strings.TrimPrefix(name, "__Secure-")+"="+token); status != 303 {
+		t.Errorf("a cookie that may have come without TLS: %d", status)
+	}
+}
+
+// Consoles at two ports of one host, such as forwarded ones, have sessions of their own.
+func TestTwoConsolesOnOneHost(t *testing.T) {
+	one, two, b := newSite(t), newSite(t), browser()
+	for _, s := range []*site{one, two} {
+		if status, _, _ := s.send(b, "POST", "/console/login", "code="+s.code(keystore.ConsoleInvitation{})); status != 303 {
+			t.Fatalf("signing in: %d", status)
+		}
+	}
+	for _, s := range []*site{one, two} {
+		if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
+			t.Errorf("with two sessions: %d", status)
+		}
+		s.send(b, "POST", "/console/logout", "")
+	}
+}
+
 // Nothing but an open session sees a page, and a session ends when its row does.
 func TestNoSession(t *testing.T) {
 	s := newSite(t)
-	for _, cookie := range []string{"", "petgate-console=", "petgate-console=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-petgate-console=x", "petgate-console=" + s.code(keystore.ConsoleInvitation{})} {
+	u, _ := url.Parse(s.url) // it is valid
+	name := "petgate-console-" + u.Port()
+	for _, cookie := range []string{"", name + "=", name + "=AAAAAAAAAAAAAAAAAAAAAAAAAA", "__Secure-" + name + "=x", name + "=" + s.code(keystore.ConsoleInvitation{})} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
 			for _, path := range []string{"/console/", "/console/logout", "/console/nothing"} {
 				status, header, page := s.send(browser(), method, path, "", "Cookie", cookie)

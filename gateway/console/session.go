@@ -2,8 +2,8 @@ package console
 
 import (
 	"errors"
+	"net"
 	"net/http"
-	"time"
 
 	"petgate/shared/keystore"
 )
@@ -14,19 +14,30 @@ type visit struct {
 	store   *keystore.Store // its events name the session's person
 }
 
-// cookieName returns the name of the cookie with a session's token. The prefix makes browsers refuse a cookie that came without TLS.
+// cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
+// section 8.5), so the name has the port: two consoles may be forwarded to one host. The prefix makes browsers refuse a cookie that
+// came without TLS.
 func cookieName(r *http.Request) string {
-	if r.TLS != nil {
-		return "__Secure-petgate-console"
+	name := "petgate-console"
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		name += "-" + port
 	}
-	return "petgate-console"
+	if r.TLS != nil {
+		return "__Secure-" + name
+	}
+	return name
 }
 
-func setCookie(w http.ResponseWriter, r *http.Request, token string, age time.Duration) {
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: token, Path: "/console", MaxAge: int(age.Seconds()), HttpOnly: true, Secure: r.TLS != nil,
-		SameSite: http.SameSiteStrictMode,
-	})
+// setCookie sets the cookie of a session, which the browser forgets when it closes, or removes it if token is empty. The session ends
+// in the database.
+func setCookie(w http.ResponseWriter, r *http.Request, token string) {
+	cookie := http.Cookie{
+		Name: cookieName(r), Value: token, Path: "/console", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	}
+	if token == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, &cookie)
 }
 
 // checkFile makes sure that statements use the database's present file. If the file was replaced, the first check reports it and closes
@@ -52,7 +63,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			session, err = c.cfg.Store.ConsoleSession(r.Context(), cookie.Value)
 		}
 		if errors.Is(err, keystore.ErrNotFound) {
-			setCookie(w, r, "", -time.Second)
+			setCookie(w, r, "")
 			http.Redirect(w, r, loginPath+"?ended", http.StatusSeeOther)
 			return
 		}
@@ -99,8 +110,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "until", session.EndsAt.String())
-	// The cookie may live as long as it likes: the session ends in the database.
-	setCookie(w, r, token, 30*24*time.Hour)
+	setCookie(w, r, token)
 	http.Redirect(w, r, Home, http.StatusSeeOther)
 }
 
@@ -109,6 +119,6 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	setCookie(w, r, "", -time.Second)
+	setCookie(w, r, "")
 	http.Redirect(w, r, loginPath, http.StatusSeeOther)
 }
