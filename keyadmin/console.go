@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"petgate/shared/keystore"
@@ -20,7 +21,7 @@ const (
 type consoleCommand struct {
 	ReadOnly    bool   `help:"The session may not change anything."`
 	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts, at most 7d."`
-	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first that is live)."`
+	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first live one that serves it)."`
 	EndSessions bool   `help:"End all sessions of the console and all links, instead of making a link."`
 	asking
 }
@@ -93,13 +94,15 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 		return keystore.Gateway{}, err
 	}
 	var ids []string
+	var live []keystore.Gateway
 	for _, g := range gateways {
 		ids = append(ids, g.ID)
-		switch state := g.State(last); {
-		case c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced:
+		state := g.State(last)
+		if c.Gateway != "" && g.ID == c.Gateway && state != keystore.GatewayReplaced {
 			return g, nil
-		case c.Gateway == "" && (state == keystore.GatewayLive || state == keystore.GatewayBehind):
-			return g, nil
+		}
+		if state == keystore.GatewayLive || state == keystore.GatewayBehind {
+			live = append(live, g)
 		}
 	}
 	switch {
@@ -107,8 +110,31 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 		return keystore.Gateway{}, fmt.Errorf("no gateway %q is registered%s", c.Gateway, didYouMean(c.Gateway, ids))
 	case len(ids) == 0:
 		return keystore.Gateway{}, errors.New("no gateway is registered: the console is on the admin port of a gateway that runs with --console")
+	case len(live) == 0:
+		return keystore.Gateway{}, errors.New("no gateway is live, so none can show the console: see `keyadmin gateway list`")
 	}
-	return keystore.Gateway{}, errors.New("no gateway is live, so none can show the console: see `keyadmin gateway list`")
+	return firstWithConsole(ctx, live)
+}
+
+// firstWithConsole asks all gateways at once whether they serve the console, and returns the first that does.
+func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystore.Gateway, error) {
+	answers, errs := make([]about, len(gateways)), make([]error, len(gateways))
+	var group sync.WaitGroup
+	for i, g := range gateways {
+		group.Go(func() { answers[i], errs[i] = askAbout(ctx, g) })
+	}
+	group.Wait()
+	var silent strings.Builder
+	for i, g := range gateways {
+		if errs[i] == nil && answers[i].Console {
+			return g, nil
+		}
+		if errs[i] != nil {
+			fmt.Fprintf(&silent, "\n  %s does not answer: %s", gatewayName(g), printable(errs[i].Error()))
+		}
+	}
+	return keystore.Gateway{}, errors.New("no gateway says that it serves the console: start one with --console, or name one with --gateway" +
+		silent.String())
 }
 
 // consoleURL returns the address of the page that opens a session.

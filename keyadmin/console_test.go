@@ -15,17 +15,23 @@ func TestConsole(t *testing.T) {
 		s.want(exitFailed, "no gateway is registered", "console")
 		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
 		s.want(exitUsage, "use 1s to 7d", "console", "--ttl", "8d")
-		s.gateway(s.store(), "gw-1", "127.0.0.1:9090").follow()
-		s.gateway(s.store(), "gw-2", "https://gw-2:9090").follow()
-		s.want(exitFailed, "did you mean", "console", "--gateway", "gw-3")
+		without, with := newStation(t), newStation(t)
+		s.gateway(s.store(), "gw-1", "127.0.0.1:1").follow()
+		s.gateway(s.store(), "gw-2", without.url).follow()
+		s.want(exitFailed, "start one with --console", "console")
+		s.want(exitFailed, "gw-1 (127.0.0.1) does not answer", "console")
+		with.about.Console = true
+		s.gateway(s.store(), "gw-3", with.url).follow()
+		s.gateway(s.store(), "gw-4", "https://gw-4:9090").follow() // it is named, and not asked
+		s.want(exitFailed, "did you mean", "console", "--gateway", "gw-5")
 
 		for _, test := range []struct {
 			args     []string
 			page     string
 			readOnly bool
 		}{
-			{nil, "http://127.0.0.1:9090/console/login", false},
-			{[]string{"--gateway", "gw-2", "--read-only"}, "https://gw-2:9090/console/login", true},
+			{nil, "http://" + with.url + "/console/login", false},
+			{[]string{"--gateway", "gw-4", "--read-only"}, "https://gw-4:9090/console/login", true},
 		} {
 			link := s.ok(append([]string{"console"}, test.args...)...)
 			page, code, _ := strings.Cut(link, "#")

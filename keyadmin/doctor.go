@@ -171,6 +171,7 @@ type about struct {
 	Environment string            `json:"environment"`
 	NowMillis   instant.Millis    `json:"nowMillis"`
 	Mode        string            `json:"mode"`
+	Console     bool              `json:"console"`
 	Settings    map[string]string `json:"settings"`
 	Operations  []aboutOperation  `json:"operations"`
 	Redis       []redisServer     `json:"redis"`

@@ -20,6 +20,7 @@ type about struct {
 	Environment string            `json:"environment"`
 	NowMillis   int64             `json:"nowMillis"` // by this host's clock
 	Mode        string            `json:"mode"`      // where quotas are counted: shared, memory or outage
+	Console     bool              `json:"console"`   // it serves the operators' console
 	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
 	Operations  []aboutOperation  `json:"operations"`
 	Redis       []redis.Server    `json:"redis"`
@@ -44,8 +45,8 @@ const aboutWithin = time.Second
 // serveAbout serves GET /about.
 func serveAbout(cfg Config, operations []api.Operation, limits counted) http.HandlerFunc {
 	answer := about{
-		Version: service.Version(), Environment: cfg.Environment.String(), Settings: cfg.shared(), Operations: []aboutOperation{},
-		Redis: []redis.Server{},
+		Version: service.Version(), Environment: cfg.Environment.String(), Console: cfg.Console, Settings: cfg.shared(),
+		Operations: []aboutOperation{}, Redis: []redis.Server{},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, now := answer, time.Now()

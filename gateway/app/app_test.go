@@ -214,7 +214,7 @@ func TestWithRedis(t *testing.T) {
 	var gateways []*running
 	for n := range 2 {
 		r := start(t, databaseURL, func(cfg *app.Config) {
-			cfg.RedisURL, cfg.RedisPrefix, cfg.ID = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n)
+			cfg.RedisURL, cfg.RedisPrefix, cfg.ID, cfg.Console = service.Secret(redisURL), prefix, "gw-"+strconv.Itoa(n), true
 		})
 		r.awaitReady(t)
 		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
@@ -228,7 +228,7 @@ func TestWithRedis(t *testing.T) {
 	}
 	_, body = get(t, gateways[0].admin+"/about", "")
 	for _, want := range []string{
-		`"environment":"live"`, `"redis-prefix":"` + prefix + `"`, `"id":"createPet","scopes":["pets:write"]`, `"version":"7.`,
+		`"environment":"live"`, `"console":true`, `"redis-prefix":"` + prefix + `"`, `"id":"createPet","scopes":["pets:write"]`, `"version":"7.`,
 		`"maxmemoryPolicy":"noeviction","appendOnly":false,"skewMillis":0`, `"mode":"shared"`,
 	} {
 		if !strings.Contains(body, want) {
