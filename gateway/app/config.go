@@ -60,7 +60,7 @@ type Config struct {
 	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
 	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port. The command keyadmin console opens it."`
-	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: --database-url, whose role then needs these rights."`
+	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: DATABASE_URL, whose role then needs these rights."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
@@ -95,8 +95,10 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
 	err := database.CheckURL(string(c.DatabaseURL))
 	bad.Require(err == nil, "database-url", "%v", err)
-	err = database.CheckURL(c.consoleDatabase())
-	bad.Require(err == nil, "console-database-url", "%v", err)
+	if c.ConsoleDatabaseURL != "" {
+		err = database.CheckURL(string(c.ConsoleDatabaseURL))
+		bad.Require(err == nil, "console-database-url", "%v", err)
+	}
 	bad.Require(c.DatabaseConnections >= 1 && c.DatabaseConnections <= 100, "database-connections", "use 1 to 100")
 	for n, part := range strings.Split(string(c.RedisURL), ",") {
 		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)

@@ -52,4 +52,17 @@ func TestProblems(t *testing.T) {
 		`"https://App.example:443/" is not as browsers send it: use https://app.example`,
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
 		"--directory-max-age", "--drain-limit")
+
+	f("the database of the console", map[string]string{"GATEWAY_CONSOLE_DATABASE_URL": "mysql://u:hunter2@h/d"}, "GATEWAY_CONSOLE_DATABASE_URL: ")
+}
+
+// The console's database is DATABASE_URL if it has no setting of its own. A wrong URL is then named once.
+func TestBadDatabaseURLIsNamedOnce(t *testing.T) {
+	t.Setenv("DATABASE_URL", "mysql://h/d")
+	var cfg app.Config
+	var out, errs bytes.Buffer
+	code, _ := service.Load(&cfg, "gateway", "", []string{"--check"}, &out, &errs)
+	if n := strings.Count(errs.String(), "DATABASE_URL"); code != 2 || n != 1 {
+		t.Errorf("exit code %d, DATABASE_URL is named %d times: %s", code, n, errs.String())
+	}
 }
