@@ -1,8 +1,9 @@
-// Package console is the operators' console: pages on the admin port that show and change what keyadmin shows and changes.
+// Package console is the operators' console: pages on the admin port that show the gateways with their states, the problems of the one
+// that serves the pages, and the latest changes.
 //
 // It has no passwords. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
-// session. So the console is for those who can use the database, and every change has the name of the person who asked for the
-// link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
+// session. So the console is for those who can use the database, and the events of a session have the name of the person who asked
+// for the link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
 //
 // Pages are complete without the script. No GET changes anything. A session that is read-only can send no form but the one that
 // ends it.
@@ -118,6 +119,7 @@ func (c *Console) serveAssets() error {
 
 // view is what the frame of every page shows.
 type view struct {
+	Name    string // of the template
 	Title   string
 	Gateway string
 	Session *keystore.ConsoleSession // nil: not signed in
@@ -126,7 +128,7 @@ type view struct {
 
 // show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) {
-	shown := view{Title: title, Gateway: c.cfg.Gateway, Page: page}
+	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
 		shown.Session = &v.session
 	}

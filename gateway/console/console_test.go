@@ -313,5 +313,8 @@ func TestHeaders(t *testing.T) {
 		if strings.Contains(page, "style=") || strings.Contains(page, "onclick") {
 			t.Errorf("%s has inline style or script", path)
 		}
+		if isCurrent := strings.Contains(page, "aria-current"); isCurrent != (path == "/console/") {
+			t.Errorf("%s is marked as the overview: %t", path, isCurrent)
+		}
 	}
 }

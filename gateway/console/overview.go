@@ -54,11 +54,9 @@ func (c *Console) readOverview(r *http.Request, v *visit) (page overviewPage, er
 			Seen: g.SeenAt.String(), IsWell: state == keystore.GatewayLive,
 		})
 	}
-	bans, err := v.store.Bans(ctx)
-	if err != nil {
+	if page.Bans, err = v.store.CountBans(ctx); err != nil {
 		return page, err
 	}
-	page.Bans = len(bans)
 	events, err := v.store.LatestEvents(ctx, eventsShown)
 	for _, e := range events {
 		page.Events = append(page.Events, eventRow{At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Subject: subjectOf(e)})

@@ -24,6 +24,12 @@ func (s *Store) Bans(ctx context.Context) ([]Ban, error) {
 	return bans, fail("list bans", err)
 }
 
+// CountBans returns how many keys are banned.
+func (s *Store) CountBans(ctx context.Context) (n int, err error) {
+	err = s.db.GetContext(ctx, &n, countBans, s.now())
+	return n, fail("count bans", err)
+}
+
 // findBan returns the key's latest ban, or the zero value if the key never had one.
 func findBan(t *tx, key id.Key) (b storedBan, err error) {
 	err = t.GetContext(t.ctx, &b, banByKey, key)

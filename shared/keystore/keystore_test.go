@@ -385,6 +385,7 @@ func TestBans(t *testing.T) {
 		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
 		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{longer})
+		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 1)
 
 		change, err = s.LiftBan(ctx, key.ID)
 		if err != nil || change != 5 {
@@ -398,6 +399,7 @@ func TestBans(t *testing.T) {
 			t.Errorf("a lifted ban came back: change %d, %v", change, err)
 		}
 		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{})
+		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 0)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1})
 		wantError(t, err, keystore.ErrNotFound)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: key.ID, Until: c.millis() - 1})

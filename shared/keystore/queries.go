@@ -86,6 +86,9 @@ const (
 	// $1: now. The current bans.
 	bansByEnd = `SELECT ` + banColumns + ` FROM ` + banTables + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
 
+	// $1: now.
+	countBans = `SELECT COUNT(*) FROM bans WHERE until > $1 AND lifted_at = 0`
+
 	// $1: key. Its latest ban, current or not.
 	banByKey = `SELECT ` + banColumns + `, b.lifted_at FROM ` + banTables + ` WHERE b.key_id = $1`
 
