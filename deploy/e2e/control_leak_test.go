@@ -2,8 +2,10 @@ package e2e_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -22,15 +24,14 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// fragmentLen is how much of a token's random part counts as a leak: more than its hint, and too much to be chance.
+// fragmentLen is how much of a secret counts as a leak: more than a token's hint, and too much to be chance.
 const fragmentLen = 8
 
 // secretOf is a token's random part, with its checksum.
 func secretOf(token string) string { return token[len("ptg_live_"):] }
 
-// leaks reports whether text holds a piece of a token's random part.
-func leaks(text, token string) bool {
-	secret := secretOf(token)
+// leaks reports whether text holds a piece of a secret.
+func leaks(text, secret string) bool {
 	for i := range len(secret) - fragmentLen + 1 {
 		if strings.Contains(text, secret[i:i+fragmentLen]) {
 			return true
@@ -104,6 +105,43 @@ func (m *media) call(g *fleet.Program, methodAndTarget, token string, lines ...s
 	return a
 }
 
+// visitConsole opens a session of a gateway's console, looks at pages and ends it. It keeps the pages, and returns the code of the link
+// and the session's token.
+func (m *media) visitConsole(f *fleet.Fleet, g *fleet.Program) (secrets []string) {
+	m.t.Helper()
+	done := f.Keyadmin("console")
+	m.add("keyadmin", done.Stderr)
+	_, code, isLink := strings.Cut(strings.TrimSpace(done.Stdout), "#")
+	at, err := url.Parse(g.Admin + "/console/")
+	if !isLink || err != nil {
+		m.t.Fatalf("keyadmin console: exit code %d, %q, %v\n%s", done.Code, done.Stdout, err, done.Stderr)
+	}
+	jar, _ := cookiejar.New(nil) // it never fails without options
+	browser := http.Client{Jar: jar}
+	keep := func(response *http.Response, err error) {
+		m.t.Helper()
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		defer response.Body.Close()
+		page, err := io.ReadAll(response.Body)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.add("console", fmt.Sprint(response.Request.URL, response.Header)+string(page))
+	}
+	login, form := at.JoinPath("login").String(), url.Values{"code": {code}}
+	keep(browser.PostForm(login, form)) // leads to the overview
+	cookies := jar.Cookies(at)
+	if len(cookies) != 1 {
+		m.t.Fatalf("the browser has the cookies %v", cookies)
+	}
+	keep(browser.PostForm(login, form)) // the code is used up
+	keep(browser.Get(at.JoinPath("nothing").String()))
+	keep(browser.PostForm(at.JoinPath("logout").String(), nil))
+	return []string{code, cookies[0].Value}
+}
+
 // addTables adds every row of every table.
 func (m *media) addTables(db *database.DB) {
 	m.t.Helper()
@@ -158,7 +196,7 @@ func (m *media) addFile(where, path string) {
 }
 
 // A token is printed once, on standard output, by the command that creates it. Its client sends it. Nothing else that the
-// product prints, stores or passes on contains the token or a part of it. To test the search, a planted token enters every
+// product prints, stores or passes on contains the token or a part of it. The same holds for the console's codes and tokens. To test the search, a planted token enters every
 // medium in names and IDs that operators and clients choose. The search must find it in all of them.
 func TestTokensDoNotLeak(t *testing.T) {
 	together(t)
@@ -173,7 +211,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 		Redis: server.URL, RedisPrefix: secret + ":",
 		GatewayEnv: []string{
 			"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_BAN_AFTER=1", "GATEWAY_AUTH_FAILURES_PER_MINUTE=5", "GATEWAY_LOG_LEVEL=debug",
-			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "gateway"),
+			"GATEWAY_SNAPSHOT=" + filepath.Join(snapshots, "gateway"), "GATEWAY_CONSOLE=true",
 		},
 	})
 	f.Pets = f.AddPets()
@@ -247,6 +285,7 @@ func TestTokensDoNotLeak(t *testing.T) {
 		m.keyadmin(f, token, "usage", "explain", "-o", "json")
 		m.keyadmin(f, token, "key", "whoami")
 	}
+	secrets := m.visitConsole(f, g)
 	for _, command := range []string{
 		"tenant list", "plan list", "key list", "key list -o json", "ban list", "audit", "audit -o json", "gateway list", "export", "doctor -o json",
 		"usage show spent", "tenant show spent", "ban lift " + id(rotated),
@@ -293,16 +332,19 @@ func TestTokensDoNotLeak(t *testing.T) {
 	if len(codes) < 20 {
 		t.Errorf("only %d kinds of requests were made", len(codes))
 	}
+	for _, token := range tokens {
+		secrets = append(secrets, secretOf(token))
+	}
 	bytes := 0
 	for _, where := range slices.Sorted(maps.Keys(m.texts)) {
 		text := m.texts[where]
 		bytes += len(text)
-		if !leaks(text, planted) {
+		if !leaks(text, secret) {
 			t.Errorf("%s: the planted token is not found in %d bytes", where, len(text))
 		}
-		for _, token := range tokens {
-			if leaks(text, token) {
-				t.Errorf("%s: token %s is found: %s", where, token, around(text, token))
+		for _, hidden := range secrets {
+			if leaks(text, hidden) {
+				t.Errorf("%s: %s is found: %s", where, hidden, around(text, hidden))
 			}
 		}
 	}
@@ -310,9 +352,8 @@ func TestTokensDoNotLeak(t *testing.T) {
 		strings.Join(slices.Sorted(maps.Keys(m.texts)), ", "))
 }
 
-// around shows where a token was found.
-func around(text, token string) string {
-	secret := secretOf(token)
+// around shows where a secret was found.
+func around(text, secret string) string {
 	for i := range len(secret) - fragmentLen + 1 {
 		if at := strings.Index(text, secret[i:i+fragmentLen]); at >= 0 {
 			return fmt.Sprintf("%q", text[max(0, at-80):min(len(text), at+80)])
