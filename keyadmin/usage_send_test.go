@@ -135,6 +135,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	m := newMeter(t)
 	export := []string{"usage", "export", "--format", "cloudevents", "--since", "1d", "--to", m.URL}
 	u.want(exitDone, "", export...)
+	m.mu.Lock()
 	sent := m.requests
 	m.fault = func(n int, _ http.ResponseWriter, take func()) bool {
 		if n < sent+2 {
@@ -143,6 +144,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 		take()
 		panic(http.ErrAbortHandler)
 	}
+	m.mu.Unlock()
 	u.use(u.tenants[0], u.hour(4), "listPets", 3)
 	seal, err := u.store.SealUsage(t.Context())
 	if err != nil {
@@ -155,7 +157,9 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 		t.Errorf("%+v, %v, want it at the second correction, number %d", cursor, err, seal.Number)
 	}
 	u.use(u.tenants[2], u.hour(4), "listPets", 4)
+	m.mu.Lock()
 	m.fault = nil
+	m.mu.Unlock()
 	u.want(exitDone, "", export...)
 	if got, want := fmt.Sprint(m.sums(t)), fmt.Sprint(u.sums(u.hour(1))); got != want || m.repeated == 0 {
 		t.Errorf("the receiver has %s and %d events twice, want %s", got, m.repeated, want)
