@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,12 +25,24 @@ func TestDocumentListsEveryCode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var codes []struct{ Code string }
+				var codes []struct {
+					Code       string
+					Operations []string
+				}
 				if err := json.Unmarshal(text, &codes); err != nil {
 					t.Fatalf("%s: %v", status, err)
 				}
 				for _, c := range codes {
 					listed[status+" "+c.Code] = true
+					// An operation that the gateway answers ends with the stage report.
+					isAnswered, sends := operation.Extensions["x-answered-by"] != nil, c.Operations == nil || slices.Contains(c.Operations, operation.OperationID)
+					switch stage := edge.StageOf(c.Code); {
+					case c.Code == "address_not_allowed" || stage == "": // report refuses with it too; the pet service's
+					case stage == "report" && sends && !isAnswered, isAnswered && sends && slices.Contains([]string{"authorize", "meter", "forward"}, stage):
+						t.Errorf("%s is listed with %s, which stage %s sends", operation.OperationID, c.Code, stage)
+					case stage != "report" && !isAnswered && !sends && c.Code != "no_such_route":
+						t.Errorf("%s is not listed with %s, which stage %s sends", operation.OperationID, c.Code, stage)
+					}
 				}
 			}
 		}

@@ -17,3 +17,13 @@ func StatusOf(code string) int {
 	}
 	return 0
 }
+
+// StageOf returns the stage that refuses with a code, or an empty text if the gateway never sends it.
+func StageOf(code string) string {
+	for _, row := range table[none+1:] {
+		if row.code == code {
+			return row.stage
+		}
+	}
+	return ""
+}

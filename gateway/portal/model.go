@@ -102,8 +102,9 @@ type status struct {
 }
 
 type code struct {
-	Name string `json:"code"`
-	When string `json:"when"`
+	Name       string   `json:"code"`
+	When       string   `json:"when"`
+	Operations []string `json:"operations"` // that can be answered with it; nil: all that have the response
 }
 
 // plan is a plan and its limits. Limits of 0 are agreed with each customer.
@@ -154,7 +155,33 @@ func newModel(doc *openapi3.T, cfg Config) (*model, error) {
 			m.SomeHeaders = append(m.SomeHeaders, one)
 		}
 	}
+	m.addOwnHeaders()
 	return m, nil
+}
+
+// addOwnHeaders adds the headers that only some statuses have to SomeHeaders. A header of several statuses has a text for each.
+func (m *model) addOwnHeaders() {
+	shared := len(m.SomeHeaders)
+	f := func(status int, headers []header) {
+		for _, h := range headers {
+			i := slices.IndexFunc(m.SomeHeaders, func(known header) bool { return known.Name == h.Name })
+			text := fmt.Sprintf("On a %d: %s", status, h.Description)
+			switch {
+			case i < 0:
+				m.SomeHeaders = append(m.SomeHeaders, header{Name: h.Name, Description: text})
+			case i >= shared:
+				m.SomeHeaders[i].Description += " " + text
+			}
+		}
+	}
+	for _, o := range m.Operations {
+		for _, r := range o.Responses {
+			f(r.Status, r.Headers)
+		}
+	}
+	for _, s := range m.Statuses {
+		f(s.Status, s.Headers)
+	}
 }
 
 // readErrors gathers the statuses of all errors.
@@ -222,7 +249,9 @@ func newOperation(o api.Operation, described *openapi3.Operation) (operation, er
 			return one, err
 		}
 		for _, c := range codes {
-			r.Codes = append(r.Codes, c.Name)
+			if c.Operations == nil || slices.Contains(c.Operations, o.ID) {
+				r.Codes = append(r.Codes, c.Name)
+			}
 		}
 		if n < 400 {
 			r.Headers = ownHeaders(ref.Value)

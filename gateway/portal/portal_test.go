@@ -217,11 +217,33 @@ func TestDocumentAsJSON(t *testing.T) {
 func TestLlms(t *testing.T) {
 	text := string(pages(t, portal.Config{})["/llms.txt"].Body)
 	for _, want := range []string{
-		"# Pet Adoption Service\n\n> Browse", "[Reference](docs.md)", "[OpenAPI document](openapi.yaml)", "- `POST /v1/pets`: Add an animal",
+		"# Pet Adoption Service\n\n> Browse", "[Reference](docs.md)", "[OpenAPI document](openapi.yaml)", "- `POST /v1/pets`: Add a pet",
 		"(deprecated, ends on 5 December 2030)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
+// The reference lists only the codes that an operation can be answered with, and all headers.
+func TestCodesOfAnOperation(t *testing.T) {
+	text := string(pages(t, portal.Config{})["/docs.md"].Body)
+	_, operation, _ := strings.Cut(text, "`GET /v1/quota`\n")
+	operation, _, _ = strings.Cut(operation, "\n## ")
+	for _, want := range []string{"\n- 400: `bad_request`\n", "\n- 403: `address_not_allowed`\n", "\n- 429: `quota_polling`, `too_many_failed_attempts`\n"} {
+		if !strings.Contains(operation, want) {
+			t.Errorf("%q is missing in\n%s", want, operation)
+		}
+	}
+	_, headers, _ := strings.Cut(text, "## Headers of some responses\n")
+	headers, _, _ = strings.Cut(headers, "\n## ")
+	for _, want := range []string{
+		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope", "`Location`: On a 201: ",
+		"`Idempotent-Replayed`: On a 201: ", "`Link`: On a page of a list: the next page. ",
+	} {
+		if strings.Count(headers, want) != 1 {
+			t.Errorf("%q is missing, or repeated, in\n%s", want, headers)
 		}
 	}
 }

@@ -301,7 +301,7 @@ type Key struct {
 // KeyEnvironment defines model for Key.Environment.
 type KeyEnvironment string
 
-// NewPet Unknown members are ignored. No member may be sent twice.
+// NewPet Unknown members are ignored. `id` must not be sent, because the service assigns it. No member may be sent twice.
 //
 // Example: {"categoryId":1,"name":"Rex"}
 type NewPet struct {
@@ -437,19 +437,19 @@ type UnsupportedMediaType = Error
 
 // ListPetsParams defines parameters for ListPets.
 type ListPetsParams struct {
-	// Limit The largest number of animals to return.
+	// Limit The largest number of pets to return.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Status Only animals with this status.
+	// Status Only pets with this status.
 	Status *PetStatus `form:"status,omitempty" json:"status,omitempty"`
 
-	// After Only animals with a greater id. The last id of a page gives the next page.
+	// After Only pets with a greater id. The last id of a page gives the next page.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // CreatePetParams defines parameters for CreatePet.
 type CreatePetParams struct {
-	// IdempotencyKey A name that the client chooses for this request, such as a UUID (IETF draft idempotency-key-header). For 24 hours, a request with the same key and the same animal gets the same response. Every tenant has keys of its own. The key has 1 to 255 ASCII characters in double quotes, in which `"` and `\` are written as `\"` and `\\`. Without the quotes, it may have no space, comma, semicolon, quote or backslash; it is then the same key.
+	// IdempotencyKey A name that the client chooses for this request, such as a UUID (IETF draft idempotency-key-header). For 24 hours, a request with the same key and the same pet gets the same response. Every tenant has keys of its own. The key has 1 to 255 ASCII characters in double quotes, in which `"` and `\` are written as `\"` and `\\`. Without the quotes, it may have no space, comma, semicolon, quote or backslash; it is then the same key.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
