@@ -136,6 +136,7 @@ func (m *model) do(s step) (fault string) {
 	case "recover in vain":
 		if m.down {
 			m.recoverInVain()
+			m.outages = append(m.outages, now) // Redis has charged debts, as after an outage
 		}
 	case "forget":
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {
