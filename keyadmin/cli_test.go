@@ -227,7 +227,7 @@ func TestQuestions(t *testing.T) {
 	for _, args := range [][]string{
 		{"tenant", "set-plan", "acme", "enterprise"},
 		{"tenant", "set-quota", "globex", "--clear"},
-		{"plan", "update", "pro", "--minute", "10"},
+		{"plan", "update", "free", "--minute", "10"},
 		{"tenant", "suspend", "acme"},
 		{"key", "rotate", key, "--grace", "1h"},
 		{"key", "revoke", key},

@@ -114,8 +114,8 @@ type planUpdate struct {
 }
 
 func (planUpdate) Help() string {
-	return `A limit that is not given stays as it is. The new limits hold from the next request on. Before it lowers a limit, keyadmin
-asks.
+	return `A limit that is not given stays as it is. The new limits hold from the next request on. Before it lowers a limit of
+tenants, keyadmin asks.
 
 Examples:
 
@@ -146,7 +146,7 @@ func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	}
 	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool { return t.Plan != old.Name })
 	affected := plural(len(tenants), "tenant")
-	if lowers(old.Limits, is) {
+	if lowers(old.Limits, is) && len(tenants) > 0 {
 		question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
 	}
 	return a.carryOut(ctx, operation{

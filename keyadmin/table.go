@@ -14,9 +14,10 @@ import (
 type table struct {
 	head  []string
 	rows  [][]string
-	spare []string // columns that are left out on a narrow terminal, the least important first
+	spare []string // columns that are left out on a narrow terminal, the least important first; never a status
 	none  string   // what to say if a list has no rows
 	bare  bool     // the head was written before, above other rows
+	noIDs bool     // the column of IDs, the first one, was left out
 }
 
 // hardSpace is a space at which a cell is not broken.
@@ -61,7 +62,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 }
 
 // fit returns the table as it fits a width, and the columns that it leaves out. A width of 0 has no limit. Times become ages;
-// then cells are broken at spaces; then columns are left out; then cells are cut. IDs, in the first column, are never cut.
+// then cells are broken at spaces; then columns are left out; then cells are cut. IDs, which are in the first column, are never cut.
 func (t table) fit(width int, now time.Time) (fitting table, omitted []string) {
 	if width == 0 || total(t.natural()) <= width {
 		return t, nil
@@ -207,17 +208,21 @@ func (t table) without(head string) table {
 	for i, row := range t.rows {
 		rows[i] = drop(row)
 	}
-	t.head, t.rows = drop(t.head), rows
+	t.head, t.rows, t.noIDs = drop(t.head), rows, t.noIDs || at == 0
 	return t
 }
 
-// cut shortens the longest words, except in the first column, until the table fits.
+// cut shortens the longest words, except in a first column of IDs, until the table fits.
 func (t table) cut(width int) table {
+	first := 1
+	if t.noIDs {
+		first = 0
+	}
 	least := t.least()
 	longest := slices.Clone(least)
 	for total(longest) > width {
 		widest := -1
-		for i := 1; i < len(longest); i++ {
+		for i := first; i < len(longest); i++ {
 			if widest < 0 || longest[i] > longest[widest] {
 				widest = i
 			}

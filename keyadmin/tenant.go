@@ -62,7 +62,7 @@ func limitText(limit, override int64) string {
 func tenantTable(views []tenantView) table {
 	t := table{
 		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
-		spare: []string{"CREATED", "STATUS", "PER DAY"},
+		spare: []string{"CREATED", "ID", "PER DAY"},
 		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
 	for _, v := range views {
@@ -95,6 +95,18 @@ func perMinuteAndDay(l plan.Limits) string {
 	return count(l.Minute) + " requests per minute, " + count(l.Day) + " per day"
 }
 
+// ownLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
+func ownLimits(l plan.Limits) string {
+	var parts []string
+	if l.Minute != 0 {
+		parts = append(parts, count(l.Minute)+" requests per minute")
+	}
+	if l.Day != 0 {
+		parts = append(parts, count(l.Day)+" requests per day")
+	}
+	return strings.Join(parts, ", ")
+}
+
 // movedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
 func movedLimits(was, is plan.Limits) string {
 	var parts []string
@@ -123,10 +135,29 @@ func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, change keyst
 }
 
 func (a *app) noteQuota(v tenantView) {
-	if !v.Limits.IsSet() && !v.Suspended {
-		a.warn("Tenant %s has no quota: plan %s has no limits. Its requests are refused with 403 quota_not_set.\n"+
-			"Set its limits: keyadmin tenant set-quota %s --minute N --day N", v.Name, v.Plan, shellWord(v.Name))
+	if v.Limits.IsSet() || v.Suspended {
+		return
 	}
+	why := "plan " + v.Plan + " has no limits"
+	switch {
+	case v.Limits.Minute != 0:
+		why = "its limit per day is missing"
+	case v.Limits.Day != 0:
+		why = "its limit per minute is missing"
+	}
+	a.warn("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.\n"+
+		"Set its limits: keyadmin tenant set-quota %s%s", v.Name, why, shellWord(v.Name), missingLimits(v.Limits))
+}
+
+// missingLimits returns the flags for the limits that are not set: ` --minute N --day N`.
+func missingLimits(l plan.Limits) (flags string) {
+	if l.Minute == 0 {
+		flags += " --minute N"
+	}
+	if l.Day == 0 {
+		flags += " --day N"
+	}
+	return flags
 }
 
 type tenantCreate struct {
@@ -346,8 +377,8 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	was := plan.Effective(plans[t.Plan], t.Override)
 	is := plan.Effective(plans[to], plan.Effective(t.Override, c.limits()))
 	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
-		question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (--minute N --day N), "+
-			"all its requests will be refused.", t.Name, to)
+		question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (add%s), "+
+			"all its requests will be refused.", t.Name, to, missingLimits(is))
 	}
 	return a.carryOut(ctx, operation{
 		question: question, yes: c.Yes,
@@ -365,6 +396,9 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 				done = "Changed the limits of tenant " + t.Name + ": " + changed + "."
 			case changed != "":
 				done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
+			}
+			if own := ownLimits(t.Override); own != "" && c.limits() == (plan.Limits{}) && moved.Plan != t.Plan {
+				done += " Its own limits stay: " + own + ".\nTo clear them: keyadmin tenant set-quota " + shellWord(t.Name) + " --clear"
 			}
 			return a.tenantChanged(ctx, moved, change, done, nil)
 		},
