@@ -13,6 +13,8 @@ type bars struct {
 	period string // of a line: hour or day
 	rows   []barRow
 	limit  int64 // the most requests that a period admits; 0: none
+
+	dayLimit int64 // of hours: the limit of a day, if it is the only one that matters; it is not drawn
 }
 
 // barRow is one period.
@@ -118,6 +120,8 @@ func (b bars) legend(limitShown bool, signs barSigns) []string {
 		lines[1] += fmt.Sprintf("  %s limit: %s in each %s", signs.limit, count(b.limit), b.period)
 	case b.limit > 0:
 		lines[1] += fmt.Sprintf("  limit: %s in each %s, beyond the edge", count(b.limit), b.period)
+	case b.dayLimit > 0:
+		lines[1] += "  limit of the day: " + count(b.dayLimit)
 	}
 	return lines
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
@@ -62,11 +64,39 @@ func (g *grouping) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// usagePeriod are the flags for the time that is looked at.
+type usagePeriod struct {
+	Since moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
+	Until moment `placeholder:"AGE" help:"Leave out what is later, in whole hours: 24h, 1w, or from a date on: 2026-12-01."`
+}
+
+// forever is later than every hour of usage.
+const forever = instant.Millis(math.MaxInt64)
+
+// of returns the period. Without --until, until is forever: the clock of a gateway may be ahead.
+func (p usagePeriod) of(now instant.Millis) (since, until instant.Millis, err error) {
+	since, until = p.Since.before(now), forever
+	if p.Until != (moment{}) {
+		if until = p.Until.before(now); until <= since {
+			return 0, 0, usageErrorf("--until: %s is not later than --since, %s", until, since)
+		}
+	}
+	return since, until, nil
+}
+
+// between describes a period: `since 2026-11-01T00:00:00Z`.
+func between(since, until instant.Millis) string {
+	if until == forever {
+		return "since " + since.String()
+	}
+	return "from " + since.String() + " until " + until.String()
+}
+
 type usageShow struct {
-	Tenant string   `arg:"" help:"ID or name."`
-	Since  moment   `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	By     grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
-	Plot   bool     `help:"Draw charged and refused requests by hour or day, with the limit."`
+	Tenant string `arg:"" help:"ID or name."`
+	usagePeriod
+	By   grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
+	Plot bool     `help:"Draw charged and refused requests by hour or day, with the limit."`
 }
 
 func (usageShow) Help() string {
@@ -81,18 +111,21 @@ Examples:
     # What was refused in the last day
     keyadmin usage show acme --since 24h --by hour,outcome -o json | jq '.[] | select(.charged == 0)'
 
-    # Yesterday and today as bars
-    keyadmin usage show acme --since 1d --by hour --plot
+    # The last 24 hours as bars
+    keyadmin usage show acme --since 24h --by hour --plot
 
     # What was charged in November, by operation
-    keyadmin usage show acme --since 2026-11-01 --by operation`
+    keyadmin usage show acme --since 2026-11-01 --until 2026-12-01 --by operation`
 }
 
 func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
 	}
-	since := c.Since.before(a.now())
+	since, until, err := c.of(a.now())
+	if err != nil {
+		return err
+	}
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
@@ -101,6 +134,7 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until })
 	keys, err := a.store.Keys(ctx, &t.ID)
 	if err != nil {
 		return err
@@ -118,7 +152,7 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	a.note("%s requests of tenant %s since %s, %s charged.", count(total.Requests), t.Name, since.String(), count(total.Charged))
+	a.note("%s requests of tenant %s %s, %s charged.", count(total.Requests), t.Name, between(since, until), count(total.Charged))
 	return nil
 }
 

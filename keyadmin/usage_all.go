@@ -25,8 +25,8 @@ type usageTopView struct {
 }
 
 type usageTop struct {
-	Since moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Count int    `name:"number" short:"n" default:"20" placeholder:"N" help:"How many tenants."`
+	usagePeriod
+	Count int `name:"number" short:"n" default:"20" placeholder:"N" help:"How many tenants."`
 }
 
 func (usageTop) Help() string {
@@ -36,18 +36,24 @@ UTC day on which most was charged.
 Examples:
 
     # The ten that used most this month
-    keyadmin usage top --since 2026-11-01 -n 10`
+    keyadmin usage top --since 2026-11-01 -n 10
+
+    # Who used most in October
+    keyadmin usage top --since 2026-10-01 --until 2026-11-01`
 }
 
 func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if c.Count < 1 {
 		return usageErrorf("--number: %d is out of range: use 1 or more", c.Count)
 	}
-	since := c.Since.before(a.now())
+	since, until, err := c.of(a.now())
+	if err != nil {
+		return err
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	rows, err := a.store.TopUsage(ctx, since, c.Count)
+	rows, err := a.store.TopUsage(ctx, since, until, c.Count)
 	if err != nil {
 		return err
 	}
@@ -58,7 +64,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	views := make([]usageTopView, 0, len(rows))
 	t := table{
 		head: []string{"TENANT", "PLAN", "REQUESTS", "CHARGED", "DAY LIMIT", "BUSIEST DAY"}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS"},
-		none: "No requests since " + since.String() + ".",
+		none: "No requests " + between(since, until) + ".",
 	}
 	for _, r := range rows {
 		o := tenants[r.Tenant]

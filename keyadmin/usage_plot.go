@@ -44,7 +44,10 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 func barsOf(rows []keystore.UsageRow, period time.Duration, limits plan.Limits) bars {
 	b := bars{period: "day", limit: limits.Day}
 	if period == time.Hour {
-		b.period, b.limit = "hour", min(60*limits.Minute, limits.Day)
+		b = bars{period: "hour", limit: 60 * limits.Minute}
+		if limits.Day < b.limit { // one hour may use it up, but it is the limit of no hour
+			b.limit, b.dayLimit = 0, limits.Day
+		}
 	}
 	first, last := rows[0].Hour.Truncate(period), rows[0].Hour.Truncate(period)
 	sums := map[instant.Millis]barRow{}

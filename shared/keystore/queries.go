@@ -251,8 +251,8 @@ const (
 			MAX(charged) AS busiest_day
 		FROM (SELECT tenant_id, hour / 86400000 AS day, CAST(SUM(requests) AS BIGINT) AS requests,
 				CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-			FROM usage_hours WHERE hour >= $1 GROUP BY tenant_id, hour / 86400000) AS d
-		GROUP BY tenant_id ORDER BY 3 DESC, 2 DESC, tenant_id LIMIT $2`
+			FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id, hour / 86400000) AS d
+		GROUP BY tenant_id ORDER BY 3 DESC, 2 DESC, tenant_id LIMIT $3`
 
 	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
 	operationUsage = `SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,

@@ -164,10 +164,11 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, fail("show usage", err)
 }
 
-// TopUsage lists the tenants whose requests were charged most often since an hour, at most n of them.
-func (s *Store) TopUsage(ctx context.Context, since instant.Millis, n int) ([]TenantUsage, error) {
+// TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours
+// that begin after it and before until.
+func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
 	rows := []TenantUsage{}
-	err := s.db.SelectContext(ctx, &rows, topUsage, since.Truncate(time.Hour), n)
+	err := s.db.SelectContext(ctx, &rows, topUsage, since.Truncate(time.Hour), until, n)
 	return rows, fail("list the tenants that used most", err)
 }
 
