@@ -47,7 +47,7 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
 	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: " + strings.Join(d.fine, ", ") + "."}
 	for _, f := range d.findings {
-		t.rows = append(t.rows, []string{f.Part, f.Problem, a.asCalled(f.Cure)})
+		t.rows = append(t.rows, []string{f.Part, f.Problem, f.Cure})
 	}
 	if err := a.print(append([]finding{}, d.findings...), t); err != nil {
 		return err
@@ -66,7 +66,7 @@ type doctor struct {
 }
 
 func (d *doctor) find(part, problem, cure string) {
-	f := finding{part, printable(problem), cure}
+	f := finding{part, printable(d.app.asCalled(strings.ReplaceAll(problem, "\n", ". "))), d.app.asCalled(cure)}
 	if !slices.Contains(d.findings, f) {
 		d.findings = append(d.findings, f)
 	}
@@ -114,10 +114,13 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		return false
 	}
 	cure := "start it, or correct $DATABASE_URL"
-	if strings.HasPrefix(url, "sqlite:") {
-		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
-	}
 	err = d.app.open(ctx)
+	switch {
+	case errors.Is(err, database.ErrNoFile):
+		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
+	case err != nil && strings.HasPrefix(url, "sqlite:"):
+		cure = "correct $DATABASE_URL, or restore the file from a backup"
+	}
 	switch {
 	case errors.Is(err, keystore.ErrOutdated):
 		d.find("schema", err.Error(), "`keyadmin migrate`")

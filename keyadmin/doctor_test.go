@@ -142,6 +142,25 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// A file that exists is not created: its cure is another one than that of a file that is missing.
+func TestDoctorOnFiles(t *testing.T) {
+	s := newShell(t, "sqlite:none.db")
+	s.program = "bin/keyadmin"
+	for url, want := range map[string][2]string{
+		"sqlite:none.db":      {"no such file: `bin/keyadmin migrate` creates it. The path is relative", "create it: `bin/keyadmin migrate`"},
+		"sqlite:../README.md": {"not a SQLite database", "restore the file from a backup"},
+	} {
+		s.env[0] = "DATABASE_URL=" + url
+		for _, format := range []string{"table", "json"} {
+			r := s.keyadmin("doctor", "-o", format)
+			if !strings.Contains(r.stdout, want[0]) || !strings.Contains(r.stdout, want[1]) || strings.Contains(r.stdout, "?") ||
+				strings.Contains(r.stdout, "migrate") != strings.Contains(url, "none") {
+				t.Errorf("%s:\n%s", url, r.stdout)
+			}
+		}
+	}
+}
+
 // Findings fit a terminal, and a cure can be pasted.
 func TestDoctorTable(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))

@@ -43,10 +43,22 @@ const (
 	petsWithin = 5 * time.Second
 )
 
+const about = "The whole product in one process. It has settings of the gateway; the others are fixed here."
+
+// settings are those of the gateway.
+type settings struct{ app.Config }
+
+// Fixed names the settings that run sets itself, and those that have no effect without Redis and Postgres.
+func (settings) Fixed() []string {
+	return []string{
+		"database-url", "database-connections", "redis-url", "redis-prefix", "limits-on-outage", "upstreams", "drain-delay",
+		"console", "console-database-url",
+	}
+}
+
 func main() {
-	var cfg app.Config
-	if code, done := service.Load(&cfg, "local", "The whole product in one process. The gateway's settings hold here too.",
-		os.Args[1:], os.Stdout, os.Stderr); done {
+	var cfg settings
+	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
 	started, err := os.Getwd()
@@ -61,7 +73,7 @@ func main() {
 	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)
 		defer stop()
-		return explain(run(ctx, cfg, log, started))
+		return explain(run(ctx, cfg.Config, log, started))
 	}))
 }
 
@@ -118,7 +130,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	defer unlock()
 	ports, err := app.Listen(cfg)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\nWith other ports: make run ARGS=\"--listen 127.0.0.1:8180 --admin-listen 127.0.0.1:9190\"", err)
 	}
 	db, err := database.OpenOrCreate(databaseURL)
 	if err != nil {

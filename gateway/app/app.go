@@ -44,15 +44,17 @@ const healthWithin = time.Second
 // Ports are the listeners of a gateway.
 type Ports struct{ Public, Admin net.Listener }
 
-// Listen opens both ports of a gateway, or neither.
+// Listen opens both ports of a gateway, or neither. Its error names each port that cannot be opened.
 func Listen(cfg Config) (Ports, error) {
-	public, err := service.ListenPublic(cfg.Listen, "GATEWAY_LISTEN or --listen")
-	if err != nil {
-		return Ports{}, err
-	}
-	admin, err := service.Listen(cfg.AdminListen, "GATEWAY_ADMIN_LISTEN or --admin-listen")
-	if err != nil {
-		return Ports{}, errors.Join(err, public.Close())
+	public, publicErr := service.ListenPublic(cfg.Listen, "GATEWAY_LISTEN or --listen")
+	admin, adminErr := service.Listen(cfg.AdminListen, "GATEWAY_ADMIN_LISTEN or --admin-listen")
+	switch {
+	case publicErr != nil && adminErr != nil:
+		return Ports{}, fmt.Errorf("%w; %w", publicErr, adminErr)
+	case publicErr != nil:
+		return Ports{}, errors.Join(publicErr, admin.Close())
+	case adminErr != nil:
+		return Ports{}, errors.Join(adminErr, public.Close())
 	}
 	return Ports{Public: public, Admin: admin}, nil
 }

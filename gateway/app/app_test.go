@@ -431,6 +431,10 @@ func TestWhatNoWaitingCures(t *testing.T) {
 			t.Errorf("a busy %s: %v", setting, err)
 		}
 	}
+	if _, err := app.Listen(app.Config{Listen: address, AdminListen: address}); err == nil || !strings.Contains(err.Error(), " --listen") ||
+		!strings.Contains(err.Error(), " --admin-listen") {
+		t.Errorf("both ports are busy: %v", err)
+	}
 }
 
 // A process whose gateway ID was taken ends its gateway with an error, so that its supervisor notices.

@@ -125,6 +125,9 @@ func newParser(target any, line CommandLine) *parser {
 	}
 	p.kong = built
 	p.collect(built.Model.Node)
+	if fixer, ok := target.(Fixer); ok {
+		p.hide(fixer.Fixed())
+	}
 	for _, flag := range built.Model.Flags {
 		if isSecret(flag) {
 			p.secrets = append(p.secrets, flag)
@@ -133,6 +136,17 @@ func newParser(target any, line CommandLine) *parser {
 	// They are removed, not hidden: kong would take a hidden flag from the command line.
 	built.Model.Flags = slices.DeleteFunc(built.Model.Flags, isSecret)
 	return p
+}
+
+// hide leaves settings out of the help.
+func (p *parser) hide(names []string) {
+	for _, name := range names {
+		at := slices.IndexFunc(p.kong.Model.Flags, func(flag *kong.Flag) bool { return flag.Name == name })
+		if at < 0 {
+			panic("bug: there is no flag --" + name)
+		}
+		p.kong.Model.Flags[at].Hidden = true
+	}
 }
 
 // collect puts a collector before the decoder of every value.
@@ -181,7 +195,9 @@ func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 	}
 	fmt.Fprintf(command.Stdout, "\nSecrets, from the environment. With _FILE appended to a name, its value is the path of a file that holds the secret:\n")
 	for _, flag := range p.secrets {
-		fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
+		if !flag.Hidden {
+			fmt.Fprintf(command.Stdout, "  %s\n      %s\n", flag.Envs[0], helpOf(flag.Value))
+		}
 	}
 	return nil
 }

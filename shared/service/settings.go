@@ -83,6 +83,11 @@ type Program interface {
 	AdminAddress() string // the setting of the admin port's address
 }
 
+// Fixer is a Program that sets some of its settings itself. These are not in its help.
+type Fixer interface {
+	Fixed() []string // the names of the flags; of a secret: the name of the flag that it would have
+}
+
 // Load fills settings from flags, environment and defaults, in this order of precedence. If done, the program must end with the
 // exit code: help, version, a check or a probe was requested, or a setting is bad and stderr names every problem.
 func Load(settings Program, name, about string, args []string, stdout, stderr io.Writer) (code int, done bool) {
