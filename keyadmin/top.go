@@ -18,7 +18,7 @@ import (
 
 type topCommand struct {
 	By    topOrder `default:"rate" placeholder:"ORDER" help:"Order by rate, minute, day, refused or bans."`
-	Every period   `default:"1s" placeholder:"TIME" help:"Interval of refreshes: 1s to 1m."`
+	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 1s)."`
 	Once  bool     `help:"Print one refresh and end."`
 	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
 }
@@ -49,7 +49,8 @@ On a terminal, these keys have a meaning:
 
 ` + topKeys + `
 
-Without a terminal, with TERM=dumb and with --once, plain lines are printed.
+Without a terminal, with TERM=dumb and with --once, plain lines are printed. Without a terminal, it prints one refresh and ends,
+unless --every is given.
 
 Examples:
 
@@ -111,6 +112,10 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	defer stop()
 	if err := a.open(ctx); err != nil {
 		return err
+	}
+	if c.Every == 0 {
+		c.Every = period(time.Second)
+		c.Once = c.Once || !a.OutTerminal // a pipe that never ends must be asked for
 	}
 	w := newWatch(a)
 	var err error

@@ -100,7 +100,11 @@ func TestTopLines(t *testing.T) {
 		} {
 			sleeps := 0
 			s.ended, s.onSleep = false, func() { sleeps++; s.ended = sleeps == 3 }
-			r := s.want(exitDone, "", "top", "-o", format)
+			args := []string{"top", "-o", format}
+			if !s.terminal {
+				args = append(args, "--every", "1s")
+			}
+			r := s.want(exitDone, "", args...)
 			for _, text := range want {
 				if !strings.Contains(r.stdout, text) || strings.Contains(r.stdout, "\x1b[") {
 					t.Errorf("top -o %s, dumb %t: no %q in\n%s", format, dumb, text, r.stdout)
@@ -123,6 +127,16 @@ func TestTopCSVNamesTheProblem(t *testing.T) {
 	}
 	if want := "The database cannot be read\n"; said.String() != want {
 		t.Errorf("%q, want %q", said.String(), want)
+	}
+}
+
+// A pipe gets one refresh, unless an interval is given.
+func TestTopInAPipe(t *testing.T) {
+	s, _, _ := watched(t)
+	sleeps := 0
+	s.onSleep = func() { sleeps++; s.ended = sleeps == 3 }
+	if r := s.want(exitDone, "", "top"); strings.Count(r.stdout, "req/s") != 1 || sleeps != 1 {
+		t.Errorf("top in a pipe, after %d sleeps:\n%s", sleeps, r.stdout)
 	}
 }
 

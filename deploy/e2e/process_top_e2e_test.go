@@ -28,7 +28,7 @@ func TestTopShowsTheLoad(t *testing.T) {
 	f.Gateways[2].Signal(syscall.SIGSTOP)
 	defer f.Gateways[2].Signal(syscall.SIGCONT)
 
-	top := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database}, "top", "-o", "json")
+	top := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database}, "top", "--every", "1s", "-o", "json")
 	var shownAt []time.Time
 	for len(shownAt) < refreshes+1 {
 		testkit.Eventually(t, 10*time.Second, "the next refresh", func() bool { return len(top.Stdout.Lines()) > len(shownAt) })
