@@ -27,7 +27,7 @@ type auditCommand struct {
 	Key    keyArgument `placeholder:"KEY" help:"Only changes of this key: its ID, key_…"`
 	Actor  string      `placeholder:"NAME" help:"Only changes by this operator or gateway."`
 	Kind   eventKind   `placeholder:"KIND" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
-	Limit  int         `placeholder:"N" help:"Only the last N changes."`
+	Limit  int         `short:"n" placeholder:"N" help:"Only the last N changes."`
 	Follow bool        `short:"f" help:"Go on, and show changes as they are made, until an interrupt."`
 }
 
@@ -214,7 +214,7 @@ func viewEvent(e keystore.Event) eventView {
 }
 
 // difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
-// deleted one its former members.
+// deleted one its former members, as `was: reason scraping`.
 func difference(was, is map[string]string) string {
 	names := map[string]bool{}
 	for name := range was {
@@ -226,18 +226,36 @@ func difference(was, is map[string]string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		from, to := was[name], is[name]
+		member := cmp.Or(memberNames[name], name)
 		switch {
 		case from == to || unchanging[name]:
+		case truths[name]:
+			parts = append(parts, either(to == "true" || len(is) == 0, member, "not "+member))
 		case len(was) == 0:
-			parts = append(parts, name+" "+to)
+			parts = append(parts, member+" "+to)
 		case len(is) == 0:
-			parts = append(parts, "was "+name+" "+from)
+			parts = append(parts, member+" "+from)
 		default:
-			parts = append(parts, name+" "+orDash(from)+" → "+orDash(to))
+			parts = append(parts, member+" "+orDash(from)+" → "+orDash(to))
 		}
 	}
-	return orDash(strings.Join(parts, ", "))
+	text := strings.Join(parts, ", ")
+	if len(is) == 0 && text != "" {
+		text = "was: " + text
+	}
+	return orDash(text)
 }
+
+// memberNames are words for the members of records. The others are words already.
+var memberNames = map[string]string{
+	"limits.minute": "limit per minute", "limits.day": "limit per day",
+	"override.minute": "own limit per minute", "override.day": "own limit per day",
+	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "graceEndsAt": "old key works until",
+	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
+}
+
+// truths are members that are true or false.
+var truths = map[string]bool{"suspended": true, "automatic": true}
 
 // withTimes writes the times in a record as text, as in all other output. They are stored in ms; 0 is never.
 func withTimes(record json.RawMessage) json.RawMessage {
@@ -281,6 +299,8 @@ func fields(record json.RawMessage) map[string]string {
 			_ = json.Unmarshal(value, &text) // it was parsed above, so it cannot fail
 		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
 			text = instant.Millis(ms).String()
+		case err == nil && ms != 0:
+			text = count(ms)
 		}
 		if text != "" && text != "0" && text != "false" && text != "null" {
 			texts[name] = text

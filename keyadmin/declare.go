@@ -219,7 +219,8 @@ func (a *app) printChanges(c changes) error {
 		return err
 	}
 	if len(c.left) > 0 {
-		a.warn("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed.", plural(len(c.left), "key"))
+		a.warn("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
+			"A new one: keyadmin key create TENANT", plural(len(c.left), "key"))
 		for _, key := range c.left[:min(len(c.left), problemsMax)] {
 			a.note("  %s", key)
 		}
@@ -229,7 +230,9 @@ func (a *app) printChanges(c changes) error {
 
 // compare finds what a document changes in a state. Its error names everything in the document that does not fit the state.
 func (a *app) compare(d document, file string, state keystore.State, prune bool) (changes, error) {
-	c := comparison{now: a.now(), problems: problems{file: file}, plans: map[string]plan.Limits{}, tenants: map[string]bool{}}
+	c := comparison{
+		now: a.now(), problems: problems{file: file}, plansBefore: map[string]plan.Limits{}, plans: map[string]plan.Limits{}, tenants: map[string]bool{},
+	}
 	c.comparePlans(d, state)
 	tenants := make(map[string]keystore.Tenant, len(state.Tenants))
 	for _, t := range state.Tenants {
@@ -261,9 +264,10 @@ func (a *app) compare(d document, file string, state keystore.State, prune bool)
 type comparison struct {
 	changes
 	problems
-	now     instant.Millis
-	plans   map[string]plan.Limits // as they will be
-	tenants map[string]bool        // that the document names
+	now         instant.Millis
+	plansBefore map[string]plan.Limits
+	plans       map[string]plan.Limits // as they will be
+	tenants     map[string]bool        // that the document names
 }
 
 func (c *comparison) show(action, kind, name, key, change string) {
@@ -273,7 +277,7 @@ func (c *comparison) show(action, kind, name, key, change string) {
 func (c *comparison) comparePlans(d document, state keystore.State) {
 	was := map[string]keystore.Plan{}
 	for _, p := range state.Plans {
-		was[p.Name], c.plans[p.Name] = p, p.Limits
+		was[p.Name], c.plansBefore[p.Name], c.plans[p.Name] = p, p.Limits, p.Limits
 	}
 	for _, p := range d.plans {
 		before, exists := was[string(p.name)]
@@ -310,6 +314,10 @@ func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists
 	text := "on plan " + is.Plan
 	if exists {
 		text = movedTenant(was, is)
+		inForce := movedLimits(plan.Effective(c.plansBefore[was.Plan], was.Override), plan.Effective(limits, is.Override))
+		if inForce != "" && inForce != movedLimits(was.Override, is.Override) {
+			text += ", in force: " + inForce
+		}
 	} else if is.Override != (plan.Limits{}) {
 		text += ", own limits: " + movedLimits(plan.Limits{}, is.Override)
 	}

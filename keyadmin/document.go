@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"fmt"
 	"slices"
@@ -200,7 +201,7 @@ func (r *reader) object(n *yaml.Node, path string, required []string, members ma
 		at := place{n.Content[i].Line, prefix + member}
 		switch read := members[member]; {
 		case read == nil:
-			r.add(at, "there is no such member%s: use %s", didYouMean(member, sortedKeys(members)), strings.Join(sortedKeys(members), ", "))
+			r.add(at, "there is no such member%s", cmp.Or(didYouMean(member, sortedKeys(members)), ": use "+strings.Join(sortedKeys(members), ", ")))
 		case given[member]:
 			r.add(at, "it is given twice")
 		case value.Kind == yaml.AliasNode:
@@ -212,10 +213,13 @@ func (r *reader) object(n *yaml.Node, path string, required []string, members ma
 	}
 	for _, member := range required {
 		if !given[member] {
-			r.add(place{n.Line, path}, "the member %q is missing", member)
+			r.add(place{n.Line, path}, "the member %q is missing%s", member, missingWays[member])
 		}
 	}
 }
+
+// missingWays say more about members that are missing. Only keys have IDs.
+var missingWays = map[string]string{"id": ": only keys that exist can be named here. `keyadmin key create` creates one and shows its ID"}
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
