@@ -91,11 +91,22 @@ func (banList) Run(ctx context.Context, a *app) error {
 	return a.print(views, t)
 }
 
+// banned is the ID of a key. Bans are of keys only.
+type banned keyArgument
+
+func (b *banned) UnmarshalText(text []byte) error {
+	err := (*keyArgument)(b).UnmarshalText(text)
+	if err != nil {
+		err = fmt.Errorf("%w; `keyadmin tenant suspend TENANT` refuses all keys of a tenant", err)
+	}
+	return err
+}
+
 type banAdd struct {
-	Key    keyArgument `arg:"" help:"The key's ID, key_…"`
-	For    period      `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
-	Reason name        `required:"" placeholder:"TEXT" help:"Why, for the audit log. The customer does not see it."`
-	Tell   notice      `placeholder:"TEXT" help:"What to tell the customer in the refusals, such as how to get the ban lifted."`
+	Key    banned `arg:"" help:"The key's ID, key_…"`
+	For    period `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
+	Reason name   `required:"" placeholder:"TEXT" help:"Why, for the audit log. The customer does not see it."`
+	Tell   notice `placeholder:"TEXT" help:"What to tell the customer in the refusals, such as how to get the ban lifted."`
 	asking
 	waiting
 }

@@ -69,7 +69,8 @@ type app struct {
 	db    *database.DB
 	store *keystore.Store
 
-	headed bool // print writes no head, because the rows follow earlier ones
+	called string // the arguments, as a shell would need them; they have no secrets
+	headed bool   // print writes no head, because the rows follow earlier ones
 }
 
 // run executes one command line and returns its exit status.
@@ -89,6 +90,11 @@ func (a *app) run(args []string) error {
 	if len(args) > 0 && args[0] == completeCommand {
 		return a.complete(args[1:])
 	}
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = shellWord(arg)
+	}
+	a.called = strings.Join(words, " ")
 	parsed, err := a.parse(args)
 	if err != nil || parsed == nil { // it has printed the help or the version
 		return err

@@ -23,9 +23,9 @@ import (
 )
 
 type usageExplain struct {
-	Key       keyArgument `arg:"" optional:"" help:"The key's ID, key_… (default: the key of a token read from standard input)."`
-	From      address     `placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
-	Operation string      `placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
+	Key       explained `arg:"" optional:"" help:"The key's ID, key_… (default: the key of a token read from standard input)."`
+	From      address   `placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
+	Operation string    `placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
 func (usageExplain) Help() string {
@@ -42,6 +42,17 @@ Examples:
 
     # May this client add a pet?
     keyadmin usage explain key_0123456789abcdef --from 203.0.113.5 --operation createPet`
+}
+
+// explained is the ID of a key. The quota is a tenant's, but a request is made with a key.
+type explained keyArgument
+
+func (e *explained) UnmarshalText(text []byte) error {
+	err := (*keyArgument)(e).UnmarshalText(text)
+	if err != nil {
+		err = fmt.Errorf("%w; `keyadmin usage show TENANT` shows the usage of a tenant", err)
+	}
+	return err
 }
 
 // address is a client's address.
@@ -199,7 +210,7 @@ func (e explanation) byOperation(ctx context.Context, operation string, k keysto
 		}
 		return e, nil
 	}
-	return e, usageErrorf("there is no operation %q%s", operation, didYouMean(operation, known))
+	return e, usageErrorf("there is no operation %q%s; all operations: %s", operation, didYouMean(operation, known), strings.Join(known, ", "))
 }
 
 func (e explanation) refuse(c code.Code, reason string) explanation {

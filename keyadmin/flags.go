@@ -34,7 +34,7 @@ type keyArgument id.Key
 func (k *keyArgument) UnmarshalText(text []byte) error {
 	key, err := id.ParseKey(string(text))
 	if err != nil {
-		return fmt.Errorf("%w (`keyadmin key list` shows the IDs of keys)", err)
+		return fmt.Errorf("%w (`keyadmin key list TENANT` shows the IDs of a tenant's keys)", err)
 	}
 	*k = keyArgument(key)
 	return nil
@@ -145,6 +145,8 @@ func (b *block) UnmarshalText(text []byte) error {
 		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	switch {
+	case string(text) == "any" || string(text) == "*":
+		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
 	case err != nil:
 		return fmt.Errorf("%q is not a CIDR block: write 203.0.113.0/24, 2001:db8::/32 or one address", text)
 	case prefix.Masked() != prefix:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"petgate/shared/core/access"
@@ -280,7 +281,8 @@ func (a *app) printToken(v keyView) error {
 }
 
 type keyList struct {
-	Tenant string `arg:"" optional:"" help:"ID or name (default: all tenants)."`
+	Tenant   string `arg:"" optional:"" help:"ID or name (default: all tenants)."`
+	Expiring moment `placeholder:"WHEN" help:"Only keys in use that expire within 30d, or up to a UTC date, 2026-12-31."`
 }
 
 func (keyList) Help() string {
@@ -289,11 +291,18 @@ func (keyList) Help() string {
     # All keys of a tenant
     keyadmin key list acme
 
+    # Whom to warn: the keys that expire within two weeks
+    keyadmin key list --expiring 2w
+
     # The IDs of all expired keys
     keyadmin key list -o json | jq -r '.[] | select(.status == "expired") | .id'`
 }
 
 func (c *keyList) Run(ctx context.Context, a *app) error {
+	expiring, err := c.Expiring.after(a.now(), "--expiring")
+	if err != nil {
+		return err
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -324,6 +333,11 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	if expiring != 0 {
+		keys = slices.DeleteFunc(keys, func(k keystore.Key) bool {
+			return !exported(k, a.now()) || k.ExpiresAt == 0 || k.ExpiresAt > expiring
+		})
+	}
 	bans, err := a.bans(ctx)
 	if err != nil {
 		return err
@@ -333,6 +347,9 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
 		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
+	}
+	if expiring != 0 {
+		t.none = "No key expires until " + expiring.String() + "."
 	}
 	for _, k := range keys {
 		v := viewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())

@@ -38,6 +38,10 @@ Examples:
 func (c *keyUpdate) BadSettings() service.BadSettings {
 	var bad service.BadSettings
 	expires := c.Expires != moment{}
+	if c.Allow != nil && len(c.Allow) == 0 {
+		bad.Require(false, "", "--allow is empty: --allow-any removes the allow-list")
+		return bad
+	}
 	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires, "",
 		"give --name, --scope, --allow, --allow-any, --expires or --no-expires")
 	bad.Require(!c.AllowAny || len(c.Allow) == 0, "", "--allow-any removes the allow-list: do not combine it with --allow")

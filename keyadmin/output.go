@@ -268,7 +268,7 @@ func (a *app) token() ([]byte, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read the token: %w", err)
 	}
-	return nil, usageErrorf("standard input has no token: use keyadmin … < FILE")
+	return nil, usageErrorf("standard input has no token: keyadmin %s < FILE", a.called)
 }
 
 // span formats a duration for people.

@@ -19,13 +19,26 @@ type planCommands struct {
 
 // planView is a plan as JSON; scripts rely on its fields.
 type planView struct {
-	Name      string      `json:"name"`
-	Limits    plan.Limits `json:"limits"`              // 0: not set; its tenants need limits of their own
-	CreatedAt string      `json:"createdAt,omitempty"` // not of plans that came with the tables
+	Name      string     `json:"name"`
+	Limits    limitsView `json:"limits"`
+	CreatedAt string     `json:"createdAt,omitempty"` // not of plans that came with the tables
+}
+
+// limitsView are the limits of a plan as JSON. null: not set; its tenants need limits of their own.
+type limitsView struct {
+	Minute *int64 `json:"minute"`
+	Day    *int64 `json:"day"`
 }
 
 func viewPlan(p keystore.Plan) planView {
-	return planView{Name: p.Name, Limits: p.Limits, CreatedAt: p.CreatedAt.String()}
+	v := planView{Name: p.Name, CreatedAt: p.CreatedAt.String()}
+	if p.Limits.Minute != 0 {
+		v.Limits.Minute = &p.Limits.Minute
+	}
+	if p.Limits.Day != 0 {
+		v.Limits.Day = &p.Limits.Day
+	}
+	return v
 }
 
 type planList struct{}
@@ -54,7 +67,7 @@ func (planList) Run(ctx context.Context, a *app) error {
 	for _, p := range plans {
 		v := viewPlan(p)
 		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Name, limitText(v.Limits.Minute, 0), limitText(v.Limits.Day, 0), orDash(v.CreatedAt)})
+		t.rows = append(t.rows, []string{v.Name, limitText(p.Limits.Minute, 0), limitText(p.Limits.Day, 0), orDash(v.CreatedAt)})
 	}
 	return a.print(views, t)
 }

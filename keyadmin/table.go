@@ -180,19 +180,20 @@ func (t table) mapped(f func(string) string) [][]string {
 	return rows
 }
 
-var times = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+var times = regexp.MustCompile(`\b(until )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// aged writes the times in a text as ages: "in 3 days", "5 min ago".
+// aged writes the times in a text as ages: "in 3 days", "for 3 days" instead of a time after "until", "5 min ago".
 func aged(text string, now time.Time) string {
 	return times.ReplaceAllStringFunc(text, func(at string) string {
+		at, isEnd := strings.CutPrefix(at, "until ")
 		t, err := time.Parse(time.RFC3339, at)
 		switch {
 		case err != nil:
 			return at
 		case t.After(now):
-			at = "in " + span(t.Sub(now))
+			at = either(isEnd, "for ", "in ") + span(t.Sub(now))
 		default:
-			at = span(now.Sub(t)) + " ago"
+			at = either(isEnd, "until ", "") + span(now.Sub(t)) + " ago"
 		}
 		return strings.ReplaceAll(at, " ", hardSpace)
 	})

@@ -107,6 +107,7 @@ func noCommand(at *kong.Node, word string) string {
 		return text + fmt.Sprintf(": did you mean `keyadmin %s`?", strings.TrimSpace(noun+" "+meant))
 	}
 	if noun == "" {
+		names = append(names, "help")
 		for _, verb := range []string{word, meant} {
 			if paths := commandsOf(at, verb); len(paths) > 0 {
 				return text + ": did you mean " + strings.Join(paths, " or ") + "?"

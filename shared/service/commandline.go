@@ -264,6 +264,9 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	given := ctx.Scan.Peek()
 	if given.String() == "" && target.Kind() == reflect.Slice {
 		ctx.Scan.Pop() // NAME= is an empty list, not a list of one empty value
+		if target.IsNil() {
+			target.Set(reflect.MakeSlice(target.Type(), 0, 0)) // it was given
+		}
 		return nil
 	}
 	err := c.inner.Decode(ctx, target)
