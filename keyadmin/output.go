@@ -106,7 +106,35 @@ func readSecret() ([]byte, error) {
 
 // note writes a message for people to standard error.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintln(a.Err, a.asCalled(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.Err, a.folded(fmt.Sprintf(format, args...)))
+}
+
+// commandsInText are the places of commands in a text. They are not broken, so that they can be copied.
+var commandsInText = regexp.MustCompile("(?m)`[^`\n]*`|: \\S*keyadmin .*$")
+
+// folded breaks the lines of a text at spaces in the width of the terminal. It writes commands as keyadmin was called.
+func (a *app) folded(text string) string {
+	text = a.asCalled(text)
+	width := a.columns()
+	if !a.ErrTerminal || width == 0 {
+		return text
+	}
+	text = commandsInText.ReplaceAllStringFunc(text, func(command string) string {
+		lead := ""
+		if strings.HasPrefix(command, ": ") {
+			lead, command = ": ", command[2:]
+		}
+		return lead + strings.ReplaceAll(command, " ", hardSpace)
+	})
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		words := strings.TrimLeft(line, " ")
+		indent := line[:len(line)-len(words)]
+		for _, part := range wrap(words, width-len(indent)) {
+			lines = append(lines, strings.ReplaceAll(indent+part, hardSpace, " "))
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // calls are the places where texts name a command: in quotes, after a colon, at the beginning of help, and in its examples.
@@ -199,6 +227,11 @@ func (a *app) width() int {
 	if !a.OutTerminal {
 		return 0
 	}
+	return a.columns()
+}
+
+// columns is the width of the terminal; 0: not known.
+func (a *app) columns() int {
 	width := a.Width
 	if columns, err := strconv.Atoi(a.env["COLUMNS"]); err == nil && columns > 0 {
 		width = columns

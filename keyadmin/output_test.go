@@ -102,3 +102,24 @@ func TestBrokenOutput(t *testing.T) {
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// Notes are broken at spaces, but commands are not, so that they can be copied.
+func TestNotesFit(t *testing.T) {
+	var said strings.Builder
+	a := &app{stdio: stdio{Err: &said, ErrTerminal: true, Width: 60, Program: "bin/keyadmin"}, env: map[string]string{"NO_COLOR": "1"}}
+	a.note("Created tenant a-name-of-some-length on plan free. Its first key: keyadmin key create a-name-of-some-length --name ci\n" +
+		"  each line of this has its indentation, also where it is broken, and `keyadmin tenant list` stays whole")
+	want := `Created tenant a-name-of-some-length on plan free. Its first
+key: bin/keyadmin key create a-name-of-some-length --name ci
+  each line of this has its indentation, also where it is
+  broken, and ` + "`bin/keyadmin tenant list`" + ` stays whole
+`
+	if said.String() != want {
+		t.Errorf("a note:\n%s\nwant:\n%s", said.String(), want)
+	}
+	said.Reset()
+	a.ErrTerminal = false
+	if a.note("%s", strings.Repeat("word ", 30)); strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("without a terminal, a note is broken:\n%s", said.String())
+	}
+}
