@@ -21,7 +21,8 @@ import (
 
 type usageExport struct {
 	Format    usageFormat `required:"" placeholder:"FORMAT" help:"cloudevents, csv, stripe or lago."`
-	Since     moment      `placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. Default: 7d. With --to: where a new receiver begins, or which hours a known one skips."`
+	Since     moment      `placeholder:"AGE" help:"The first hour: 24h, 1w, or from a date: 2026-11-01. Default: 7d. With --to: where a new receiver begins."`
+	Skip      bool        `help:"With --to and --since: a receiver with a cursor gets nothing more of the hours before --since."`
 	Until     moment      `placeholder:"AGE" help:"Only the hours before this one. Default: every closed hour."`
 	To        string      `placeholder:"URL" help:"Send to this receiver what it has not got yet, instead of writing to standard output."`
 	TokenFile string      `placeholder:"PATH" help:"File with the receiver's token, which is sent as Authorization: Bearer."`
@@ -38,8 +39,9 @@ receiver can recognize an event that it gets again.
 
 With --to, each receiver has a cursor, which moves after its response with a status of 2xx. An export that was interrupted
 continues there: repeat the command. The receiver may get the last batch again, with the same IDs. If Stripe or Lago refuses an
-event because they have it, that counts as taken. A --since that is later than the cursor moves it: the receiver gets nothing more of
-the hours before, and --verify begins there. Use it if the receiver does not take hours that are so old.
+event because they have it, that counts as taken. A receiver with a cursor ignores --since. With --skip, a later --since moves the
+cursor: the receiver gets nothing more of the hours before, and --verify begins there. Use it if the receiver does not take hours
+that are so old.
 
 Gateways that did not store all their usage are named: those that were killed, for example.
 
@@ -60,6 +62,7 @@ func (c *usageExport) BadSettings() service.BadSettings {
 	var bad service.BadSettings
 	bad.Require(c.TokenFile == "" || c.To != "", "token-file", "it needs --to")
 	bad.Require(c.To == "" || isReceiver(c.To), "to", "use http://… or https://…")
+	bad.Require(!c.Skip || c.To != "" && c.Since != (moment{}), "skip", "it needs --to and --since")
 	bad.Require(c.Metric != "", "metric", "it must not be empty")
 	return bad
 }
@@ -138,7 +141,7 @@ func (e *exporting) period(ctx context.Context) (cursor keystore.ExportCursor, k
 		return cursor, known, err
 	case known && e.c.Verify:
 		e.since, e.until = cursor.Since, min(e.until, cursor.Hour)
-	case known && (e.c.Since == (moment{}) || e.since < cursor.Hour):
+	case known && (!e.c.Skip || e.since < cursor.Hour):
 		e.since = cursor.Hour
 	case known: // the hours before are skipped
 	case e.c.Verify:

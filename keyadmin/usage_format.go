@@ -116,7 +116,7 @@ func (f usageFormat) check(e usageEvent, now instant.Millis) error {
 		return nil
 	}
 	if f.isTooOld(e, now) {
-		return fmt.Errorf("%s takes nothing that is older than %s, and %s is: use a later --since", f.name, span(f.oldest), e.Hour)
+		return fmt.Errorf("%s takes nothing that is older than %s, and %s is: use a later --since, and --skip if the receiver has a cursor", f.name, span(f.oldest), e.Hour)
 	}
 	if name := e.id(); len(name) > identifierMax {
 		return fmt.Errorf("%s takes identifiers of at most %d characters: %s", f.name, identifierMax, name)

@@ -75,7 +75,7 @@ func (e *exporting) send(ctx context.Context, cursor keystore.ExportCursor, know
 	return nil
 }
 
-// begin adds the cursor of a new receiver. It moves that of a known one to a later --since.
+// begin adds the cursor of a new receiver. With --skip, it moves that of a known one to a later --since.
 func (r *receiver) begin(ctx context.Context, known bool) error {
 	switch {
 	case !known:

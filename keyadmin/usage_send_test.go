@@ -166,7 +166,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	}
 }
 
-// A --since that is later than the cursor skips hours, so a receiver that takes nothing so old goes on. Corrections that it would not
+// With --skip, a --since that is later than the cursor skips hours, so a receiver that takes nothing so old goes on. Corrections that it would not
 // take are named and left out. The sums of what it has got can always be printed.
 func TestReceiverSkipsHours(t *testing.T) {
 	u := newMetered(newMigrated(t, testkit.SQLite(t)))
@@ -181,9 +181,10 @@ func TestReceiverSkipsHours(t *testing.T) {
 	u.use(u.tenants[0], u.hour(2), "listPets", 1000)
 	u.stored(u.hour(1))
 	export(known, exitFailed, tooOld)
-	export(known, exitDone, "It will get nothing more of the hours before 2026-03-07T12:00:00Z", "--since", "30d")
+	export(known, exitFailed, tooOld, "--since", "30d") // as in a cron job: without --skip, no hour is left out
+	export(known, exitDone, "It will get nothing more of the hours before 2026-03-07T12:00:00Z", "--since", "30d", "--skip")
 	export(fresh, exitFailed, tooOld, "--since", "60d")
-	export(fresh, exitDone, "", "--since", "30d")
+	export(fresh, exitDone, "", "--since", "30d", "--skip")
 	for _, l := range []*ledger{known, fresh} {
 		if got := l.sums()[u.tenants[0].ID.String()]; got%1000 != 0 && l == fresh || got/1000 != 1 {
 			t.Errorf("the receiver has %d requests of acme", got)
