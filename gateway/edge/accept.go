@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -16,7 +17,7 @@ func (e *Edge) accept(x *exchange) refusal {
 	x.setID()
 	x.client = e.clientAddress(x.conn.peer, x.forwardedFor)
 	if x.unreadable != nil {
-		return unreadable(x.unreadable)
+		return e.unreadable(x.unreadable)
 	}
 	if r.isRefused() {
 		return r
@@ -25,14 +26,14 @@ func (e *Edge) accept(x *exchange) refusal {
 }
 
 // unreadable returns the refusal of a request that could not be read.
-func unreadable(err error) refusal {
+func (e *Edge) unreadable(err error) refusal {
 	switch http1.KindOf(err) {
 	case http1.TargetTooLong:
 		return refusal{reason: uriTooLong}
 	case http1.FieldsTooLarge:
 		return refusal{reason: headersTooLarge}
 	case http1.BodyTooLarge:
-		return refusal{reason: bodyTooLarge}
+		return refusal{reason: bodyTooLarge, message: fmt.Sprintf("the body is larger than %d bytes", e.cfg.BodyBytesMax)}
 	case http1.UnmetExpectation:
 		return refusal{reason: expectationFailed}
 	case http1.TimedOut:

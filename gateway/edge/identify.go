@@ -2,6 +2,8 @@ package edge
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
@@ -16,11 +18,24 @@ func (e *Edge) identify(x *exchange) refusal {
 	}
 	env, err := apikey.Parse(token)
 	if err != nil {
-		return refusal{reason: malformedKey, message: err.Error()}
+		return refusal{reason: malformedKey, message: malformation(token, err)}
 	}
 	// Not in authenticate, whose frame is large: SHA-256 needs much stack, and an idle connection keeps the stack of its deepest call.
 	x.token, x.env, x.hash = token, env, apikey.Sum(token)
 	return refusal{}
+}
+
+// malformation says why a token is not a key. The text has nothing of the token but its length.
+func malformation(token []byte, err error) string {
+	switch {
+	case token[0] == '"' || token[0] == '\'':
+		return "the API key is in quotes: send it without them"
+	case bytes.ContainsAny(token, " \t"):
+		return "there is a space in the API key, or more than one before it"
+	case errors.Is(err, apikey.ErrLength):
+		return fmt.Sprintf("a key has %d characters, and yours has %d", apikey.TokenLen, len(token))
+	}
+	return err.Error()
 }
 
 // misplacedKey says where else the request seems to have a key, for clients of other APIs. It is empty if there is none. The text has

@@ -18,7 +18,7 @@ func (e *Edge) receive(x *exchange) refusal {
 	}
 	e.leave(x)
 	if err := x.conn.ReadBody(&x.request, &x.body, e.cfg.BodyBytesMax); err != nil {
-		return unreadable(err)
+		return e.unreadable(err)
 	}
 	x.startedAt = time.Now() // durations count from the last byte
 	return e.enter(x)

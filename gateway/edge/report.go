@@ -106,7 +106,7 @@ func appendUsage(dst []byte, x *exchange, policy quota.Policy, u quota.Usage, wi
 	dst = strconv.AppendInt(append(dst, `,"window":`...), window, 10)
 	dst = appendInstant(append(dst, `,"resetAt":`...), max(u.ResetAt, x.now))
 	nextAt := instant.Millis(0)
-	if u.RetryAt != 0 { // like Retry-After: a time from now, because the clock that decides may differ
+	if u.RetryAt != 0 && u.Limit > 0 { // a limit of 0 admits none at any time. Like Retry-After: a time from now, because the clock that decides may differ
 		nextAt = x.now + max(0, u.RetryAt-x.verdict.At)
 	}
 	dst = appendInstant(append(dst, `,"nextAt":`...), nextAt)

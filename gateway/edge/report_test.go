@@ -100,9 +100,11 @@ func TestReport(t *testing.T) {
 		"rotated": {rotatedToken, "free", func(r report) bool {
 			return r.Key.EndsAt.Equal(now.Add(time.Hour)) && *r.Key.ReplacedBy == "key_0400000000000000"
 		}},
-		"reader":    {readerToken, "free", func(r report) bool { return strings.Join(r.Key.Scopes, " ") == "pets:read" }},
-		"limitless": {limitlessToken, "free", func(r report) bool { return r.Policies[0].Limit == 0 && r.Policies[1].Remaining == 0 }},
-		"used up":   {usedUpToken, "free", func(r report) bool { return r.Policies[0].Limit == 1 }},
+		"reader": {readerToken, "free", func(r report) bool { return strings.Join(r.Key.Scopes, " ") == "pets:read" }},
+		"limitless": {limitlessToken, "free", func(r report) bool {
+			return r.Policies[0].Limit == 0 && r.Policies[1].Remaining == 0 && r.Policies[0].NextAt == nil && r.Policies[1].NextAt == nil
+		}},
+		"used up": {usedUpToken, "free", func(r report) bool { return r.Policies[0].Limit == 1 }},
 	} {
 		got := client.ask(t, rawReport(c.token))
 		report := readReport(t, got)

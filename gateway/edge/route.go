@@ -115,7 +115,7 @@ func (e *Edge) route(x *exchange) refusal {
 		if x.allow == "" {
 			return refusal{reason: noSuchRoute, message: e.routes.nearby(path)}
 		}
-		return refusal{reason: methodNotAllowed}
+		return refusal{reason: methodNotAllowed, message: "the path does not have this method. Its methods are " + x.allow}
 	}
 	switch {
 	case x.route.sunset != 0 && x.route.sunset <= x.now:

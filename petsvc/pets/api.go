@@ -276,10 +276,15 @@ func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
 }
 
 func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
-	if !isJSON(string(rc.Request.Header.ContentType())) || len(rc.Request.Header.ContentEncoding()) != 0 {
+	if contentType := string(rc.Request.Header.ContentType()); !isJSON(contentType) {
 		return refuse(rc, api.Error{
 			Code: "unsupported_media_type", Status: 415,
-			Message: "send the pet as application/json, without a Content-Encoding",
+			Message: fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType),
+		})
+	}
+	if len(rc.Request.Header.ContentEncoding()) != 0 {
+		return refuse(rc, api.Error{
+			Code: "unsupported_media_type", Status: 415, Message: "the body has a Content-Encoding: send it without one",
 		})
 	}
 	body := rc.Request.Body()

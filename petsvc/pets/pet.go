@@ -78,6 +78,9 @@ func (f *fault) AppendJSON(dst []byte) []byte {
 // text that is not Unicode is refused instead of repaired, because a name is stored as it was sent.
 func decode(body []byte) (NewPet, *fault) {
 	p := NewPet{Status: Available}
+	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
+		return p, &fault{text: "is empty: send one JSON object"}
+	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil {
 		text := "must be one JSON object"

@@ -334,7 +334,7 @@ type Policy struct {
 	Limit int64      `json:"limit"`
 	Name  PolicyName `json:"name"`
 
-	// NextAt When the policy admits the next request; null if it admits one now.
+	// NextAt When the policy admits the next request; null if it admits one now, or if no limit is set yet.
 	NextAt *time.Time `json:"nextAt"`
 
 	// Remaining The requests that the policy still admits.
@@ -353,7 +353,7 @@ type Policy struct {
 // PolicyName defines model for Policy.Name.
 type PolicyName string
 
-// Quota Members may be added. The figures are those of the rate-limit headers of this response.
+// Quota Members may be added. The figures are those of the rate-limit headers of this response. They do not contain a ban, which is in `ban`.
 type Quota struct {
 	// Ban The key is banned; null if it is not.
 	Ban *Ban `json:"ban"`
