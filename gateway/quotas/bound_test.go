@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -77,6 +78,7 @@ type model struct {
 	startedAt  time.Time   // when a gateway was last started again
 	forgotAt   time.Time   // when Redis last lost its counts
 	forgotDown bool        // Redis lost its counts during an outage
+	missed     bool        // a gateway did not notice that outage, because it asked nothing in it
 	down       bool        // Redis is down for all gateways
 	outages    []time.Time // when each outage ended, within the last window; an outage of one gateway after a lost reply counts too
 	kills      []time.Time // within the last window
@@ -88,14 +90,17 @@ type model struct {
 // up to 0.4 s longer at a gateway than at Redis.
 const window = time.Minute + 250*time.Millisecond + time.Second
 
-// limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, and one
-// more for each further outage after which a gateway was restarted.
+// limits is how many limits a window may admit: two, one more if Redis lost its counts and there was another outage, one more if it
+// lost them in an outage that a gateway did not notice, and one more for each further outage after which a gateway was restarted.
 func (m *model) limits() int64 {
 	outages, limits := len(m.outages), 2
 	if m.down {
 		outages++
 	}
 	if time.Since(m.forgotAt) <= window && outages > 0 && !(outages == 1 && m.forgotDown) {
+		limits++
+	}
+	if time.Since(m.forgotAt) <= window && m.missed {
 		limits++
 	}
 	if time.Since(m.startedAt) <= window && outages > 1 {
@@ -132,6 +137,7 @@ func (m *model) do(s step) (fault string) {
 		m.server.fail(nil)
 		if m.down {
 			m.down, m.outages = false, append(m.outages, now)
+			m.missed = m.forgotDown && slices.ContainsFunc(m.gateways, func(g *Shared) bool { return g.Mode() != modeOutage })
 		}
 	case "recover in vain":
 		if m.down {
@@ -140,7 +146,7 @@ func (m *model) do(s step) (fault string) {
 		}
 	case "forget":
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {
-			m.forgotAt, m.forgotDown = now, m.down
+			m.forgotAt, m.forgotDown, m.missed = now, m.down, false
 			m.lose()
 		}
 	case "lose a reply":
@@ -185,6 +191,24 @@ func (m *model) ask(g *Shared, requests int) {
 			m.admitted = append(m.admitted, time.Now())
 		}
 	}
+}
+
+// A gateway that asks nothing during an outage does not notice it. If Redis loses its counts in that outage, this gateway asks the
+// empty Redis at once, while the others still report what they know. That adds one limit.
+func TestLossInAnUnnoticedOutage(t *testing.T) {
+	files := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		m := newModel(t, 3, 3, files)
+		for _, one := range []step{{event: "ask", count: 2}, {event: "down"}, {event: "forget", flood: 2}, {event: "up", flood: 3}} {
+			if fault := m.do(one); fault != "" {
+				t.Error(fault)
+			}
+		}
+		if !m.missed {
+			t.Error("all gateways have noticed the outage")
+		}
+		t.Logf("figure: Redis lost its counts in an outage that one of three gateways did not notice: %d admitted in a window of 3", len(m.admitted))
+	})
 }
 
 // since drops the instants that are at least that old.
