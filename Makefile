@@ -39,7 +39,7 @@ UNRACED = modernc.org/sqlite/lib modernc.org/libc/...
 test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec env GOGC=400 go test -race $(UNRACED:%=-gcflags=%=-race=false) \
-			-vet=off -parallel 4 -timeout 5m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
+			-vet=off -parallel 4 -timeout 10m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
 
 # Runs the packages with tests that exist only in full size, or in two sizes. One package at a time: packages that run together
 # would disturb the figures of one another. Only Linux has systemd.
