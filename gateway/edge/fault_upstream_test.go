@@ -19,7 +19,7 @@ const (
 )
 
 // answerMax is how much content an upstream may answer in these tests.
-const answerMax = 64 << 10
+const answerMax = 128 << 10
 
 func says(fields ...string) string {
 	return rawBare(append([]string{"HTTP/1.1 200 OK", "Content-Type: application/json"}, fields...)...)

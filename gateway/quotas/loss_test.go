@@ -71,7 +71,7 @@ func (s *site) start(i int) {
 		return s.server.losses
 	}}
 	fake.onReset = func(r store.Reset) error {
-		if err := s.server.state(); err != nil {
+		if _, err := s.server.state(); err != nil {
 			return err
 		}
 		return s.server.records.Reset(background, r)

@@ -48,16 +48,17 @@ type flaky struct {
 }
 
 func (f *flaky) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
-	if err := f.state(); err != nil {
+	records, err := f.state()
+	if err != nil {
 		return err
 	}
-	return f.records.Decide(ctx, demands, results)
+	return records.Decide(ctx, demands, results)
 }
 
-func (f *flaky) state() error {
+func (f *flaky) state() (*store.Memory, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.err
+	return f.records, f.err
 }
 
 func (f *flaky) fail(err error) {
@@ -136,7 +137,7 @@ func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
 			l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-				if executed && server.state() != nil {
+				if _, err := server.state(); executed && err != nil {
 					_ = server.records.Decide(ctx, demands, results)
 				}
 				return server.Decide(ctx, demands, results)
