@@ -25,7 +25,7 @@ type banView struct {
 	Until     string `json:"until"`
 	Automatic bool   `json:"automatic"` // a gateway imposed it, because the key did not wait
 	Reason    string `json:"reason"`    // for operators
-	Notice    string `json:"notice"`    // for the customer
+	Notice    string `json:"notice"`    // for the tenant
 	By        string `json:"by"`        // the ID of a gateway, or an operator
 }
 
@@ -105,21 +105,21 @@ func (b *banned) UnmarshalText(text []byte) error {
 type banAdd struct {
 	Key    banned `arg:"" help:"The key's ID, key_…"`
 	For    period `required:"" placeholder:"AGE" help:"How long: 1h, 7d."`
-	Reason name   `required:"" placeholder:"TEXT" help:"Why, for the audit log. The customer does not see it."`
-	Tell   notice `placeholder:"TEXT" help:"What to tell the customer in the refusals, such as how to get the ban lifted."`
+	Reason name   `required:"" placeholder:"TEXT" help:"Why, for the audit log. The tenant does not see it."`
+	Tell   notice `placeholder:"TEXT" help:"What to tell the tenant in the refusals, such as how to get the ban lifted."`
 	asking
 	waiting
 }
 
 func (banAdd) Help() string {
 	return `Requests with the key are refused with 429 key_banned until the ban ends. If the key is already banned, the longer ban
-holds. To change the text for the customer, lift the ban and add it again.
+holds. To change the text for the tenant, lift the ban and add it again.
 
 Examples:
 
     keyadmin ban add key_0123456789abcdef --for 1h --reason "scraping"
 
-    # With a text for the customer
+    # With a text for the tenant
     keyadmin ban add key_0123456789abcdef --for 7d --reason "invoice 77" --tell "Invoice 77 is unpaid. Please write to billing@example.com."`
 }
 

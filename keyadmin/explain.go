@@ -241,7 +241,7 @@ func refusedBecause(why access.Reason, k keystore.Key, t owner) string {
 func (e explanation) byBan(ban keystore.Ban, k keystore.Key, t owner, from netip.Addr, f figures) explanation {
 	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
 	if ban.Notice != "" {
-		e.Reason += fmt.Sprintf("; the customer is told %q", ban.Notice)
+		e.Reason += fmt.Sprintf("; the tenant is told %q", ban.Notice)
 	}
 	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
 	if why := decideFrom(k, t, from, 0, until); why != access.Allowed {

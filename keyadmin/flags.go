@@ -64,7 +64,7 @@ func checkText(text []byte, runesMax int) error {
 
 const noticeRunesMax = 300
 
-// notice is a text for a customer. Empty: none.
+// notice is a text for a tenant. Empty: none.
 type notice string
 
 func (n *notice) UnmarshalText(text []byte) error {

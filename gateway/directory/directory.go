@@ -75,7 +75,7 @@ type Entry struct {
 
 	BannedUntil    instant.Millis
 	BanIsAutomatic bool   // a gateway imposed the ban
-	BanNotice      string // the operator's words for the customer; empty: none
+	BanNotice      string // the operator's words for the tenant; empty: none
 }
 
 // Directory is a gateway's view of the key database.

@@ -218,9 +218,7 @@ func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]k
 // noteDone notes a reset that need not be carried out again, and drops those that are too old to matter.
 func (f *follower) noteDone(uuid string, now time.Time) {
 	f.done = append(f.done, doneReset{uuid, now})
-	for now.Sub(f.done[0].at) > keystore.QuotaKept {
-		f.done = f.done[1:]
-	}
+	f.done = slices.DeleteFunc(f.done, func(r doneReset) bool { return now.Sub(r.at) > keystore.QuotaKept })
 }
 
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm

@@ -72,12 +72,14 @@ func count() error {
 	failed := make(chan error, countWorkers)
 	for w := range countWorkers {
 		workers.Go(func() {
+			pace := time.NewTicker(countWorkers * time.Second / countPerSecond)
+			defer pace.Stop()
 			for i := w; asking.Err() == nil; i++ {
 				if err := countOne(d, limits, massTenant(i%countTenants), massKey(i%countTenants), instant.Millis(shift)); err != nil {
 					failed <- err
 					return
 				}
-				time.Sleep(countWorkers * time.Second / countPerSecond)
+				<-pace.C
 			}
 		})
 	}

@@ -18,7 +18,7 @@ import (
 // force at every gateway that has applied this event. IDs become visible in order.
 type Change int64
 
-// Tenant is a paying customer.
+// Tenant owns keys and has one plan.
 type Tenant struct {
 	ID        id.Tenant      `db:"id" json:"id"`
 	Name      string         `db:"name" json:"name"`
@@ -135,7 +135,7 @@ type Ban struct {
 	Tenant    id.Tenant      `db:"tenant_id" json:"tenantId"`      // set by the store
 	Until     instant.Millis `db:"until" json:"until"`             // ms
 	Automatic bool           `db:"automatic" json:"automatic"`     // a gateway imposed it, because the key did not wait
-	Notice    string         `db:"notice" json:"notice,omitempty"` // the operator's words for the customer; empty: none
+	Notice    string         `db:"notice" json:"notice,omitempty"` // the operator's words for the tenant; empty: none
 	Reason    string         `db:"reason" json:"reason"`           // for operators only
 	By        string         `db:"imposed_by" json:"by"`           // a gateway's ID or an operator; empty: the actor of the store
 	ImposedAt instant.Millis `db:"imposed_at" json:"imposedAt"`    // ms; 0: now
