@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -128,9 +127,9 @@ func (c *chaos) pause(m *member) {
 		return
 	}
 	if m.paused = !m.paused; m.paused {
-		m.Signal(syscall.SIGSTOP)
+		m.Pause(c.t)
 	} else {
-		m.Signal(syscall.SIGCONT)
+		m.Resume()
 	}
 	c.note("%s: paused %t", m.ID, m.paused)
 }

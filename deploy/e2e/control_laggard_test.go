@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"net/url"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,10 +53,10 @@ func TestRevocationWithALaggard(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		revocation := []string{"key", "revoke", stopped.ID, "--yes", "--wait", "500ms"}
 		cut.Want(t, stopped.Token, 200, "")
-		cut.Signal(syscall.SIGSTOP)
+		cut.Pause(t)
 		wantUnconfirmed(t, f, cut, revocation...)
 		well.Want(t, stopped.Token, 401, "invalid_api_key")
-		cut.Signal(syscall.SIGCONT)
+		cut.Resume()
 		f.MustKeyadmin("key", "revoke", stopped.ID, "--yes", "--wait", "20s")
 		cut.Want(t, stopped.Token, 401, "invalid_api_key")
 	})
@@ -65,13 +64,13 @@ func TestRevocationWithALaggard(t *testing.T) {
 	// confirms it.
 	t.Run("keyadmin is killed", func(t *testing.T) {
 		cut.Want(t, unreported.Token, 200, "")
-		cut.Signal(syscall.SIGSTOP)
+		cut.Pause(t)
 		command := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database},
 			"key", "revoke", unreported.ID, "--yes", "--wait", "60s")
 		testkit.Eventually(t, fleet.ReplyWithin, "the change is made", func() bool { return well.Ask(unreported.Token).Status == 401 })
 		command.Kill()
 		wantUnconfirmed(t, f, cut, "key", "revoke", unreported.ID, "--yes", "--wait", "500ms")
-		cut.Signal(syscall.SIGCONT)
+		cut.Resume()
 		testkit.Eventually(t, fleet.ReplyWithin, "the last gateway applies it", func() bool { return cut.Ask(unreported.Token).Status == 401 })
 		f.MustKeyadmin("key", "revoke", unreported.ID, "--yes", "--wait", "20s")
 	})

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,8 +21,8 @@ func TestHangingPets(t *testing.T) {
 	if got := c.Must(t, fleet.PostPet(key.Token, "before")); got.Status != 201 {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
-	f.Pets.Signal(syscall.SIGSTOP)
-	defer f.Pets.Signal(syscall.SIGCONT)
+	f.Pets.Pause(t)
+	defer f.Pets.Resume()
 	var slowest time.Duration
 	for _, request := range []string{fleet.GetPets(key.Token), fleet.PostPet(key.Token, "meanwhile"), fleet.GetPets(key.Token)} {
 		began := time.Now()
@@ -37,7 +36,7 @@ func TestHangingPets(t *testing.T) {
 	if slowest > deadline+2*time.Second {
 		t.Errorf("a 504 took %v, the deadline is %v", slowest, deadline)
 	}
-	f.Pets.Signal(syscall.SIGCONT)
+	f.Pets.Resume()
 	began := time.Now()
 	testkit.Eventually(t, fleet.ReplyWithin, "normal service", func() bool {
 		got := c.Must(t, fleet.GetPets(key.Token))

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,8 +24,8 @@ func TestTopShowsTheLoad(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Redis: testkit.StartRedis(t).URL, Upstreams: fleet.FixedUpstream(t), Gateways: 3})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	load := startLoad(t, key.Token, 20, 50*time.Millisecond, f.Gateways[0], f.Gateways[1])
-	f.Gateways[2].Signal(syscall.SIGSTOP)
-	defer f.Gateways[2].Signal(syscall.SIGCONT)
+	f.Gateways[2].Pause(t)
+	defer f.Gateways[2].Resume()
 
 	top := testkit.Start(t, testkit.Build(t, "petgate/keyadmin"), []string{"DATABASE_URL=" + f.Database}, "top", "--every", "1s", "-o", "json")
 	var shownAt []time.Time

@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -89,13 +88,13 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 	}
 	nothing := func(*testing.T) {}
 	f("gateways running", nothing, nothing)
-	f("gateways paused", func(*testing.T) {
+	f("gateways paused", func(t *testing.T) {
 		for _, g := range s.Gateways {
-			g.Signal(syscall.SIGSTOP)
+			g.Pause(t)
 		}
 	}, func(t *testing.T) {
 		for n, g := range s.Gateways { // one after another: the first one sees five silent gateways
-			g.Signal(syscall.SIGCONT)
+			g.Resume()
 			testkit.Eventually(t, fleet.ReplyWithin, "it reports", func() bool { return live(s.Fleet) == n+1 })
 		}
 	})

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -29,6 +30,20 @@ func newLost(refusals []keystore.LostRefusal) lost {
 		}
 	}
 	return l
+}
+
+// revokedAt returns when a key was revoked (0: not), if its row has inRow.
+func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
+	return cmp.Or(inRow, l.revoked[key])
+}
+
+// graceEndsAt returns when the grace period of a replaced key ends (0: the key was not replaced), if its row has inRow. A grace period
+// never gets longer, so the earlier end counts.
+func (l *lost) graceEndsAt(key id.Key, inRow instant.Millis) instant.Millis {
+	if ends := l.rotated[key]; ends != 0 && (inRow == 0 || inRow > ends) {
+		return ends
+	}
+	return inRow
 }
 
 // touched reports whether events may have changed the list of lost refusals.
@@ -89,8 +104,8 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 		}
 		if ref, known := s.findKey(&r.Key); known {
 			k := s.keys.at(ref)
-			k.revokedAt.CompareAndSwap(0, int64(s.lost.revoked[r.Key]))
-			k.graceEndsAt.CompareAndSwap(0, int64(s.lost.rotated[r.Key]))
+			k.revokedAt.Store(int64(s.lost.revokedAt(r.Key, instant.Millis(k.revokedAt.Load()))))
+			k.graceEndsAt.Store(int64(s.lost.graceEndsAt(r.Key, instant.Millis(k.graceEndsAt.Load()))))
 		}
 	}
 }

@@ -296,3 +296,32 @@ func TestResetsAfterARewind(t *testing.T) {
 		}
 	})
 }
+
+// What the database has lost is in force from the first request that sees the older copy, also where the copy's rows contradict it.
+func TestLostRefusalsAreInForceAtOnce(t *testing.T) {
+	t.Parallel()
+	var versions uint64
+	read := func(row keystore.KeyRow) *state {
+		s := newState(&versions)
+		s.setLost(nil)
+		s.setPlan(keystore.Plan{Name: "free"})
+		s.setTenant(&keystore.TenantRow{Plan: "free"})
+		s.setKey(&row)
+		return s
+	}
+	for n, c := range []struct{ known, older keystore.KeyRow }{
+		{keystore.KeyRow{RevokedAt: 5}, keystore.KeyRow{}},
+		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{}},
+		{keystore.KeyRow{GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
+		{keystore.KeyRow{RevokedAt: 7, GraceEndsAt: 5}, keystore.KeyRow{GraceEndsAt: 9}},
+	} {
+		before, next := read(c.known), read(c.older)
+		refusals, _ := before.compare(next, 0)
+		next.force(refusals)
+		want, got := before.entry(0), next.entry(0)
+		if got.RevokedAt != want.RevokedAt || got.GraceEndsAt != want.GraceEndsAt {
+			t.Errorf("case %d: revoked at %d, want %d; the grace period ends at %d, want %d",
+				n, got.RevokedAt, want.RevokedAt, got.GraceEndsAt, want.GraceEndsAt)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -216,10 +215,8 @@ func (s *state) newTerms(was *terms, planName string, override plan.Limits, susp
 
 // setKey applies a key's row. It adds a lost revocation or rotation to the row, so that a snapshot of the row has it too.
 func (s *state) setKey(row *keystore.KeyRow) {
-	row.RevokedAt = cmp.Or(row.RevokedAt, s.lost.revoked[row.ID])
-	if ends := s.lost.rotated[row.ID]; ends != 0 && (row.GraceEndsAt == 0 || row.GraceEndsAt > ends) {
-		row.GraceEndsAt = ends
-	}
+	row.RevokedAt = s.lost.revokedAt(row.ID, row.RevokedAt)
+	row.GraceEndsAt = s.lost.graceEndsAt(row.ID, row.GraceEndsAt)
 	if ref, known := s.findKey(&row.ID); known {
 		s.setTerms(s.keys.at(ref), row) // the other fields never change
 		return

@@ -127,6 +127,17 @@ func (p *Process) wait() {
 // Signal sends a signal. If the process has ended, it does nothing.
 func (p *Process) Signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
 
+// Pause stops the process with SIGSTOP and returns when all its threads have stopped: connections stay open, the kernel accepts new
+// ones, and nothing responds.
+func (p *Process) Pause(t testing.TB) {
+	t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	awaitStopped(t, p.PID())
+}
+
+// Resume ends a Pause.
+func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
+
 // Stop sends SIGTERM, waits for the end and returns the exit code. It kills a process that does not end within a minute and then
 // returns -1.
 func (p *Process) Stop() int {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -134,10 +135,12 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// Pause stops the server with SIGSTOP: connections stay open, the kernel accepts new ones, and nothing responds.
+// Pause is Process.Pause for the server and its children.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
-	s.signalAll(t, syscall.SIGSTOP)
+	for _, pid := range s.signalAll(t, syscall.SIGSTOP) {
+		awaitStopped(t, pid)
+	}
 }
 
 // Resume ends a Pause.
@@ -146,18 +149,33 @@ func (s *Server) Resume(t testing.TB) {
 	s.signalAll(t, syscall.SIGCONT)
 }
 
-// signalAll signals the server and its children. Each back end of Postgres has a process group of its own.
-func (s *Server) signalAll(t testing.TB, signal syscall.Signal) {
+// signalAll signals the server and its children, and returns their process IDs. Each back end of Postgres has a process group of its own.
+func (s *Server) signalAll(t testing.TB, signal syscall.Signal) []int {
 	t.Helper()
 	if s.cmd == nil {
 		t.Fatalf("testkit: %s is down", s.spec.name)
 	}
 	pid := s.cmd.Process.Pid
-	for _, p := range append(children(pid), pid) {
+	all := append(children(pid), pid)
+	for _, p := range all {
 		if err := syscall.Kill(p, signal); err != nil && p == pid {
 			t.Fatalf("testkit: signal %s: %v", s.spec.name, err)
 		}
 	}
+	return all
+}
+
+// awaitStopped waits until every thread of a process has stopped, or the process has ended. A signal stops a thread when the kernel next
+// looks at it, not when kill(2) returns. Only Linux tells: elsewhere it returns at once.
+func awaitStopped(t testing.TB, pid int) {
+	t.Helper()
+	Eventually(t, 10*time.Second, "a process stops", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return !slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+	})
 }
 
 func children(pid int) []int {
