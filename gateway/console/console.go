@@ -22,6 +22,7 @@ import (
 	"petgate/gateway/portal"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/plot"
 	"petgate/shared/service"
 )
 
@@ -46,6 +47,7 @@ type Config struct {
 	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
+	Clock    func() time.Time // nil: time.Now
 }
 
 // Console serves the pages. It is safe for concurrent use.
@@ -57,9 +59,12 @@ type Console struct {
 
 // New returns a console. It fails only if an embedded page is invalid.
 func New(cfg Config) (*Console, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
 	for _, name := range []string{"login", "overview", "message"} {
-		page, err := template.ParseFS(assets, "assets/frame.html", "assets/"+name+".html")
+		page, err := template.ParseFS(assets, "assets/frame.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
 			return nil, err
 		}
@@ -102,6 +107,7 @@ func (c *Console) serveAssets() error {
 	}{
 		{"petgate.css", "text/css; charset=utf-8", portal.Stylesheet},
 		{"console.css", "text/css; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.css") }},
+		{"plot.css", "text/css; charset=utf-8", func() ([]byte, error) { return []byte(plot.Stylesheet), nil }},
 		{"console.js", "text/javascript; charset=utf-8", func() ([]byte, error) { return assets.ReadFile("assets/console.js") }},
 	} {
 		body, err := file.read()

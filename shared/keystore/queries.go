@@ -246,6 +246,10 @@ const (
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2
 		GROUP BY hour, key_id, operation, outcome, charged ORDER BY hour, key_id, operation, outcome, charged`
 
+	// For plots. $1: tenant, $2: the first hour, $3: period in ms. Periods begin at multiples of it.
+	usageByPeriod = `SELECT hour / $3 * $3 AS start, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+
 	// $1: the first hour, $2: number of tenants. Those whose requests were charged most often.
 	topUsage = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(charged) AS BIGINT) AS charged,
 			MAX(charged) AS busiest_day

@@ -198,6 +198,14 @@ type UsageRow struct {
 	LastAt    instant.Millis `json:"lastAt,omitempty"` // of the latest request; only in batches
 }
 
+// PeriodUsage is a number of requests of one tenant, for one operation and with one outcome, in one period.
+type PeriodUsage struct {
+	Start     instant.Millis `db:"start"`
+	Operation string         `db:"operation"` // empty: refused before the operation was known
+	Outcome   string         `db:"outcome"`
+	Requests  int64          `db:"requests"`
+}
+
 // TenantUsage is the number of a tenant's requests.
 type TenantUsage struct {
 	Tenant     id.Tenant `db:"tenant_id"`

@@ -164,6 +164,14 @@ func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Milli
 	return rows, fail("show usage", err)
 }
 
+// UsageByPeriod lists a tenant's requests by period, operation and outcome, beginning with the hour of since. A period is a number of
+// hours that divides a day, or a day; days are those of UTC.
+func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
+	rows := []PeriodUsage{}
+	err := s.db.SelectContext(ctx, &rows, usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds())
+	return rows, fail("show usage by period", err)
+}
+
 // TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours
 // that begin after it and before until.
 func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {

@@ -48,6 +48,23 @@ func TestUsage(t *testing.T) {
 		}
 		wantEqual(t, "usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last-hour+1)), want)
 		wantEqual(t, "later usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, last)), want[4:])
+		day := last.Truncate(24 * time.Hour)
+		byDay := map[keystore.PeriodUsage]int64{}
+		for _, r := range want {
+			byDay[keystore.PeriodUsage{Start: r.Hour.Truncate(24 * time.Hour), Operation: r.Operation, Outcome: r.Outcome}] += r.Requests
+		}
+		for _, got := range must[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, day.Add(-24*time.Hour), 24*time.Hour)) {
+			slot := got
+			if slot.Requests = 0; byDay[slot] != got.Requests {
+				t.Errorf("by day: %+v, want %d requests", got, byDay[slot])
+			}
+			delete(byDay, slot)
+		}
+		if len(byDay) > 0 {
+			t.Errorf("by day: these are missing: %v", byDay)
+		}
+		wantEqual(t, "usage by hour", must[[]keystore.PeriodUsage](t)(s.UsageByPeriod(ctx, tenant, last, time.Hour)),
+			[]keystore.PeriodUsage{{Start: last, Operation: "getPet", Outcome: "ok", Requests: 4}})
 		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
 			t.Errorf("last used at %d", used)
 		}

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"fmt"
+	"html"
 	"math"
 	"strings"
 )
@@ -14,7 +15,8 @@ type Usage struct {
 	Width  float64  // of the drawing; 0: 760. On a narrow screen, a narrow drawing has larger letters than a scaled one
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
-	Series []string // names of the counts; nil: Outcomes
+	Series []string // names of the counts, at most SeriesMax; nil: Outcomes
+	Bare   bool     // without Stylesheet: for a page that serves it as a file, because its policy forbids styles in the page
 }
 
 // Bar is one period. Its counts are stacked in the order of the series.
@@ -24,7 +26,10 @@ type Bar struct {
 	Counts []int64
 }
 
-// Outcomes are the usual series: they differ by pattern as well as by colour.
+// SeriesMax is how many series can be told apart. They differ by pattern as well as by colour.
+const SeriesMax = 6
+
+// Outcomes are the usual series.
 var Outcomes = []string{"served", "refused", "failed"}
 
 const (
@@ -36,22 +41,25 @@ const (
 	figureWidth = 7  // of a digit
 )
 
-// usageStyle has the colours. Without it, as under a policy that forbids styles in a page, everything has the colour of the page's text,
-// and the patterns still tell the series apart. A drawing that is a file of its own follows the reader's dark mode.
-const usageStyle = `
-.plot{--served:#2f6f9f;--refused:#c05a1c;--failed:#8a2a5b}
-.plot .s0{color:var(--served)}.plot .s1{color:var(--refused)}.plot .s2{color:var(--failed)}
+// Stylesheet has the colours. Without it everything has the colour of the page's text, and the patterns still tell the series apart. A
+// drawing that is a file of its own follows the reader's dark mode.
+const Stylesheet = `
+.plot{--s0:#2f6f9f;--s1:#c05a1c;--s2:#8a2a5b;--s3:#2f7d4f;--s4:#6a4fa3;--s5:#6b6b1e}
+.plot .s0{color:var(--s0)}.plot .s1{color:var(--s1)}.plot .s2{color:var(--s2)}.plot .s3{color:var(--s3)}.plot .s4{color:var(--s4)}.plot .s5{color:var(--s5)}
 svg.plot:root{color:#1b1f24;background:#fff}
-@media (prefers-color-scheme:dark){.plot{--served:#6db3e8;--refused:#f0a060;--failed:#e07fb0}svg.plot:root{color:#e8e8e8;background:#15191e}}
-@media print{.plot{--served:#444;--refused:#000;--failed:#000}svg.plot:root{color:#000;background:#fff}}
+@media (prefers-color-scheme:dark){.plot{--s0:#6db3e8;--s1:#f0a060;--s2:#e07fb0;--s3:#74c795;--s4:#b9a2ee;--s5:#c9c46a}svg.plot:root{color:#e8e8e8;background:#15191e}}
+@media print{.plot{--s0:#444;--s1:#000;--s2:#000;--s3:#000;--s4:#000;--s5:#000}svg.plot:root{color:#000;background:#fff}}
 `
 
-// patterns of the series: solid, stripes, dots. Their colour is that of the element which uses them.
-const patterns = `<defs>
-<pattern id="%[1]s-1" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>
-<pattern id="%[1]s-2" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>
-</defs>
-`
+// patterns of the series after the first, which is solid: stripes, dots, lines, a grid, and stripes the other way. Their colour is that
+// of the element which uses them.
+var patterns = [SeriesMax]string{
+	1: `<pattern id="%s" class="s1" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" fill="currentColor"/></pattern>`,
+	2: `<pattern id="%s" class="s2" width="5" height="5" patternUnits="userSpaceOnUse"><circle cx="2" cy="2" r="1.5" fill="currentColor"/></pattern>`,
+	3: `<pattern id="%s" class="s3" width="6" height="4" patternUnits="userSpaceOnUse"><rect width="6" height="2" fill="currentColor"/></pattern>`,
+	4: `<pattern id="%s" class="s4" width="5" height="5" patternUnits="userSpaceOnUse"><path d="M0 0h5v2h-3v3h-2z" fill="currentColor"/></pattern>`,
+	5: `<pattern id="%s" class="s5" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><rect width="1.5" height="4" fill="currentColor"/></pattern>`,
+}
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
 func (u Usage) SVG() []byte {
@@ -65,8 +73,14 @@ func (u Usage) SVG() []byte {
 		u.Width = usageWidth
 	}
 	c := New(u.ID, u.Width, plotBottom+34, u.Title, u.summary())
-	c.Style(usageStyle)
-	c.Raw(fmt.Sprintf(patterns, u.ID))
+	if !u.Bare {
+		c.Style(Stylesheet)
+	}
+	c.Raw("<defs>\n")
+	for i := 1; i < min(len(u.Series), SeriesMax); i++ {
+		c.Raw(fmt.Sprintf(patterns[i], html.EscapeString(patternID(u.ID, i))) + "\n")
+	}
+	c.Raw("</defs>\n")
 	c.Raw(`<g fill="currentColor">` + "\n")
 	c.Text(10, 18, "start", u.Title)
 	u.legend(c)
@@ -99,7 +113,7 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 		base := int64(0)
 		for s, n := range bar.Counts {
 			if n > 0 {
-				fmt.Fprintf(&c.body, `<g class="s%d">`, s%3)
+				fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
 				c.Rect(x, y(base+n), wide, y(base)-y(base+n), paint(u.ID, s), fmt.Sprintf("%s: %s %s", bar.Name, Grouped(n), u.Series[s]))
 				c.body.WriteString("</g>\n")
 			}
@@ -124,7 +138,7 @@ func (u Usage) legend(c *Canvas) {
 			continue
 		}
 		write(name, func(x float64) {
-			fmt.Fprintf(&c.body, `<g class="s%d">`, s%3)
+			fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
 			c.Rect(x, 28, 14, 12, paint(u.ID, s), "")
 			c.body.WriteString("</g>\n")
 		})
@@ -140,11 +154,13 @@ func (u Usage) legend(c *Canvas) {
 
 // paint is the fill of a series: the first is solid.
 func paint(id string, series int) string {
-	if series%3 == 0 {
+	if series%SeriesMax == 0 {
 		return "currentColor"
 	}
-	return fmt.Sprintf("url(#%s-%d)", id, series%3)
+	return "url(#" + patternID(id, series%SeriesMax) + ")"
 }
+
+func patternID(id string, series int) string { return fmt.Sprintf("%s-%d", id, series) }
 
 func (u Usage) has(series int) bool {
 	for _, bar := range u.Bars {

@@ -1,0 +1,199 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"html/template"
+	"maps"
+	"slices"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+	"petgate/shared/plot"
+)
+
+// usagePart is what template "usage" shows: the requests of a tenant in one span of time, in two drawings with the tables behind them.
+type usagePart struct {
+	Spans    []usageSpan
+	Drawings []drawing      // none: there were no requests
+	Outcomes []outcomeTotal // the most frequent first
+}
+
+// usageSpan is a time until now. The query ?usage=NAME of a page chooses it.
+type usageSpan struct {
+	Name, Title string
+	Chosen      bool
+
+	period string        // of one bar
+	length time.Duration // of one bar
+	bars   int
+}
+
+const day = 24 * time.Hour
+
+// usageSpans are the spans that can be chosen. Usage is kept for 400 days; they are in at most 59 weeks.
+var usageSpans = []usageSpan{
+	{Name: "24h", Title: "24 hours", period: "hour", length: time.Hour, bars: 24},
+	{Name: "30d", Title: "30 days", period: "day", length: day, bars: 30},
+	{Name: "400d", Title: "400 days", period: "week", length: 7 * day, bars: 59},
+}
+
+// drawing is a plot with its figures.
+type drawing struct {
+	ID, Title, Period string
+	SVG               template.HTML
+	Series            []string
+	Rows              []drawnRow // the latest first, without periods that have no requests
+}
+
+type drawnRow struct {
+	Name   string
+	Counts []string
+}
+
+type outcomeTotal struct{ Outcome, Class, Requests string }
+
+// unknownOperation is the name of requests that were refused before their operation was known.
+const unknownOperation = "no operation"
+
+// otherOperations are those that have no series of their own.
+const otherOperations = "others"
+
+const drawingWidth = 520
+
+// usageOf reads a tenant's requests in the span with the given name, or in the first span if there is no such name. limits are the
+// tenant's; they may be unset.
+func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.Tenant, name string, limits plan.Limits) (part usagePart, err error) {
+	part.Spans = slices.Clone(usageSpans)
+	at := max(0, slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name }))
+	part.Spans[at].Chosen = true
+	span := part.Spans[at]
+	starts := span.starts(instant.Of(c.cfg.Clock()))
+	rows, err := store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
+	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == "report" }) // neither charged nor refused
+	if err != nil || len(rows) == 0 {
+		return part, err
+	}
+	byOutcome := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes, func(r keystore.PeriodUsage) string { return classOf(r.Outcome) })
+	byOutcome.Limit = span.limit(limits)
+	byOperation := span.plot("usage-operation", "Requests by operation", starts, rows, operationsOf(rows), operationOf)
+	part.Drawings = []drawing{drawn(byOutcome), drawn(byOperation)}
+	totals := map[string]int64{}
+	for _, r := range rows {
+		totals[r.Outcome] += r.Requests
+	}
+	for _, outcome := range slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
+	}) {
+		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), plot.Grouped(totals[outcome])})
+	}
+	return part, nil
+}
+
+// starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on Monday.
+func (s usageSpan) starts(now instant.Millis) []instant.Millis {
+	last := now.Truncate(min(s.length, day))
+	if s.length > day {
+		const monday = 4 * day // the first one after the epoch, which was a Thursday
+		last = now.Add(-monday).Truncate(s.length).Add(monday)
+	}
+	starts := make([]instant.Millis, s.bars)
+	for i := range starts {
+		starts[i] = last.Add(-time.Duration(s.bars-1-i) * s.length)
+	}
+	return starts
+}
+
+// limit returns the most requests that a bar can have, as far as one limit says it; 0: none.
+func (s usageSpan) limit(limits plan.Limits) int64 {
+	switch s.length {
+	case day:
+		return limits.Day
+	case time.Hour:
+		if hour := 60 * limits.Minute; hour <= limits.Day {
+			return hour
+		}
+	}
+	return 0
+}
+
+// plot adds up rows by bar and series. A row whose series is not listed belongs to the last one.
+func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string, of func(keystore.PeriodUsage) string) plot.Usage {
+	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: drawingWidth, Series: series, Bare: true}
+	for _, start := range starts {
+		at := start.Time().UTC()
+		bar := plot.Bar{Label: at.Format("2 Jan"), Name: at.Format("2006-01-02"), Counts: make([]int64, len(series))}
+		switch s.period {
+		case "hour":
+			bar.Label, bar.Name = at.Format("15:04"), at.Format("2006-01-02 15:04 UTC")
+		case "week":
+			bar.Name = "the week of " + bar.Name
+		}
+		u.Bars = append(u.Bars, bar)
+	}
+	for _, r := range rows {
+		// The clock of a gateway may be ahead: its requests belong to the last bar.
+		i := min(int(r.Start.Sub(starts[0])/s.length), len(u.Bars)-1)
+		name := of(r)
+		n := slices.Index(series, name)
+		if n < 0 {
+			n = len(series) - 1
+		}
+		u.Bars[i].Counts[n] += r.Requests
+	}
+	return u
+}
+
+// drawn returns a plot with the table behind it. Package plot escapes all texts of the SVG.
+func drawn(u plot.Usage) drawing {
+	d := drawing{ID: u.ID, Title: u.Title, Period: u.Period, SVG: template.HTML(u.SVG()), Series: u.Series}
+	for _, bar := range slices.Backward(u.Bars) {
+		row, sum := drawnRow{Name: bar.Name}, int64(0)
+		for _, n := range bar.Counts {
+			sum += n
+			row.Counts = append(row.Counts, plot.Grouped(n))
+		}
+		if sum > 0 {
+			d.Rows = append(d.Rows, row)
+		}
+	}
+	return d
+}
+
+// failures are the outcomes that are not the caller's: docs/refusals.md gives them a status of 500 or above.
+var failures = []string{
+	"overloaded", "directory_unavailable", "limits_unavailable", "upstream_unreachable", "upstream_failed", "upstream_refused",
+	"upstream_overloaded", "upstream_timeout", "internal",
+}
+
+// classOf returns which of plot.Outcomes an outcome belongs to.
+func classOf(outcome string) string {
+	switch {
+	case outcome == "ok":
+		return plot.Outcomes[0]
+	case slices.Contains(failures, outcome):
+		return plot.Outcomes[2]
+	}
+	return plot.Outcomes[1]
+}
+
+func operationOf(r keystore.PeriodUsage) string { return cmp.Or(r.Operation, unknownOperation) }
+
+// operationsOf returns the names of the series of a drawing by operation: the most called operations first, and at most as many names
+// as a drawing can tell apart.
+func operationsOf(rows []keystore.PeriodUsage) []string {
+	totals := map[string]int64{}
+	for _, r := range rows {
+		totals[operationOf(r)] += r.Requests
+	}
+	names := slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
+	})
+	if len(names) > plot.SeriesMax {
+		names = append(names[:plot.SeriesMax-1], otherOperations)
+	}
+	return names
+}

@@ -1,0 +1,182 @@
+package console
+
+import (
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// at is a Tuesday.
+var at = time.Date(2026, 3, 3, 10, 30, 0, 0, time.UTC)
+
+// used returns a console whose tenant has the given usage.
+func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
+	t.Helper()
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	clock := func() time.Time { return at }
+	store := keystore.New(db, clock, nil, "gw-1")
+	if _, _, err := store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}}); err != nil {
+		t.Fatal(err)
+	}
+	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rows {
+		rows[i].Tenant = tenant.ID
+	}
+	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+	if gateway.Generation, err = store.Register(t.Context(), gateway, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Gateway: "gw-1", Store: store, Log: slog.New(slog.DiscardHandler), Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, tenant.ID
+}
+
+func hourOf(text string) instant.Millis {
+	parsed, err := time.Parse("2006-01-02 15:04", text)
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return instant.Of(parsed)
+}
+
+// Each span has all its bars, the present one last, and every request is in exactly one bar of each drawing.
+func TestUsageOfSpans(t *testing.T) {
+	c, tenant := used(t,
+		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 1000},
+		keystore.UsageRow{Operation: "createPet", Outcome: "upstream_failed", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 20},
+		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf("2026-03-02 11:00"), Requests: 7},
+		keystore.UsageRow{Operation: "getQuota", Outcome: "report", Hour: hourOf("2026-03-02 12:00"), Requests: 500},
+		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-02 10:00"), Requests: 300}, // before 24 h
+		keystore.UsageRow{Operation: "getPet", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-01 23:00"), Requests: 4},     // a Sunday
+		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2025-03-01 00:00"), Requests: 60},
+		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-03 11:00"), Requests: 2}, // a clock is ahead
+	)
+	for _, test := range []struct {
+		span, limit string
+		outcomes    [][]string // rows of the table
+		operations  []string   // series
+	}{
+		{"24h", "limit 600", [][]string{
+			{"2026-03-03 10:00 UTC", "1,002", "0", "20"}, {"2026-03-02 11:00 UTC", "0", "7", "0"},
+		}, []string{"listPets", "createPet", "no operation"}},
+		{"30d", "limit 10,000", [][]string{
+			{"2026-03-03", "1,002", "0", "20"}, {"2026-03-02", "300", "7", "0"}, {"2026-03-01", "4", "0", "0"},
+		}, []string{"listPets", "createPet", "no operation", "getPet"}},
+		{"400d", "", [][]string{
+			{"the week of 2026-03-02", "1,302", "7", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
+		}, []string{"listPets", "createPet", "no operation", "getPet"}},
+	} {
+		part, err := c.usageOf(t.Context(), c.cfg.Store, tenant, test.span, plan.Limits{Minute: 10, Day: 10_000})
+		if err != nil || len(part.Drawings) != 2 {
+			t.Fatalf("%s: %d drawings, %v", test.span, len(part.Drawings), err)
+		}
+		byOutcome, byOperation := part.Drawings[0], part.Drawings[1]
+		var rows [][]string
+		for _, r := range byOutcome.Rows {
+			rows = append(rows, append([]string{r.Name}, r.Counts...))
+		}
+		if !slices.EqualFunc(rows, test.outcomes, slices.Equal) {
+			t.Errorf("%s by outcome: %v, want %v", test.span, rows, test.outcomes)
+		}
+		if !slices.Equal(byOperation.Series, test.operations) {
+			t.Errorf("%s by operation: the series are %v, want %v", test.span, byOperation.Series, test.operations)
+		}
+		if hasLimit := strings.Contains(string(byOutcome.SVG), ">limit "); hasLimit != (test.limit != "") || !strings.Contains(string(byOutcome.SVG), test.limit) {
+			t.Errorf("%s has a limit: %t, want %q", test.span, hasLimit, test.limit)
+		}
+	}
+	part, err := c.usageOf(t.Context(), c.cfg.Store, tenant, "nonsense", plan.Limits{})
+	if err != nil || !part.Spans[0].Chosen || part.Outcomes[0] != (outcomeTotal{"ok", "served", "1,002"}) || len(part.Outcomes) != 3 {
+		t.Errorf("without a known span: %+v, outcomes %v, %v", part.Spans[0], part.Outcomes, err)
+	}
+	page := rendered(t, c, part)
+	for _, want := range []string{
+		`aria-labelledby="usage-outcome-title usage-outcome-desc"`, "<summary>Requests by operation: figures</summary>", `href="?usage=400d#usage"`,
+		`<th scope="row">2026-03-03 10:00 UTC</th><td class="number">1,002</td>`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(page, "<style") || strings.Contains(page, "style=") {
+		t.Error("the page has an inline style, which its policy forbids")
+	}
+}
+
+func rendered(t *testing.T, c *Console, part usagePart) string {
+	t.Helper()
+	var page strings.Builder
+	if err := c.pages["overview"].ExecuteTemplate(&page, "usage", part); err != nil {
+		t.Fatal(err)
+	}
+	return page.String()
+}
+
+func TestUsageOfNobody(t *testing.T) {
+	c, tenant := used(t)
+	part, err := c.usageOf(t.Context(), c.cfg.Store, tenant, "30d", plan.Limits{})
+	if err != nil || len(part.Drawings) != 0 {
+		t.Fatalf("%+v, %v", part, err)
+	}
+	if page := rendered(t, c, part); !strings.Contains(page, "There were no requests in these 30 days.") {
+		t.Errorf("the page does not say that there were no requests:\n%s", page)
+	}
+}
+
+// A drawing tells at most six series apart, so rare operations share one.
+func TestManyOperations(t *testing.T) {
+	var rows []keystore.PeriodUsage
+	for i, operation := range strings.Fields("a b c d e f g") {
+		rows = append(rows, keystore.PeriodUsage{Start: hourOf("2026-03-03 10:00"), Operation: operation, Requests: int64(10 - i)})
+	}
+	series := operationsOf(rows)
+	if want := strings.Fields("a b c d e others"); !slices.Equal(series, want) {
+		t.Errorf("the series are %v, want %v", series, want)
+	}
+	u := usageSpans[0].plot("x", "x", usageSpans[0].starts(instant.Of(at)), rows, series, operationOf)
+	if counts := u.Bars[23].Counts; !slices.Equal(counts, []int64{10, 9, 8, 7, 6, 9}) {
+		t.Errorf("the counts are %v", counts)
+	}
+}
+
+// failures are the codes with a status of 500 or above.
+func TestFailuresAreThoseOfTheDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/refusals.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, match := range regexp.MustCompile("(?m)^\\| \\w+ \\| `(\\w+)` \\| 5\\d\\d \\|").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, match[1])
+	}
+	got := slices.Sorted(slices.Values(failures))
+	if slices.Sort(documented); !slices.Equal(got, documented) {
+		t.Errorf("the failures are %v, those of docs/refusals.md %v", got, documented)
+	}
+}
