@@ -37,7 +37,7 @@ type cli struct {
 	Version         kong.VersionFlag `name:"version" help:"Print the version and exit."`
 
 	Migrate migrateCommand  `cmd:"" help:"Create or upgrade the key tables."`
-	Tenant  tenantCommands  `cmd:"" help:"Paying customers: each owns keys and has one plan."`
+	Tenant  tenantCommands  `cmd:"" help:"Tenants: each owns keys and has one plan."`
 	Plan    planCommands    `cmd:"" help:"Plans: how many requests a tenant may make."`
 	Key     keyCommands     `cmd:"" help:"API keys: issue, show, rotate, revoke."`
 	Ban     banCommands     `cmd:"" help:"Temporary bans of keys that ignore Retry-After."`

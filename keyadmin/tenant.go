@@ -184,7 +184,7 @@ Examples:
     # A tenant on the free plan
     keyadmin tenant create acme
 
-    # An enterprise customer with quotas agreed individually
+    # A tenant with quotas agreed individually
     keyadmin tenant create globex --plan enterprise --minute 5000 --day 2000000`
 }
 

@@ -107,7 +107,7 @@ type code struct {
 	Operations []string `json:"operations"` // that can be answered with it; nil: all that have the response
 }
 
-// plan is a plan and its limits. Limits of 0 are agreed with each customer.
+// plan is a plan and its limits. Limits of 0 are agreed with each tenant.
 type plan struct {
 	Name   string `json:"name"`
 	Minute int64  `json:"minute"`

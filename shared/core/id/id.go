@@ -23,7 +23,7 @@ const (
 // The alphabet (Crockford's) has no i, l, o and u, so that an ID can be read out aloud.
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// Tenant identifies a paying customer. The zero value stands for no tenant.
+// Tenant identifies a tenant. The zero value stands for no tenant.
 type Tenant [size]byte
 
 // Key identifies an API key's record, not its secret token. The zero value stands for no key.
