@@ -61,6 +61,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	service.RegisterBuildInfo(found)
+	service.NewCertificates(found)
 	problems, err := testutil.GatherAndLint(found)
 	if err != nil {
 		t.Fatal(err)

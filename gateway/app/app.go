@@ -127,6 +127,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	if edgeConfig.TLS != nil {
+		admin.Certificates.Watch("public", edgeConfig.TLS.GetCertificate)
+	}
 	if err := fitDescriptors(&edgeConfig, log); err != nil {
 		return err
 	}

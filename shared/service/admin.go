@@ -36,6 +36,8 @@ type Problem struct {
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
+	// Certificates shows the expiry of the certificates. The program adds that of its public port.
+	Certificates *Certificates
 
 	log      *slog.Logger
 	mux      *http.ServeMux
@@ -67,6 +69,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	RegisterBuildInfo(a.Metrics)
+	a.Certificates = NewCertificates(a.Metrics)
 	a.SetReady(func() []Problem { return []Problem{{Name: "start", Detail: "the program is starting"}} })
 	a.server = &http.Server{
 		Handler:           a,
@@ -186,7 +189,7 @@ func (a *Admin) Start(ln net.Listener) error {
 		a.log.Warn("the admin port listens on a public address and serves every client: use a private address, or TLS with client "+
 			"certificates (--admin-tls-cert, --admin-tls-key, --admin-client-ca)", "adminAddress", a.address, "tls", a.tls.isSet())
 	}
-	ln, err := a.tls.listen(ln, a.log)
+	ln, err := a.tls.listen(ln, a.Certificates, a.log)
 	if err != nil {
 		return fmt.Errorf("the admin port: %w", err)
 	}

@@ -45,8 +45,8 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// listen adds TLS to a listener, if it is set.
-func (t *AdminTLS) listen(ln net.Listener, log *slog.Logger) (net.Listener, error) {
+// listen adds TLS to a listener, if it is set. watched then shows the expiry of the certificate.
+func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logger) (net.Listener, error) {
 	if !t.isSet() {
 		return ln, nil
 	}
@@ -62,6 +62,7 @@ func (t *AdminTLS) listen(ln net.Listener, log *slog.Logger) (net.Listener, erro
 		// Not RequireAndVerifyClientCert: load balancers and health checks have no certificate.
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
+	watched.Watch("admin", certificate.Get)
 	return tls.NewListener(ln, config), nil
 }
 

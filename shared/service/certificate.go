@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // lookEvery is the shortest interval between two checks of the certificate's files.
@@ -75,4 +77,43 @@ func (c *Certificate) reload() {
 	}
 	c.current = &pair
 	c.log.Info("certificate reloaded", "path", c.certPath)
+}
+
+// Certificates is the metric that says until when the certificates of a program's ports are valid. Its methods may be called
+// concurrently.
+type Certificates struct {
+	mu     sync.Mutex
+	byPort map[string]func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+}
+
+var certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp_seconds",
+	"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value.", []string{"port"}, nil)
+
+// NewCertificates registers the metric.
+func NewCertificates(registry prometheus.Registerer) *Certificates {
+	c := &Certificates{byPort: make(map[string]func(*tls.ClientHelloInfo) (*tls.Certificate, error))}
+	registry.MustRegister(c)
+	return c
+}
+
+// Watch adds a port: public or admin. The metric asks get for the certificate whenever it is read: Certificate.Get also reads
+// changed files, so a port without connections shows its renewal too.
+func (c *Certificates) Watch(port string, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byPort[port] = get
+}
+
+// Describe implements prometheus.Collector.
+func (c *Certificates) Describe(to chan<- *prometheus.Desc) { to <- certificateExpiry }
+
+// Collect implements prometheus.Collector.
+func (c *Certificates) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for port, get := range c.byPort {
+		if pair, err := get(nil); err == nil && pair.Leaf != nil {
+			to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(pair.Leaf.NotAfter.Unix()), port)
+		}
+	}
 }

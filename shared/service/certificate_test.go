@@ -12,17 +12,25 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // issue writes a self-signed certificate with the given serial number. The parameter changed becomes the files'
 // modification time.
 func issue(t *testing.T, dir string, serial int64, changed time.Time) {
 	t.Helper()
+	issueUntil(t, dir, serial, changed, time.Time{})
+}
+
+func issueUntil(t *testing.T, dir string, serial int64, changed, expires time.Time) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial)},
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: expires},
 		&x509.Certificate{}, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -83,4 +91,31 @@ func TestCertificateReload(t *testing.T) {
 	}
 	now = now.Add(lookEvery)
 	serves("the file is gone", 3)
+}
+
+func TestCertificateExpiry(t *testing.T) {
+	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
+	registry := prometheus.NewRegistry()
+	watched := NewCertificates(registry)
+	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
+		t.Errorf("%d values and %v without TLS", n, err)
+	}
+	issueUntil(t, dir, 1, now, now.Add(time.Hour))
+	c, err := LoadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
+		func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched.Watch("public", c.Get)
+	shows := func(when string, want time.Time) {
+		t.Helper()
+		if got := testutil.ToFloat64(watched); got != float64(want.Unix()) {
+			t.Errorf("%s: %f, want %d", when, got, want.Unix())
+		}
+	}
+	shows("at first", now.Add(time.Hour))
+	renewed := now.Add(90 * 24 * time.Hour)
+	issueUntil(t, dir, 2, now.Add(time.Minute), renewed)
+	now = now.Add(lookEvery)
+	shows("renewed, without a connection since", renewed)
 }
