@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
+
+	"petgate/shared/operate"
 )
 
 // The environment variables with what the admin ports of gateways need, if they use TLS.
@@ -14,9 +16,7 @@ const (
 	adminKeyVariable  = "KEYADMIN_ADMIN_KEY"
 )
 
-type adminTLSKey struct{}
-
-// withAdminTLS returns a context with which askAdmin uses the certificates that the environment names.
+// withAdminTLS returns a context with which operate.AskAdmin uses the certificates that the environment names.
 func withAdminTLS(ctx context.Context, env map[string]string) (context.Context, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if path := env[adminCAVariable]; path != "" {
@@ -36,11 +36,5 @@ func withAdminTLS(ctx context.Context, env map[string]string) (context.Context, 
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	return context.WithValue(ctx, adminTLSKey{}, config), nil
-}
-
-// adminTLS returns what withAdminTLS has put into ctx, or nil.
-func adminTLS(ctx context.Context) *tls.Config {
-	config, _ := ctx.Value(adminTLSKey{}).(*tls.Config)
-	return config
+	return operate.WithAdminTLS(ctx, config), nil
 }

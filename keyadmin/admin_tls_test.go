@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // An admin port with TLS is asked with the certificates that the environment names.
@@ -68,14 +69,14 @@ func TestAdminPortWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := askAbout(ctx, gateway); err != nil || answer.Version != "1.2.3" {
+	if answer, err := operate.AskAbout(ctx, gateway); err != nil || answer.Version != "1.2.3" {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	ask := func(env map[string]string) error {
 		t.Helper()
 		ctx, err := withAdminTLS(context.Background(), env)
 		if err == nil {
-			_, err = askAbout(ctx, gateway)
+			_, err = operate.AskAbout(ctx, gateway)
 		}
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -68,6 +69,8 @@ type app struct {
 	env   map[string]string
 	db    *database.DB
 	store *keystore.Store
+
+	operator operate.Operator // of the store
 
 	called string // the arguments, as a shell would need them; they have no secrets
 	headed bool   // print writes no head, because the rows follow earlier ones

@@ -12,6 +12,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -123,7 +124,7 @@ func (a *app) complete(words []string) error {
 // printableLine is printable, except that the tab stays.
 func printableLine(line string) string {
 	word, about, _ := strings.Cut(line, "\t")
-	return strings.TrimSuffix(printable(word)+"\t"+printable(about), "\t")
+	return strings.TrimSuffix(operate.Printable(word)+"\t"+operate.Printable(about), "\t")
 }
 
 func (a *app) candidates(node *kong.Node, words []string) []candidate {
@@ -333,7 +334,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		plans, err := a.store.Plans(ctx)
 		var all []candidate
 		for _, p := range plans {
-			all = append(all, candidate{p.Name, perMinuteAndDay(p.Limits)})
+			all = append(all, candidate{p.Name, operate.PerMinuteAndDay(p.Limits)})
 		}
 		return all, err
 	},
@@ -359,7 +360,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		gateways, err := a.store.Gateways(ctx)
 		var all []candidate
 		for _, g := range gateways {
-			all = append(all, candidate{g.ID, "seen " + age(g) + " ago"})
+			all = append(all, candidate{g.ID, "seen " + operate.Age(g) + " ago"})
 		}
 		return all, err
 	},
@@ -367,7 +368,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		refusals, err := a.store.LostRefusals(ctx)
 		var all []candidate
 		for _, l := range refusals {
-			v := viewLost(l)
+			v := operate.ViewLost(l)
 			if v.Key == "" {
 				v.Key = v.Tenant
 			}

@@ -150,7 +150,7 @@ func TestConfirm(t *testing.T) {
 					return nil
 				},
 			}}
-			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: patience{given: true, max: c.wait}, laggard: laggard}))
+			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: patience{Given: true, Max: c.wait}, laggard: laggard}))
 			if got := strings.TrimSuffix(stderr.String(), "\n"); code != c.code || got != c.want || stdout.Len() != 0 {
 				t.Errorf("exit %d, want %d\n got: %s\nwant: %s", code, c.code, got, c.want)
 			}
@@ -192,12 +192,12 @@ func TestSilentGatewaysAreNotWaitedFor(t *testing.T) {
 		},
 		{ // the live one is waited for
 			looks{{silent("gw-1", 43_000, 0), silent("gw-9", 1, 0)}, {silent("gw-1", 43_000, 0), live}},
-			pollFirst,
+			2 * time.Millisecond,
 			"done, and confirmed by 1 of 2 gateways. Not waited for: gw-1 (10.0.0.1), silent for 43 s; may still accept this key." + forget,
 		},
 		{
 			looks{{silent("gw-1", 9_000, 0)}},
-			waitDefault,
+			5 * time.Second,
 			"done, but confirmed by only 0 of 1 gateways after 5 s:\n  gw-1 (10.0.0.1), silent for 9 s, may still accept this key\n" + forget[1:],
 		},
 		{ // it is fenced within the 5 s
@@ -235,7 +235,7 @@ func TestInterruptedConfirm(t *testing.T) {
 		return sleep(ctx, time.Hour)
 	}}}
 	behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1}}}
-	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: patience{given: true, max: time.Hour}, laggard: "may still accept this key"}))
+	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: patience{Given: true, Max: time.Hour}, laggard: "may still accept this key"}))
 	if code != exitUnconfirmed || !strings.Contains(stderr.String(), "gw-1 (10.0.0.1), last seen 0 ms ago, may still accept this key") {
 		t.Errorf("exit %d\n%s", code, stderr.String())
 	}
@@ -254,7 +254,7 @@ func TestConfirmSaysWhatItWaitsFor(t *testing.T) {
 			},
 		}, env: map[string]string{"NO_COLOR": "1"}}
 		behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1, Age: 43_000}}}
-		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: patience{given: true, max: 5 * time.Second}, laggard: "may still accept this key"}))
+		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: patience{Given: true, Max: 5 * time.Second}, laggard: "may still accept this key"}))
 		want := 0
 		if terminal {
 			want = 1

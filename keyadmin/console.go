@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -79,7 +80,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	view := consoleView{URL: consoleURL(g.AdminAddress) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
-	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", span(time.Duration(c.TTL)), a.actor())
+	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", operate.Span(time.Duration(c.TTL)), a.actor())
 	return a.printSecret(view, view.URL)
 }
 
@@ -118,10 +119,10 @@ func (c *consoleCommand) gateway(ctx context.Context, a *app) (keystore.Gateway,
 
 // firstWithConsole asks all gateways at once whether they serve the console, and returns the first that does.
 func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystore.Gateway, error) {
-	answers, errs := make([]about, len(gateways)), make([]error, len(gateways))
+	answers, errs := make([]operate.About, len(gateways)), make([]error, len(gateways))
 	var group sync.WaitGroup
 	for i, g := range gateways {
-		group.Go(func() { answers[i], errs[i] = askAbout(ctx, g) })
+		group.Go(func() { answers[i], errs[i] = operate.AskAbout(ctx, g) })
 	}
 	group.Wait()
 	var silent strings.Builder
@@ -130,7 +131,7 @@ func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystor
 			return g, nil
 		}
 		if errs[i] != nil {
-			fmt.Fprintf(&silent, "\n  %s does not answer: %s", gatewayName(g), printable(errs[i].Error()))
+			fmt.Fprintf(&silent, "\n  %s does not answer: %s", operate.GatewayName(g), operate.Printable(errs[i].Error()))
 		}
 	}
 	return keystore.Gateway{}, errors.New("no gateway says that it serves the console: start one with --console, or name one with --gateway" +

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 type exportCommand struct{}
@@ -113,12 +114,12 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 	}
 	question := ""
 	if n := shown.edits.Len(); n > 0 {
-		question = "Apply " + plural(n, "change") + "?"
+		question = "Apply " + operate.Plural(n, "change") + "?"
 	}
 	asked := !c.Yes && question != ""
-	return a.carryOut(ctx, operation{
-		question: question, yes: c.Yes, wait: c.Wait, laggard: "may not know these changes yet",
-		change: func() (outcome, error) {
+	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
+		Question: question, Laggard: "may not know these changes yet",
+		Change: func(ctx context.Context) (operate.Outcome, error) {
 			made := shown
 			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
 				var err error
@@ -130,9 +131,9 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 				}
 				return made.edits, nil
 			}, a.progress(shown.edits.Len()))
-			return outcome{change: change, done: either(made.edits.Len() > 0, "Applied "+plural(made.edits.Len(), "change")+".", "")}, err
+			return operate.Outcome{Change: change, Done: operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")}, err
 		},
-	})
+	}})
 }
 
 // compareFile reads a document, opens the database, and finds what the document changes in it.
@@ -209,7 +210,7 @@ const (
 func (a *app) printChanges(c changes) error {
 	t := table{head: []string{"ACTION", "KIND", "NAME", "KEY", "CHANGE"}, spare: []string{"KIND"}, none: "There is nothing to change."}
 	for _, v := range c.views {
-		t.rows = append(t.rows, []string{v.Action, v.Kind, v.Name, orDash(v.KeyID), v.Change})
+		t.rows = append(t.rows, []string{v.Action, v.Kind, v.Name, operate.OrDash(v.KeyID), v.Change})
 	}
 	views := c.views
 	if views == nil {
@@ -220,7 +221,7 @@ func (a *app) printChanges(c changes) error {
 	}
 	if len(c.left) > 0 {
 		a.warn("Left out: %s. A key that does not exist cannot be created without its token, and a key that has ended cannot be changed. "+
-			"A new one: keyadmin key create TENANT", plural(len(c.left), "key"))
+			"A new one: keyadmin key create TENANT", operate.Plural(len(c.left), "key"))
 		for _, key := range c.left[:min(len(c.left), problemsMax)] {
 			a.note("  %s", key)
 		}
@@ -289,12 +290,12 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{After: after})
 			text := "without limits"
 			if after.Limits.IsSet() {
-				text = perMinuteAndDay(after.Limits)
+				text = operate.PerMinuteAndDay(after.Limits)
 			}
 			c.show(actionCreate, "plan", after.Name, "", text)
 		case after != before:
 			c.edits.Plans = append(c.edits.Plans, keystore.Edit[keystore.Plan]{Before: &before, After: after})
-			c.show(actionChange, "plan", after.Name, "", movedLimits(before.Limits, after.Limits))
+			c.show(actionChange, "plan", after.Name, "", operate.MovedLimits(before.Limits, after.Limits))
 		}
 	}
 }
@@ -314,12 +315,12 @@ func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists
 	text := "on plan " + is.Plan
 	if exists {
 		text = movedTenant(was, is)
-		inForce := movedLimits(plan.Effective(c.plansBefore[was.Plan], was.Override), plan.Effective(limits, is.Override))
-		if inForce != "" && inForce != movedLimits(was.Override, is.Override) {
+		inForce := operate.MovedLimits(plan.Effective(c.plansBefore[was.Plan], was.Override), plan.Effective(limits, is.Override))
+		if inForce != "" && inForce != operate.MovedLimits(was.Override, is.Override) {
 			text += ", in force: " + inForce
 		}
 	} else if is.Override != (plan.Limits{}) {
-		text += ", own limits: " + movedLimits(plan.Limits{}, is.Override)
+		text += ", own limits: " + operate.MovedLimits(plan.Limits{}, is.Override)
 	}
 	if !exists && is.Suspended {
 		text += ", suspended"
@@ -341,11 +342,11 @@ func movedTenant(was, is keystore.Tenant) string {
 	if was.Plan != is.Plan {
 		parts = append(parts, "plan "+was.Plan+" → "+is.Plan)
 	}
-	if moved := movedLimits(was.Override, is.Override); moved != "" {
+	if moved := operate.MovedLimits(was.Override, is.Override); moved != "" {
 		parts = append(parts, "own limits: "+moved)
 	}
 	if was.Suspended != is.Suspended {
-		parts = append(parts, either(is.Suspended, "suspended", "resumed"))
+		parts = append(parts, operate.Either(is.Suspended, "suspended", "resumed"))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -377,7 +378,7 @@ func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Ten
 			return
 		}
 	}
-	if text := movedTerms(was, is); text != "" {
+	if text := operate.MovedTerms(was, is); text != "" {
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &was, After: is})
 		c.show(actionChange, "key", string(t.name), k.id.String(), text)
 	}

@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 type doctorCommand struct{}
@@ -66,7 +66,7 @@ type doctor struct {
 }
 
 func (d *doctor) find(part, problem, cure string) {
-	f := finding{part, printable(d.app.asCalled(strings.ReplaceAll(problem, "\n", ". "))), d.app.asCalled(cure)}
+	f := finding{part, operate.Printable(d.app.asCalled(strings.ReplaceAll(problem, "\n", ". "))), d.app.asCalled(cure)}
 	if !slices.Contains(d.findings, f) {
 		d.findings = append(d.findings, f)
 	}
@@ -96,7 +96,7 @@ func (d *doctor) examine(ctx context.Context) {
 	}
 	lost, err := store.LostRefusals(ctx)
 	if err == nil && len(lost) > 0 {
-		d.find("database", plural(len(lost), "refusal")+" that gateways keep in force: the database has lost the changes",
+		d.find("database", operate.Plural(len(lost), "refusal")+" that gateways keep in force: the database has lost the changes",
 			"repeat each change, or end it: `keyadmin gateway lost` lists them")
 	}
 	if len(gateways) == 0 {
@@ -144,19 +144,19 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 // examineRows looks at what the gateways have registered.
 func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) {
 	for _, g := range gateways {
-		name := printable(g.ID)
+		name := operate.Printable(g.ID)
 		switch state := g.State(last); state {
 		case keystore.GatewayReplaced:
 			d.find(name, "an earlier process with this ID has not signed off: changes wait for it",
 				"give each gateway its own GATEWAY_ID; when the process has ended: `keyadmin gateway forget "+shellWord(name)+"`")
 		case keystore.GatewaySilent, keystore.GatewayFenced:
-			d.find(name, "it was last seen "+age(g)+" ago: changes wait for it",
+			d.find(name, "it was last seen "+operate.Age(g)+" ago: changes wait for it",
 				"restart it, or see why it cannot reach the database; when it will not come back: `keyadmin gateway forget "+shellWord(name)+"`")
 		case keystore.GatewayBehind, keystore.GatewayStarting:
 			if time.Duration(g.Age)*time.Millisecond < lagMax && d.recent(last) {
 				continue
 			}
-			d.find(name, fmt.Sprintf("it has yet to apply %s", plural(int(last-g.Applied), "change")), "look for errors in its log")
+			d.find(name, fmt.Sprintf("it has yet to apply %s", operate.Plural(int(last-g.Applied), "change")), "look for errors in its log")
 		}
 	}
 }
@@ -165,37 +165,6 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 func (d *doctor) recent(last keystore.Change) bool {
 	events, err := d.app.store.Events(context.Background(), d.app.now().Add(-lagMax))
 	return err == nil && len(events) > 0 && events[len(events)-1].ID == last
-}
-
-// about is a gateway's response to GET /about on its admin port.
-type about struct {
-	gateway     keystore.Gateway
-	Version     string            `json:"version"`
-	Environment string            `json:"environment"`
-	NowMillis   instant.Millis    `json:"nowMillis"`
-	Mode        string            `json:"mode"`
-	Console     bool              `json:"console"`
-	Settings    map[string]string `json:"settings"`
-	Operations  []aboutOperation  `json:"operations"`
-	Redis       []redisServer     `json:"redis"`
-}
-
-type aboutOperation struct {
-	ID           string         `json:"id"`
-	Scopes       []string       `json:"scopes"`
-	Gone         bool           `json:"gone"`
-	DeprecatedAt instant.Millis `json:"deprecatedAt"` // 0: it is not deprecated
-	SunsetAt     instant.Millis `json:"sunsetAt"`     // 0: it does not end
-	Successor    string         `json:"successor"`
-}
-
-type redisServer struct {
-	Address    string `json:"address"`
-	Version    string `json:"version"`
-	Policy     string `json:"maxmemoryPolicy"`
-	AppendOnly bool   `json:"appendOnly"`
-	SkewMillis int64  `json:"skewMillis"` // its clock minus the gateway's
-	Error      string `json:"error"`
 }
 
 // readiness is a gateway's response to GET /readyz.
@@ -207,17 +176,9 @@ type readiness struct {
 	} `json:"problems"`
 }
 
-const readyPath = "/readyz"
-
-func askAbout(ctx context.Context, g keystore.Gateway) (about, error) {
-	answer := about{gateway: g}
-	err := askAdmin(ctx, g, "/about", &answer)
-	return answer, err
-}
-
 // answer is what one gateway says about itself.
 type answer struct {
-	about
+	about     operate.About
 	readiness readiness
 	err       error
 }
@@ -229,15 +190,15 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 	for i, g := range gateways {
 		group.Go(func() {
 			answer := &answers[i]
-			if answer.about, answer.err = askAbout(ctx, g); answer.err == nil {
-				answer.err = askAdmin(ctx, g, readyPath, &answer.readiness)
+			if answer.about, answer.err = operate.AskAbout(ctx, g); answer.err == nil {
+				answer.err = operate.AskAdmin(ctx, g, operate.ReadyPath, &answer.readiness)
 			}
 		})
 	}
 	group.Wait()
-	var answered []about
+	var answered []operate.About
 	for _, answer := range answers {
-		name := printable(answer.gateway.ID)
+		name := operate.Printable(answer.about.Gateway.ID)
 		if answer.err != nil {
 			d.find(name, "its admin port does not answer: "+answer.err.Error(),
 				"run keyadmin where the admin ports can be reached; check GATEWAY_ADMIN_LISTEN and GATEWAY_ADMIN_HOSTS")
@@ -246,13 +207,13 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 		for _, p := range answer.readiness.Problems {
 			d.find(name, p.Name+": "+p.Detail, cureOf[p.Name])
 		}
-		for _, server := range answer.Redis {
+		for _, server := range answer.about.Redis {
 			d.examineRedis(name, server)
 		}
 		answered = append(answered, answer.about)
 	}
 	d.compareGateways(answered)
-	d.fine = append(d.fine, plural(len(answered), "gateway")+" without a problem")
+	d.fine = append(d.fine, operate.Plural(len(answered), "gateway")+" without a problem")
 	if len(answered) > 0 && len(answered[0].Redis) > 0 {
 		d.fine = append(d.fine, "Redis keeps what it is given")
 	}
@@ -269,7 +230,7 @@ var cureOf = map[string]string{
 	"upstream":  "set GATEWAY_UPSTREAM_SECRET to what the upstream expects; for petsvc, its PETSVC_SECRET",
 }
 
-func (d *doctor) examineRedis(gateway string, s redisServer) {
+func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 	part := "redis"
 	if s.Error != "" {
 		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", s.Address, gateway, s.Error), cureOf["quotas"])
@@ -288,22 +249,22 @@ func (d *doctor) examineRedis(gateway string, s redisServer) {
 			"redis-cli CONFIG SET appendonly yes, and the same in redis.conf")
 	}
 	if skew := time.Duration(s.SkewMillis) * time.Millisecond; skew.Abs() > clockSkewMax {
-		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, span(skew.Abs()), gateway), cureOf["clock"])
+		d.find(part, fmt.Sprintf("the clock of %s differs by %s from that of gateway %s", s.Address, operate.Span(skew.Abs()), gateway), cureOf["clock"])
 	}
 }
 
 // compareGateways finds settings and versions that differ between gateways of one environment.
-func (d *doctor) compareGateways(answered []about) {
-	byEnvironment := map[string][]about{}
+func (d *doctor) compareGateways(answered []operate.About) {
+	byEnvironment := map[string][]operate.About{}
 	for _, g := range answered {
 		byEnvironment[g.Environment] = append(byEnvironment[g.Environment], g)
 	}
 	for _, environment := range slices.Sorted(maps.Keys(byEnvironment)) {
 		group := byEnvironment[environment]
-		values := func(value func(about) string) string {
+		values := func(value func(operate.About) string) string {
 			gatewaysOf := map[string][]string{}
 			for _, g := range group {
-				gatewaysOf[value(g)] = append(gatewaysOf[value(g)], printable(g.gateway.ID))
+				gatewaysOf[value(g)] = append(gatewaysOf[value(g)], operate.Printable(g.Gateway.ID))
 			}
 			if len(gatewaysOf) < 2 {
 				return ""
@@ -314,11 +275,11 @@ func (d *doctor) compareGateways(answered []about) {
 			}
 			return strings.Join(parts, "; ")
 		}
-		if differ := values(func(g about) string { return g.Version }); differ != "" {
+		if differ := values(func(g operate.About) string { return g.Version }); differ != "" {
 			d.find("gateways", "their versions differ: "+differ, "finish the upgrade")
 		}
 		for _, setting := range slices.Sorted(maps.Keys(group[0].Settings)) {
-			if differ := values(func(g about) string { return g.Settings[setting] }); differ != "" {
+			if differ := values(func(g operate.About) string { return g.Settings[setting] }); differ != "" {
 				d.find("gateways", "--"+setting+" differs: "+differ, "give all gateways the same value")
 			}
 		}

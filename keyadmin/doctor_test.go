@@ -10,24 +10,25 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 )
 
 // station stands for a gateway's admin port.
 type station struct {
-	about about
+	about operate.About
 	ready readiness
 	url   string
 }
 
 func newStation(t *testing.T) *station {
-	s := &station{about: about{
+	s := &station{about: operate.About{
 		Version: "v1", Environment: "live", Mode: "shared", Settings: map[string]string{"redis-prefix": "petgate:", "ban-after": "30"},
-		Redis: []redisServer{{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true}},
+		Redis: []operate.RedisServer{{Address: "10.0.0.9:6379", Version: "7.0.15", Policy: "noeviction", AppendOnly: true}},
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any = s.about
-		if r.URL.Path == readyPath {
+		if r.URL.Path == operate.ReadyPath {
 			if answer = s.ready; !s.ready.Ready {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
@@ -100,7 +101,7 @@ func TestDoctor(t *testing.T) {
 		{"old Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].Version = "5.0.14" }, "redis", "has version 5.0.14"},
 		{"clock of Redis", func(_ *shell, g, _ *station) { g.about.Redis[0].SkewMillis = -90_000 }, "redis", "differs by 90 s"},
 		{"password of Redis", func(_ *shell, g, _ *station) {
-			g.about.Redis[0] = redisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
+			g.about.Redis[0] = operate.RedisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
 		}, "redis", "WRONGPASS"},
 		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // documentVersion is the format of the document.
@@ -71,7 +72,7 @@ func writeDocument(state keystore.State, now instant.Millis) ([]byte, error) {
 	keys := map[id.Tenant][]documentKey{}
 	for _, k := range state.Keys {
 		if exported(k, now) {
-			v := viewKey(k, owner{}, 0, now)
+			v := operate.ViewKey(k, operate.Owner{}, 0, now)
 			keys[k.Tenant] = append(keys[k.Tenant], documentKey{v.ID, v.Name, v.Environment, v.Scopes, v.Allow, v.ExpiresAt})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/operate"
 )
 
 // The types of flags and arguments. Each reads itself; its error names the value and the cure.
@@ -56,7 +57,7 @@ func checkText(text []byte, runesMax int) error {
 		return fmt.Errorf("%q must not be empty and must not begin or end with a space", text)
 	case utf8.RuneCount(text) > runesMax:
 		return fmt.Errorf("it has more than %d characters", runesMax)
-	case printable(string(text)) != string(text):
+	case operate.Printable(string(text)) != string(text):
 		return fmt.Errorf("%q must not have control characters", text)
 	}
 	return nil

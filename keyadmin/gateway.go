@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 type gatewayCommands struct {
@@ -12,27 +13,6 @@ type gatewayCommands struct {
 	Lost   gatewayLost   `cmd:"" help:"List refusals that the database has lost and gateways keep in force."`
 	Drop   gatewayDrop   `cmd:"" help:"End a refusal that the database has lost."`
 	Forget gatewayForget `cmd:"" help:"Stop waiting for a gateway that will not come back."`
-}
-
-// gatewayView is a gateway as JSON; scripts rely on its fields.
-type gatewayView struct {
-	ID           string `json:"id"`
-	AdminAddress string `json:"adminAddress"`
-	State        string `json:"state"`
-	Applied      int64  `json:"applied"` // the last event it has applied
-	Lag          int64  `json:"lag"`     // events it has yet to apply
-	RegisteredAt string `json:"registeredAt"`
-	SeenAt       string `json:"seenAt"`
-	AgeMillis    int64  `json:"ageMillis"` // since seenAt, by the database's clock
-	Generation   int64  `json:"generation"`
-}
-
-func viewGateway(g keystore.Gateway, last keystore.Change) gatewayView {
-	return gatewayView{
-		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
-		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
-		Generation: g.Generation,
-	}
 }
 
 type gatewayList struct{}
@@ -58,26 +38,18 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	// The last event is read first, so that no gateway can be ahead of it.
-	last, err := a.store.LastEvent(ctx)
+	gateways, views, err := a.operator.ViewGateways(ctx)
 	if err != nil {
 		return err
 	}
-	gateways, err := a.store.Gateways(ctx)
-	if err != nil {
-		return err
-	}
-	views := make([]gatewayView, 0, len(gateways))
 	t := table{
 		head:  []string{"ID", "ADMIN ADDRESS", "STATE", "LAG (EVENTS)", "LAST SEEN"},
 		spare: []string{"ADMIN ADDRESS"},
 		none:  "No gateway is registered.",
 	}
-	for _, g := range gateways {
-		v := viewGateway(g, last)
-		views = append(views, v)
+	for i, v := range views {
 		t.rows = append(t.rows, []string{
-			v.ID, orDash(v.AdminAddress), v.State, count(v.Lag), age(g) + " ago",
+			v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Age(gateways[i]) + " ago",
 		})
 	}
 	lost, err := a.store.LostRefusals(ctx)
@@ -105,7 +77,7 @@ func (a *app) noteSilent(gateways []keystore.Gateway) {
 	if len(silent) > 0 {
 		a.note("Changes stay unconfirmed until %s is back, because a silent gateway may still accept what it has in memory.\n"+
 			"If it has ended and will not come back: keyadmin gateway forget %s",
-			either(len(silent) == 1, gatewayName(silent[0]), "each silent gateway"), shellWord(printable(silent[0].ID)))
+			operate.Either(len(silent) == 1, operate.GatewayName(silent[0]), "each silent gateway"), shellWord(operate.Printable(silent[0].ID)))
 	}
 }
 
@@ -145,7 +117,7 @@ func (c *gatewayForget) Run(ctx context.Context, a *app) error {
 
 func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
 	if err := a.ask(yes, fmt.Sprintf("Forget gateway %s, last seen %s ago? If it still runs, it may accept revoked keys.",
-		gatewayName(g), age(g))); err != nil {
+		operate.GatewayName(g), operate.Age(g))); err != nil {
 		return err
 	}
 	if _, err := a.store.ForgetGateway(ctx, g.ID); err != nil {
@@ -156,10 +128,10 @@ func (a *app) forget(ctx context.Context, g keystore.Gateway, yes bool) error {
 		if err != nil {
 			return err
 		}
-		if err := a.print(viewGateway(g, last), table{}); err != nil {
+		if err := a.print(operate.ViewGateway(g, last), table{}); err != nil {
 			return err
 		}
 	}
-	a.note("Forgot gateway %s.", gatewayName(g))
+	a.note("Forgot gateway %s.", operate.GatewayName(g))
 	return nil
 }

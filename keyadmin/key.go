@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 type keyCommands struct {
@@ -26,84 +24,7 @@ type keyCommands struct {
 	Whoami keyWhoami `cmd:"" help:"Show the key of a token read from standard input."`
 }
 
-// keyView is a key as JSON; scripts rely on its fields.
-type keyView struct {
-	ID          string   `json:"id"`
-	Token       string   `json:"token,omitempty"` // only of a new key
-	TenantID    string   `json:"tenantId"`
-	Tenant      string   `json:"tenant"`
-	Name        string   `json:"name"`
-	Hint        string   `json:"hint"` // the token's last characters
-	Environment string   `json:"environment"`
-	Scopes      []string `json:"scopes"`
-	Allow       []string `json:"allow"` // CIDR blocks; empty: from anywhere
-	Status      string   `json:"status"`
-	CreatedAt   string   `json:"createdAt"`
-	ExpiresAt   string   `json:"expiresAt,omitempty"`
-	RevokedAt   string   `json:"revokedAt,omitempty"`
-	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
-	ReplacedBy  string   `json:"replacedBy,omitempty"`
-	BannedUntil string   `json:"bannedUntil,omitempty"`
-	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
-}
-
-// viewKey returns the view of a key that is banned until the given time; 0: it is not banned.
-func viewKey(k keystore.Key, t owner, bannedUntil, now instant.Millis) keyView {
-	allow := make([]string, 0, len(k.Allow))
-	for _, block := range k.Allow {
-		allow = append(allow, block.String())
-	}
-	v := keyView{
-		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
-		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
-		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.RevokedAt.String(),
-		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
-	}
-	if !k.ReplacedBy.IsZero() {
-		v.ReplacedBy = k.ReplacedBy.String()
-	}
-	return v
-}
-
-// decide returns whether the key may call a gateway of its environment now, and if not, why. It ignores the allow-list,
-// because keyadmin does not know the client's address.
-func decide(k keystore.Key, t owner, bannedUntil, now instant.Millis) access.Reason {
-	return decideFrom(k, t, netip.Addr{}, bannedUntil, now)
-}
-
-// decideFrom is decide with the client's address. An invalid address ignores the allow-list.
-func decideFrom(k keystore.Key, t owner, client netip.Addr, bannedUntil, now instant.Millis) access.Reason {
-	key := k.Access(bannedUntil)
-	if !client.IsValid() {
-		key.Allow = nil
-	}
-	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.limits},
-		access.Call{Environment: k.Environment, Client: client, Now: now})
-}
-
-// keyStatus is a short text for what happens to a request with the key.
-func keyStatus(k keystore.Key, t owner, bannedUntil, now instant.Millis) string {
-	switch decide(k, t, bannedUntil, now) {
-	case access.Revoked:
-		return "revoked"
-	case access.Expired:
-		return "expired"
-	case access.Replaced:
-		return "rotated"
-	case access.Banned:
-		return "banned until " + bannedUntil.String()
-	case access.TenantSuspended:
-		return "tenant suspended"
-	case access.QuotaNotSet:
-		return "no quota"
-	}
-	if k.GraceEndsAt != 0 {
-		return "rotating until " + k.GraceEndsAt.String()
-	}
-	return "active"
-}
-
-func keySheet(v keyView) table {
+func keySheet(v operate.KeyView) table {
 	return table{rows: [][]string{
 		{"ID", v.ID},
 		{"Name", v.Name},
@@ -111,42 +32,15 @@ func keySheet(v keyView) table {
 		{"Token ends in", v.Hint},
 		{"Environment", v.Environment},
 		{"Scopes", strings.Join(v.Scopes, " ")},
-		{"Allowed from", anywhere(v.Allow)},
+		{"Allowed from", operate.Anywhere(v.Allow)},
 		{"Status", v.Status},
 		{"Created", v.CreatedAt},
-		{"Expires", never(v.ExpiresAt)},
-		{"Revoked", never(v.RevokedAt)},
-		{"Replaced by", orDash(v.ReplacedBy)},
-		{"Last used", lastUsed(v)},
+		{"Expires", operate.Never(v.ExpiresAt)},
+		{"Revoked", operate.Never(v.RevokedAt)},
+		{"Replaced by", operate.OrDash(v.ReplacedBy)},
+		{"Last used", v.LastUsed()},
 	}}
 }
-
-// lastUsed says when a key was last used, and whether it had ended before. Times have one format, so their texts can be compared.
-func lastUsed(v keyView) string {
-	for _, ended := range []string{v.RevokedAt, v.ExpiresAt, v.GraceEndsAt} {
-		if ended != "" && v.LastUsedAt > ended {
-			return v.LastUsedAt + ", refused because it had ended"
-		}
-	}
-	return never(v.LastUsedAt)
-}
-
-func never(instant string) string {
-	if instant == "" {
-		return "never"
-	}
-	return instant
-}
-
-func anywhere(allow []string) string {
-	if len(allow) == 0 {
-		return "anywhere"
-	}
-	return strings.Join(allow, " ")
-}
-
-// describe names a key in a sentence.
-func describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
 
 type keyCreate struct {
 	Tenant  string  `arg:"" help:"ID or name."`
@@ -192,7 +86,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.planLimits(ctx)
+	o, err := a.withLimits(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -200,17 +94,14 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if c.IfNotExists {
 		if k, exists, err := a.working(ctx, t.ID, spec.Name); err != nil || exists {
 			if err == nil {
-				err = a.keepKey(ctx, k, owner{t, viewTenant(t, plans).Limits}, c.Wait)
+				err = a.keepKey(ctx, k, o, c.Wait)
 			}
 			return err
 		}
 	}
+	op := a.operator.CreateKey(o, spec)
 	return a.carryOut(ctx, operation{
-		wait: c.Wait, laggard: "may not accept this key yet",
-		change: func() (outcome, error) {
-			key, token, change, err := a.store.CreateKey(ctx, spec)
-			return outcome{change: change, print: func() error { return a.printCreated(key, token, t, plans) }}, err
-		},
+		Operation: op, wait: c.Wait, print: func(r operate.Outcome) error { return a.printCreated(r, o) },
 	})
 }
 
@@ -233,33 +124,30 @@ func (a *app) working(ctx context.Context, t id.Tenant, name string) (keystore.K
 }
 
 // keepKey says that a key exists, and waits until all gateways know it.
-func (a *app) keepKey(ctx context.Context, k keystore.Key, t owner, wait patience) error {
-	return a.carryOut(ctx, operation{
-		wait: wait, laggard: "may not accept this key yet",
-		change: func() (outcome, error) {
+func (a *app) keepKey(ctx context.Context, k keystore.Key, t operate.Owner, wait patience) error {
+	return a.carryOut(ctx, operation{wait: wait, Operation: operate.Operation{
+		Laggard: "may not accept this key yet",
+		Change: func(ctx context.Context) (operate.Outcome, error) {
 			change, err := a.store.LastEvent(ctx)
-			return outcome{
-				change: change, view: viewKey(k, t, 0, a.now()),
-				done: "Key " + describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
+			return operate.Outcome{
+				Change: change, View: operate.ViewKey(k, t, 0, a.now()),
+				Done: "Key " + operate.Describe(k) + " of tenant " + t.Name + " already exists. Its token cannot be shown again.",
 			}, err
 		},
-	})
+	}})
 }
 
 // printCreated prints a new key, and notes on its limits and its tenant.
-func (a *app) printCreated(key keystore.Key, token string, t keystore.Tenant, plans map[string]plan.Limits) error {
-	tenant := viewTenant(t, plans)
-	view := viewKey(key, owner{t, tenant.Limits}, 0, a.now())
-	view.Token = token
-	a.note("Created %s key %s of tenant %s.", key.Environment, describe(key), t.Name)
-	if err := a.printToken(view); err != nil {
+func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
+	a.note("%s", r.Done)
+	if err := a.printToken(r.View.(operate.KeyView)); err != nil {
 		return err
 	}
-	if tenant.Limits.IsSet() && a.ErrTerminal {
+	if t.Limits.IsSet() && a.ErrTerminal {
 		a.note("Limits belong to the tenant: all its keys share %s requests per minute and %s per day.",
-			count(tenant.Limits.Minute), count(tenant.Limits.Day))
+			count(t.Limits.Minute), count(t.Limits.Day))
 	}
-	a.noteQuota(tenant)
+	a.noteQuota(t.View())
 	if t.Suspended {
 		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, shellWord(t.Name))
 	}
@@ -267,7 +155,7 @@ func (a *app) printCreated(key keystore.Key, token string, t keystore.Tenant, pl
 }
 
 // printToken prints a new key's token. On a terminal it adds a warning on standard error.
-func (a *app) printToken(v keyView) error {
+func (a *app) printToken(v operate.KeyView) error {
 	if !a.OutTerminal || a.asData() {
 		return a.printSecret(v, v.Token)
 	}
@@ -321,11 +209,11 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		}
 		tenants = all
 	}
-	owners, err := a.owners(ctx, tenants...)
+	owners, err := a.operator.Owners(ctx, tenants...)
 	if err != nil {
 		return err
 	}
-	byID := make(map[id.Tenant]owner, len(owners))
+	byID := make(map[id.Tenant]operate.Owner, len(owners))
 	for _, t := range owners {
 		byID[t.ID] = t
 	}
@@ -338,11 +226,11 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 			return !exported(k, a.now()) || k.ExpiresAt == 0 || k.ExpiresAt > expiring
 		})
 	}
-	bans, err := a.bans(ctx)
+	bans, err := a.operator.Bans(ctx)
 	if err != nil {
 		return err
 	}
-	views := make([]keyView, 0, len(keys))
+	views := make([]operate.KeyView, 0, len(keys))
 	t := table{
 		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
 		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
@@ -352,11 +240,11 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		t.none = "No key expires until " + expiring.String() + "."
 	}
 	for _, k := range keys {
-		v := viewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())
+		v := operate.ViewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
-			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), anywhere(v.Allow),
-			v.Status, never(v.ExpiresAt), never(v.LastUsedAt),
+			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
+			v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt),
 		})
 	}
 	return a.print(views, t)
@@ -364,15 +252,15 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 
 // showKey prints one key.
 func (a *app) showKey(ctx context.Context, k keystore.Key) error {
-	t, err := a.ownerOf(ctx, k)
+	t, err := a.operator.OwnerOf(ctx, k)
 	if err != nil {
 		return err
 	}
-	ban, err := a.ban(ctx, k.ID)
+	ban, err := a.operator.Ban(ctx, k.ID)
 	if err != nil {
 		return err
 	}
-	v := viewKey(k, t, ban.Until, a.now())
+	v := operate.ViewKey(k, t, ban.Until, a.now())
 	return a.print(v, keySheet(v))
 }
 
@@ -418,16 +306,7 @@ func (c *keyRevoke) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.carryOut(ctx, operation{
-		question: fmt.Sprintf("Revoke key %s of tenant %s? It cannot be undone.", describe(k), t.Name),
-		yes:      c.Yes, wait: c.Wait, laggard: "may still accept this key",
-		change: func() (outcome, error) {
-			revoked, change, err := a.store.RevokeKey(ctx, k.ID)
-			return outcome{change: change, view: viewKey(revoked, t, 0, a.now()), done: either(k.RevokedAt == 0,
-				"Revoked key "+describe(k)+" of tenant "+t.Name+".",
-				"Key "+describe(k)+" of tenant "+t.Name+" was already revoked.")}, err
-		},
-	})
+	return a.carryOut(ctx, operation{Operation: a.operator.RevokeKey(t, k), yes: c.Yes, wait: c.Wait})
 }
 
 type keyWhoami struct{}

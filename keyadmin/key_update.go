@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -72,30 +70,5 @@ func (c *keyUpdate) Run(ctx context.Context, a *app) error {
 			k.ExpiresAt = expiresAt
 		}
 	}
-	return a.carryOut(ctx, operation{
-		wait: c.Wait, laggard: "may still apply the key's old terms",
-		change: func() (outcome, error) {
-			updated, change, err := a.store.UpdateKey(ctx, k.ID, edit)
-			changes := movedTerms(k, updated)
-			return outcome{change: change, view: viewKey(updated, t, 0, a.now()), done: either(changes != "",
-				fmt.Sprintf("Changed key %s of tenant %s: %s.", describe(k), t.Name, changes),
-				fmt.Sprintf("Key %s of tenant %s already has these settings.", describe(k), t.Name))}, err
-		},
-	})
-}
-
-// movedTerms describes a change of a key: `expires never → 2026-12-31T00:00:00Z`.
-func movedTerms(was, is keystore.Key) string {
-	terms := func(k keystore.Key) []string {
-		v := viewKey(k, owner{}, 0, 0)
-		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), anywhere(v.Allow), never(v.ExpiresAt)}
-	}
-	before, after := terms(was), terms(is)
-	var parts []string
-	for i, term := range []string{"name", "scopes", "allowed from", "expires"} {
-		if before[i] != after[i] {
-			parts = append(parts, term+" "+before[i]+" → "+after[i])
-		}
-	}
-	return strings.Join(parts, ", ")
+	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(t, k, edit), wait: c.Wait})
 }

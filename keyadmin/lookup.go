@@ -10,9 +10,9 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
@@ -25,6 +25,7 @@ func (a *app) open(ctx context.Context) error {
 		return explainOpen(url, err)
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
+	a.operator = operate.Operator{Store: a.store, Clock: a.Clock}
 	return a.store.CheckSchema(ctx)
 }
 
@@ -64,34 +65,11 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
 }
 
-// owner is a tenant with its effective limits. With a key, it decides whether the key may call.
-type owner struct {
-	keystore.Tenant
-	limits plan.Limits
-}
-
-// owners adds their limits to tenants.
-func (a *app) owners(ctx context.Context, tenants ...keystore.Tenant) ([]owner, error) {
-	plans, err := a.planLimits(ctx)
+// withLimits adds its limits to a tenant.
+func (a *app) withLimits(ctx context.Context, t keystore.Tenant) (operate.Owner, error) {
+	owners, err := a.operator.Owners(ctx, t)
 	if err != nil {
-		return nil, err
-	}
-	owners := make([]owner, len(tenants))
-	for i, t := range tenants {
-		owners[i] = owner{t, plan.Effective(plans[t.Plan], t.Override)}
-	}
-	return owners, nil
-}
-
-// ownerOf finds the tenant of a key.
-func (a *app) ownerOf(ctx context.Context, k keystore.Key) (owner, error) {
-	t, err := a.store.Tenant(ctx, k.Tenant.String())
-	if err != nil {
-		return owner{}, err
-	}
-	owners, err := a.owners(ctx, t)
-	if err != nil {
-		return owner{}, err
+		return operate.Owner{}, err
 	}
 	return owners[0], nil
 }
@@ -105,23 +83,23 @@ func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, err
 }
 
 // openKey opens the database, and finds the key and its tenant.
-func (a *app) openKey(ctx context.Context, key id.Key) (owner, keystore.Key, error) {
+func (a *app) openKey(ctx context.Context, key id.Key) (operate.Owner, keystore.Key, error) {
 	if err := a.open(ctx); err != nil {
-		return owner{}, keystore.Key{}, err
+		return operate.Owner{}, keystore.Key{}, err
 	}
 	return a.findKey(ctx, key)
 }
 
 // findKey finds a key and its tenant.
-func (a *app) findKey(ctx context.Context, key id.Key) (owner, keystore.Key, error) {
+func (a *app) findKey(ctx context.Context, key id.Key) (operate.Owner, keystore.Key, error) {
 	k, err := a.store.Key(ctx, key)
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", key)
 	}
 	if err != nil {
-		return owner{}, k, err
+		return operate.Owner{}, k, err
 	}
-	t, err := a.ownerOf(ctx, k)
+	t, err := a.operator.OwnerOf(ctx, k)
 	return t, k, err
 }
 
@@ -130,7 +108,7 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 	if !errors.Is(err, keystore.ErrNotFound) {
 		return err
 	}
-	limits, listErr := a.planLimits(ctx)
+	limits, listErr := a.operator.PlanLimits(ctx)
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}

@@ -7,25 +7,8 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
-
-// lostView is a lost refusal as JSON; scripts rely on its fields.
-type lostView struct {
-	Kind       string `json:"kind"`
-	Tenant     string `json:"tenantId"`
-	Key        string `json:"keyId,omitempty"`
-	At         string `json:"at,omitempty"`
-	ReportedBy string `json:"reportedBy"`
-	ReportedAt string `json:"reportedAt"`
-}
-
-func viewLost(l keystore.LostRefusal) lostView {
-	v := lostView{Kind: l.Kind, Tenant: l.Tenant.String(), ReportedBy: l.ReportedBy, ReportedAt: l.ReportedAt.String()}
-	if !l.Key.IsZero() {
-		v.Key, v.At = l.Key.String(), l.At.String()
-	}
-	return v
-}
 
 type gatewayLost struct{}
 
@@ -46,16 +29,16 @@ func (gatewayLost) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	views := make([]lostView, 0, len(refusals))
+	views := make([]operate.LostView, 0, len(refusals))
 	t := table{
 		head:  []string{"KIND", "TENANT", "KEY", "AT", "REPORTED BY", "REPORTED AT"},
 		spare: []string{"REPORTED AT", "REPORTED BY", "AT"},
 		none:  "The database has lost no refusals.",
 	}
 	for _, l := range refusals {
-		v := viewLost(l)
+		v := operate.ViewLost(l)
 		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Kind, v.Tenant, orDash(v.Key), orDash(v.At), v.ReportedBy, v.ReportedAt})
+		t.rows = append(t.rows, []string{v.Kind, v.Tenant, operate.OrDash(v.Key), operate.OrDash(v.At), v.ReportedBy, v.ReportedAt})
 	}
 	return a.print(views, t)
 }
@@ -90,15 +73,15 @@ func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
 		}
 		tenant = k.Tenant
 	}
-	return a.carryOut(ctx, operation{
-		question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),
-		yes:      c.Yes, wait: c.Wait, laggard: "may still refuse it",
-		change: func() (outcome, error) {
+	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
+		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),
+		Laggard:  "may still refuse it",
+		Change: func(ctx context.Context) (operate.Outcome, error) {
 			change, err := a.store.DropLost(ctx, tenant, key)
 			if errors.Is(err, keystore.ErrNotFound) {
 				err = fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
 			}
-			return outcome{change: change, done: "Dropped the lost refusal of " + c.ID + "."}, err
+			return operate.Outcome{Change: change, Done: "Dropped the lost refusal of " + c.ID + "."}, err
 		},
-	})
+	}})
 }

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/term"
 
+	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
 
@@ -194,7 +195,7 @@ func (a *app) print(data any, t table) error {
 			return fmt.Errorf("write JSON: %w", err)
 		}
 	case "csv":
-		if err := writeCSV(&out, data, a.headed); err != nil {
+		if err := operate.WriteCSV(&out, data, a.headed); err != nil {
 			return fmt.Errorf("write CSV: %w", err)
 		}
 	default:
@@ -261,7 +262,7 @@ func (a *app) ask(yes bool, question string) error {
 	if !a.atTerminal() {
 		return usageErrorf("%s\nThere is no terminal to ask at: add --yes to the command. Nothing was changed.", question)
 	}
-	fmt.Fprintf(a.Err, "%s [y/N] ", a.style(true, yellow, printable(question)))
+	fmt.Fprintf(a.Err, "%s [y/N] ", a.style(true, yellow, operate.Printable(question)))
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(a.Err)
@@ -304,35 +305,5 @@ func (a *app) token() ([]byte, error) {
 	return nil, usageErrorf("standard input has no token: keyadmin %s < FILE", a.called)
 }
 
-// span formats a duration for people.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 2*day:
-		return fmt.Sprintf("%d h", int(d.Hours()))
-	}
-	return fmt.Sprintf("%d days", d/day)
-}
-
 // count formats a whole number with thousands separators.
 func count(n int64) string { return plot.Grouped(n) }
-
-// plural writes a number of things: `1 tenant`, `2 tenants`.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return count(int64(n)) + " " + noun + "s"
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}

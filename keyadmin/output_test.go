@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	"petgate/shared/operate"
 )
 
 func TestTable(t *testing.T) {
@@ -29,7 +31,7 @@ func TestTexts(t *testing.T) {
 		0: "0 ms", 14 * time.Millisecond: "14 ms", 999 * time.Millisecond: "999 ms", time.Second: "1 s", 119 * time.Second: "119 s",
 		2 * time.Minute: "2 min", 3 * time.Hour: "3 h", 49 * time.Hour: "2 days",
 	} {
-		if got := span(d); got != want {
+		if got := operate.Span(d); got != want {
 			t.Errorf("span(%v) = %q, want %q", d, got, want)
 		}
 	}
@@ -37,9 +39,6 @@ func TestTexts(t *testing.T) {
 		if got := count(n); got != want {
 			t.Errorf("count(%d) = %q, want %q", n, got, want)
 		}
-	}
-	if got := roundedUp(1772366400001) + roundedUp(1772366400000); got != "2026-03-01T12:00:01Z2026-03-01T12:00:00Z" {
-		t.Errorf("roundedUp = %q", got)
 	}
 }
 
@@ -90,11 +89,11 @@ func TestSleep(t *testing.T) {
 // If the output cannot be written, the command fails: a token that was not shown is lost.
 func TestBrokenOutput(t *testing.T) {
 	a := &app{stdio: stdio{Out: brokenWriter{}}, cli: &cli{Output: "json"}}
-	if err := a.printSecret(keyView{}, "token"); err == nil {
+	if err := a.printSecret(operate.KeyView{}, "token"); err == nil {
 		t.Error("JSON to a broken pipe is no error")
 	}
 	a.cli.Output = "table"
-	if err := a.printSecret(keyView{}, "token"); err == nil {
+	if err := a.printSecret(operate.KeyView{}, "token"); err == nil {
 		t.Error("a token to a broken pipe is no error")
 	}
 }

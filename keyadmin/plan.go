@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 
-	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -15,30 +11,6 @@ type planCommands struct {
 	List   planList   `cmd:"" help:"List all plans."`
 	Create planCreate `cmd:"" help:"Create a plan."`
 	Update planUpdate `cmd:"" help:"Change a plan's limits, for all its tenants."`
-}
-
-// planView is a plan as JSON; scripts rely on its fields.
-type planView struct {
-	Name      string     `json:"name"`
-	Limits    limitsView `json:"limits"`
-	CreatedAt string     `json:"createdAt,omitempty"` // not of plans that came with the tables
-}
-
-// limitsView are the limits of a plan as JSON. null: not set; its tenants need limits of their own.
-type limitsView struct {
-	Minute *int64 `json:"minute"`
-	Day    *int64 `json:"day"`
-}
-
-func viewPlan(p keystore.Plan) planView {
-	v := planView{Name: p.Name, CreatedAt: p.CreatedAt.String()}
-	if p.Limits.Minute != 0 {
-		v.Limits.Minute = &p.Limits.Minute
-	}
-	if p.Limits.Day != 0 {
-		v.Limits.Day = &p.Limits.Day
-	}
-	return v
 }
 
 type planList struct{}
@@ -59,15 +31,15 @@ func (planList) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	views := make([]planView, 0, len(plans))
+	views := make([]operate.PlanView, 0, len(plans))
 	t := table{
 		head: []string{"NAME", "PER MINUTE", "PER DAY", "CREATED"}, spare: []string{"CREATED"},
 		none: "There are no plans.",
 	}
 	for _, p := range plans {
-		v := viewPlan(p)
+		v := operate.ViewPlan(p)
 		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Name, limitText(p.Limits.Minute, 0), limitText(p.Limits.Day, 0), orDash(v.CreatedAt)})
+		t.rows = append(t.rows, []string{v.Name, operate.LimitText(p.Limits.Minute, 0), operate.LimitText(p.Limits.Day, 0), operate.OrDash(v.CreatedAt)})
 	}
 	return a.print(views, t)
 }
@@ -100,23 +72,7 @@ func (c *planCreate) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	return a.carryOut(ctx, operation{
-		wait: c.Wait, laggard: "may not know this plan yet",
-		change: func() (outcome, error) {
-			p, change, err := a.store.CreatePlan(ctx, keystore.Plan{Name: string(c.Name), Limits: c.limits()})
-			done := "Created plan " + string(c.Name) + ": " + perMinuteAndDay(c.limits()) + "."
-			if !c.limits().IsSet() {
-				done = "Created plan " + string(c.Name) + " without limits: each of its tenants needs limits of its own."
-			}
-			if c.IfNotExists && errors.Is(err, keystore.ErrExists) {
-				done = "Plan " + string(c.Name) + " already exists. It was not changed."
-				if p, err = a.store.Plan(ctx, string(c.Name)); err == nil {
-					change, err = a.store.LastEvent(ctx)
-				}
-			}
-			return outcome{change: change, view: viewPlan(p), done: done}, err
-		},
-	})
+	return a.carryOut(ctx, operation{Operation: a.operator.CreatePlan(string(c.Name), c.limits(), c.IfNotExists), wait: c.Wait})
 }
 
 type planUpdate struct {
@@ -147,31 +103,9 @@ func (c *planUpdate) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	old, err := a.store.Plan(ctx, string(c.Name))
+	op, err := a.operator.UpdatePlan(ctx, string(c.Name), c.limits())
 	if err != nil {
 		return a.explainPlan(ctx, string(c.Name), err)
 	}
-	is := plan.Effective(old.Limits, c.limits())
-	moved, question := movedLimits(old.Limits, is), ""
-	tenants, err := a.store.Tenants(ctx)
-	if err != nil {
-		return err
-	}
-	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool { return t.Plan != old.Name })
-	affected := plural(len(tenants), "tenant")
-	if lowers(old.Limits, is) && len(tenants) > 0 {
-		question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
-	}
-	return a.carryOut(ctx, operation{
-		question: question, yes: c.Yes,
-		wait: c.Wait, laggard: "may still apply the old limits",
-		change: func() (outcome, error) {
-			p, change, err := a.store.UpdatePlan(ctx, old.Name, c.limits())
-			return outcome{change: change, view: viewPlan(p), done: either(p.Limits != old.Limits,
-				"Changed plan "+p.Name+" for its "+affected+": "+moved+".", "Plan "+p.Name+" already had these limits.")}, err
-		},
-	})
+	return a.carryOut(ctx, operation{Operation: op, yes: c.Yes, wait: c.Wait})
 }
-
-// lowers reports whether a limit is lower than before. A limit of 0 was not set.
-func lowers(was, is plan.Limits) bool { return is.Minute < was.Minute || is.Day < was.Day }

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"petgate/shared/operate"
 )
 
 // table has rows under a head. Without a head, each row is a name and its value.
@@ -39,7 +40,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 		}
 		cells, height := make([][]string, len(line)), 0
 		for i, cell := range line {
-			cells[i] = wrap(printable(cell), widths[i])
+			cells[i] = wrap(operate.Printable(cell), widths[i])
 			height = max(height, len(cells[i]))
 		}
 		for row := range height {
@@ -191,9 +192,9 @@ func aged(text string, now time.Time) string {
 		case err != nil:
 			return at
 		case t.After(now):
-			at = either(isEnd, "for ", "in ") + span(t.Sub(now))
+			at = operate.Either(isEnd, "for ", "in ") + operate.Span(t.Sub(now))
 		default:
-			at = either(isEnd, "until ", "") + span(now.Sub(t)) + " ago"
+			at = operate.Either(isEnd, "until ", "") + operate.Span(now.Sub(t)) + " ago"
 		}
 		return strings.ReplaceAll(at, " ", hardSpace)
 	})
@@ -256,14 +257,4 @@ func shortened(word string, runes int) string {
 		return word
 	}
 	return string(all[:runes-1]) + "…"
-}
-
-// printable replaces characters that could move a terminal's cursor or change its colours.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
-			return '?'
-		}
-		return r
-	}, text)
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -21,45 +19,7 @@ type tenantCommands struct {
 	SetQuota tenantSetQuota `cmd:"" help:"Set limits for one tenant, or remove them."`
 }
 
-// tenantView is a tenant as JSON; scripts rely on its fields.
-type tenantView struct {
-	ID        string      `json:"id"`
-	Name      string      `json:"name"`
-	Plan      string      `json:"plan"`
-	Limits    plan.Limits `json:"limits"`   // in force; 0: not set, so every request is refused
-	Override  plan.Limits `json:"override"` // the tenant's own; 0: the plan's limit applies
-	Suspended bool        `json:"suspended"`
-	CreatedAt string      `json:"createdAt"`
-}
-
-func viewTenant(t keystore.Tenant, plans map[string]plan.Limits) tenantView {
-	return tenantView{
-		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: t.Override,
-		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: t.CreatedAt.String(),
-	}
-}
-
-func (v tenantView) status() string {
-	switch {
-	case v.Suspended:
-		return "suspended"
-	case !v.Limits.IsSet():
-		return "no quota"
-	}
-	return "active"
-}
-
-func limitText(limit, override int64) string {
-	switch {
-	case limit == 0:
-		return "not set"
-	case override != 0:
-		return count(limit) + " (own)"
-	}
-	return count(limit)
-}
-
-func tenantTable(views []tenantView) table {
+func tenantTable(views []operate.TenantView) table {
 	t := table{
 		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
 		spare: []string{"CREATED", "ID", "PER DAY"},
@@ -67,86 +27,27 @@ func tenantTable(views []tenantView) table {
 	}
 	for _, v := range views {
 		t.rows = append(t.rows, []string{
-			v.ID, v.Name, v.Plan, limitText(v.Limits.Minute, v.Override.Minute), limitText(v.Limits.Day, v.Override.Day),
-			v.status(), v.CreatedAt,
+			v.ID, v.Name, v.Plan, operate.LimitText(v.Limits.Minute, v.Override.Minute), operate.LimitText(v.Limits.Day, v.Override.Day),
+			v.Status(), v.CreatedAt,
 		})
 	}
 	return t
 }
 
-// planLimits reads the limits of all plans by name.
-func (a *app) planLimits(ctx context.Context) (map[string]plan.Limits, error) {
-	plans, err := a.store.Plans(ctx)
-	if err != nil {
-		return nil, err
-	}
-	limits := make(map[string]plan.Limits, len(plans))
-	for _, p := range plans {
-		limits[p.Name] = p.Limits
-	}
-	return limits, nil
-}
-
-// perMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
-func perMinuteAndDay(l plan.Limits) string {
-	if !l.IsSet() {
-		return "it has no limits: all requests of the tenant are refused"
-	}
-	return count(l.Minute) + " requests per minute, " + count(l.Day) + " per day"
-}
-
-// ownLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
-func ownLimits(l plan.Limits) string {
-	var parts []string
-	if l.Minute != 0 {
-		parts = append(parts, count(l.Minute)+" requests per minute")
-	}
-	if l.Day != 0 {
-		parts = append(parts, count(l.Day)+" requests per day")
-	}
-	return strings.Join(parts, ", ")
-}
-
-// movedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
-func movedLimits(was, is plan.Limits) string {
-	var parts []string
-	for _, l := range []struct {
-		was, is int64
-		per     string
-	}{{was.Minute, is.Minute, "minute"}, {was.Day, is.Day, "day"}} {
-		if l.was != l.is {
-			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", limitText(l.was, 0), limitText(l.is, 0), l.per))
+// changeTenant carries out a change of a tenant, and says if the tenant has no quota afterwards.
+func (a *app) changeTenant(ctx context.Context, o operation) error {
+	o.after = func(r operate.Outcome) {
+		if v, ok := r.View.(operate.TenantView); ok {
+			a.noteQuota(v)
 		}
 	}
-	return strings.Join(parts, ", ")
+	return a.carryOut(ctx, o)
 }
 
-// tenantChanged is the result of a change of a tenant, unless it failed.
-func (a *app) tenantChanged(ctx context.Context, t keystore.Tenant, change keystore.Change, done string, err error) (outcome, error) {
-	if err != nil {
-		return outcome{}, err
+func (a *app) noteQuota(v operate.TenantView) {
+	if why := v.NoQuota(); why != "" {
+		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, shellWord(v.Name), missingLimits(v.Limits))
 	}
-	plans, err := a.planLimits(ctx)
-	if err != nil {
-		return outcome{}, err
-	}
-	view := viewTenant(t, plans)
-	return outcome{change: change, view: view, done: done, after: func() { a.noteQuota(view) }}, nil
-}
-
-func (a *app) noteQuota(v tenantView) {
-	if v.Limits.IsSet() || v.Suspended {
-		return
-	}
-	why := "plan " + v.Plan + " has no limits"
-	switch {
-	case v.Limits.Minute != 0:
-		why = "its limit per day is missing"
-	case v.Limits.Day != 0:
-		why = "its limit per minute is missing"
-	}
-	a.warn("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.\n"+
-		"Set its limits: keyadmin tenant set-quota %s%s", v.Name, why, shellWord(v.Name), missingLimits(v.Limits))
 }
 
 // missingLimits returns the flags for the limits that are not set: ` --minute N --day N`.
@@ -195,25 +96,14 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 	spec := keystore.TenantSpec{
 		Name: string(c.Name), Plan: string(c.Plan), Override: c.limits(),
 	}
-	return a.carryOut(ctx, operation{
-		wait: c.Wait, laggard: "may not know this tenant yet",
-		change: func() (outcome, error) {
-			t, change, err := a.store.CreateTenant(ctx, spec)
-			done := "Created tenant " + spec.Name + " on plan " + spec.Plan + ". Its first key: keyadmin key create " + shellWord(spec.Name)
-			if c.IfNotExists && errors.Is(err, keystore.ErrExists) {
-				done = "Tenant " + spec.Name + " already exists. It was not changed."
-				if t, err = a.store.Tenant(ctx, spec.Name); err == nil {
-					change, err = a.store.LastEvent(ctx)
-				}
-			}
-			if err != nil {
-				return outcome{}, a.explainPlan(ctx, spec.Plan, err)
-			}
-			r, err := a.tenantChanged(ctx, t, change, done, nil)
-			r.table = table{rows: [][]string{{t.ID.String()}}}
-			return r, err
+	err := a.changeTenant(ctx, operation{
+		Operation: a.operator.CreateTenant(spec, c.IfNotExists), wait: c.Wait,
+		table: func(r operate.Outcome) table { return table{rows: [][]string{{r.View.(operate.TenantView).ID}}} },
+		add: func(r operate.Outcome) string {
+			return operate.Either(r.Existed, "", " Its first key: keyadmin key create "+shellWord(spec.Name))
 		},
 	})
+	return a.explainPlan(ctx, spec.Plan, err)
 }
 
 type tenantList struct{}
@@ -238,13 +128,13 @@ func (tenantList) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.planLimits(ctx)
+	plans, err := a.operator.PlanLimits(ctx)
 	if err != nil {
 		return err
 	}
-	views := make([]tenantView, 0, len(tenants))
+	views := make([]operate.TenantView, 0, len(tenants))
 	for _, t := range tenants {
-		views = append(views, viewTenant(t, plans))
+		views = append(views, operate.ViewTenant(t, plans))
 	}
 	return a.print(views, tenantTable(views))
 }
@@ -266,18 +156,18 @@ func (c *tenantShow) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.planLimits(ctx)
+	plans, err := a.operator.PlanLimits(ctx)
 	if err != nil {
 		return err
 	}
-	v := viewTenant(t, plans)
+	v := operate.ViewTenant(t, plans)
 	return a.print(v, table{rows: [][]string{
 		{"ID", v.ID},
 		{"Name", v.Name},
 		{"Plan", v.Plan},
-		{"Requests per minute", limitText(v.Limits.Minute, v.Override.Minute)},
-		{"Requests per day", limitText(v.Limits.Day, v.Override.Day)},
-		{"Status", v.status()},
+		{"Requests per minute", operate.LimitText(v.Limits.Minute, v.Override.Minute)},
+		{"Requests per day", operate.LimitText(v.Limits.Day, v.Override.Day)},
+		{"Status", v.Status()},
 		{"Created", v.CreatedAt},
 	}})
 }
@@ -305,15 +195,7 @@ func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.carryOut(ctx, operation{
-		question: fmt.Sprintf("Suspend tenant %s? All its keys will be refused.", t.Name),
-		yes:      c.Yes, wait: c.Wait, laggard: "may still serve this tenant",
-		change: func() (outcome, error) {
-			suspended, change, err := a.store.Suspend(ctx, t.ID)
-			return a.tenantChanged(ctx, suspended, change,
-				either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err)
-		},
-	})
+	return a.changeTenant(ctx, operation{Operation: a.operator.SuspendTenant(t), yes: c.Yes, wait: c.Wait})
 }
 
 type tenantResume struct {
@@ -332,14 +214,7 @@ func (c *tenantResume) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.carryOut(ctx, operation{
-		wait: c.Wait, laggard: "may still refuse this tenant",
-		change: func() (outcome, error) {
-			resumed, change, err := a.store.Resume(ctx, t.ID)
-			return a.tenantChanged(ctx, resumed, change,
-				either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err)
-		},
-	})
+	return a.changeTenant(ctx, operation{Operation: a.operator.ResumeTenant(t), wait: c.Wait})
 }
 
 type tenantSetPlan struct {
@@ -369,40 +244,18 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.planLimits(ctx)
+	op, err := a.operator.MoveTenant(ctx, t, to, c.limits(), func(is plan.Limits) string { return "add" + missingLimits(is) })
 	if err != nil {
 		return err
 	}
-	question := ""
-	was := plan.Effective(plans[t.Plan], t.Override)
-	is := plan.Effective(plans[to], plan.Effective(t.Override, c.limits()))
-	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
-		question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (add%s), "+
-			"all its requests will be refused.", t.Name, to, missingLimits(is))
-	}
-	return a.carryOut(ctx, operation{
-		question: question, yes: c.Yes,
-		wait: c.Wait, laggard: "may still apply the old plan",
-		change: func() (outcome, error) {
-			moved, change, err := a.store.SetTerms(ctx, t.ID, to, c.limits())
-			if err != nil {
-				return outcome{}, a.explainPlan(ctx, to, err)
-			}
-			done := "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + "."
-			switch changed := movedLimits(was, is); {
-			case moved == t:
-				done = "Tenant " + t.Name + " was already on plan " + to + "."
-			case moved.Plan == t.Plan:
-				done = "Changed the limits of tenant " + t.Name + ": " + changed + "."
-			case changed != "":
-				done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
-			}
-			if own := ownLimits(t.Override); own != "" && c.limits() == (plan.Limits{}) && moved.Plan != t.Plan {
-				done += " Its own limits stay: " + own + ".\nTo clear them: keyadmin tenant set-quota " + shellWord(t.Name) + " --clear"
-			}
-			return a.tenantChanged(ctx, moved, change, done, nil)
+	err = a.changeTenant(ctx, operation{
+		Operation: op, yes: c.Yes, wait: c.Wait,
+		add: func(operate.Outcome) string {
+			keepsOwn := t.Override != (plan.Limits{}) && c.limits() == (plan.Limits{}) && to != t.Plan
+			return operate.Either(keepsOwn, "\nTo clear them: keyadmin tenant set-quota "+shellWord(t.Name)+" --clear", "")
 		},
 	})
+	return a.explainPlan(ctx, to, err)
 }
 
 type tenantSetQuota struct {
@@ -439,35 +292,9 @@ func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.planLimits(ctx)
+	op, err := a.operator.SetQuota(ctx, t, c.limits())
 	if err != nil {
 		return err
 	}
-	question := ""
-	if c.Clear {
-		question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, perMinuteAndDay(plans[t.Plan]))
-	}
-	return a.carryOut(ctx, operation{
-		question: question, yes: c.Yes,
-		wait: c.Wait, laggard: "may still apply the old limits",
-		change: func() (outcome, error) {
-			var changed keystore.Tenant
-			var change keystore.Change
-			var err error
-			if c.Clear {
-				changed, change, err = a.store.ClearQuota(ctx, t.ID)
-			} else {
-				changed, change, err = a.store.SetQuota(ctx, t.ID, c.limits())
-			}
-			moved := movedLimits(plan.Effective(plans[t.Plan], t.Override), plan.Effective(plans[t.Plan], changed.Override))
-			done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
-			switch {
-			case changed.Override == t.Override:
-				done = "Tenant " + t.Name + " already had these limits."
-			case moved == "":
-				done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
-			}
-			return a.tenantChanged(ctx, changed, change, done, err)
-		},
-	})
+	return a.changeTenant(ctx, operation{Operation: op, yes: c.Yes, wait: c.Wait})
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -160,7 +161,7 @@ func (c *topCommand) print(a *app, view topView) error {
 	switch {
 	case a.cli.Output == "csv":
 		if view.Problem != "" {
-			a.warn("%s", printable(view.Problem))
+			a.warn("%s", operate.Printable(view.Problem))
 		}
 		for _, g := range view.Gateways {
 			if g.Error != "" {

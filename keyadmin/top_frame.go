@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"petgate/shared/operate"
 )
 
 // frame draws views. It is pure. Widths depend on the width of the terminal alone, never on the figures: so nothing jumps.
@@ -29,7 +31,7 @@ type column struct {
 func row(columns []column, cells []string) string {
 	parts := make([]string, len(columns))
 	for i, c := range columns {
-		cell := shortened(printable(cells[i]), c.width)
+		cell := shortened(operate.Printable(cells[i]), c.width)
 		fill := strings.Repeat(" ", c.width-utf8.RuneCountInString(cell))
 		if c.text {
 			parts[i] = cell + fill
@@ -66,7 +68,7 @@ func (f frame) lines(v topView) []string {
 			rate(v.rate), rate(v.refused), count(int64(v.Active))), f.width),
 	}
 	if v.Problem != "" {
-		out = append(out, f.style(yellow, shortened(printable(v.Problem), f.width)))
+		out = append(out, f.style(yellow, shortened(operate.Printable(v.Problem), f.width)))
 	}
 	out = append(out, "")
 	out = append(out, f.gateways(v.Gateways)...)
@@ -95,8 +97,8 @@ func (f frame) gateways(all []topGateway) []string {
 			answering = append(answering, g)
 			continue
 		}
-		line := fmt.Sprintf("! %s (%s): %s", g.ID, orDash(g.AdminAddress), g.Error)
-		out = append(out, f.style(yellow, f.fitting(printable(line))))
+		line := fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error)
+		out = append(out, f.style(yellow, f.fitting(operate.Printable(line))))
 	}
 	columns := []column{{"REQ/S", 7, false}, {"REFUSED/S", 9, false}, {"P50", 7, false}, {"P99", 7, false}, {"COUNTED", 7, true}}
 	if f.width < 80 {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"petgate/shared/operate"
 )
 
 // The control sequences of a screen (ECMA-48; the alternate screen is xterm's). Leaving restores what was there before.
@@ -158,7 +160,7 @@ func (s *screen) edit(key string) {
 	case key == "\x7f" || key == "\b":
 		_, size := utf8.DecodeLastRuneInString(s.filter)
 		s.filter = s.filter[:len(s.filter)-size]
-	case printable(key) == key && utf8.RuneCountInString(s.filter+key) <= nameRunesMax:
+	case operate.Printable(key) == key && utf8.RuneCountInString(s.filter+key) <= nameRunesMax:
 		s.filter += key
 	}
 }

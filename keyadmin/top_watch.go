@@ -18,6 +18,7 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 const (
@@ -235,7 +236,7 @@ func ask(ctx context.Context, g keystore.Gateway) asked {
 		a.err = errors.New("it has registered no admin address")
 		return a
 	}
-	if err := askAdmin(ctx, g, fmt.Sprintf("/live?n=%d", askTenants), &a.answer); err != nil {
+	if err := operate.AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", askTenants), &a.answer); err != nil {
 		a.err = errors.New(unreachable(err))
 	}
 	return a
@@ -243,19 +244,19 @@ func ask(ctx context.Context, g keystore.Gateway) asked {
 
 // unreachable says why a gateway cannot be asked.
 func unreachable(err error) string {
-	var status adminStatus
+	var status operate.AdminStatus
 	var dns *net.DNSError
 	var from *url.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within " + span(askWithin)
+		return "no answer within " + operate.Span(askWithin)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused: it does not run, or listens elsewhere"
 	case errors.As(err, &dns):
 		return "its host name is not known here: " + dns.Name
-	case errors.As(err, &status) && status.code == http.StatusNotFound:
+	case errors.As(err, &status) && status.Code == http.StatusNotFound:
 		return "it cannot be watched: its version is too old"
-	case errors.As(err, &status) && status.code == http.StatusMisdirectedRequest:
+	case errors.As(err, &status) && status.Code == http.StatusMisdirectedRequest:
 		return "it does not answer to this name: add it to its --admin-hosts"
 	case errors.As(err, &from):
 		return from.Err.Error()

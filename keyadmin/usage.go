@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 type usageCommands struct {
@@ -226,7 +227,7 @@ func (g grouping) table(views []usageView) table {
 		var row []string
 		for _, cell := range []*string{v.Start, v.Operation, v.Key, v.KeyName, v.Outcome} {
 			if cell != nil {
-				row = append(row, orDash(*cell))
+				row = append(row, operate.OrDash(*cell))
 			}
 		}
 		t.rows = append(t.rows, append(row, count(v.Requests), count(v.Charged)))
@@ -256,13 +257,5 @@ func (c *usageReset) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.carryOut(ctx, operation{
-		question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
-		yes:      c.Yes, wait: c.Wait, laggard: "may still count what was used before",
-		alone: "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
-		change: func() (outcome, error) {
-			change, err := a.store.RequestQuotaReset(ctx, t.ID)
-			return a.tenantChanged(ctx, t, change, "Reset the usage of tenant "+t.Name+".", err)
-		},
-	})
+	return a.changeTenant(ctx, operation{Operation: a.operator.ResetUsage(t), yes: c.Yes, wait: c.Wait})
 }

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -116,7 +117,7 @@ func (c *usageExport) Run(ctx context.Context, a *app) error {
 	}
 	e.progress.end()
 	if e.tooOld > 0 {
-		e.warn("Left out: corrections of hours that are older than %s, which %s does not take: %s.", span(c.Format.oldest), c.Format.name, count(e.tooOld))
+		e.warn("Left out: corrections of hours that are older than %s, which %s does not take: %s.", operate.Span(c.Format.oldest), c.Format.name, count(e.tooOld))
 	}
 	return err
 }
@@ -167,11 +168,11 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 	}
 	for _, g := range gateways {
 		from := max(g.UsageThrough.Truncate(time.Hour), e.seal.Through)
-		open := fmt.Sprintf("The hours from %s on are open: gateway %s", max(from, e.since), gatewayName(g))
+		open := fmt.Sprintf("The hours from %s on are open: gateway %s", max(from, e.since), operate.GatewayName(g))
 		switch {
 		case from >= wanted:
 		case g.Age > keystore.SilentAfter.Milliseconds():
-			e.warn("%s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s", open, age(g), shellWord(g.ID))
+			e.warn("%s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s", open, operate.Age(g), shellWord(g.ID))
 		case g.UsageThrough == 0:
 			e.warn("%s stores no usage. See its log. If its version is older than the database's schema, update it.", open)
 		case e.now().Sub(g.UsageThrough) > storedWithin:
@@ -193,7 +194,7 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 			end = gap.NotedAt
 		}
 		e.warn("Gateway %s %s. Of what it counted from %s to %s, %s.",
-			printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), end, missing)
+			operate.Printable(gap.Gateway), endings[gap.Cause], max(gap.Since, e.since), end, missing)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // usageEvent is one event of an export.
@@ -31,7 +32,7 @@ type usageEvent struct {
 // id is the same whenever the event is exported, and differs from the IDs of all other events. It has at most 100 characters, like
 // Stripe's identifiers, if the operation's name has at most 45.
 func (e usageEvent) id() string {
-	name := fmt.Sprintf("pgu_%s_%s_%s_%s", e.installation, e.Tenant, e.Hour.Time().Format("2006010215"), orDash(e.Operation))
+	name := fmt.Sprintf("pgu_%s_%s_%s_%s", e.installation, e.Tenant, e.Hour.Time().Format("2006010215"), operate.OrDash(e.Operation))
 	if e.Correction > 0 {
 		name += fmt.Sprintf("_c%d", e.Correction)
 	}
@@ -116,7 +117,7 @@ func (f usageFormat) check(e usageEvent, now instant.Millis) error {
 		return nil
 	}
 	if f.isTooOld(e, now) {
-		return fmt.Errorf("%s takes nothing that is older than %s, and %s is: use a later --since, and --skip if the receiver has a cursor", f.name, span(f.oldest), e.Hour)
+		return fmt.Errorf("%s takes nothing that is older than %s, and %s is: use a later --since, and --skip if the receiver has a cursor", f.name, operate.Span(f.oldest), e.Hour)
 	}
 	if name := e.id(); len(name) > identifierMax {
 		return fmt.Errorf("%s takes identifiers of at most %d characters: %s", f.name, identifierMax, name)

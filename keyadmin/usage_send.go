@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 const (
@@ -60,7 +61,7 @@ func (e *exporting) send(ctx context.Context, cursor keystore.ExportCursor, know
 	}
 	if e.c.Format.remembers > 0 && e.now().Sub(e.since) > e.c.Format.remembers {
 		e.warn("%s recognizes a repeated event for %s only. If this export is interrupted, check what it has got before you repeat it.",
-			e.c.Format.name, span(e.c.Format.remembers))
+			e.c.Format.name, operate.Span(e.c.Format.remembers))
 	}
 	if err := r.begin(ctx, known); err != nil {
 		return err
@@ -229,7 +230,7 @@ func (r *receiver) postTogether(ctx context.Context, events []usageEvent) error 
 			return err
 		}
 		wait = min(max(wait, pause), pauseMax)
-		r.progress.show("%v: next try in %s", err, span(wait))
+		r.progress.show("%v: next try in %s", err, operate.Span(wait))
 		if err := r.Sleep(ctx, wait); err != nil {
 			return err
 		}
@@ -262,7 +263,7 @@ func (r *receiver) try(ctx context.Context, body []byte) (wait time.Duration, er
 	case known != nil && known(response.StatusCode, said):
 		return -1, errKnown
 	}
-	err = fmt.Errorf("POST %s: %s: %s", r.c.To, response.Status, printable(string(bytes.TrimSpace(said[:min(len(said), quotedMax)]))))
+	err = fmt.Errorf("POST %s: %s: %s", r.c.To, response.Status, operate.Printable(string(bytes.TrimSpace(said[:min(len(said), quotedMax)]))))
 	if response.StatusCode != http.StatusTooManyRequests && response.StatusCode < 500 {
 		return -1, err
 	}
@@ -288,7 +289,7 @@ func (p *exportProgress) show(format string, args ...any) {
 	if width := p.app.width(); width > 0 && len(line) >= width {
 		line = line[:width-1]
 	}
-	fmt.Fprintf(p.app.Err, "\r\x1b[K%s", printable(line))
+	fmt.Fprintf(p.app.Err, "\r\x1b[K%s", operate.Printable(line))
 }
 
 // end removes the line.

@@ -132,7 +132,7 @@ var rules = []rule{
 	{
 		Why: "petsvc knows nothing of keys and limits",
 		Of:  []string{module + "petsvc/..."}, Tests: true,
-		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "gateway/quotas/..."},
+		Forbids:   []string{module + "shared/core/...", module + "shared/keystore", module + "shared/operate", module + "gateway/quotas/..."},
 		violation: [2]string{module + "petsvc/pets", module + "shared/keystore"},
 	},
 	{

@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"encoding/csv"
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// writeCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
+// WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
 // Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC.
 // If headed, the header was written before.
-func writeCSV(w io.Writer, data any, headed bool) error {
+func WriteCSV(w io.Writer, data any, headed bool) error {
 	out := csv.NewWriter(w)
 	out.UseCRLF = true
 	rows := reflect.ValueOf(data)

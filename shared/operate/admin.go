@@ -1,0 +1,115 @@
+package operate
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+const (
+	askTimeout     = 2 * time.Second // of one gateway
+	answerBytesMax = 1 << 20
+)
+
+type adminTLSKey struct{}
+
+// WithAdminTLS returns a context with which AskAdmin uses a configuration of TLS.
+func WithAdminTLS(ctx context.Context, config *tls.Config) context.Context {
+	return context.WithValue(ctx, adminTLSKey{}, config)
+}
+
+// adminTLS returns what WithAdminTLS has put into ctx, or nil.
+func adminTLS(ctx context.Context) *tls.Config {
+	config, _ := ctx.Value(adminTLSKey{}).(*tls.Config)
+	return config
+}
+
+// AdminStatus is an answer of an admin port that is not the one asked for.
+type AdminStatus struct {
+	URL, Status string
+	Code        int
+}
+
+func (s AdminStatus) Error() string { return fmt.Sprintf("GET %s: %s", s.URL, s.Status) }
+
+// AskAdmin reads JSON from a gateway's admin port. path may have a query. A response of 503 has a body too.
+func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	path, query, _ := strings.Cut(path, "?")
+	scheme, host, isURL := strings.Cut(g.AdminAddress, "://") // https://… if the admin port uses TLS
+	if !isURL {
+		scheme, host = "http", g.AdminAddress
+	}
+	ask := url.URL{Scheme: scheme, Host: host, Path: path, RawQuery: query}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, ask.String(), nil)
+	if err != nil {
+		return err
+	}
+	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)}}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK && path != ReadyPath {
+		return AdminStatus{ask.String(), response.Status, response.StatusCode}
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, answerBytesMax)).Decode(answer); err != nil {
+		return fmt.Errorf("GET %s: %w", ask.String(), err)
+	}
+	return nil
+}
+
+// About is a gateway's response to GET /about on its admin port.
+type About struct {
+	Gateway     keystore.Gateway  `json:"-"`
+	Version     string            `json:"version"`
+	Environment string            `json:"environment"`
+	NowMillis   instant.Millis    `json:"nowMillis"`
+	Mode        string            `json:"mode"`
+	Console     bool              `json:"console"`
+	Settings    map[string]string `json:"settings"`
+	Operations  []AboutOperation  `json:"operations"`
+	Redis       []RedisServer     `json:"redis"`
+}
+
+// AboutOperation is an operation that a gateway serves.
+type AboutOperation struct {
+	ID           string         `json:"id"`
+	Scopes       []string       `json:"scopes"`
+	Gone         bool           `json:"gone"`
+	DeprecatedAt instant.Millis `json:"deprecatedAt"` // 0: it is not deprecated
+	SunsetAt     instant.Millis `json:"sunsetAt"`     // 0: it does not end
+	Successor    string         `json:"successor"`
+}
+
+// RedisServer is a Redis that a gateway uses.
+type RedisServer struct {
+	Address    string `json:"address"`
+	Version    string `json:"version"`
+	Policy     string `json:"maxmemoryPolicy"`
+	AppendOnly bool   `json:"appendOnly"`
+	SkewMillis int64  `json:"skewMillis"` // its clock minus the gateway's
+	Error      string `json:"error"`
+}
+
+// ReadyPath is the path of a gateway's readiness on its admin port. A response of 503 has a body too.
+const ReadyPath = "/readyz"
+
+// AskAbout asks a gateway about itself.
+func AskAbout(ctx context.Context, g keystore.Gateway) (About, error) {
+	answer := About{Gateway: g}
+	err := AskAdmin(ctx, g, "/about", &answer)
+	return answer, err
+}

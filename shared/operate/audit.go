@@ -1,0 +1,153 @@
+package operate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/plot"
+)
+
+// EventView is one change as JSON; scripts rely on its fields.
+type EventView struct {
+	ID       int64           `json:"id"`
+	At       string          `json:"at"`
+	Actor    string          `json:"actor"`
+	Kind     string          `json:"kind"`
+	TenantID string          `json:"tenantId,omitempty"`
+	KeyID    string          `json:"keyId,omitempty"`
+	Plan     string          `json:"plan,omitempty"`
+	Before   json.RawMessage `json:"before,omitempty"` // the record
+	After    json.RawMessage `json:"after,omitempty"`
+}
+
+// ViewEvent returns the view of an event.
+func ViewEvent(e keystore.Event) EventView {
+	v := EventView{
+		ID: int64(e.ID), At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Plan: e.Plan, Before: withTimes([]byte(e.Before)), After: withTimes([]byte(e.After)),
+	}
+	if !e.Tenant.IsZero() {
+		v.TenantID = e.Tenant.String()
+	}
+	if !e.Key.IsZero() {
+		v.KeyID = e.Key.String()
+	}
+	return v
+}
+
+// difference describes the change between two records, as `plan free → pro`. For a new record it lists all members, for a
+// deleted one its former members, as `was: reason scraping`.
+func difference(was, is map[string]string) string {
+	names := map[string]bool{}
+	for name := range was {
+		names[name] = true
+	}
+	for name := range is {
+		names[name] = true
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		from, to := was[name], is[name]
+		member := cmp.Or(memberNames[name], name)
+		switch {
+		case from == to || unchanging[name]:
+		case truths[name]:
+			parts = append(parts, Either(to == "true" || len(is) == 0, member, "not "+member))
+		case len(was) == 0:
+			parts = append(parts, member+" "+to)
+		case len(is) == 0:
+			parts = append(parts, member+" "+from)
+		default:
+			parts = append(parts, member+" "+OrDash(from)+" → "+OrDash(to))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if len(is) == 0 && text != "" {
+		text = "was: " + text
+	}
+	return OrDash(text)
+}
+
+// memberNames are words for the members of records. The others are words already.
+var memberNames = map[string]string{
+	"limits.minute": "limit per minute", "limits.day": "limit per day",
+	"override.minute": "own limit per minute", "override.day": "own limit per day",
+	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "graceEndsAt": "old key works until",
+	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
+}
+
+// truths are members that are true or false.
+var truths = map[string]bool{"suspended": true, "automatic": true}
+
+// withTimes writes the times in a record as text, as in all other output. They are stored in ms; 0 is never.
+func withTimes(record json.RawMessage) json.RawMessage {
+	return timeMembers.ReplaceAllFunc(record, func(member []byte) []byte {
+		match := timeMembers.FindSubmatch(member)
+		ms, err := strconv.ParseInt(string(match[2]), 10, 64)
+		if err != nil {
+			return member
+		}
+		return fmt.Appendf(nil, "%s%q", match[1], instant.Millis(ms).String())
+	})
+}
+
+var timeMembers = regexp.MustCompile(`("(?:[a-zA-Z]+At|until)":)(\d+)`)
+
+// unchanging are members that repeat other columns or say nothing about a change.
+var unchanging = map[string]bool{
+	"id": true, "tenantId": true, "keyId": true, "createdAt": true, "imposedAt": true,
+	"applied": true, "registeredAt": true, "seenAt": true, "age": true, "lastUsedAt": true,
+}
+
+// fields returns the members of a JSON object as text. Members of inner objects are named like `limits.day`. Unset members
+// are left out.
+func fields(record json.RawMessage) map[string]string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(record, &members) != nil {
+		return nil
+	}
+	texts := make(map[string]string, len(members))
+	for name, value := range members {
+		text, list := string(value), []string(nil)
+		switch ms, err := strconv.ParseInt(text, 10, 64); {
+		case value[0] == '{':
+			for inner, text := range fields(value) {
+				texts[name+"."+inner] = text
+			}
+			continue
+		case json.Unmarshal(value, &list) == nil:
+			text = strings.Join(list, " ")
+		case value[0] == '"':
+			_ = json.Unmarshal(value, &text) // it was parsed above, so it cannot fail
+		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
+			text = instant.Millis(ms).String()
+		case err == nil && ms != 0:
+			text = plot.Grouped(ms)
+		}
+		if text != "" && text != "0" && text != "false" && text != "null" {
+			texts[name] = text
+		}
+	}
+	return texts
+}
+
+// ChangeOf describes what an event has changed: `plan free → pro`.
+func ChangeOf(e keystore.Event) string {
+	return difference(fields([]byte(e.Before)), fields([]byte(e.After)))
+}
+
+// SubjectOf names what an event is about besides its tenant: a key, a plan or a gateway. Empty: the tenant itself.
+func SubjectOf(e keystore.Event) string {
+	if e.Kind == keystore.GatewayForgot {
+		return fields([]byte(e.Before))["id"]
+	}
+	v := ViewEvent(e)
+	return cmp.Or(v.KeyID, v.Plan)
+}

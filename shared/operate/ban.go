@@ -1,0 +1,101 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+)
+
+// BanView is a ban as JSON; scripts rely on its fields.
+type BanView struct {
+	KeyID     string `json:"keyId"`
+	Key       string `json:"key"` // its name
+	TenantID  string `json:"tenantId"`
+	Tenant    string `json:"tenant"` // its name
+	ImposedAt string `json:"imposedAt"`
+	Until     string `json:"until"`
+	Automatic bool   `json:"automatic"` // a gateway imposed it, because the key did not wait
+	Reason    string `json:"reason"`    // for operators
+	Notice    string `json:"notice"`    // for the tenant
+	By        string `json:"by"`        // the ID of a gateway, or an operator
+}
+
+// ViewBan returns the view of a ban, given the names of its tenant and its key.
+func ViewBan(b keystore.Ban, tenant, key string) BanView {
+	return BanView{
+		KeyID: b.Key.String(), Key: key, TenantID: b.Tenant.String(), Tenant: tenant, ImposedAt: b.ImposedAt.String(), Until: b.Until.String(),
+		Automatic: b.Automatic, Reason: b.Reason, Notice: b.Notice, By: b.By,
+	}
+}
+
+// ViewBans returns the views of all current bans, ordered by their end.
+func (o Operator) ViewBans(ctx context.Context) ([]BanView, error) {
+	bans, err := o.Store.Bans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]BanView, 0, len(bans))
+	for _, b := range bans {
+		k, err := o.Store.Key(ctx, b.Key)
+		if err != nil {
+			return nil, err
+		}
+		owner, err := o.Store.Tenant(ctx, b.Tenant.String())
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, ViewBan(b, owner.Name, k.Name))
+	}
+	return views, nil
+}
+
+// Bans returns the current bans.
+func (o Operator) Bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
+	all, err := o.Store.Bans(ctx)
+	running := make(map[id.Key]keystore.Ban, len(all))
+	for _, b := range all {
+		if b.Until > o.Now() {
+			running[b.Key] = b
+		}
+	}
+	return running, err
+}
+
+// Ban returns the current ban of a key. The zero value means that the key is not banned.
+func (o Operator) Ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
+	bans, err := o.Bans(ctx)
+	return bans[key], err
+}
+
+// AddBan prepares a ban that begins now. The reason is for operators, the notice for the tenant.
+func (o Operator) AddBan(t Owner, k keystore.Key, lasts time.Duration, reason, notice string) Operation {
+	until := o.Now().Add(lasts)
+	return Operation{
+		Question: fmt.Sprintf("Ban key %s of tenant %s until %s?", Describe(k), t.Name, until),
+		Laggard:  "may still accept this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			b, change, err := o.Store.AddBan(ctx, keystore.Ban{Key: k.ID, Until: until, Reason: reason, Notice: notice})
+			return Outcome{Change: change, View: ViewBan(b, t.Name, k.Name), Done: Either(b.Until == until,
+				fmt.Sprintf("Banned key %s of tenant %s until %s.", Describe(k), t.Name, until),
+				fmt.Sprintf("Key %s of tenant %s is already banned for longer, by %s until %s.",
+					Describe(k), t.Name, b.By, b.Until))}, err
+		},
+	}
+}
+
+// LiftBan prepares the end of a ban.
+func (o Operator) LiftBan(ctx context.Context, t Owner, k keystore.Key) (Operation, error) {
+	ban, err := o.Ban(ctx, k.ID)
+	return Operation{
+		Laggard: "may still refuse this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			change, err := o.Store.LiftBan(ctx, k.ID)
+			return Outcome{Change: change, View: ViewKey(k, t, 0, o.Now()), Done: Either(ban.Until != 0,
+				"Lifted the ban of key "+Describe(k)+" of tenant "+t.Name+".",
+				"Key "+Describe(k)+" of tenant "+t.Name+" is not banned.")}, err
+		},
+	}, err
+}

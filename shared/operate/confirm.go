@@ -1,0 +1,198 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// Patience is how long to wait for gateways. The zero value is the default.
+type Patience struct {
+	Given bool
+	Max   time.Duration // if given
+}
+
+const (
+	waitDefault = 5 * time.Second
+
+	// hopelessAfter is how long a gateway must have been silent so that nothing waits for it by default. After an outage of
+	// the database, a gateway needs about a second to be back.
+	hopelessAfter = 10 * time.Second
+)
+
+// Limit returns how long to wait.
+func (p Patience) Limit() time.Duration {
+	if p.Given {
+		return p.Max
+	}
+	return waitDefault
+}
+
+// isHopeless reports whether it is not worth waiting: only gateways are missing that have been silent for long, and waiting would not
+// fence them.
+func (p Patience) isHopeless(laggards []keystore.Gateway) bool {
+	return !p.Given && !slices.ContainsFunc(laggards, func(g keystore.Gateway) bool {
+		fence := g.FenceAfter()
+		return g.Age < hopelessAfter.Milliseconds() || fence > 0 && fence < waitDefault
+	})
+}
+
+// Registry lists the gateways with the changes that they have applied.
+type Registry interface {
+	Gateways(ctx context.Context) ([]keystore.Gateway, error)
+}
+
+// The interval between two reads of the gateways' progress. It begins short, because a healthy gateway needs a few ms.
+const (
+	pollFirst = 2 * time.Millisecond
+	pollLast  = 50 * time.Millisecond
+)
+
+// sayAfter is how long a person waits without a word.
+const sayAfter = time.Second
+
+// Waiter waits for gateways.
+type Waiter struct {
+	Registry Registry
+	Clock    func() time.Time
+	Sleep    func(context.Context, time.Duration) error // returns nil after the duration, or the context's error
+	Say      func(Progress)                             // called once if the wait is long; may be nil
+}
+
+// Wait waits until every registered gateway has applied a change. It reads the list again each time: a gateway that
+// registers in the meantime may have begun to read the database before the change. The end of ctx only ends the wait: the change is
+// made, and the gateways that have not confirmed are still named.
+func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patience) Progress {
+	begin, said, wait := w.Clock(), false, patience.Limit()
+	var watch keystore.Watch
+	for pause := pollFirst; ; pause = min(2*pause, pollLast) {
+		// Not ctx: after its end, the laggards must still be read. The database's own timeouts end the read.
+		gateways, err := w.Registry.Gateways(context.WithoutCancel(ctx))
+		now := w.Clock()
+		p := measure(gateways, change, func(g keystore.Gateway) bool { return watch.Fenced(g, now) })
+		p.Waited, p.Err = now.Sub(begin), err
+		if p.IsConfirmed() {
+			return p
+		}
+		if err == nil && patience.isHopeless(p.Laggards) {
+			p.IsHopeless = true
+			return p
+		}
+		if err == nil && p.Waited >= sayAfter && !said && w.Say != nil && p.Waited < wait {
+			said = true
+			w.Say(p)
+		}
+		if p.Waited >= wait || w.Sleep(ctx, min(pause, wait-p.Waited)) != nil {
+			return p
+		}
+	}
+}
+
+// Progress says which gateways have applied one change.
+type Progress struct {
+	All, Applied     int
+	Fenced, Laggards []keystore.Gateway
+	Waited           time.Duration
+	IsHopeless       bool  // the laggards are not waited for
+	Err              error // the progress cannot be read
+}
+
+// IsConfirmed reports whether the change is in force at every gateway.
+func (p Progress) IsConfirmed() bool { return p.Err == nil && len(p.Laggards) == 0 }
+
+func measure(gateways []keystore.Gateway, change keystore.Change, isFenced func(keystore.Gateway) bool) Progress {
+	p := Progress{All: len(gateways)}
+	for _, g := range gateways {
+		switch {
+		case g.Applied >= change:
+			p.Applied++
+		case isFenced(g):
+			p.Fenced = append(p.Fenced, g)
+		default:
+			p.Laggards = append(p.Laggards, g)
+		}
+	}
+	return p
+}
+
+// Text says which gateways have confirmed the change, and in what time. laggard is the one of the operation.
+func (p Progress) Text(laggard string) string {
+	switch {
+	case p.IsConfirmed():
+		return p.confirmed()
+	case p.IsHopeless:
+		return p.hopeless(laggard)
+	case p.Err != nil:
+		return "done, but not confirmed: the gateways' progress cannot be read: " + p.Err.Error()
+	}
+	return p.unconfirmed(laggard)
+}
+
+func (p Progress) confirmed() string {
+	if p.All == 0 {
+		return "no gateway is registered, so no confirmation is needed"
+	}
+	text := fmt.Sprintf("confirmed by %d of %d gateways in %s", p.Applied, p.All, Span(p.Waited))
+	for _, g := range p.Fenced {
+		text += fmt.Sprintf("\n  %s is fenced: it refuses every call until it has caught up, because it was silent for longer than its maximum age",
+			GatewayName(g))
+	}
+	return text
+}
+
+func (p Progress) unconfirmed(laggard string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "done, but confirmed by only %d of %d gateways after %s:", p.Applied+len(p.Fenced), p.All, Span(p.Waited))
+	for _, g := range p.Laggards {
+		state := "last seen " + Age(g) + " ago"
+		switch {
+		case g.Replaced:
+			state = "replaced by another process with its ID but not known to have ended, " + state
+		case g.Age > keystore.SilentAfter.Milliseconds():
+			state = "silent for " + Age(g)
+		case g.Applied == 0:
+			state = "still starting"
+		}
+		fmt.Fprintf(&text, "\n  %s, %s, %s", GatewayName(g), state, laggard)
+	}
+	return text.String()
+}
+
+// hopeless says in one line which gateways are not waited for.
+func (p Progress) hopeless(laggard string) string {
+	var names []string
+	for _, g := range p.Laggards {
+		names = append(names, GatewayName(g)+", silent for "+Age(g))
+	}
+	return fmt.Sprintf("done, and confirmed by %d of %d gateways. Not waited for: %s; %s.", p.Applied+len(p.Fenced), p.All,
+		strings.Join(names, "; "), laggard)
+}
+
+// Waiting names the gateways that are waited for.
+func (p Progress) Waiting(wait time.Duration) string {
+	var names []string
+	for _, g := range p.Laggards {
+		names = append(names, GatewayName(g)+", last seen "+Age(g)+" ago")
+	}
+	return fmt.Sprintf("waiting up to %s for %s", Span(wait), strings.Join(names, "; "))
+}
+
+// Cure is what to do about the laggards. forget is a silent gateway that nothing fences: if it has ended, an operator has to forget it.
+// Otherwise, if fenced is not 0, all laggards refuse every call after this time. Otherwise they were seen a moment ago.
+func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
+	for _, g := range p.Laggards {
+		// Never advise to forget a gateway that was seen a moment ago: it runs, and changes would no longer wait for it.
+		if g.Age <= keystore.SilentAfter.Milliseconds() {
+			continue
+		}
+		if g.MaxAge == 0 {
+			return &g, 0
+		}
+		fenced = max(fenced, g.FenceAfter())
+	}
+	return nil, fenced
+}

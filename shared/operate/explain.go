@@ -1,0 +1,268 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"petgate/shared/api/code"
+	"petgate/shared/core/access"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/plot"
+)
+
+// Explanation is the output of usage explain; scripts rely on its fields.
+type Explanation struct {
+	Passes      bool        `json:"passes"`
+	Status      int         `json:"status,omitempty"` // of the refusal
+	Code        string      `json:"code,omitempty"`   // of the refusal
+	Reason      string      `json:"reason,omitempty"`
+	Until       string      `json:"until,omitempty"` // a request at this time or later would pass, if none is sent before
+	KeyID       string      `json:"keyId,omitempty"`
+	TenantID    string      `json:"tenantId,omitempty"`
+	Tenant      string      `json:"tenant,omitempty"`
+	Plan        string      `json:"plan,omitempty"`
+	Environment string      `json:"environment,omitempty"`
+	Scopes      []string    `json:"scopes,omitempty"`
+	Allow       []string    `json:"allow,omitempty"`
+	From        string      `json:"from,omitempty"`      // the client's address, if it was given
+	Operation   string      `json:"operation,omitempty"` // if it was given
+	Gateway     string      `json:"gateway,omitempty"`   // that reported the usage
+	Mode        string      `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
+	Minute      *PolicyView `json:"minute,omitempty"`
+	Day         *PolicyView `json:"day,omitempty"`
+}
+
+// PolicyView is how much of one limit is used.
+type PolicyView struct {
+	Limit     int64  `json:"limit"`
+	Used      int64  `json:"used"`
+	Remaining int64  `json:"remaining"`
+	ResetAt   string `json:"resetAt,omitempty"`
+}
+
+// figures is a gateway's response to GET /quota/TENANT on its admin port. Times are in ms; a retryAt of 0 means at once.
+type figures struct {
+	gateway     string
+	from        keystore.Gateway
+	Environment string       `json:"environment"` // of the keys that the gateway accepts
+	Mode        string       `json:"mode"`
+	Minute      policyAnswer `json:"minute"`
+	Day         policyAnswer `json:"day"`
+}
+
+type policyAnswer struct {
+	Limit     int64          `json:"limit"`
+	Used      int64          `json:"used"`
+	Remaining int64          `json:"remaining"`
+	ResetAt   instant.Millis `json:"resetAt"`
+	RetryAt   instant.Millis `json:"retryAt"`
+}
+
+func (p policyAnswer) view() *PolicyView {
+	return &PolicyView{Limit: p.Limit, Used: p.Used, Remaining: p.Remaining, ResetAt: p.ResetAt.String()}
+}
+
+// ExplainToken is Explain for the key of a token.
+func (o Operator) ExplainToken(ctx context.Context, token []byte, from netip.Addr, operation string) (e Explanation, err error) {
+	if _, malformed := apikey.Parse(token); malformed != nil {
+		return e.refuse(code.MalformedKey, malformed.Error()), nil
+	}
+	k, err := o.Store.KeyByToken(ctx, string(token))
+	if errors.Is(err, keystore.ErrNotFound) {
+		return e.refuse(code.InvalidKey, "no key has this token"), nil
+	}
+	if err != nil {
+		return e, err
+	}
+	return o.Explain(ctx, k, from, operation)
+}
+
+// Explain decides about the next request with a key as a gateway of the key's environment would: by package access, then by the quota,
+// then by the operation. It does not count as a request. An invalid address ignores the allow-list. Without an operation, scopes do not
+// matter. Errors: an UnknownOperationError, those of the store, and one if no gateway responds.
+func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, operation string) (e Explanation, err error) {
+	t, err := o.OwnerOf(ctx, k)
+	if err != nil {
+		return e, err
+	}
+	ban, err := o.Ban(ctx, k.ID)
+	if err != nil {
+		return e, err
+	}
+	v := ViewKey(k, t, ban.Until, o.Now())
+	e = Explanation{
+		KeyID: v.ID, TenantID: v.TenantID, Tenant: t.Name, Plan: t.Plan, Environment: v.Environment, Scopes: v.Scopes,
+		Allow: v.Allow, Operation: operation,
+	}
+	if from.IsValid() {
+		e.From = from.String()
+	}
+	why := decide(k, t, from, ban.Until, o.Now())
+	if why != access.Allowed && why != access.Banned {
+		return e.refuse(code.Of(why), refusedBecause(why, k, t)), nil
+	}
+	f, err := o.figures(ctx, t.ID, v.Environment)
+	if err != nil && why == access.Allowed {
+		return e, err
+	}
+	if err == nil {
+		e = e.byFigures(f)
+	}
+	if why == access.Banned {
+		return e.byBan(ban, k, t, from, f), nil
+	}
+	if operation != "" && e.Passes {
+		return e.byOperation(ctx, operation, k, f)
+	}
+	return e, nil
+}
+
+// UnknownOperationError is a call of an operation that gateways do not serve.
+type UnknownOperationError struct {
+	Operation string
+	Known     []string
+}
+
+func (u UnknownOperationError) Error() string {
+	return fmt.Sprintf("there is no operation %q; all operations: %s", u.Operation, strings.Join(u.Known, ", "))
+}
+
+// byOperation decides by the operation and the scopes of the key. The gateway that reported the usage names its operations.
+func (e Explanation) byOperation(ctx context.Context, operation string, k keystore.Key, f figures) (Explanation, error) {
+	g, err := AskAbout(ctx, f.from)
+	if err != nil {
+		return e, err
+	}
+	var known []string
+	for _, o := range g.Operations {
+		known = append(known, o.ID)
+		if o.ID != operation {
+			continue
+		}
+		needed, err := apikey.ParseScopes(o.Scopes)
+		if err != nil {
+			return e, err
+		}
+		switch {
+		case o.Gone:
+			return e.refuse(code.OperationGone, "the operation has been removed. The request is charged"), nil
+		case !k.Scopes.Has(needed):
+			return e.refuse(code.ScopeMissing, "the key does not have the scope "+needed.String()+". The request is charged"), nil
+		}
+		return e, nil
+	}
+	return e, UnknownOperationError{operation, known}
+}
+
+func (e Explanation) refuse(c code.Code, reason string) Explanation {
+	e.Passes, e.Status, e.Code, e.Reason = false, c.Status, c.Name, reason
+	return e
+}
+
+// refusedBecause describes a reason that the records of key and tenant give.
+func refusedBecause(why access.Reason, k keystore.Key, t Owner) string {
+	switch why {
+	case access.Revoked:
+		return "revoked at " + k.RevokedAt.String()
+	case access.Expired:
+		return "expired at " + k.ExpiresAt.String()
+	case access.Replaced:
+		return fmt.Sprintf("replaced by %s; ended at %s", k.ReplacedBy, k.GraceEndsAt.String())
+	case access.AddressNotAllowed:
+		return "the address is not in the allow-list of the key: " + Anywhere(ViewKey(k, t, 0, 0).Allow)
+	case access.TenantSuspended:
+		return "the tenant is suspended"
+	case access.QuotaNotSet:
+		return "neither plan " + t.Plan + " nor the tenant sets both limits"
+	}
+	panic("bug: no text for the reason " + why.String())
+}
+
+// byBan refuses because of a ban. A call passes after the ban only if no other reason refuses it then.
+func (e Explanation) byBan(ban keystore.Ban, k keystore.Key, t Owner, from netip.Addr, f figures) Explanation {
+	e = e.refuse(code.KeyBanned, fmt.Sprintf("banned by %s: %s", ban.By, ban.Reason))
+	if ban.Notice != "" {
+		e.Reason += fmt.Sprintf("; the tenant is told %q", ban.Notice)
+	}
+	until := max(ban.Until, f.Minute.RetryAt, f.Day.RetryAt)
+	if why := decide(k, t, from, 0, until); why != access.Allowed {
+		e.Until = ""
+		e.Reason += fmt.Sprintf("; the ban ends at %s, and calls are refused then too: %s",
+			roundedUp(ban.Until), refusedBecause(why, k, t))
+		return e
+	}
+	e.Until = roundedUp(until)
+	return e
+}
+
+// byFigures decides by the quota. If both limits refuse the request, the later retryAt counts.
+func (e Explanation) byFigures(f figures) Explanation {
+	if f.Environment != e.Environment {
+		return e.refuse(code.InvalidKey,
+			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
+	}
+	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
+	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
+	case retryAt == 0:
+		e.Passes = true
+	case retryAt == f.Day.RetryAt:
+		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
+		e.Until = roundedUp(retryAt)
+	default:
+		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
+		e.Until = roundedUp(retryAt)
+	}
+	return e
+}
+
+func exhausted(p policyAnswer, of string) string {
+	return fmt.Sprintf("%s of %s requests %s are used", plot.Grouped(p.Used), plot.Grouped(p.Limit), of)
+}
+
+// roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.
+func roundedUp(at instant.Millis) string { return instant.Millis(at.Seconds() * 1000).String() }
+
+// figures asks the registered gateways, one after the other, for a tenant's usage. It returns the answer of the first gateway that
+// accepts keys of the environment. If there is none, it returns the answer of another gateway.
+func (o Operator) figures(ctx context.Context, t id.Tenant, environment string) (figures, error) {
+	gateways, err := o.Store.Gateways(ctx)
+	if err != nil {
+		return figures{}, err
+	}
+	if len(gateways) == 0 {
+		return figures{}, errors.New("no gateway is registered, and only gateways know how much of a quota is used")
+	}
+	problem := errors.New("no gateway responded, and only gateways know how much of a quota is used")
+	var other figures
+	// Silent gateways are asked last, because each of them may cost the whole timeout.
+	slices.SortStableFunc(gateways, func(a, b keystore.Gateway) int {
+		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()), max(b.Age, keystore.SilentAfter.Milliseconds()))
+	})
+	for _, g := range gateways {
+		switch f, err := askGateway(ctx, g, t); {
+		case err != nil:
+			problem = fmt.Errorf("%w\n  %s: %w", problem, GatewayName(g), err)
+		case f.Environment == environment:
+			return f, nil
+		default:
+			other = f
+		}
+	}
+	if other.gateway != "" {
+		return other, nil
+	}
+	return figures{}, problem
+}
+
+func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
+	f := figures{gateway: g.ID, from: g}
+	return f, AskAdmin(ctx, g, "/quota/"+t.String(), &f)
+}

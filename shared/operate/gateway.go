@@ -1,0 +1,84 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// GatewayView is a gateway as JSON; scripts rely on its fields.
+type GatewayView struct {
+	ID           string `json:"id"`
+	AdminAddress string `json:"adminAddress"`
+	State        string `json:"state"`
+	Applied      int64  `json:"applied"` // the last event it has applied
+	Lag          int64  `json:"lag"`     // events it has yet to apply
+	RegisteredAt string `json:"registeredAt"`
+	SeenAt       string `json:"seenAt"`
+	AgeMillis    int64  `json:"ageMillis"` // since seenAt, by the database's clock
+	Generation   int64  `json:"generation"`
+}
+
+// ViewGateway returns the view of a gateway. last is the last event, read before the gateway.
+func ViewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
+	return GatewayView{
+		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
+		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
+		Generation: g.Generation,
+	}
+}
+
+// ViewGateways returns all registered gateways with their views.
+func (o Operator) ViewGateways(ctx context.Context) ([]keystore.Gateway, []GatewayView, error) {
+	// The last event is read first, so that no gateway can be ahead of it.
+	last, err := o.Store.LastEvent(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	gateways, err := o.Store.Gateways(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	views := make([]GatewayView, 0, len(gateways))
+	for _, g := range gateways {
+		views = append(views, ViewGateway(g, last))
+	}
+	return gateways, views, nil
+}
+
+// GatewayName is a gateway's ID and host.
+func GatewayName(g keystore.Gateway) string {
+	host, _, err := net.SplitHostPort(g.AdminAddress)
+	if err != nil {
+		host = g.AdminAddress
+	}
+	if host == "" {
+		return Printable(g.ID)
+	}
+	return Printable(fmt.Sprintf("%s (%s)", g.ID, host))
+}
+
+// Age is how long ago a gateway was seen.
+func Age(g keystore.Gateway) string { return Span(time.Duration(max(g.Age, 0)) * time.Millisecond) }
+
+// LostView is a lost refusal as JSON; scripts rely on its fields.
+type LostView struct {
+	Kind       string `json:"kind"`
+	Tenant     string `json:"tenantId"`
+	Key        string `json:"keyId,omitempty"`
+	At         string `json:"at,omitempty"`
+	ReportedBy string `json:"reportedBy"`
+	ReportedAt string `json:"reportedAt"`
+}
+
+// ViewLost returns the view of a lost refusal.
+func ViewLost(l keystore.LostRefusal) LostView {
+	v := LostView{Kind: l.Kind, Tenant: l.Tenant.String(), ReportedBy: l.ReportedBy, ReportedAt: l.ReportedAt.String()}
+	if !l.Key.IsZero() {
+		v.Key, v.At = l.Key.String(), l.At.String()
+	}
+	return v
+}

@@ -1,0 +1,251 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"petgate/shared/core/access"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+// KeyView is a key as JSON; scripts rely on its fields.
+type KeyView struct {
+	ID          string   `json:"id"`
+	Token       string   `json:"token,omitempty"` // only of a new key
+	TenantID    string   `json:"tenantId"`
+	Tenant      string   `json:"tenant"`
+	Name        string   `json:"name"`
+	Hint        string   `json:"hint"` // the token's last characters
+	Environment string   `json:"environment"`
+	Scopes      []string `json:"scopes"`
+	Allow       []string `json:"allow"` // CIDR blocks; empty: from anywhere
+	Status      string   `json:"status"`
+	CreatedAt   string   `json:"createdAt"`
+	ExpiresAt   string   `json:"expiresAt,omitempty"`
+	RevokedAt   string   `json:"revokedAt,omitempty"`
+	GraceEndsAt string   `json:"graceEndsAt,omitempty"`
+	ReplacedBy  string   `json:"replacedBy,omitempty"`
+	BannedUntil string   `json:"bannedUntil,omitempty"`
+	LastUsedAt  string   `json:"lastUsedAt,omitempty"`
+}
+
+// ViewKey returns the view of a key that is banned until the given time; 0: it is not banned.
+func ViewKey(k keystore.Key, t Owner, bannedUntil, now instant.Millis) KeyView {
+	allow := make([]string, 0, len(k.Allow))
+	for _, block := range k.Allow {
+		allow = append(allow, block.String())
+	}
+	v := KeyView{
+		ID: k.ID.String(), TenantID: k.Tenant.String(), Tenant: t.Name, Name: k.Name, Hint: k.Hint,
+		Environment: k.Environment.String(), Scopes: k.Scopes.Names(), Allow: allow, Status: keyStatus(k, t, bannedUntil, now),
+		CreatedAt: k.CreatedAt.String(), ExpiresAt: k.ExpiresAt.String(), RevokedAt: k.RevokedAt.String(),
+		GraceEndsAt: k.GraceEndsAt.String(), BannedUntil: bannedUntil.String(), LastUsedAt: k.LastUsedAt.String(),
+	}
+	if !k.ReplacedBy.IsZero() {
+		v.ReplacedBy = k.ReplacedBy.String()
+	}
+	return v
+}
+
+// decide returns whether the key may call a gateway of its environment at an instant, and if not, why. An invalid address of the
+// client ignores the allow-list.
+func decide(k keystore.Key, t Owner, client netip.Addr, bannedUntil, now instant.Millis) access.Reason {
+	key := k.Access(bannedUntil)
+	if !client.IsValid() {
+		key.Allow = nil
+	}
+	return access.Decide(key, access.Tenant{Suspended: t.Suspended, Limits: t.Limits},
+		access.Call{Environment: k.Environment, Client: client, Now: now})
+}
+
+// keyStatus is a short text for what happens to a request with the key. It ignores the allow-list, because the address of the client
+// is not known.
+func keyStatus(k keystore.Key, t Owner, bannedUntil, now instant.Millis) string {
+	switch decide(k, t, netip.Addr{}, bannedUntil, now) {
+	case access.Revoked:
+		return "revoked"
+	case access.Expired:
+		return "expired"
+	case access.Replaced:
+		return "rotated"
+	case access.Banned:
+		return "banned until " + bannedUntil.String()
+	case access.TenantSuspended:
+		return "tenant suspended"
+	case access.QuotaNotSet:
+		return "no quota"
+	}
+	if k.GraceEndsAt != 0 {
+		return "rotating until " + k.GraceEndsAt.String()
+	}
+	return "active"
+}
+
+// LastUsed says when a key was last used, and whether it had ended before. Times have one format, so their texts can be compared.
+func (v KeyView) LastUsed() string {
+	for _, ended := range []string{v.RevokedAt, v.ExpiresAt, v.GraceEndsAt} {
+		if ended != "" && v.LastUsedAt > ended {
+			return v.LastUsedAt + ", refused because it had ended"
+		}
+	}
+	return Never(v.LastUsedAt)
+}
+
+// Describe names a key in a sentence.
+func Describe(k keystore.Key) string { return fmt.Sprintf("%s %q", k.ID, k.Name) }
+
+// CreateKey prepares a new key. The view of its outcome is the only place of the token.
+func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
+	return Operation{
+		Laggard: "may not accept this key yet",
+		Change: func(ctx context.Context) (Outcome, error) {
+			// Nothing that can fail may come after the creation of the token.
+			key, token, change, err := o.Store.CreateKey(ctx, spec)
+			if err != nil {
+				return Outcome{}, err
+			}
+			view := ViewKey(key, t, 0, o.Now())
+			view.Token = token
+			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name)}, nil
+		},
+	}
+}
+
+// RevokeKey prepares the end of a key.
+func (o Operator) RevokeKey(t Owner, k keystore.Key) Operation {
+	return Operation{
+		Question: fmt.Sprintf("Revoke key %s of tenant %s? It cannot be undone.", Describe(k), t.Name),
+		Laggard:  "may still accept this key",
+		Change: func(ctx context.Context) (Outcome, error) {
+			revoked, change, err := o.Store.RevokeKey(ctx, k.ID)
+			return Outcome{Change: change, View: ViewKey(revoked, t, 0, o.Now()), Done: Either(k.RevokedAt == 0,
+				"Revoked key "+Describe(k)+" of tenant "+t.Name+".",
+				"Key "+Describe(k)+" of tenant "+t.Name+" was already revoked.")}, err
+		},
+	}
+}
+
+// UpdateKey prepares a change of the name, the scopes, the allow-list and the expiry of a key. edit may be called more than once.
+func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) Operation {
+	return Operation{
+		Laggard: "may still apply the key's old terms",
+		Change: func(ctx context.Context) (Outcome, error) {
+			updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)
+			changes := MovedTerms(k, updated)
+			return Outcome{Change: change, View: ViewKey(updated, t, 0, o.Now()), Done: Either(changes != "",
+				fmt.Sprintf("Changed key %s of tenant %s: %s.", Describe(k), t.Name, changes),
+				fmt.Sprintf("Key %s of tenant %s already has these settings.", Describe(k), t.Name))}, err
+		},
+	}
+}
+
+// MovedTerms describes a change of a key: `expires never → 2026-12-31T00:00:00Z`.
+func MovedTerms(was, is keystore.Key) string {
+	terms := func(k keystore.Key) []string {
+		v := ViewKey(k, Owner{}, 0, 0)
+		return []string{fmt.Sprintf("%q", v.Name), strings.Join(v.Scopes, " "), Anywhere(v.Allow), Never(v.ExpiresAt)}
+	}
+	before, after := terms(was), terms(is)
+	var parts []string
+	for i, term := range []string{"name", "scopes", "allowed from", "expires"} {
+		if before[i] != after[i] {
+			parts = append(parts, term+" "+before[i]+" → "+after[i])
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Grace is how long the old key works after a rotation. The zero value is the default, a day.
+type Grace struct {
+	Given  bool
+	Length time.Duration // if given
+}
+
+const graceDefault = 24 * time.Hour
+
+// after returns when the grace period ends.
+func (g Grace) after(now instant.Millis) instant.Millis {
+	if g.Given {
+		return now.Add(g.Length)
+	}
+	return now.Add(graceDefault)
+}
+
+// RotationView is the result of a rotation as JSON.
+type RotationView struct {
+	KeyView
+	Replaces       string `json:"replaces"`
+	OldGraceEndsAt string `json:"oldGraceEndsAt"`
+	Repeated       bool   `json:"repeated"` // an earlier rotation holds, and its token is not known
+}
+
+// Rotation is a rotation that was made, or that holds since earlier.
+type Rotation struct {
+	RotationView
+	Was, Old, Fresh keystore.Key // the old key before and after, and the one that replaces it
+}
+
+// RotateKey prepares the replacement of a key. The view of its outcome is a Rotation, and the only place of the new token.
+func (o Operator) RotateKey(t Owner, k keystore.Key, grace Grace) Operation {
+	graceEndsAt := grace.after(o.Now())
+	question := fmt.Sprintf("Rotate key %s of tenant %s? The old token works until %s.", Describe(k), t.Name, graceEndsAt)
+	if !k.ReplacedBy.IsZero() {
+		question = ""
+		if grace.Given && k.RevokedAt == 0 && graceEndsAt < k.GraceEndsAt {
+			question = fmt.Sprintf("Key %s of tenant %s was already rotated: %s replaces it. Let the old token end at %s, not at %s?",
+				Describe(k), t.Name, k.ReplacedBy, graceEndsAt, k.GraceEndsAt)
+		}
+	}
+	return Operation{
+		Question: question, Harmless: !grace.Given || grace.Length > 0,
+		Laggard: "may not accept the new key yet, and may accept the old one for too long",
+		Change: func(ctx context.Context) (Outcome, error) {
+			// Nothing that can fail may come after the creation of the token.
+			fresh, token, change, err := o.Store.RotateKey(ctx, k.ID, graceEndsAt)
+			if err != nil {
+				return Outcome{}, err
+			}
+			r := Rotation{Was: k, Old: k, Fresh: fresh, RotationView: RotationView{
+				KeyView: ViewKey(fresh, t, 0, o.Now()), Replaces: k.ID.String(), OldGraceEndsAt: graceEndsAt.String(),
+				Repeated: token == "",
+			}}
+			r.Token = token
+			if r.Repeated {
+				return o.repeatedRotation(ctx, t, r, grace, change)
+			}
+			return Outcome{Change: change, View: r, Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
+				Describe(k), t.Name, Describe(fresh), r.OldGraceEndsAt)}, nil
+		},
+	}
+}
+
+// repeatedRotation is the outcome for a key that was rotated before. A shorter grace period, if it was given, holds from now on.
+func (o Operator) repeatedRotation(ctx context.Context, t Owner, r Rotation, grace Grace, change keystore.Change) (Outcome, error) {
+	var err error
+	if grace.Given {
+		r.Old, change, err = o.Store.ShortenGrace(ctx, r.Was.ID, grace.after(o.Now()))
+	} else {
+		r.Old, err = o.Store.Key(ctx, r.Was.ID)
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	r.OldGraceEndsAt = r.Old.GraceEndsAt.String()
+	done := fmt.Sprintf("Key %s was already rotated: %s replaces it. The old key works until %s.%s", Describe(r.Old), Describe(r.Fresh),
+		r.Old.GraceEndsAt, Either(grace.Given, " A grace period does not get longer.", ""))
+	switch {
+	case r.Old.RevokedAt != 0:
+		done = fmt.Sprintf("Ended the old key %s of tenant %s: %s replaces it.", Describe(r.Old), t.Name, Describe(r.Fresh))
+	case r.Shortened():
+		done = fmt.Sprintf("The old key %s of tenant %s works until %s, not until %s: %s replaces it.", Describe(r.Old), t.Name,
+			r.Old.GraceEndsAt, r.Was.GraceEndsAt, Describe(r.Fresh))
+	}
+	return Outcome{Change: change, View: r, Done: done}, nil
+}
+
+// Shortened reports whether the grace period of a key that was rotated before ends earlier now.
+func (r Rotation) Shortened() bool { return r.Old.GraceEndsAt < r.Was.GraceEndsAt }

@@ -1,0 +1,120 @@
+// Package operate is what operators do, for the programs that they do it with: keyadmin and the operators' console. It has the
+// changes with what is asked before them, the waiting until gateways have applied a change, and the records as programs read them.
+//
+// It knows no flags, tables or pages. Its texts are sentences for people; keyadmin adds its commands to them.
+package operate
+
+import (
+	"context"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// Operator reads and changes a key database. It is safe for concurrent use if its clock is.
+type Operator struct {
+	Store *keystore.Store  // its actor is the one who does it
+	Clock func() time.Time // nil: time.Now
+}
+
+func (o Operator) clock() time.Time {
+	if o.Clock == nil {
+		return time.Now()
+	}
+	return o.Clock()
+}
+
+// Now returns the time by the operator's clock.
+func (o Operator) Now() instant.Millis { return instant.Of(o.clock()) }
+
+// Operation is a change that was prepared and not made yet.
+type Operation struct {
+	Question string // to ask before the change; empty: nothing
+	Harmless bool   // the question is for a person; a script need not answer it
+	Laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
+	Alone    string // what to add if no gateway is registered; may be empty
+
+	// Change makes the change. Repeating a change that was made does nothing, and the outcome is that of the earlier one.
+	Change func(context.Context) (Outcome, error)
+}
+
+// Outcome is what an operation has changed.
+type Outcome struct {
+	Change keystore.Change
+	View   any    // what was changed, for programs; may be nil
+	Done   string // a sentence; may be empty
+
+	Existed bool // what was to be created existed, and stays as it is
+}
+
+// Owner is a tenant with its effective limits. With a key, it decides whether the key may call.
+type Owner struct {
+	keystore.Tenant
+	Limits plan.Limits
+}
+
+// View returns the view of the tenant.
+func (t Owner) View() TenantView {
+	v := ViewTenant(t.Tenant, nil)
+	v.Limits = t.Limits
+	return v
+}
+
+// PlanLimits reads the limits of all plans by name.
+func (o Operator) PlanLimits(ctx context.Context) (map[string]plan.Limits, error) {
+	plans, err := o.Store.Plans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := make(map[string]plan.Limits, len(plans))
+	for _, p := range plans {
+		limits[p.Name] = p.Limits
+	}
+	return limits, nil
+}
+
+// Owners adds their limits to tenants.
+func (o Operator) Owners(ctx context.Context, tenants ...keystore.Tenant) ([]Owner, error) {
+	plans, err := o.PlanLimits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := make([]Owner, len(tenants))
+	for i, t := range tenants {
+		owners[i] = Owner{t, plan.Effective(plans[t.Plan], t.Override)}
+	}
+	return owners, nil
+}
+
+// OwnerOf finds the tenant of a key.
+func (o Operator) OwnerOf(ctx context.Context, k keystore.Key) (Owner, error) {
+	t, err := o.Store.Tenant(ctx, k.Tenant.String())
+	if err != nil {
+		return Owner{}, err
+	}
+	owners, err := o.Owners(ctx, t)
+	if err != nil {
+		return Owner{}, err
+	}
+	return owners[0], nil
+}
+
+// OwnersByID returns all tenants with their limits.
+func (o Operator) OwnersByID(ctx context.Context) (map[id.Tenant]Owner, error) {
+	tenants, err := o.Store.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners, err := o.Owners(ctx, tenants...)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[id.Tenant]Owner, len(owners))
+	for _, o := range owners {
+		byID[o.ID] = o
+	}
+	return byID, nil
+}

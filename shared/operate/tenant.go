@@ -1,0 +1,192 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+// TenantView is a tenant as JSON; scripts rely on its fields.
+type TenantView struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	Plan      string      `json:"plan"`
+	Limits    plan.Limits `json:"limits"`   // in force; 0: not set, so every request is refused
+	Override  plan.Limits `json:"override"` // the tenant's own; 0: the plan's limit applies
+	Suspended bool        `json:"suspended"`
+	CreatedAt string      `json:"createdAt"`
+}
+
+// ViewTenant returns the view of a tenant, given the limits of all plans.
+func ViewTenant(t keystore.Tenant, plans map[string]plan.Limits) TenantView {
+	return TenantView{
+		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: t.Override,
+		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: t.CreatedAt.String(),
+	}
+}
+
+// Status is a short text for what happens to the tenant's requests.
+func (v TenantView) Status() string {
+	switch {
+	case v.Suspended:
+		return "suspended"
+	case !v.Limits.IsSet():
+		return "no quota"
+	}
+	return "active"
+}
+
+// NoQuota says why all requests of the tenant are refused for want of limits. Empty: they are not, or the tenant is suspended.
+func (v TenantView) NoQuota() string {
+	if v.Limits.IsSet() || v.Suspended {
+		return ""
+	}
+	why := "plan " + v.Plan + " has no limits"
+	switch {
+	case v.Limits.Minute != 0:
+		why = "its limit per day is missing"
+	case v.Limits.Day != 0:
+		why = "its limit per minute is missing"
+	}
+	return fmt.Sprintf("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.", v.Name, why)
+}
+
+// tenantChanged is the outcome of a change of a tenant, unless it failed.
+func (o Operator) tenantChanged(ctx context.Context, t keystore.Tenant, change keystore.Change, done string, err error) (Outcome, error) {
+	if err != nil {
+		return Outcome{}, err
+	}
+	plans, err := o.PlanLimits(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Change: change, View: ViewTenant(t, plans), Done: done}, nil
+}
+
+// CreateTenant prepares a new tenant. If ifNotExists and a tenant of that name exists, the tenant stays as it is.
+func (o Operator) CreateTenant(spec keystore.TenantSpec, ifNotExists bool) Operation {
+	return Operation{
+		Laggard: "may not know this tenant yet",
+		Change: func(ctx context.Context) (Outcome, error) {
+			t, change, err := o.Store.CreateTenant(ctx, spec)
+			done := "Created tenant " + spec.Name + " on plan " + spec.Plan + "."
+			existed := ifNotExists && errors.Is(err, keystore.ErrExists)
+			if existed {
+				done = "Tenant " + spec.Name + " already exists. It was not changed."
+				if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
+					change, err = o.Store.LastEvent(ctx)
+				}
+			}
+			r, err := o.tenantChanged(ctx, t, change, done, err)
+			r.Existed = existed
+			return r, err
+		},
+	}
+}
+
+// SuspendTenant prepares a suspension.
+func (o Operator) SuspendTenant(t keystore.Tenant) Operation {
+	return Operation{
+		Question: fmt.Sprintf("Suspend tenant %s? All its keys will be refused.", t.Name),
+		Laggard:  "may still serve this tenant",
+		Change: func(ctx context.Context) (Outcome, error) {
+			suspended, change, err := o.Store.Suspend(ctx, t.ID)
+			return o.tenantChanged(ctx, suspended, change,
+				Either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err)
+		},
+	}
+}
+
+// ResumeTenant prepares the end of a suspension.
+func (o Operator) ResumeTenant(t keystore.Tenant) Operation {
+	return Operation{
+		Laggard: "may still refuse this tenant",
+		Change: func(ctx context.Context) (Outcome, error) {
+			resumed, change, err := o.Store.Resume(ctx, t.ID)
+			return o.tenantChanged(ctx, resumed, change,
+				Either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err)
+		},
+	}
+}
+
+// MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own; a limit of 0 is not changed.
+// If the tenant has a quota and would have none, the question names the cure for the limits afterwards.
+func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure func(is plan.Limits) string) (Operation, error) {
+	plans, err := o.PlanLimits(ctx)
+	if err != nil {
+		return Operation{}, err
+	}
+	was := plan.Effective(plans[t.Plan], t.Override)
+	is := plan.Effective(plans[to], plan.Effective(t.Override, own))
+	op := Operation{Laggard: "may still apply the old plan"}
+	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
+		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
+			"all its requests will be refused.", t.Name, to, cure(is))
+	}
+	op.Change = func(ctx context.Context) (Outcome, error) {
+		moved, change, err := o.Store.SetTerms(ctx, t.ID, to, own)
+		done := "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + "."
+		switch changed := MovedLimits(was, is); {
+		case moved == t:
+			done = "Tenant " + t.Name + " was already on plan " + to + "."
+		case moved.Plan == t.Plan:
+			done = "Changed the limits of tenant " + t.Name + ": " + changed + "."
+		case changed != "":
+			done = "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + ": " + changed + "."
+		}
+		if kept := OwnLimits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
+			done += " Its own limits stay: " + kept + "."
+		}
+		return o.tenantChanged(ctx, moved, change, done, err)
+	}
+	return op, nil
+}
+
+// SetQuota prepares limits of one tenant. A limit of 0 is not changed; two limits of 0 remove the tenant's own limits.
+func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limits) (Operation, error) {
+	plans, err := o.PlanLimits(ctx)
+	if err != nil {
+		return Operation{}, err
+	}
+	clear := own == plan.Limits{}
+	op := Operation{Laggard: "may still apply the old limits"}
+	if clear {
+		op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, PerMinuteAndDay(plans[t.Plan]))
+	}
+	op.Change = func(ctx context.Context) (Outcome, error) {
+		var changed keystore.Tenant
+		var change keystore.Change
+		var err error
+		if clear {
+			changed, change, err = o.Store.ClearQuota(ctx, t.ID)
+		} else {
+			changed, change, err = o.Store.SetQuota(ctx, t.ID, own)
+		}
+		moved := MovedLimits(plan.Effective(plans[t.Plan], t.Override), plan.Effective(plans[t.Plan], changed.Override))
+		done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
+		switch {
+		case changed.Override == t.Override:
+			done = "Tenant " + t.Name + " already had these limits."
+		case moved == "":
+			done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
+		}
+		return o.tenantChanged(ctx, changed, change, done, err)
+	}
+	return op, nil
+}
+
+// ResetUsage prepares a fresh quota of a tenant.
+func (o Operator) ResetUsage(t keystore.Tenant) Operation {
+	return Operation{
+		Question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
+		Laggard:  "may still count what was used before",
+		Alone:    "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
+		Change: func(ctx context.Context) (Outcome, error) {
+			change, err := o.Store.RequestQuotaReset(ctx, t.ID)
+			return o.tenantChanged(ctx, t, change, "Reset the usage of tenant "+t.Name+".", err)
+		},
+	}
+}

@@ -1,0 +1,123 @@
+package operate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/plot"
+)
+
+const day = 24 * time.Hour
+
+// Span formats a duration for people.
+func Span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 2*day:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
+
+// Plural writes a number of things: `1 tenant`, `2 tenants`.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return plot.Grouped(int64(n)) + " " + noun + "s"
+}
+
+// OrDash returns the text, or a dash for an empty one.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Never returns the text of an instant, or "never" for an empty one.
+func Never(instant string) string {
+	if instant == "" {
+		return "never"
+	}
+	return instant
+}
+
+// Anywhere describes an allow-list.
+func Anywhere(allow []string) string {
+	if len(allow) == 0 {
+		return "anywhere"
+	}
+	return strings.Join(allow, " ")
+}
+
+// Either returns the text done if something changed, and otherwise the text nothing.
+func Either(changed bool, done, nothing string) string {
+	if changed {
+		return done
+	}
+	return nothing
+}
+
+// Printable replaces characters that could move a terminal's cursor or change its colours.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// LimitText describes a limit in force. override is the tenant's own; 0: it has none.
+func LimitText(limit, override int64) string {
+	switch {
+	case limit == 0:
+		return "not set"
+	case override != 0:
+		return plot.Grouped(limit) + " (own)"
+	}
+	return plot.Grouped(limit)
+}
+
+// PerMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
+func PerMinuteAndDay(l plan.Limits) string {
+	if !l.IsSet() {
+		return "it has no limits: all requests of the tenant are refused"
+	}
+	return plot.Grouped(l.Minute) + " requests per minute, " + plot.Grouped(l.Day) + " per day"
+}
+
+// OwnLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
+func OwnLimits(l plan.Limits) string {
+	var parts []string
+	if l.Minute != 0 {
+		parts = append(parts, plot.Grouped(l.Minute)+" requests per minute")
+	}
+	if l.Day != 0 {
+		parts = append(parts, plot.Grouped(l.Day)+" requests per day")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// MovedLimits describes a change of limits: `60 → 120 requests per minute`. Limits that have not changed are left out.
+func MovedLimits(was, is plan.Limits) string {
+	var parts []string
+	for _, l := range []struct {
+		was, is int64
+		per     string
+	}{{was.Minute, is.Minute, "minute"}, {was.Day, is.Day, "day"}} {
+		if l.was != l.is {
+			parts = append(parts, fmt.Sprintf("%s → %s requests per %s", LimitText(l.was, 0), LimitText(l.is, 0), l.per))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
