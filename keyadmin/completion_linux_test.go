@@ -59,6 +59,7 @@ func TestComplete(t *testing.T) {
 		{"key revoke |", key},
 		{"key revoke key_|", key},
 		{"key create acme --scope pets:r|", "pets:read"},
+		{"key update --scope |", "pets:read pets:write usage:read"},
 		{"key create acme --if|", "--if-not-exists"},
 		{"audit --kind key.r|", "key.revoked key.rotated"},
 		{"audit --tenant acm|", "acme"},

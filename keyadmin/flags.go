@@ -125,10 +125,10 @@ func (s *scope) UnmarshalText(text []byte) error {
 	return err
 }
 
-// allScopes combines scopes. An empty list means all scopes.
-func allScopes(scopes []scope) apikey.Scopes {
+// scopesOf combines scopes. An empty list means the default scopes.
+func scopesOf(scopes []scope) apikey.Scopes {
 	if len(scopes) == 0 {
-		return apikey.AllScopes
+		return apikey.DefaultScopes
 	}
 	var set apikey.Scopes
 	for _, s := range scopes {

@@ -88,7 +88,7 @@ func TestFlags(t *testing.T) {
 	f(new(tenantName), []string{"acme", "Ünïted Pets & Co."}, []string{"ten_x", "", " x", "a\nb", tooLong})
 	f(new(planName), []string{"free"}, []string{"Free", ""})
 	f(new(limit), []string{"1", "60", "1000000000"}, []string{"0", "-1", "1000000001", "99999999999999999999", "x", "1e3", ""})
-	f(new(scope), []string{"pets:read", "pets:write"}, []string{"pets", "PETS:READ"})
+	f(new(scope), []string{"pets:read", "pets:write", "usage:read"}, []string{"pets", "PETS:READ", "usage:write"})
 	f(new(block), []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "::1", "0.0.0.0/0"},
 		[]string{"10.0.0.0/33", "fe80::1%eth0", "10.1.2.3/8", ""})
 	f(new(duration), []string{"0", "90d", "1d12h"}, []string{"-1h", "soon"})
@@ -97,10 +97,10 @@ func TestFlags(t *testing.T) {
 }
 
 func TestScopesAndBlocks(t *testing.T) {
-	if got := allScopes(nil); got != apikey.AllScopes {
+	if got := scopesOf(nil); got != apikey.DefaultScopes {
 		t.Errorf("no scopes = %v", got)
 	}
-	if got := allScopes([]scope{scope(apikey.PetsWrite)}); got != apikey.PetsWrite {
+	if got := scopesOf([]scope{scope(apikey.PetsWrite), scope(apikey.UsageRead)}); got != apikey.PetsWrite|apikey.UsageRead {
 		t.Errorf("scopes = %v", got)
 	}
 	var one block

@@ -46,7 +46,7 @@ type keyCreate struct {
 	Tenant  string  `arg:"" help:"ID or name."`
 	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
 	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
-	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write (default: both). Repeatable."`
+	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write, usage:read (default: the first two). Repeatable."`
 	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
 	Test    bool    `help:"A key for gateways of the test environment."`
 	ifNotExists
@@ -73,7 +73,7 @@ Examples:
 
 func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	spec := keystore.KeySpec{
-		Name: string(c.Name), Environment: apikey.Live, Scopes: allScopes(c.Scope), Allow: prefixes(c.Allow),
+		Name: string(c.Name), Environment: apikey.Live, Scopes: scopesOf(c.Scope), Allow: prefixes(c.Allow),
 	}
 	if c.Test {
 		spec.Environment = apikey.Test

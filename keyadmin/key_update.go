@@ -61,7 +61,7 @@ func (c *keyUpdate) Run(ctx context.Context, a *app) error {
 			k.Name = string(c.Name)
 		}
 		if len(c.Scope) > 0 {
-			k.Scopes = allScopes(c.Scope)
+			k.Scopes = scopesOf(c.Scope)
 		}
 		if len(c.Allow) > 0 || c.AllowAny {
 			k.Allow = prefixes(c.Allow)

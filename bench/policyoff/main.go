@@ -35,7 +35,7 @@ var verdict = quota.Verdict{
 
 func (off) Lookup(apikey.Hash) (directory.Entry, bool) {
 	return directory.Entry{
-		Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "enterprise",
+		Environment: apikey.Live, Scopes: apikey.DefaultScopes, Plan: "enterprise",
 		Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax},
 	}, true
 }

@@ -22,6 +22,7 @@ type refusal struct {
 	base    func(*system) string // where to send the request; nil: the ordinary gateway
 	request func(*system) request
 	only    string // the operation that it concerns; empty: all
+	charged bool   // it concerns only operations that are charged
 	pets    bool   // it concerns only operations that the pet service answers
 }
 
@@ -31,6 +32,7 @@ type system struct {
 	good                              fleet.Key
 	revoked, expired, banned, spent   fleet.Key
 	readOnly, writeOnly, elsewhere    fleet.Key
+	accountant                        fleet.Key // may read the usage
 	suspended, unlimited, testKey, hr fleet.Key
 	other                             *fleet.Fleet // a gateway in front of the faulty upstream; it serves one request at a time
 }
@@ -51,6 +53,7 @@ func startSystem(t *testing.T, database string) *system {
 	s.good = s.NewTenant("good", "--plan", "business")
 	s.revoked, s.expired, s.banned = s.NewKey("good"), s.NewKey("good", "--expires", "1s"), s.NewKey("good")
 	s.readOnly, s.writeOnly = s.NewKey("good", "--scope", "pets:read"), s.NewKey("good", "--scope", "pets:write")
+	s.accountant = s.NewKey("good", "--scope", "usage:read")
 	s.elsewhere, s.testKey = s.NewKey("good", "--allow", "192.0.2.0/24"), s.NewKey("good", "--test")
 	s.suspended, s.unlimited = s.NewTenant("suspended"), s.NewTenant("unlimited", "--plan", "enterprise")
 	s.spent, s.hr = s.NewTenant("spent", "--minute", "1"), s.NewTenant("spent-day", "--day", "1")
@@ -87,17 +90,21 @@ var refusals = []refusal{
 	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.expired })},
 	{code: "invalid_api_key", request: key(func(s *system) fleet.Key { return s.testKey })},
 	{code: "address_not_allowed", request: key(func(s *system) fleet.Key { return s.elsewhere })},
-	{code: "tenant_suspended", pets: true, request: key(func(s *system) fleet.Key { return s.suspended })},
-	{code: "quota_not_set", pets: true, request: key(func(s *system) fleet.Key { return s.unlimited })},
-	{code: "key_banned", pets: true, request: key(func(s *system) fleet.Key { return s.banned })},
-	{code: "minute_quota_exceeded", pets: true, request: key(func(s *system) fleet.Key { return s.spent })},
-	{code: "day_quota_exceeded", pets: true, request: key(func(s *system) fleet.Key { return s.hr })},
+	{code: "tenant_suspended", charged: true, request: key(func(s *system) fleet.Key { return s.suspended })},
+	{code: "quota_not_set", charged: true, request: key(func(s *system) fleet.Key { return s.unlimited })},
+	{code: "key_banned", charged: true, request: key(func(s *system) fleet.Key { return s.banned })},
+	{code: "minute_quota_exceeded", charged: true, request: key(func(s *system) fleet.Key { return s.spent })},
+	{code: "day_quota_exceeded", charged: true, request: key(func(s *system) fleet.Key { return s.hr })},
 	{code: "method_not_allowed", request: with(func(s *system) request {
 		return request{token: s.good.Token, method: "DELETE"}
 	})},
 	{code: "insufficient_scope", only: "createPet", request: key(func(s *system) fleet.Key { return s.readOnly })},
 	{code: "insufficient_scope", only: "listPets", request: key(func(s *system) fleet.Key { return s.writeOnly })},
 	{code: "insufficient_scope", only: "getPet", request: key(func(s *system) fleet.Key { return s.writeOnly })},
+	{code: "insufficient_scope", only: "getUsage", request: key(func(s *system) fleet.Key { return s.good })},
+	{code: "invalid_parameter", only: "getUsage", request: with(func(s *system) request {
+		return request{token: s.accountant.Token, query: "?since=401d"}
+	})},
 	{code: "pet_not_found", only: "getPet", request: with(func(s *system) request {
 		return request{token: s.good.Token, target: "/v1/pets/9223372036854775807"}
 	})},
@@ -162,8 +169,12 @@ func TestEveryAnswerIsInTheDocument(t *testing.T) {
 func (s *system) successes(t *testing.T) []answer {
 	t.Helper()
 	var answers []answer
-	for _, o := range []operation{operations[1], operations[1], operations[0], operations[2], report} {
-		a := send(t, s.gateway(), "success of", o, request{token: s.good.Token, header: []string{"Idempotency-Key: used"}})
+	for _, o := range []operation{operations[1], operations[1], operations[0], operations[2], report, usage} {
+		token := s.good.Token
+		if o.id == usage.id {
+			token = s.accountant.Token
+		}
+		a := send(t, s.gateway(), "success of", o, request{token: token, header: []string{"Idempotency-Key: used"}})
 		want := http.StatusOK
 		if o.method == http.MethodPost {
 			want = http.StatusCreated
@@ -184,7 +195,8 @@ func (s *system) refusals(t *testing.T) []answer {
 	var answers []answer
 	for _, r := range refusals {
 		for _, o := range operations {
-			if r.only != "" && r.only != o.id || r.pets && o.id == report.id {
+			isOwn := o.id == report.id || o.id == usage.id
+			if r.only != "" && r.only != o.id || r.charged && o.id == report.id || r.pets && isOwn {
 				continue
 			}
 			base := s.gateway()

@@ -142,8 +142,13 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if !cfg.AccessLog {
 		accessLog = nil
 	}
+	statements, closeStatements, err := openStatements(&cfg, self)
+	if err != nil {
+		return err
+	}
+	defer closeStatements()
 	public, err := edge.New(edgeConfig, edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys,
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys, Statements: statements,
 		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {

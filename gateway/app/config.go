@@ -23,7 +23,7 @@ type Config struct {
 	DatabaseURL         service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
 	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or nodes of one Redis Cluster separated by commas. Empty: quotas are kept in this process, which is correct for one gateway only."`
 	RedisPrefix         string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
-	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes. No request uses them."`
+	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes, and up to two more read the usage for GET /v1/usage. No other request uses a connection."`
 
 	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
 	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do not publish it."`

@@ -61,7 +61,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		e, _ := d.Lookup(hash)
 		version := e.Version
 		want := Entry{
-			Key: key.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: apikey.AllScopes, Plan: "free",
+			Key: key.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: apikey.DefaultScopes, Plan: "free",
 			Limits: plan.Limits{Minute: 60, Day: 1000}, Version: version,
 		}
 		check := func(what string, wantChanged bool) {

@@ -1,6 +1,6 @@
 // Package edge is the public port. A request passes these stages:
 //
-//	accept → publish → identify → authenticate → report → authorize → receive → meter → route → forward → finish
+//	accept → publish → identify → authenticate → report → authorize → receive → meter → route → statement or forward → finish
 //
 // decide in edge.go calls the stages in this order, and every stage has a file with its name. A stage lets the request
 // pass or refuses it. A refusal is a value, one row of the table in refusal.go. A stage that cannot decide also refuses:

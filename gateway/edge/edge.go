@@ -60,12 +60,14 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but Pages and AccessLog are required.
+// Deps are the dependencies of an edge. All but Pages and AccessLog are required; Statements only if Operations has one with a scope
+// that the gateway itself answers.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas
 	Guard      Guard
 	Usage      Usage
+	Statements Statements
 	Operations []api.Operation
 	Pages      []portal.Page // the documentation, for everybody; nil = none
 	Log        *slog.Logger
@@ -76,13 +78,14 @@ type Deps struct {
 
 // Edge is the public port. Its methods are safe for concurrent use.
 type Edge struct {
-	cfg       Config
-	directory Directory
-	quotas    Quotas
-	guard     Guard
-	usage     Usage
-	log       *slog.Logger
-	clock     func() time.Time
+	cfg        Config
+	directory  Directory
+	quotas     Quotas
+	guard      Guard
+	usage      Usage
+	statements Statements
+	log        *slog.Logger
+	clock      func() time.Time
 
 	server      *fasthttp.Server
 	routes      *routes
@@ -92,6 +95,7 @@ type Edge struct {
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes
 	polls       polls
+	reads       statementReads
 	crowd       crowd
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
@@ -117,7 +121,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
+		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, statements: deps.Statements, log: deps.Log,
 		clock: deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
 		upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
@@ -175,6 +179,9 @@ func (e *Edge) decide(x *exchange) refusal {
 	}
 	if r := e.route(x); r.isRefused() {
 		return r
+	}
+	if x.route.ByGateway {
+		return e.statement(x)
 	}
 	return e.forward(x)
 }

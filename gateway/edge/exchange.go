@@ -55,9 +55,11 @@ type state struct {
 
 	isMetered bool // the quota was asked, whatever it answered
 
-	page          *page // the response, if publish has one; nil: none
-	hasReport     bool  // the response is a report
-	strikesLeft   int   // until a ban; in a refusal, valid with countsStrikes
+	page          *page     // the response, if publish has one; nil: none
+	hasReport     bool      // the response is a report
+	statement     *written  // the tenant's usage, if that was asked for; nil: it was not
+	parameter     parameter // the invalid one, for a 400
+	strikesLeft   int       // until a ban; in a refusal, valid with countsStrikes
 	countsStrikes bool
 	ban           api.Ban
 	route         *route

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/apikey"
@@ -93,6 +95,9 @@ func TestPanic(t *testing.T) {
 		"clock": {rawGet(), func(s *setup, panics func()) {
 			clock := s.Clock
 			s.Clock = func() time.Time { panics(); return clock() }
+		}},
+		"statements": {rawUsage(""), func(s *setup, panics func()) {
+			s.Statements = fakeStatements(func(ctx context.Context, ask asked) (edge.Statement, error) { panics(); return twoRows(ctx, ask) })
 		}},
 		"usage": {rawGet(), func(s *setup, panics func()) {
 			s.Usage = fakeUsage(func(directory.Usage) { panics() })

@@ -85,7 +85,8 @@ var operations = []api.Operation{
 	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
 	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
 	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: apikey.PetsRead},
-	{ID: "getQuota", Method: "GET", Path: "/v1/quota", IsReport: true, Stability: "beta"},
+	{ID: "getQuota", Method: "GET", Path: "/v1/quota", ByGateway: true, Stability: "beta"},
+	{ID: "getUsage", Method: "GET", Path: "/v1/usage", Scope: apikey.UsageRead, ByGateway: true, Stability: "beta"},
 }
 
 // entries are the keys that every rig knows, by the hash of their token.
@@ -160,6 +161,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 				known: func(netip.Addr) authfailures.State { return guardState },
 			},
 			Usage:      fakeUsage(func(directory.Usage) { r.counted.Add(1) }),
+			Statements: fakeStatements(twoRows),
 			Operations: operations,
 			Pages:      documentation,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -36,6 +36,9 @@ const (
 	methodNotAllowed
 	insufficientScope
 	operationRemoved
+	invalidParameter
+	usageOverloaded
+	usageUnavailable
 	upstreamUnreachable
 	upstreamFailed
 	upstreamRefused
@@ -204,6 +207,22 @@ var table = [reasons]row{
 		charged: true,
 	},
 
+	invalidParameter: {
+		stage: "statement", status: 400, code: "invalid_parameter",
+		message: "a parameter has an invalid value",
+		charged: true,
+	},
+	usageOverloaded: {
+		stage: "statement", status: 503, code: "usage_overloaded", retryAfter: 1,
+		message: "too many requests for usage are being answered: try again",
+		charged: true,
+	},
+	usageUnavailable: {
+		stage: "statement", status: 503, code: "usage_unavailable", retryAfter: 5,
+		message: "the usage cannot be read at the moment: try again",
+		charged: true,
+	},
+
 	upstreamUnreachable: {
 		stage: "forward", status: 502, code: "upstream_unreachable",
 		message: "the service behind the gateway cannot be reached, and did not get the request",
@@ -237,15 +256,12 @@ var table = [reasons]row{
 	},
 }
 
-// body appends the body of the refusal's response.
-func (r refusal) body(dst []byte, details *api.Limited) []byte {
+// body appends the body of the refusal's response. details may be nil.
+func (r refusal) body(dst []byte, details api.Details) []byte {
 	row := r.reason.row()
-	e := api.Error{Code: row.code, Message: row.message, Status: row.status}
+	e := api.Error{Code: row.code, Message: row.message, Status: row.status, Details: details}
 	if r.message != "" {
 		e.Message = r.message
-	}
-	if row.status == 429 {
-		e.Details = details
 	}
 	return e.AppendJSON(dst)
 }

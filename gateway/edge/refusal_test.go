@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -49,7 +50,7 @@ func TestEveryRefusal(t *testing.T) {
 		if wasCharged := r.admitted.Load() > 0; wasCharged != charged {
 			t.Errorf("%s: charged: %t, want %t", code, wasCharged, charged)
 		}
-		if (status == 429) != strings.Contains(got.Body, `"details":{`) {
+		if (status == 429 || code == "invalid_parameter") != strings.Contains(got.Body, `"details":{`) {
 			t.Errorf("%s: details in %s", code, got.Body)
 		}
 	}
@@ -113,6 +114,10 @@ func TestEveryRefusal(t *testing.T) {
 	f("method_not_allowed", 405, true, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
 	f("insufficient_scope", 403, true, rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Authorization: Bearer "+readerToken), nil)
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
+	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
+	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
+		s.Statements = fakeStatements(func(context.Context, asked) (edge.Statement, error) { return edge.Statement{}, errors.New("planted") })
+	})
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
 	f("upstream_failed", 502, true, rawGet(), answering(func(net.Conn, upstreamRequest) bool { return false }))
 	f("upstream_refused", 502, true, rawGet(), answering(func(c net.Conn, _ upstreamRequest) bool {
@@ -137,6 +142,9 @@ func TestEveryRefusal(t *testing.T) {
 		}
 		return codeOf(got) == "quota_polling"
 	})
+
+	// This code needs two requests that wait for the database: TestSlowStatements provokes it.
+	provoked["usage_overloaded"] = true
 
 	// These two codes need a second request: the upstream holds the first one, and the second one finds no room.
 	crowded := func(code string, charged int64, change func(*setup)) {

@@ -10,6 +10,7 @@ import (
 
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas/authfailures"
+	"petgate/shared/api"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -35,8 +36,8 @@ const (
 	daySeconds    = 86400
 )
 
-// writeResponse writes the page, the report, the refusal or the upstream's response, with the headers that every response has. Only pages
-// have no rate-limit headers.
+// writeResponse writes the page, the report, the refusal, the statement or the upstream's response, with the headers that every
+// response has. Only pages have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	h := &x.rc.Response.Header
 	var wait int64
@@ -59,6 +60,8 @@ func (e *Edge) writeResponse(x *exchange) {
 		x.writeReport(h)
 	case x.refusal.isRefused():
 		x.writeRefusal(h, wait)
+	case x.statement != nil:
+		x.writeStatement(h)
 	default:
 		x.copyResponse(h)
 	}
@@ -92,8 +95,19 @@ func (x *exchange) writeRefusal(h *fasthttp.ResponseHeader, wait int64) {
 	}
 	x.limited.RetryAfter, x.limited.Ban = wait, x.ban
 	x.limited.CountsStrikes, x.limited.StrikesUntilBan = x.countsStrikes, x.strikesLeft
-	x.line = x.refusal.body(x.line[:0], &x.limited)
+	x.line = x.refusal.body(x.line[:0], x.details())
 	x.rc.Response.SetBody(x.line)
+}
+
+// details returns the details of the refusal for programs; nil: none.
+func (x *exchange) details() api.Details {
+	switch status := x.refusal.reason.row().status; {
+	case status == http.StatusTooManyRequests:
+		return &x.limited
+	case status == http.StatusBadRequest && x.parameter != "":
+		return x.parameter
+	}
+	return nil
 }
 
 // copyResponse writes the upstream's response.

@@ -55,7 +55,7 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 			one.link = "<" + o.Successor + `>; rel="successor-version"` // RFC 5829
 		}
 		r.all = append(r.all, one)
-		if o.IsReport {
+		if o.IsReport() {
 			r.report = one
 		}
 		methods := []string{o.Method}

@@ -113,6 +113,8 @@ func TestUsageOfRequests(t *testing.T) {
 	}{
 		{rawGet(), "listPets", "ok", true, true},
 		{strings.Replace(rawGet(), "/v1/pets", "/v1/quota", 1), "getQuota", "report", false, false},
+		{rawUsage(""), "getUsage", "ok", true, true},
+		{rawUsage("?by=year"), "getUsage", "invalid_parameter", true, true},
 		{strings.Replace(rawGet(), "/v1/pets", "/v1/none", 1), "", "no_such_route", true, true},
 		{strings.Replace(rawGet(), "GET", "DELETE", 1), "", "method_not_allowed", true, true},
 		{rawKey("Authorization: Bearer " + usedUpToken), "", "minute_quota_exceeded", false, true},

@@ -30,12 +30,15 @@ type Operation struct {
 	DeprecatedAt time.Time     // zero = not deprecated
 	SunsetAt     time.Time     // from this instant on it is gone; zero = never
 	Successor    string        // path of what replaces it; empty = nothing
-	IsReport     bool          // the gateway itself answers it, for every valid key; it has no scope
+	ByGateway    bool          // the gateway itself answers it; without a scope: for every valid key
 	Stability    string        // experimental or beta; empty = stable
 
 	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first one succeeded or not.
 	TakesKey bool
 }
+
+// IsReport reports whether the gateway itself answers the operation for every valid key. It then has no scope and is not charged.
+func (o Operation) IsReport() bool { return o.ByGateway && o.Scope == 0 }
 
 // KeyHeader names a request that a client may repeat (IETF draft-ietf-httpapi-idempotency-key-header).
 const KeyHeader = "Idempotency-Key"
@@ -95,7 +98,7 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 		case "x-successor":
 			o.Successor = text
 		case "x-answered-by":
-			if o.IsReport = text == "gateway"; !o.IsReport {
+			if o.ByGateway = text == "gateway"; !o.ByGateway {
 				err = fmt.Errorf("%q is not gateway", text)
 			}
 		case "x-stability":
@@ -109,7 +112,7 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if o.Scope == 0 && !o.IsReport {
+	if o.Scope == 0 && !o.ByGateway {
 		return fmt.Errorf("x-scope is missing: an operation without one would be open to every key")
 	}
 	return nil

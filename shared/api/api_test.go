@@ -78,7 +78,8 @@ func TestOperations(t *testing.T) {
 			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: apikey.PetsRead,
 			DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
 		},
-		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", IsReport: true, Stability: "beta"},
+		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
+		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: apikey.UsageRead, ByGateway: true, Stability: "beta"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -57,7 +57,7 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 		spec.Environment = apikey.Live
 	}
 	if spec.Scopes == 0 {
-		spec.Scopes = apikey.AllScopes
+		spec.Scopes = apikey.DefaultScopes
 	}
 	if err := checkName("key", spec.Name); err != nil {
 		return Key{}, "", 0, fail(op, err)

@@ -246,7 +246,7 @@ func TestKeys(t *testing.T) {
 		}
 		wantEqual(t, "key", must[keystore.Key](t)(s.Key(ctx, plain.ID)), keystore.Key{
 			ID: plain.ID, Tenant: tenant.ID, Name: "default", Hint: token[len(token)-4:], Environment: apikey.Live,
-			Scopes: apikey.AllScopes, CreatedAt: c.millis(),
+			Scopes: apikey.DefaultScopes, CreatedAt: c.millis(),
 		})
 		spec := keystore.KeySpec{
 			Tenant: tenant.ID, Name: "ci", Environment: apikey.Test, Scopes: apikey.PetsRead, ExpiresAt: c.millis() + 1000,

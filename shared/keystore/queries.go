@@ -250,6 +250,11 @@ const (
 	usageByPeriod = `SELECT hour / $3 * $3 AS start, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 
+	// $1: tenant, $2: the first hour, $3: the length of a period in ms, $4: number of rows.
+	statement = `SELECT hour / $3 * $3 AS start, key_id, operation, outcome, CAST(SUM(requests) AS BIGINT) AS requests,
+			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
+		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
+
 	// $1: the first hour, $2: number of tenants. Those whose requests were charged most often.
 	topUsage = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(charged) AS BIGINT) AS charged,
 			MAX(charged) AS busiest_day

@@ -118,7 +118,7 @@ type TenantSpec struct {
 	Override plan.Limits
 }
 
-// KeySpec describes a new key. No scopes means all scopes; no environment means live.
+// KeySpec describes a new key. No scopes means the default scopes; no environment means live.
 type KeySpec struct {
 	Tenant      id.Tenant
 	Name        string
@@ -204,6 +204,16 @@ type PeriodUsage struct {
 	Operation string         `db:"operation"` // empty: refused before the operation was known
 	Outcome   string         `db:"outcome"`
 	Requests  int64          `db:"requests"`
+}
+
+// StatementRow is the number of requests of one key in one hour or UTC day that called one operation and ended in one way.
+type StatementRow struct {
+	Start     instant.Millis `db:"start"` // of the hour or day
+	Key       id.Key         `db:"key_id"`
+	Operation string         `db:"operation"` // empty: refused before the operation was known
+	Outcome   string         `db:"outcome"`
+	Requests  int64          `db:"requests"`
+	Charged   int64          `db:"charged"` // of the requests: taken from the quota
 }
 
 // TenantUsage is the number of a tenant's requests.

@@ -80,6 +80,50 @@ func TestUsage(t *testing.T) {
 	})
 }
 
+// Usage is added up by hour or by UTC day, beginning with a whole one. It is complete through the instant up to which the last gateway
+// has stored everything, or until now if no gateway is registered.
+func TestStatement(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		ctx := t.Context()
+		tenant, other := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
+		key, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant})
+		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
+		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
+			t.Helper()
+			rows, through, err := s.Statement(ctx, tenant, since, period, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return rows, through
+		}
+		if rows, through := read(0, time.Hour, 9); len(rows) != 0 || through < today {
+			t.Errorf("without gateways: %v, complete through %d", rows, through)
+		}
+		g := keystore.Registration{ID: "gw-1", Incarnation: "a", UsageThrough: today}
+		g.Generation = must[int64](t)(s.Register(ctx, g, nil))
+		row := func(at instant.Millis, operation, outcome string, charged bool, n int64) keystore.UsageRow {
+			return keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: operation, Outcome: outcome, Charged: charged, Hour: at, Requests: n}
+		}
+		add(t, s, g, 1, []keystore.UsageRow{
+			row(today-hour, "listPets", "ok", true, 1), row(today-24*hour, "listPets", "ok", true, 2), row(today-25*hour, "listPets", "ok", true, 4),
+			row(today, "listPets", "ok", true, 8), row(today, "listPets", "ok", false, 16), row(today, "", "key_banned", false, 32),
+			{Tenant: other, Outcome: "ok", Hour: today, Requests: 64},
+		})
+		of := func(at instant.Millis, operation, outcome string, requests, charged int64) keystore.StatementRow {
+			return keystore.StatementRow{Start: at, Key: key.ID, Operation: operation, Outcome: outcome, Requests: requests, Charged: charged}
+		}
+		now := []keystore.StatementRow{of(today, "", "key_banned", 32, 0), of(today, "listPets", "ok", 24, 8)}
+		hours, through := read(today-hour+1, time.Hour, 9)
+		wantEqual(t, "by hour", hours, append([]keystore.StatementRow{of(today-hour, "listPets", "ok", 1, 1)}, now...))
+		wantEqual(t, "complete through", through, today)
+		days, _ := read(today-hour, 24*time.Hour, 9)
+		wantEqual(t, "by day", days, append([]keystore.StatementRow{of(today-24*hour, "listPets", "ok", 3, 3)}, now...))
+		few, _ := read(0, 24*time.Hour, 2)
+		wantEqual(t, "two rows", few, []keystore.StatementRow{of(today-48*hour, "listPets", "ok", 4, 4), of(today-24*hour, "listPets", "ok", 3, 3)})
+	})
+}
+
 // Attempts of one minute that are sent in several batches add up, and gateways have rows of their own. Old rows are deleted.
 func TestMinutes(t *testing.T) {
 	t.Parallel()

@@ -127,7 +127,8 @@ func TestScopes(t *testing.T) {
 	}{
 		{nil, 0, false},
 		{[]string{"pets:read"}, apikey.PetsRead, false},
-		{[]string{"pets:write", "pets:read", "pets:read"}, apikey.AllScopes, false},
+		{[]string{"pets:write", "pets:read", "pets:read"}, apikey.DefaultScopes, false},
+		{[]string{"usage:read"}, apikey.UsageRead, false},
 		{[]string{"pets"}, 0, true},
 	} {
 		got, err := apikey.ParseScopes(c.names)
@@ -135,7 +136,10 @@ func TestScopes(t *testing.T) {
 			t.Errorf("ParseScopes(%q) = %v, %v", c.names, got, err)
 		}
 	}
-	if got := apikey.AllScopes.String(); got != "pets:read pets:write" {
+	if got := apikey.DefaultScopes.String(); got != "pets:read pets:write" {
+		t.Errorf("DefaultScopes = %q", got)
+	}
+	if got := apikey.AllScopes.String(); got != "pets:read pets:write usage:read" {
 		t.Errorf("AllScopes = %q", got)
 	}
 }

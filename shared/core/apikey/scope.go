@@ -13,15 +13,19 @@ type Scopes uint8
 const (
 	PetsRead Scopes = 1 << iota
 	PetsWrite
+	UsageRead
 
-	// AllScopes is what a key gets when none is named.
-	AllScopes = PetsRead | PetsWrite
+	// DefaultScopes are what a key gets when none is named.
+	DefaultScopes = PetsRead | PetsWrite
+
+	// AllScopes are all that there are.
+	AllScopes = DefaultScopes | UsageRead
 )
 
 var scopeNames = []struct {
 	scope Scopes
 	name  string
-}{{PetsRead, "pets:read"}, {PetsWrite, "pets:write"}}
+}{{PetsRead, "pets:read"}, {PetsWrite, "pets:write"}, {UsageRead, "usage:read"}}
 
 // ParseScopes reads scope names. Without names it returns the empty set.
 func ParseScopes(names []string) (Scopes, error) {
@@ -34,7 +38,7 @@ next:
 				continue next
 			}
 		}
-		return 0, fmt.Errorf("%q is not a scope: use %s", name, strings.Join(AllScopes.Names(), " or "))
+		return 0, fmt.Errorf("%q is not a scope: use one of %s", name, strings.Join(AllScopes.Names(), ", "))
 	}
 	return set, nil
 }

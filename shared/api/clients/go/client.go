@@ -120,6 +120,25 @@ func (c *Client) GetQuota(ctx context.Context) (Quota, error) {
 	return quota, err
 }
 
+// GetUsage returns what the account has used, beginning with the hour or day of params.Since. The key needs the scope usage:read. A nil
+// params means the last 7 days, by day.
+func (c *Client) GetUsage(ctx context.Context, params *GetUsageParams) (Usage, error) {
+	query := url.Values{}
+	if params != nil && params.By != nil {
+		query.Set("by", string(*params.By))
+	}
+	if params != nil && params.Since != nil {
+		query.Set("since", *params.Since)
+	}
+	target := c.address("/v1/usage")
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	var usage Usage
+	_, err := c.do(ctx, call{method: http.MethodGet, target: target}, &usage)
+	return usage, err
+}
+
 // address returns the URL of a path. URL may end in a slash.
 func (c *Client) address(path string) string { return strings.TrimRight(c.URL, "/") + path }
 

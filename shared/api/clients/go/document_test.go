@@ -19,6 +19,7 @@ import (
 // The client has every operation of the document, sends every parameter, and sends what the document describes.
 func TestTheClientHasEveryOperation(t *testing.T) {
 	limit, status, after, key := 7, petgate.PetStatusSold, int64(41), `"k"`
+	by, since := petgate.GetUsageParamsByHour, "36h"
 	calls := map[string]func(*petgate.Client) error{
 		"listPets": func(c *petgate.Client) error {
 			for _, err := range c.ListPets(t.Context(), &petgate.ListPetsParams{Limit: &limit, Status: &status, After: &after}) {
@@ -31,7 +32,11 @@ func TestTheClientHasEveryOperation(t *testing.T) {
 			return err
 		},
 		"getQuota": func(c *petgate.Client) error { _, err := c.GetQuota(t.Context()); return err },
-		"getPet":   func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },
+		"getUsage": func(c *petgate.Client) error {
+			_, err := c.GetUsage(t.Context(), &petgate.GetUsageParams{By: &by, Since: &since})
+			return err
+		},
+		"getPet": func(c *petgate.Client) error { _, err := c.GetPet(t.Context(), 41); return err },
 	}
 	doc, err := api.Load()
 	if err != nil {

@@ -67,6 +67,8 @@ const (
 	ErrorCodeUpstreamRefused       ErrorCode = "upstream_refused"
 	ErrorCodeUpstreamTimeout       ErrorCode = "upstream_timeout"
 	ErrorCodeUpstreamUnreachable   ErrorCode = "upstream_unreachable"
+	ErrorCodeUsageOverloaded       ErrorCode = "usage_overloaded"
+	ErrorCodeUsageUnavailable      ErrorCode = "usage_unavailable"
 )
 
 // Valid indicates whether the value is a known member of the ErrorCode enum.
@@ -152,6 +154,10 @@ func (e ErrorCode) Valid() bool {
 		return true
 	case ErrorCodeUpstreamUnreachable:
 		return true
+	case ErrorCodeUsageOverloaded:
+		return true
+	case ErrorCodeUsageUnavailable:
+		return true
 	default:
 		return false
 	}
@@ -208,6 +214,42 @@ func (e PolicyName) Valid() bool {
 	case PolicyNameDay:
 		return true
 	case PolicyNameMinute:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for UsageBy.
+const (
+	UsageByDay  UsageBy = "day"
+	UsageByHour UsageBy = "hour"
+)
+
+// Valid indicates whether the value is a known member of the UsageBy enum.
+func (e UsageBy) Valid() bool {
+	switch e {
+	case UsageByDay:
+		return true
+	case UsageByHour:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetUsageParamsBy.
+const (
+	GetUsageParamsByDay  GetUsageParamsBy = "day"
+	GetUsageParamsByHour GetUsageParamsBy = "hour"
+)
+
+// Valid indicates whether the value is a known member of the GetUsageParamsBy enum.
+func (e GetUsageParamsBy) Valid() bool {
+	switch e {
+	case GetUsageParamsByDay:
+		return true
+	case GetUsageParamsByHour:
 		return true
 	default:
 		return false
@@ -378,6 +420,40 @@ type Quota struct {
 	Tenant string `json:"tenant"`
 }
 
+// Usage Members may be added.
+type Usage struct {
+	By UsageBy `json:"by"`
+
+	// CompleteThrough Every request that was made before this instant is counted. Later ones may be missing.
+	CompleteThrough time.Time  `json:"completeThrough"`
+	Rows            []UsageRow `json:"rows"`
+
+	// Since The start of the first hour or day.
+	Since time.Time `json:"since"`
+}
+
+// UsageBy defines model for Usage.By.
+type UsageBy string
+
+// UsageRow Members may be added.
+type UsageRow struct {
+	// Charged How many of the requests were taken from the quota.
+	Charged int64 `json:"charged"`
+
+	// Key The ID of the key.
+	Key string `json:"key"`
+
+	// Operation Empty if the requests were refused before their operation was known.
+	Operation string `json:"operation"`
+
+	// Outcome `ok`, `report`, or the code of the error. Responses of the service are `ok`, whatever their status.
+	Outcome  string `json:"outcome"`
+	Requests int64  `json:"requests"`
+
+	// Start The start of the hour or day.
+	Start time.Time `json:"start"`
+}
+
 // BadGateway defines model for BadGateway.
 type BadGateway = Error
 
@@ -452,6 +528,18 @@ type CreatePetParams struct {
 	// IdempotencyKey A name that the client chooses for this request, such as a UUID (IETF draft idempotency-key-header). For 24 hours, a request with the same key and the same pet gets the same response. Every tenant has keys of its own. The key has 1 to 255 ASCII characters in double quotes, in which `"` and `\` are written as `\"` and `\\`. Without the quotes, it may have no space, comma, semicolon, quote or backslash; it is then the same key.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
+
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// By Add up by hour or by UTC day.
+	By *GetUsageParamsBy `form:"by,omitempty" json:"by,omitempty"`
+
+	// Since How far back, in hours or days. From 1h to 400d; by hour, to 35d. The first hour or day is whole.
+	Since *string `form:"since,omitempty" json:"since,omitempty"`
+}
+
+// GetUsageParamsBy defines parameters for GetUsage.
+type GetUsageParamsBy string
 
 // CreatePetJSONRequestBody defines body for CreatePet for application/json ContentType.
 type CreatePetJSONRequestBody = NewPet

@@ -172,6 +172,13 @@ test("a signal ends the request, and the wait", all, async (t) => {
   }
 });
 
+test("getUsage sends its parameters", all, async (t) => {
+  const { arrivals, client } = await serve(t, [{ status: 200, body: JSON.stringify({ rows: [] }) }]);
+  assert.deepEqual(await client.getUsage({ by: "hour", since: "36h" }), { rows: [] });
+  await client.getUsage();
+  assert.deepEqual(arrivals.map((a) => a.url), ["/v1/usage?by=hour&since=36h", "/v1/usage"]);
+});
+
 test("listPets follows the links", all, async (t) => {
   const page = (link) => ({ status: 200, headers: { Link: link }, body: JSON.stringify([pet, pet]) });
   const { arrivals, client } = await serve(t, [

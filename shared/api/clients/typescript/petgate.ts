@@ -6,6 +6,7 @@ import type { components, operations } from "./schema.js";
 export type Pet = components["schemas"]["Pet"];
 export type NewPet = components["schemas"]["NewPet"];
 export type Quota = components["schemas"]["Quota"];
+export type Usage = components["schemas"]["Usage"];
 export type Details = components["schemas"]["Details"];
 
 /** For programs. New codes may come, so this is every string: treat an unknown code by its status. */
@@ -79,10 +80,7 @@ export class Client implements Record<keyof operations, unknown> {
 
   /** The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop has consumed the last one. */
   async *listPets(query: Query<"listPets"> = {}, call: { signal?: AbortSignal } = {}): AsyncGenerator<Pet, void, undefined> {
-    let page: URL | undefined = this.#url("/v1/pets");
-    for (const [name, value] of Object.entries(query)) {
-      if (value !== undefined) page.searchParams.set(name, String(value));
-    }
+    let page: URL | undefined = this.#url("/v1/pets", query);
     while (page) {
       const { result, headers }: Answer<Pet[]> = await this.#call({ method: "GET", url: page, ...call });
       yield* result;
@@ -115,8 +113,17 @@ export class Client implements Record<keyof operations, unknown> {
     return (await this.#call<Quota>({ method: "GET", url: this.#url("/v1/quota"), free: true, ...call })).result;
   }
 
-  #url(path: string): URL {
-    return new URL(path, this.#options.url);
+  /** What the account has used, beginning with the hour or day of `since`. The key needs the scope usage:read. */
+  async getUsage(query: Query<"getUsage"> = {}, call: { signal?: AbortSignal } = {}): Promise<Usage> {
+    return (await this.#call<Usage>({ method: "GET", url: this.#url("/v1/usage", query), ...call })).result;
+  }
+
+  #url(path: string, query: Record<string, unknown> = {}): URL {
+    const url = new URL(path, this.#options.url);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== undefined) url.searchParams.set(name, String(value));
+    }
+    return url;
   }
 
   /** All operations of the API are safe to repeat: GET, and POST with an Idempotency-Key. */

@@ -1,0 +1,131 @@
+package app_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// newAccountant makes a tenant with high limits and a key that may do everything.
+func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystore.Key, token string) {
+	t.Helper()
+	tenant, _ = newKey(t, db)
+	store := keystore.New(db, nil, nil, "test")
+	if _, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: apikey.AllScopes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tenant, key, token
+}
+
+// awaitUsage reads the usage. On a busy machine, the database may take longer than the gateway waits for it.
+func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
+	t.Helper()
+	testkit.Eventually(t, readyWithin, "usage can be read", func() bool {
+		var response *http.Response
+		response, body = get(t, r.url+"/v1/usage"+query, token)
+		return response.StatusCode == http.StatusOK
+	})
+	return body
+}
+
+// A customer reads what another gateway has stored. The response is complete through the instant that all gateways have stored.
+func TestStatement(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+			t.Fatal(err)
+		}
+		tenant, key, token := newAccountant(t, db)
+		stranger, _, err := keystore.New(db, nil, nil, "test").CreateTenant(t.Context(), keystore.TenantSpec{Name: "globex", Plan: "free"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
+		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
+		if other.Generation, err = store.Register(t.Context(), other, nil); err != nil {
+			t.Fatal(err)
+		}
+		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
+		foreign := row
+		foreign.Tenant, foreign.Requests = stranger.ID, 77
+		if err := store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row, foreign}, nil); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, url, nil)
+		r.awaitReady(t)
+		body := r.awaitUsage(t, "?by=hour&since=3d", token)
+		want := `{"start":"` + row.Hour.String() + `","key":"` + key.ID.String() + `","operation":"listPets","outcome":"ok","requests":42,"charged":42}`
+		if !strings.Contains(body, want) || strings.Contains(body, `:77`) || !strings.Contains(body, `"completeThrough":"`+today.String()+`"`) {
+			t.Errorf("%s\nwant %s", body, want)
+		}
+		if err := store.SignOff(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		r.end(t)
+		r = start(t, url, nil)
+		r.awaitReady(t)
+		body = r.awaitUsage(t, "", token)
+		if strings.Contains(body, `"completeThrough":"`+today.String()+`"`) || !strings.Contains(body, `"operation":"getUsage","outcome":"ok"`) {
+			t.Errorf("without the other gateway, and after this one has stored its requests: %s", body)
+		}
+		if _, err := db.Exec(`ALTER TABLE usage_hours RENAME TO elsewhere`); err != nil {
+			t.Fatal(err)
+		}
+		response, body := get(t, r.url+"/v1/usage", token)
+		if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"usage_unavailable"`) || strings.Contains(body, "usage_hours") {
+			t.Errorf("without the table: %d %s", response.StatusCode, body)
+		}
+		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+			t.Errorf("without the table, another request: %d %s", response.StatusCode, body)
+		}
+		if _, err := db.Exec(`ALTER TABLE elsewhere RENAME TO usage_hours`); err != nil {
+			t.Fatal(err)
+		}
+		r.end(t)
+	})
+}
+
+// While the database is away, usage cannot be read. Other requests are served.
+func TestStatementWithoutDatabase(t *testing.T) {
+	direct := testkit.Postgres(t)
+	db := open(t, direct)
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	_, _, token := newAccountant(t, db)
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	r := start(t, u.String(), nil)
+	r.awaitReady(t)
+	expect := func(what, path string, status int) {
+		t.Helper()
+		if response, body := get(t, r.url+path, token); response.StatusCode != status {
+			t.Errorf("%s: %s: %d %s", what, path, response.StatusCode, body)
+		}
+	}
+	r.awaitUsage(t, "", token)
+	proxy.Kill()
+	expect("without the database", "/v1/usage", http.StatusServiceUnavailable)
+	expect("without the database", "/v1/pets", http.StatusOK)
+	proxy.Restore(t)
+	r.awaitUsage(t, "", token)
+	r.end(t)
+}
