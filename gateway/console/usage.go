@@ -166,7 +166,7 @@ func drawn(u plot.Usage) drawing {
 // failures are the outcomes that are not the caller's: docs/refusals.md gives them a status of 500 or above.
 var failures = []string{
 	"overloaded", "directory_unavailable", "limits_unavailable", "upstream_unreachable", "upstream_failed", "upstream_refused",
-	"upstream_overloaded", "upstream_timeout", "internal",
+	"usage_overloaded", "usage_unavailable", "upstream_overloaded", "upstream_timeout", "internal",
 }
 
 // classOf returns which of plot.Outcomes an outcome belongs to.
