@@ -69,6 +69,7 @@ type Config struct {
 // Service answers requests about pets.
 type Service struct {
 	config   Config
+	stopping <-chan struct{} // closed when the program has been asked to stop
 	store    *store
 	metrics  *metrics
 	server   *fasthttp.Server
@@ -78,10 +79,11 @@ type Service struct {
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
-// whether it is available; it need not be available yet. Shutdown ends the watch. The caller closes db.
+// whether it is available; it need not be available yet. Shutdown ends the watch. The caller closes db. When ctx ends, the service
+// serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	m := newMetrics(config.Metrics)
-	s := &Service{config: config, metrics: m, pages: sync.Pool{New: newPage}}
+	s := &Service{config: config, stopping: ctx.Done(), metrics: m, pages: sync.Pool{New: newPage}}
 	s.store = openStore(ctx, db, config.Queue, config.Log, m)
 	watchStore(config.Metrics, s.store)
 	s.server = &fasthttp.Server{
@@ -163,6 +165,10 @@ func (l *listeners) close() {
 
 // handle serves one request.
 func (s *Service) handle(rc *fasthttp.RequestCtx) {
+	if string(rc.Path()) == readyPath && s.isGateway(rc) {
+		s.serveReady(rc)
+		return
+	}
 	began := time.Now()
 	operation, outcome := "none", ""
 	defer func() {
@@ -173,7 +179,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		}
 		s.finish(rc, operation, outcome, began)
 	}()
-	if s.config.Secret != "" && !s.isGateway(rc) {
+	if !s.isGateway(rc) {
 		rc.Response.Header.Set("WWW-Authenticate", challenge)
 		outcome = refuse(rc, api.Error{
 			Code: "gateway_only", Status: 401, Message: "this service serves only its gateway, which sends a secret: see PETSVC_SECRET",
@@ -182,6 +188,26 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	}
 	operation, outcome = s.route(rc)
 }
+
+// readyPath is what gateways check. It is neither counted nor logged, because each gateway asks once a second.
+const readyPath = "/readyz"
+
+// serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
+func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
+	reason := s.Ready()
+	select {
+	case <-s.stopping:
+		reason = errStopping
+	default:
+	}
+	if reason != nil {
+		rc.Error(reason.Error(), fasthttp.StatusServiceUnavailable)
+		return
+	}
+	rc.SetBodyString("ready")
+}
+
+var errStopping = errors.New("the service is stopping")
 
 const (
 	listPath  = "/v1/pets"
@@ -233,7 +259,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, beg
 }
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
-	return subtle.ConstantTimeCompare(rc.Request.Header.Peek(secretHeader), []byte(s.config.Secret)) == 1
+	return s.config.Secret == "" || subtle.ConstantTimeCompare(rc.Request.Header.Peek(secretHeader), []byte(s.config.Secret)) == 1
 }
 
 // handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.

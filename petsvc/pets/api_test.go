@@ -225,6 +225,39 @@ func TestOnlyTheGatewayIsAnswered(t *testing.T) {
 	}
 }
 
+// Gateways that have the secret are told whether requests should come here. Their checks are neither counted nor logged.
+func TestChecksOfGateways(t *testing.T) {
+	var log testkit.Output
+	ctx, stop := context.WithCancel(t.Context())
+	r := launchUntil(t, ctx, testkit.SQLite(t), pets.Config{Secret: "open sesame", AccessLog: slog.New(slog.NewTextHandler(&log, nil))})
+	want := func(when, secret string, status int, body string) {
+		t.Helper()
+		request, err := http.NewRequest("GET", "http://pets/readyz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Gateway-Secret", secret)
+		response, err := r.client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != status || !strings.Contains(string(text), body) {
+			t.Errorf("%s: %d %s %v, want %d %s", when, response.StatusCode, text, err, status, body)
+		}
+	}
+	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.Ready() == nil })
+	want("ready", "open sesame", 200, "ready")
+	stop()
+	want("stopping", "open sesame", 503, "stopping")
+	if log.Len() > 0 {
+		t.Errorf("the checks are logged: %s", log.String())
+	}
+	want("another client", "guessed", 401, "gateway_only")
+	r.do(t, "GET", "/v1/pets", "", "X-Gateway-Secret: open sesame") // it serves until it ends
+}
+
 func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 	var lines testkit.Output
 	r := start(t, testkit.SQLite(t), pets.Config{AccessLog: slog.New(slog.NewJSONHandler(&lines, nil)), Secret: "open sesame"})

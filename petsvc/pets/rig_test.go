@@ -47,6 +47,12 @@ func start(t testing.TB, url string, config pets.Config) *rig {
 
 func launch(t testing.TB, url string, config pets.Config) *rig {
 	t.Helper()
+	return launchUntil(t, t.Context(), url, config)
+}
+
+// launchUntil starts a service that is asked to stop when ctx ends.
+func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Config) *rig {
+	t.Helper()
 	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +62,7 @@ func launch(t testing.TB, url string, config pets.Config) *rig {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	r.Service = pets.Open(t.Context(), db, config)
+	r.Service = pets.Open(ctx, db, config)
 	r.client = &http.Client{Transport: &http.Transport{
 		DialContext:         func(context.Context, string, string) (net.Conn, error) { return r.listener.Dial() },
 		MaxIdleConnsPerHost: 256,
