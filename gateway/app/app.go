@@ -22,6 +22,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
+	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
@@ -154,6 +155,11 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
+	stopChecks := background(func(ctx context.Context) error {
+		public.CheckUpstreams(ctx)
+		return nil
+	}, func() {})
+	defer func() { _ = stopChecks() }()
 	admin.Handle("GET /live", serveLive(self, cfg.Environment.String(), keys, limits, public, time.Now))
 	problems := func() []service.Problem {
 		found := cfg.problems(keys)
@@ -167,6 +173,9 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		}
 		if refusing := public.Refusing(); len(refusing) > 0 {
 			found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
+		}
+		for _, f := range public.Failing() {
+			found = append(found, service.Problem{Name: "upstream", Detail: unwell(f), Serving: true})
 		}
 		return found
 	}
@@ -221,6 +230,15 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 func refused(upstreams []string) string {
 	return strings.Join(upstreams, ", ") + " responded with 401, so requests get 502 upstream_refused: " +
 		"set GATEWAY_UPSTREAM_SECRET to the secret that the upstream expects, for petsvc its PETSVC_SECRET"
+}
+
+// unwell describes the problem that the checks of an upstream fail.
+func unwell(f upstream.Failing) string {
+	effect := "it still gets requests, because no other upstream does"
+	if f.IsOut {
+		effect = "it gets no requests until its check succeeds"
+	}
+	return fmt.Sprintf("the check of %s fails since %s: %v; %s", f.Address, f.Since.UTC().Format(time.RFC3339), f.Cause, effect)
 }
 
 // apart describes the problem that several gateways keep quotas in process.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -37,6 +38,9 @@ type Config struct {
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
+
+	UpstreamHealthPath  string        `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path that each upstream is asked for, to find one that is not well before a request meets it: /readyz for petsvc. Empty: they are not asked."`
+	UpstreamHealthEvery time.Duration `env:"GATEWAY_UPSTREAM_HEALTH_EVERY" default:"0s" help:"Time between two such checks of an upstream, from 100ms to 1m. 0: 1s."`
 
 	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time, of 512 in all. Further requests get 503."`
 
@@ -86,6 +90,14 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(isAddress(c.Listen), "listen", "use host:port")
 	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port")
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
+	if c.UpstreamHealthPath != "" {
+		err := upstream.CheckPath(c.UpstreamHealthPath)
+		bad.Require(err == nil, "upstream-health-path", "%v", err)
+	}
+	bad.Require(c.UpstreamHealthEvery == 0 || c.UpstreamHealthPath != "", "upstream-health-every",
+		"it has no effect without --upstream-health-path: set both or none")
+	bad.Require(c.UpstreamHealthEvery == 0 || c.UpstreamHealthEvery >= 100*time.Millisecond && c.UpstreamHealthEvery <= time.Minute,
+		"upstream-health-every", "use 100ms to 1m, or 0 for 1s")
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
 	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
@@ -161,15 +173,19 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 		Upstreams:       c.Upstreams,
 		UpstreamSecret:  string(c.UpstreamSecret),
 		UpstreamTimeout: c.UpstreamTimeout,
-		BanRule:         rule,
-		ReadTimeout:     c.ReadTimeout,
-		IdleTimeout:     c.IdleTimeout,
-		BodyBytesMax:    c.BodyBytesMax,
-		BodiesBytesMax:  c.BodiesBytesMax,
-		TenantConnsMax:  c.TenantConnsMax,
-		ConcurrencyMax:  c.ConcurrencyMax,
-		ConnectionsMax:  c.ConnectionsMax,
-		CORSOrigins:     c.CORSOrigins,
+
+		UpstreamHealthPath:  c.UpstreamHealthPath,
+		UpstreamHealthEvery: cmp.Or(c.UpstreamHealthEvery, time.Second),
+
+		BanRule:        rule,
+		ReadTimeout:    c.ReadTimeout,
+		IdleTimeout:    c.IdleTimeout,
+		BodyBytesMax:   c.BodyBytesMax,
+		BodiesBytesMax: c.BodiesBytesMax,
+		TenantConnsMax: c.TenantConnsMax,
+		ConcurrencyMax: c.ConcurrencyMax,
+		ConnectionsMax: c.ConnectionsMax,
+		CORSOrigins:    c.CORSOrigins,
 	}
 	if c.TLSCert == "" && c.TLSKey == "" {
 		return cfg, nil

@@ -38,6 +38,7 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_UPSTREAMS": "http://a:1,unix:/run/pets.sock", "GATEWAY_ENVIRONMENT": "test", "GATEWAY_BAN_AFTER": "0",
 		"GATEWAY_TRUSTED_PROXIES": "10.0.0.0/8,fd00::/8", "GATEWAY_LIMITS_ON_OUTAGE": "refuse", "GATEWAY_SNAPSHOT": "",
 		"GATEWAY_CORS_ORIGINS": "https://app.example,http://127.0.0.1:3000", "GATEWAY_DOCS": "false", "GATEWAY_DOCS_TITLE": "Pets",
+		"GATEWAY_UPSTREAM_HEALTH_PATH": "/readyz?from=petgate", "GATEWAY_UPSTREAM_HEALTH_EVERY": "100ms",
 	})
 	f("all at once", map[string]string{
 		"DATABASE_URL": "mysql://u:hunter2@h/d", "REDIS_URL": "redis://a,:hunter2@b", "GATEWAY_LISTEN": "8080",
@@ -53,6 +54,10 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
 		"--directory-max-age", "--drain-limit")
 
+	f("checks of upstreams without a path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_EVERY": "2s"},
+		"GATEWAY_UPSTREAM_HEALTH_EVERY", "it has no effect without --upstream-health-path: set both or none")
+	f("checks of upstreams too often, at no path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_PATH": "readyz", "GATEWAY_UPSTREAM_HEALTH_EVERY": "1ms"},
+		"for example /readyz", "use 100ms to 1m")
 	f("the database of the console", map[string]string{"GATEWAY_CONSOLE_DATABASE_URL": "mysql://u:hunter2@h/d"}, "GATEWAY_CONSOLE_DATABASE_URL: ")
 }
 

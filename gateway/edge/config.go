@@ -15,7 +15,7 @@ import (
 )
 
 // Config is the configuration of an edge. A field that states a default may be zero. All other fields are required, except
-// UpstreamSecret, TrustedProxies, BanRule, CORSOrigins and TLS.
+// UpstreamSecret, UpstreamHealthPath, TrustedProxies, BanRule, CORSOrigins and TLS.
 type Config struct {
 	// Environment is the environment whose keys are served. Keys of the other environment are refused.
 	Environment apikey.Environment
@@ -43,6 +43,11 @@ type Config struct {
 	// Danger: if the upstream closes unused connections earlier, a POST can be sent on a connection that is just being
 	// closed.
 	UpstreamIdleTimeout time.Duration
+
+	// UpstreamHealthPath is what the gateway asks of each upstream every UpstreamHealthEvery, to find those that are not well before
+	// a request does. Empty: they are not asked. UpstreamHealthEvery must be positive if there is a path.
+	UpstreamHealthPath  string
+	UpstreamHealthEvery time.Duration
 
 	// UpstreamHeaderBytesMax and UpstreamBodyBytesMax bound an upstream's response. Default: 16 KiB and 8 MiB.
 	UpstreamHeaderBytesMax, UpstreamBodyBytesMax int
@@ -125,6 +130,9 @@ func (c *Config) setDefaults() {
 // upstreamConnsMax is the default of UpstreamConnsMax.
 const upstreamConnsMax = 512
 
+// upstreamHealthTimeout limits a check of an upstream. It is shorter than a client waits for an upstream that hangs.
+const upstreamHealthTimeout = time.Second
+
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
 	return c.ConnectionsMax + refusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
@@ -140,6 +148,7 @@ func (c *Config) check() error {
 	}
 	require("Environment", c.Environment != 0)
 	require("UpstreamTimeout", c.UpstreamTimeout > 0)
+	require("UpstreamHealthEvery", c.UpstreamHealthPath == "" || c.UpstreamHealthEvery > 0)
 	require("ReadTimeout", c.ReadTimeout > 0)
 	require("BodyBytesMax", c.BodyBytesMax > 0)
 	require("BodiesBytesMax", c.BodiesBytesMax > 0)

@@ -116,6 +116,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	upstreams, upstreamsErr := upstream.New(upstream.Config{
 		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: cfg.UpstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
+		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Every: cfg.UpstreamHealthEvery, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
 	})
 	if err := errors.Join(cfg.check(), upstreamsErr, routesErr); err != nil {
 		return nil, err

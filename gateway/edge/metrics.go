@@ -148,14 +148,16 @@ var (
 	upstreamFailures = prometheus.NewDesc("petgate_gateway_upstream_failures_total",
 		"Attempts that failed at an upstream: it could not be connected, its response was late, invalid or missing, or it responded with 401. A connection that closed is not counted if its request was sent a second time.", upstreamLabel, nil)
 	upstreamEjections = prometheus.NewDesc("petgate_gateway_upstream_ejections_total",
-		"How often other upstreams were preferred for a while, because this one had failed or was about to stop.", upstreamLabel, nil)
+		"How often other upstreams were preferred for a while, because this one or its check had failed, or because it was about to stop.", upstreamLabel, nil)
 	upstreamEjected = prometheus.NewDesc("petgate_gateway_upstream_ejected",
-		"1 while other upstreams are preferred, because this one has failed or is about to stop.", upstreamLabel, nil)
+		"1 while other upstreams are preferred, because this one or its check has failed, or because it is about to stop.", upstreamLabel, nil)
+	upstreamCheckFailures = prometheus.NewDesc("petgate_gateway_upstream_check_failures_total",
+		"Checks of an upstream (--upstream-health-path) that failed.", upstreamLabel, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (upstreamMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{upstreamConnections, upstreamIdle, upstreamFailures, upstreamEjections, upstreamEjected} {
+	for _, desc := range []*prometheus.Desc{upstreamConnections, upstreamIdle, upstreamFailures, upstreamEjections, upstreamEjected, upstreamCheckFailures} {
 		to <- desc
 	}
 }
@@ -170,6 +172,7 @@ func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
 		send(upstreamIdle, prometheus.GaugeValue, s.Idle)
 		send(upstreamFailures, prometheus.CounterValue, s.Failures)
 		send(upstreamEjections, prometheus.CounterValue, s.Ejections)
+		send(upstreamCheckFailures, prometheus.CounterValue, s.CheckFailures)
 		ejected := int64(0)
 		if s.IsEjected {
 			ejected = 1

@@ -17,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/http1"
+	"petgate/gateway/upstream"
 	"petgate/shared/socket"
 )
 
@@ -258,6 +259,12 @@ func (c *clientConn) refuse(err error) {
 
 // Refusing returns the addresses of the upstreams whose last response said that they do not accept this gateway.
 func (e *Edge) Refusing() []string { return e.upstreams.Refusing() }
+
+// CheckUpstreams asks the upstreams for their health until ctx ends. It must be called at most once.
+func (e *Edge) CheckUpstreams(ctx context.Context) { e.upstreams.Check(ctx) }
+
+// Failing returns the upstreams whose checks fail.
+func (e *Edge) Failing() []upstream.Failing { return e.upstreams.Failing() }
 
 // Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
 func (e *Edge) Drain() { e.draining.Store(true) }

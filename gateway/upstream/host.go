@@ -30,13 +30,15 @@ type host struct {
 
 	inFlight     atomic.Int64
 	failures     atomic.Int64 // in a row
-	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock
+	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock; 0: it is in; or untilCheck
 	isRefusing   atomic.Bool  // its last response was a 401
 	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
-	open, failed, ejections atomic.Int64 // for Stats
+	open, failed, ejections, checkFailures atomic.Int64 // for Stats
 
 	tenants *share.Shares // of the slots
+
+	standing standing // guarded by Pool.checking
 
 	mu    sync.Mutex
 	idle  []*conn     // in the order of their last use
@@ -212,14 +214,14 @@ func (h *host) takeStale(now time.Time) (stale []*conn) {
 	return stale
 }
 
-// succeeded ends an ejection. If all instances are ejected, for example because they were restarted in turn, the first
+// succeeded ends an ejection by requests. If all instances are ejected, for example because they were restarted in turn, the first
 // instance that succeeds gets the requests again.
 func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)
 	}
-	if h.ejectedUntil.Load() != 0 {
-		h.ejectedUntil.Store(0)
+	if until := h.ejectedUntil.Load(); until != 0 && until != untilCheck {
+		h.ejectedUntil.CompareAndSwap(until, 0)
 	}
 	if h.isRefusing.Load() {
 		h.isRefusing.Store(false)
@@ -244,7 +246,12 @@ func (h *host) note(err error) {
 	}
 }
 
+// eject prefers other instances for a while, unless a check already does.
 func (h *host) eject() {
-	h.ejections.Add(1)
-	h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
+	for until := h.ejectedUntil.Load(); until != untilCheck; until = h.ejectedUntil.Load() {
+		if h.ejectedUntil.CompareAndSwap(until, time.Now().Add(ejectedFor).UnixMilli()) {
+			h.ejections.Add(1)
+			return
+		}
+	}
 }

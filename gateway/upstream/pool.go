@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"petgate/shared/core/id"
 )
 
-// Config configures a Pool. All fields are required.
+// Config configures a Pool. All fields but Check are required.
 type Config struct {
 	URLs           []string      // http://host:port or unix:/path
 	Timeout        time.Duration // of an exchange, including a second attempt and dialing
@@ -26,6 +27,7 @@ type Config struct {
 	TenantConnsMax int           // how many of these requests may belong to one tenant
 	HeaderBytesMax int           // of a response
 	BodyBytesMax   int           // of a response
+	Check          Check
 	Log            *slog.Logger
 }
 
@@ -53,6 +55,8 @@ type Pool struct {
 	limits  http1.Limits
 	hosts   []*host
 	retries atomic.Int64
+
+	checking sync.Mutex // guards the standing of all hosts
 }
 
 // hostsMax is the number of bits in a set of hosts.
@@ -142,7 +146,8 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 }
 
 // pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded
-// ejected one, which is better than a refusal. It returns nil if all were tried.
+// ejected one, which is better than a refusal: first one that requests have ejected, then one that a check has taken out. It
+// returns nil if all were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
 	var bestLoad int64
@@ -153,7 +158,9 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	for i := range p.hosts {
 		h := p.hosts[(i+offset)%len(p.hosts)]
 		load := h.inFlight.Load()
-		if h.ejectedUntil.Load() > now {
+		if until := h.ejectedUntil.Load(); until == untilCheck {
+			load += 2 << 32
+		} else if until > now {
 			load += 1 << 32
 		}
 		if tried&h.bit == 0 && (best == nil || load < bestLoad) {
@@ -173,6 +180,8 @@ type Stats struct {
 	Failures   int64 // dials and exchanges that failed, unless they were repeated, and responses with 401
 	Ejections  int64
 	IsEjected  bool // it gets no requests, unless all instances are ejected
+
+	CheckFailures int64
 }
 
 // Stats returns the figures of every instance. Instances with the same address are one.
@@ -187,6 +196,7 @@ func (p *Pool) Stats(now time.Time) (all []Stats) {
 		s.Open += h.open.Load()
 		s.Failures += h.failed.Load()
 		s.Ejections += h.ejections.Load()
+		s.CheckFailures += h.checkFailures.Load()
 		s.IsEjected = s.IsEjected && h.ejectedUntil.Load() > now.UnixMilli()
 		h.mu.Lock()
 		s.Idle += int64(len(h.idle))

@@ -1,0 +1,216 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"petgate/gateway/http1"
+)
+
+// Active health: the pool asks each instance at intervals, on a connection of its own. A check that fails takes an instance out
+// until a check succeeds, with these exceptions:
+//
+//   - A check without a valid response in time may mean that the instance is slow. Only three of them in a row take it out. A
+//     refused connection or a status other than 2xx takes it out at once.
+//   - The last instance that is in stays in. So a single slow instance, or a wrong path, stops no request.
+//
+// Active and passive health share one state, ejectedUntil. A check that succeeds ends only what a check began: an ejection by
+// requests lasts its time, because the path of the check may succeed where requests fail.
+
+// untilCheck is the ejectedUntil of an instance that a check has taken out.
+const untilCheck = math.MaxInt64
+
+// Check says how instances are checked.
+type Check struct {
+	Path    string        // the target of a GET; empty: instances are not checked
+	Every   time.Duration // between two checks of an instance, give or take a tenth
+	Timeout time.Duration // of a check, including dialing
+	Secret  string        // sent as X-Gateway-Secret; empty: not sent
+}
+
+// CheckPath returns an error if the path of a check is invalid.
+func CheckPath(path string) error {
+	isOutside := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
+	if !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isOutside) {
+		return errors.New("begin it with / and write other characters than visible ASCII as %XX, for example /readyz")
+	}
+	return nil
+}
+
+// request returns the request of a check.
+func (c *Check) request() string {
+	request := "GET " + c.Path + " HTTP/1.1\r\nHost: petgate\r\nUser-Agent: petgate-check\r\nConnection: close\r\n"
+	if c.Secret != "" {
+		request += "X-Gateway-Secret: " + c.Secret + "\r\n"
+	}
+	return request + "\r\n"
+}
+
+// standing is what the checks of an instance say about it.
+type standing struct {
+	missed int       // checks without a valid response, in a row
+	cause  error     // why the checks fail; nil: they do not, or not often enough
+	isOut  bool      // they have taken it out
+	since  time.Time // of cause
+}
+
+// Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
+func (p *Pool) Check(ctx context.Context) {
+	if p.cfg.Check.Path == "" {
+		return
+	}
+	var all sync.WaitGroup
+	for _, h := range p.hosts {
+		all.Go(func() { h.watch(ctx, h.probe) })
+	}
+	all.Wait()
+}
+
+func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
+	every := h.pool.cfg.Check.Every
+	for {
+		err := probe(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		h.pool.judge(h, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(every - every/10 + rand.N(every/5+1)): // gateways that start together do not check together
+		}
+	}
+}
+
+// probe makes one check. It returns nil if the instance has responded with a status of 2xx.
+func (h *host) probe(ctx context.Context) error {
+	check := &h.pool.cfg.Check
+	deadline := time.Now().Add(check.Timeout)
+	c, err := (&net.Dialer{Deadline: deadline}).DialContext(ctx, h.network, h.address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(check.request())); err != nil {
+		return err
+	}
+	var response http1.Response
+	reader := http1.NewReader(c, h.pool.cfg.HeaderBytesMax)
+	switch err := reader.ReadResponse(&response, &h.pool.limits, false); {
+	case isTimeout(err):
+		return fmt.Errorf("no response to GET %s within %v", check.Path, check.Timeout)
+	case err != nil:
+		return fmt.Errorf("GET %s: %w", check.Path, err)
+	case response.Status == http.StatusUnauthorized:
+		return &statusError{check.Path, response.Status, ": " + errRefused.Error()}
+	case response.Status/100 != 2:
+		return &statusError{check.Path, response.Status, ""}
+	}
+	return nil
+}
+
+// statusError is a response to a check that says that the instance is not well.
+type statusError struct {
+	path   string
+	status int
+	hint   string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("GET %s responded with %d%s", e.path, e.status, e.hint)
+}
+
+// isCertain reports whether a failed check cannot be a matter of slowness.
+func isCertain(err error) bool {
+	_, isStatus := errors.AsType[*statusError](err)
+	return isStatus || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
+
+// isOurs reports whether a check failed because this process or host has no more of something.
+func isOurs(err error) bool {
+	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// judge applies the result of a check. It logs each change once.
+func (p *Pool) judge(h *host, err error) {
+	p.checking.Lock()
+	defer p.checking.Unlock()
+	s, was := &h.standing, h.standing
+	switch {
+	case err == nil:
+		*s = standing{}
+		h.ejectedUntil.CompareAndSwap(untilCheck, 0)
+	case isOurs(err): // it says nothing about the instance
+		h.checkFailures.Add(1)
+		return
+	default:
+		h.checkFailures.Add(1)
+		if s.missed++; s.cause == nil && s.missed < failuresToEject && !isCertain(err) {
+			return
+		}
+		if s.cause == nil {
+			s.since = time.Now()
+		}
+		s.cause = err
+		if s.isOut = s.isOut || p.hasOther(h, time.Now()); s.isOut && h.ejectedUntil.Swap(untilCheck) != untilCheck {
+			h.ejections.Add(1)
+		}
+	}
+	switch {
+	case s.isOut && !was.isOut:
+		p.cfg.Log.Warn("an upstream gets no requests until its check succeeds", "upstream", h.address, "error", err.Error())
+	case s.cause != nil && was.cause == nil:
+		p.cfg.Log.Warn("the check of an upstream fails; it still gets requests, because no other upstream does",
+			"upstream", h.address, "error", err.Error())
+	case s.cause == nil && was.cause != nil:
+		p.cfg.Log.Info("the check of an upstream succeeds again", "upstream", h.address)
+	}
+}
+
+// hasOther reports whether an instance at another address is in.
+func (p *Pool) hasOther(h *host, now time.Time) bool {
+	for _, other := range p.hosts {
+		if other.address != h.address && other.ejectedUntil.Load() <= now.UnixMilli() {
+			return true
+		}
+	}
+	return false
+}
+
+// Failing is an instance whose checks fail.
+type Failing struct {
+	Address string
+	Cause   error
+	IsOut   bool // it gets no requests until its check succeeds; false: it is the last one
+	Since   time.Time
+}
+
+// Failing returns the instances whose checks fail.
+func (p *Pool) Failing() (all []Failing) {
+	p.checking.Lock()
+	defer p.checking.Unlock()
+	for _, h := range p.hosts {
+		if s := &h.standing; s.cause != nil {
+			all = append(all, Failing{Address: h.address, Cause: s.cause, IsOut: s.isOut, Since: s.since})
+		}
+	}
+	return all
+}

@@ -1,0 +1,241 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+var (
+	errDown = fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	errLate = errors.New("no response")
+	errIll  = &statusError{path: "/readyz", status: 503}
+)
+
+// checkedPool returns a pool with n instances that do not exist.
+func checkedPool(t *testing.T, log io.Writer, n int) *Pool {
+	return newPool(t, log, func(c *Config) {
+		for i := range n {
+			c.URLs = append(c.URLs, fmt.Sprintf("http://host-%d:80", i))
+		}
+		c.Check = Check{Path: "/readyz", Every: time.Second}
+	})
+}
+
+// ejected says for each instance whether other instances are preferred.
+func (p *Pool) ejected() (all []bool) {
+	for _, s := range p.Stats(time.Now()) {
+		all = append(all, s.IsEjected)
+	}
+	return all
+}
+
+// What checks of two instances say one after the other, and which are out afterwards.
+func TestJudge(t *testing.T) {
+	type result struct {
+		of  int
+		err error
+	}
+	f := func(name string, wantLines int, firstIsOut, secondIsOut bool, results ...result) {
+		t.Helper()
+		var log testkit.Output
+		p := checkedPool(t, &log, 2)
+		for _, r := range results {
+			p.judge(p.hosts[r.of], r.err)
+		}
+		if got := p.ejected(); !slices.Equal(got, []bool{firstIsOut, secondIsOut}) {
+			t.Errorf("%s: out are %v", name, got)
+		}
+		if n := len(log.Lines()); n != wantLines {
+			t.Errorf("%s: %d lines, want %d: %s", name, n, wantLines, log.String())
+		}
+		for _, failing := range p.Failing() {
+			if failing.Cause == nil || failing.Since.IsZero() || failing.Address == "" {
+				t.Errorf("%s: %+v", name, failing)
+			}
+		}
+	}
+	f("all is well", 0, false, false, result{0, nil}, result{1, nil})
+	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown}, result{0, errDown})
+	f("so does a status", 1, true, false, result{0, errIll})
+	f("a missing socket does too", 1, true, false, result{0, syscall.ENOENT})
+	f("two late responses do not", 0, false, false, result{0, errLate}, result{0, errLate})
+	f("a response in time starts the count again", 0, false, false,
+		result{0, errLate}, result{0, errLate}, result{0, nil}, result{0, errLate}, result{0, errLate})
+	f("three do", 1, true, false, result{0, errLate}, result{0, errLate}, result{0, errLate})
+	f("a check brings it back", 2, false, false, result{0, errDown}, result{0, nil})
+	f("it stays out while it is late", 1, true, false, result{0, errDown}, result{0, errLate})
+	f("the last one stays in", 2, true, false, result{0, errDown}, result{1, errDown}, result{1, errDown})
+	f("the last one leaves when another is back", 4, false, true,
+		result{0, errDown}, result{1, errDown}, result{0, nil}, result{1, errDown})
+	f("a lack of descriptors says nothing", 0, false, false,
+		result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE})
+}
+
+// A single instance gets its requests, whatever its checks say.
+func TestSingleInstanceIsNeverCheckedOut(t *testing.T) {
+	var log testkit.Output
+	p := checkedPool(t, &log, 1)
+	for range 2 * failuresToEject {
+		p.judge(p.hosts[0], errLate)
+	}
+	if stats := p.Stats(time.Now())[0]; stats.IsEjected || stats.Ejections != 0 || stats.CheckFailures != 2*failuresToEject {
+		t.Errorf("%+v", stats)
+	}
+	failing := p.Failing()
+	if len(failing) != 1 || failing[0].IsOut || len(log.Lines()) != 1 || !strings.Contains(log.String(), "no response") {
+		t.Errorf("%+v, and the log says %s", failing, log.String())
+	}
+}
+
+// Requests and checks share one state: neither readmits what the other has taken out.
+func TestChecksAndRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := checkedPool(t, io.Discard, 3)
+		a, b := p.hosts[0], p.hosts[1]
+		want := func(when string, isOut ...bool) {
+			t.Helper()
+			if got := p.ejected(); !slices.Equal(got, isOut) {
+				t.Errorf("%s: out are %v, want %v", when, got, isOut)
+			}
+		}
+		a.eject()
+		p.judge(a, nil)
+		want("a check succeeds after requests failed", true, false, false)
+		time.Sleep(ejectedFor)
+		want("later", false, false, false)
+
+		p.judge(a, errIll)
+		a.succeeded() // a response to a request that was in flight
+		a.eject()     // it is about to stop
+		time.Sleep(2 * ejectedFor)
+		want("requests succeed and fail after a check failed", true, false, false)
+		p.judge(a, nil)
+		want("a check succeeds after a check failed", false, false, false)
+
+		b.eject()
+		p.judge(b, errDown)
+		time.Sleep(2 * ejectedFor)
+		want("a check fails after requests failed", false, true, false)
+
+		p.judge(a, errDown)
+		p.hosts[2].eject()
+		for range 20 {
+			if got := p.pick(0, time.Now().UnixMilli()); got != p.hosts[2] {
+				t.Fatalf("all are out: %s was picked, although its checks fail", got.address)
+			}
+		}
+	})
+}
+
+// The checks of an instance follow one another at the interval, give or take a tenth, and end with the context.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := checkedPool(t, io.Discard, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var at []time.Time
+		p.hosts[0].watch(ctx, func(context.Context) error {
+			if at = append(at, time.Now()); len(at) == 50 {
+				cancel()
+			}
+			return errDown
+		})
+		differ := false
+		for i := range len(at) - 1 {
+			pause := at[i+1].Sub(at[i])
+			differ = differ || pause != at[1].Sub(at[0])
+			if pause < 900*time.Millisecond || pause > 1100*time.Millisecond {
+				t.Errorf("a pause of %v", pause)
+			}
+		}
+		if len(at) != 50 || !differ {
+			t.Errorf("%d checks, with different pauses: %v", len(at), differ)
+		}
+		if n := p.hosts[0].checkFailures.Load(); n != 49 {
+			t.Errorf("%d failures: the check that was interrupted must not count", n)
+		}
+	})
+}
+
+// A check takes neither a slot nor a connection of the requests, carries the secret, and reads the status strictly.
+func TestProbe(t *testing.T) {
+	f := func(name, answer, wantCause string) {
+		t.Helper()
+		got := make(chan *http.Request, 10)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got <- r
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer c.Close()
+			_, _ = io.WriteString(c, answer)
+		})}
+		go func() { _ = server.Serve(ln) }()
+		defer server.Close()
+		p := newPool(t, io.Discard, func(c *Config) {
+			c.URLs = []string{"http://" + ln.Addr().String()}
+			c.ConnsMax, c.Check = 0, Check{Path: "/readyz?a=b", Every: time.Second, Timeout: patience, Secret: "open sesame"}
+		})
+		err = p.hosts[0].probe(t.Context())
+		if wantCause == "" && err != nil || wantCause != "" && (err == nil || !strings.Contains(err.Error(), wantCause)) {
+			t.Errorf("%s: %v, want %q", name, err, wantCause)
+		}
+		r := <-got
+		if r.Method != "GET" || r.RequestURI != "/readyz?a=b" || r.Header.Get("X-Gateway-Secret") != "open sesame" || !r.Close {
+			t.Errorf("%s: the instance got %s %s %v", name, r.Method, r.RequestURI, r.Header)
+		}
+		if stats := p.Stats(time.Now())[0]; stats.Open != 0 || stats.Failures != 0 {
+			t.Errorf("%s: %+v", name, stats)
+		}
+	}
+	f("well", closing, "")
+	f("ill", busy, "GET /readyz?a=b responded with 503")
+	f("it does not accept the gateway", forbidden, "GATEWAY_UPSTREAM_SECRET")
+	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: ")
+	f("dead", dead, "GET /readyz?a=b: ")
+}
+
+// The end of the context ends a check that waits for its response.
+func TestCheckEnds(t *testing.T) {
+	s := newInstance(t, hang)
+	p := newPool(t, io.Discard, func(c *Config) { c.Check = Check{Path: "/", Every: time.Minute, Timeout: time.Minute} }, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan bool)
+	go func() {
+		p.Check(ctx)
+		close(ended)
+	}()
+	testkit.Eventually(t, patience, "a check", func() bool { _, n := s.seen(); return n > 0 })
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the checks go on")
+	}
+}
+
+func TestCheckPath(t *testing.T) {
+	for path, isValid := range map[string]bool{
+		"/": true, "/readyz": true, "/a?b=c%20d": true, "": false, "readyz": false, "http://a/": false, "/a b": false, "/a\r\nb": false, "/#a": false, "/é": false,
+	} {
+		if err := CheckPath(path); (err == nil) != isValid {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
