@@ -59,7 +59,22 @@ func (e *UsageError) Error() string {
 // Parse fills target. It returns the command to run, or nil if it has printed the help, the version or another document. The error is
 // a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
-	p := newParser(target, c)
+	return NewParser(target, c.Program, c.About).Parse(c)
+}
+
+// Parser parses command lines into one target, one after another. It is not safe for concurrent use.
+type Parser struct {
+	line     CommandLine // the one being parsed
+	target   any
+	kong     *kong.Kong
+	secrets  []*kong.Flag
+	problems []string
+	ended    bool // by --help or --version
+}
+
+// Parse is CommandLine.Parse for the parser's target. It changes only the fields that flags and arguments fill.
+func (p *Parser) Parse(c CommandLine) (*kong.Context, error) {
+	p.begin(c)
 	if p.describe() {
 		return nil, nil
 	}
@@ -89,7 +104,7 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	}
 	p.readSecrets()
 	usage.Problems = append(usage.Problems, p.problems...)
-	usage.Problems = append(usage.Problems, p.check(target, command)...)
+	usage.Problems = append(usage.Problems, p.check(p.target, command)...)
 	if node := command.Selected(); node != nil && len(usage.Problems) == 0 {
 		// Only now: not every flag of a command has a default, so its rules make sense only when all flags could be read.
 		usage.Problems = p.check(node.Target.Addr().Interface(), command)
@@ -100,28 +115,16 @@ func (c CommandLine) Parse(target any) (*kong.Context, error) {
 	return command, nil
 }
 
-// parser is kong with decoders that collect problems.
-type parser struct {
-	line     CommandLine
-	kong     *kong.Kong
-	secrets  []*kong.Flag
-	problems []string
-	ended    bool // by --help or --version
-}
-
-func newParser(target any, line CommandLine) *parser {
-	p := &parser{line: line}
-	if p.line.Env == nil {
-		p.line.Env = os.LookupEnv
-	}
+// NewParser returns a parser that fills target, a pointer to a struct with kong's tags.
+func NewParser(target any, program, about string) *Parser {
+	p := &Parser{target: target, line: CommandLine{Program: program}}
 	built, err := kong.New(target,
-		kong.Name(cmp.Or(line.Program, "program")), kong.Description(line.About),
-		kong.Vars{"version": line.Program + " " + Version()}, kong.Writers(line.Stdout, line.Stderr),
+		kong.Name(cmp.Or(program, "program")), kong.Description(about), kong.Vars{"version": program + " " + Version()},
 		kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
-		panic("bug: the settings of " + line.Program + ": " + err.Error())
+		panic("bug: the settings of " + program + ": " + err.Error())
 	}
 	p.kong = built
 	p.collect(built.Model.Node)
@@ -138,8 +141,26 @@ func newParser(target any, line CommandLine) *parser {
 	return p
 }
 
+// begin prepares for the next command line. kong marks in its model what an earlier one has set.
+func (p *Parser) begin(c CommandLine) {
+	if c.Env == nil {
+		c.Env = os.LookupEnv
+	}
+	p.line, p.problems, p.ended = c, nil, false
+	p.kong.Stdout, p.kong.Stderr = c.Stdout, c.Stderr
+	_ = kong.Visit(p.kong.Model.Node, func(v kong.Visitable, next kong.Next) error {
+		switch v := v.(type) {
+		case *kong.Node:
+			v.Active = false
+		case *kong.Value:
+			v.Set, v.Active = false, false
+		}
+		return next(nil)
+	})
+}
+
 // hide leaves settings out of the help.
-func (p *parser) hide(names []string) {
+func (p *Parser) hide(names []string) {
 	for _, name := range names {
 		at := slices.IndexFunc(p.kong.Model.Flags, func(flag *kong.Flag) bool { return flag.Name == name })
 		if at < 0 {
@@ -150,7 +171,7 @@ func (p *parser) hide(names []string) {
 }
 
 // collect puts a collector before the decoder of every value.
-func (p *parser) collect(node *kong.Node) {
+func (p *Parser) collect(node *kong.Node) {
 	for _, flag := range node.Flags {
 		flag.Mapper = &collector{parser: p, name: nameOf(flag), inner: flag.Mapper, isBool: flag.IsBool()}
 	}
@@ -188,7 +209,7 @@ func helpOf(v *kong.Value) string {
 }
 
 // help adds the settings that have no flag to kong's text.
-func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
+func (p *Parser) help(options kong.HelpOptions, command *kong.Context) error {
 	options.Compact = len(p.kong.Model.Children) > 0
 	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 || command.Selected() != nil {
 		return err
@@ -202,7 +223,7 @@ func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
 	return nil
 }
 
-func (p *parser) hint(err error) string {
+func (p *Parser) hint(err error) string {
 	for _, flag := range p.secrets {
 		if strings.Contains(err.Error(), "unknown flag --"+flag.Name) {
 			return fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
@@ -211,7 +232,7 @@ func (p *parser) hint(err error) string {
 	return ""
 }
 
-func (p *parser) readSecrets() {
+func (p *Parser) readSecrets() {
 	for _, flag := range p.secrets {
 		value, given, problem := lookupSecret(flag.Envs[0], p.line.Env)
 		if problem != "" {
@@ -225,7 +246,7 @@ func (p *parser) readSecrets() {
 }
 
 // check asks the settings, or a command, what is wrong with their values.
-func (p *parser) check(target any, command *kong.Context) (problems []string) {
+func (p *Parser) check(target any, command *kong.Context) (problems []string) {
 	checker, ok := target.(Checker)
 	if !ok {
 		return nil
@@ -250,7 +271,7 @@ func (p *parser) check(target any, command *kong.Context) (problems []string) {
 
 // collector records a value that does not decode and continues with the default.
 type collector struct {
-	parser *parser
+	parser *Parser
 	name   string
 	inner  kong.Mapper
 	isBool bool

@@ -12,7 +12,7 @@ import (
 // describe prints a document for packages, if the only argument asks for one: --man for the manual page, and --completion-bash,
 // --completion-zsh or --completion-fish for a program without commands. They are not in the help: they are no settings. It reports
 // whether it did.
-func (p *parser) describe() bool {
+func (p *Parser) describe() bool {
 	if len(p.line.Args) != 1 {
 		return false
 	}
@@ -54,7 +54,7 @@ var (
 	fishText = strings.NewReplacer(`\`, `\\`, "'", `\'`)
 )
 
-func (p *parser) flagNames() []string {
+func (p *Parser) flagNames() []string {
 	var names []string
 	for _, flag := range p.kong.Model.Flags {
 		names = append(names, "--"+flag.Name)
@@ -66,7 +66,7 @@ func (p *parser) flagNames() []string {
 }
 
 // man writes the manual page (man(7)). It has no date, so that every build of a version writes the same.
-func (p *parser) man(w io.Writer) {
+func (p *Parser) man(w io.Writer) {
 	model := p.kong.Model
 	fmt.Fprintf(w, ".TH %s 1 \"\" \"Petgate %s\" Petgate\n", strings.ToUpper(model.Name), roff(Version()))
 	first, rest, _ := strings.Cut(model.Help, "\n")

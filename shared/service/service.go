@@ -46,14 +46,14 @@ func Version() string {
 }
 
 // forceAfter is how much later a second signal must come to end the process. Some supervisors send one signal twice.
-const forceAfter = time.Second
+var forceAfter = time.Second // a variable for a test that must not end
 
-// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a second later, ends the process.
+// Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a second later, ends the process. A second
+// signal that comes earlier changes nothing, also after Run: the process still ends with the exit code.
 // SIGPIPE is ignored: when the reader of standard output or standard error goes away, writes fail and the program goes on.
 func Run(log *slog.Logger, program func(ctx context.Context) error) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	context.AfterFunc(ctx, func() { time.AfterFunc(forceAfter, stop) })
 	if err := program(ctx); err != nil {
 		log.Error("stopped", "error", err.Error())

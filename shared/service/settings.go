@@ -111,7 +111,7 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 // misspelt. They are not an error: Kubernetes sets variables for every service, and those of a service named gateway begin
 // with GATEWAY_.
 func unknown(settings Program, prefix string, environ []string) []string {
-	p := newParser(settings, CommandLine{})
+	p := NewParser(settings, "", "")
 	known := make(map[string]bool)
 	for _, flag := range p.kong.Model.Flags {
 		for _, env := range flag.Envs {
