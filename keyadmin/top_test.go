@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
@@ -21,7 +22,7 @@ import (
 // busyGateway stands for a gateway's /live. Each answer is a second after the one before and has the given requests more.
 type busyGateway struct {
 	mu     sync.Mutex
-	answer liveAnswer
+	answer operate.Live
 	more   []int64 // requests a second, by tenant
 	status int
 }
@@ -49,7 +50,7 @@ func (g *busyGateway) start(s *shell, store *keystore.Store, id string, tenants 
 	g.answer.Mode, g.answer.Since, g.answer.P50, g.answer.P99 = "shared", 1, pointer(0.25), pointer(8)
 	g.answer.Active = len(tenants)
 	for _, tenant := range tenants {
-		g.answer.Tenants = append(g.answer.Tenants, liveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}})
+		g.answer.Tenants = append(g.answer.Tenants, operate.LiveTenant{ID: tenant, Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}})
 	}
 	server := httptest.NewServer(g)
 	s.t.Cleanup(server.Close)
@@ -177,8 +178,8 @@ func TestTopWithAHangingGateway(t *testing.T) {
 func TestTopRates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	w := newWatch(&app{stdio: stdio{Clock: func() time.Time { return now }}})
-	g := func(id string, since, elapsed int64, tenants ...liveTenant) asked {
-		a := liveAnswer{Since: since, Elapsed: elapsed, Tenants: tenants}
+	g := func(id string, since, elapsed int64, tenants ...operate.LiveTenant) asked {
+		a := operate.Live{Since: since, Elapsed: elapsed, Tenants: tenants}
 		for _, t := range tenants {
 			a.Requests += t.Requests
 		}
@@ -190,14 +191,14 @@ func TestTopRates(t *testing.T) {
 		want    map[string]float64
 		all     float64
 	}{
-		{"the first answers", []asked{g("1", 1, 1000, liveTenant{ID: "a", Requests: 500}), g("2", 1, 99, liveTenant{ID: "a", Requests: 7})}, map[string]float64{"a": 0}, 0},
-		{"two gateways", []asked{g("1", 1, 3000, liveTenant{ID: "a", Requests: 520}), g("2", 1, 2099, liveTenant{ID: "a", Requests: 17})}, map[string]float64{"a": 15}, 15},
+		{"the first answers", []asked{g("1", 1, 1000, operate.LiveTenant{ID: "a", Requests: 500}), g("2", 1, 99, operate.LiveTenant{ID: "a", Requests: 7})}, map[string]float64{"a": 0}, 0},
+		{"two gateways", []asked{g("1", 1, 3000, operate.LiveTenant{ID: "a", Requests: 520}), g("2", 1, 2099, operate.LiveTenant{ID: "a", Requests: 17})}, map[string]float64{"a": 15}, 15},
 		{"b begins, and c was there but not listed", []asked{
-			g("1", 1, 4000, liveTenant{ID: "a", Requests: 520}, liveTenant{ID: "b", Requests: 3, Since: 3500}, liveTenant{ID: "c", Requests: 900, Since: 2000}),
+			g("1", 1, 4000, operate.LiveTenant{ID: "a", Requests: 520}, operate.LiveTenant{ID: "b", Requests: 3, Since: 3500}, operate.LiveTenant{ID: "c", Requests: 900, Since: 2000}),
 		}, map[string]float64{"a": 0, "b": 3, "c": 0}, 903},
-		{"b was idle, and begins again", []asked{g("1", 1, 5000, liveTenant{ID: "b", Requests: 5, Since: 4800}, liveTenant{ID: "c", Requests: 901, Since: 2000})}, map[string]float64{"b": 5, "c": 1}, -517},
-		{"a restart", []asked{g("1", 2, 800, liveTenant{ID: "b", Requests: 9, Since: 1})}, map[string]float64{"b": 0}, 0},
-		{"after the restart", []asked{g("1", 2, 1800, liveTenant{ID: "b", Requests: 10, Since: 1})}, map[string]float64{"b": 1}, 1},
+		{"b was idle, and begins again", []asked{g("1", 1, 5000, operate.LiveTenant{ID: "b", Requests: 5, Since: 4800}, operate.LiveTenant{ID: "c", Requests: 901, Since: 2000})}, map[string]float64{"b": 5, "c": 1}, -517},
+		{"a restart", []asked{g("1", 2, 800, operate.LiveTenant{ID: "b", Requests: 9, Since: 1})}, map[string]float64{"b": 0}, 0},
+		{"after the restart", []asked{g("1", 2, 1800, operate.LiveTenant{ID: "b", Requests: 10, Since: 1})}, map[string]float64{"b": 1}, 1},
 	} {
 		now = now.Add(time.Second)
 		v := w.view(c.answers, "rate")
@@ -219,10 +220,10 @@ func TestTopRates(t *testing.T) {
 // The use of a quota is that of the gateway that has decided last, not what another remembers.
 func TestTopTakesTheLatestUse(t *testing.T) {
 	all := map[string]*sums{}
-	was := liveAnswer{Tenants: []liveTenant{{ID: "a", Requests: 5}}}
-	liveAnswer{Tenants: []liveTenant{{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100}}}.compare(was, 1, all)
-	liveAnswer{Tenants: []liveTenant{{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}}}.compare(was, 1, all)
-	liveAnswer{Tenants: []liveTenant{{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102}}}.compare(was, 1, all)
+	was := operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 5}}}
+	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100}}}, was, 1, all)
+	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}}}, was, 1, all)
+	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102}}}, was, 1, all)
 	if got := all["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 {
 		t.Errorf("minute %d, day %d, want 4 and 103", got.MinuteUsed, got.DayUsed)
 	}

@@ -3,57 +3,26 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
 const (
-	// askWithin is how long a gateway, or the database, has to answer in a refresh.
-	askWithin = time.Second
+	// readWithin is how long the database has to answer in a refresh.
+	readWithin = time.Second
 	// namesWithin is how long the names of new tenants may take. Those that are missing are read in the next refresh.
 	namesWithin = 100 * time.Millisecond
 	// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
 	askTenants = 1000
 )
-
-// liveAnswer is a gateway's response to GET /live on its admin port.
-type liveAnswer struct {
-	Mode     string       `json:"mode"`
-	Since    int64        `json:"since"`
-	Elapsed  int64        `json:"elapsedMillis"`
-	Requests int64        `json:"requests"`
-	Refused  int64        `json:"refused"`
-	Bans     int64        `json:"bans"`
-	P50      *float64     `json:"p50Millis"`
-	P99      *float64     `json:"p99Millis"`
-	Active   int          `json:"active"`
-	Tenants  []liveTenant `json:"tenants"`
-}
-
-type liveTenant struct {
-	ID         string      `json:"id"`
-	Plan       string      `json:"plan"`
-	Limits     plan.Limits `json:"limits"`
-	Since      int64       `json:"sinceMillis"`
-	Requests   int64       `json:"requests"`
-	Refused    int64       `json:"refused"`
-	MinuteUsed int64       `json:"minuteUsed"`
-	DayUsed    int64       `json:"dayUsed"`
-}
 
 // topView is one refresh, as JSON; scripts rely on its fields. A rate is missing in the first refresh, and after a pause.
 type topView struct {
@@ -117,23 +86,23 @@ func (v *topView) cut(n int) { v.Tenants = v.Tenants[:min(n, len(v.Tenants))] }
 type watch struct {
 	app       *app
 	gateways  []keystore.Gateway
-	last      map[string]liveAnswer // by gateway and incarnation
-	names     map[string]string     // of tenants, by ID
-	bans      map[string]int        // banned keys, by tenant's ID
-	histories map[string]history    // by tenant's ID
-	readAt    time.Time             // when the database answered last; zero: never
+	last      map[string]operate.Live // by gateway and incarnation
+	names     map[string]string       // of tenants, by ID
+	bans      map[string]int          // banned keys, by tenant's ID
+	histories map[string]history      // by tenant's ID
+	readAt    time.Time               // when the database answered last; zero: never
 }
 
 func newWatch(a *app) *watch {
 	return &watch{
-		app: a, last: map[string]liveAnswer{}, names: map[string]string{}, bans: map[string]int{}, histories: map[string]history{},
+		app: a, last: map[string]operate.Live{}, names: map[string]string{}, bans: map[string]int{}, histories: map[string]history{},
 	}
 }
 
 // asked is a gateway's answer, or why there is none.
 type asked struct {
 	gateway keystore.Gateway
-	answer  liveAnswer
+	answer  operate.Live
 	err     error
 }
 
@@ -148,7 +117,10 @@ func (w *watch) refresh(ctx context.Context, by topOrder) topView {
 	answers := make([]asked, len(w.gateways))
 	var tasks []func()
 	for i, g := range w.gateways {
-		tasks = append(tasks, func() { answers[i] = ask(ctx, g) })
+		tasks = append(tasks, func() {
+			answers[i].gateway = g
+			answers[i].answer, answers[i].err = operate.AskLive(ctx, g, askTenants)
+		})
 	}
 	if !first {
 		tasks = append(tasks, func() { problem = w.read(ctx) })
@@ -184,7 +156,7 @@ func together(tasks []func()) {
 
 // read reads gateways and bans from the database. If that fails, the earlier ones stay.
 func (w *watch) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	gateways, err := w.app.store.Gateways(ctx)
 	if err != nil {
@@ -227,48 +199,11 @@ func (w *watch) readNames(ctx context.Context, tenants []topTenant) {
 	}
 }
 
-// ask asks one gateway.
-func ask(ctx context.Context, g keystore.Gateway) asked {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	a := asked{gateway: g}
-	if g.AdminAddress == "" {
-		a.err = errors.New("it has registered no admin address")
-		return a
-	}
-	if err := operate.AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", askTenants), &a.answer); err != nil {
-		a.err = errors.New(unreachable(err))
-	}
-	return a
-}
-
-// unreachable says why a gateway cannot be asked.
-func unreachable(err error) string {
-	var status operate.AdminStatus
-	var dns *net.DNSError
-	var from *url.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within " + operate.Span(askWithin)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "connection refused: it does not run, or listens elsewhere"
-	case errors.As(err, &dns):
-		return "its host name is not known here: " + dns.Name
-	case errors.As(err, &status) && status.Code == http.StatusNotFound:
-		return "it cannot be watched: its version is too old"
-	case errors.As(err, &status) && status.Code == http.StatusMisdirectedRequest:
-		return "it does not answer to this name: add it to its --admin-hosts"
-	case errors.As(err, &from):
-		return from.Err.Error()
-	}
-	return err.Error()
-}
-
 // view compares the answers with those of the refresh before.
 func (w *watch) view(answers []asked, by topOrder) topView {
 	now := w.app.Clock()
 	v := topView{At: now.UTC().Format(time.RFC3339), By: by, Gateways: []topGateway{}, Tenants: []topTenant{}, at: now}
-	tenants, next := map[string]*sums{}, map[string]liveAnswer{}
+	tenants, next := map[string]*sums{}, map[string]operate.Live{}
 	for _, a := range answers {
 		id := a.gateway.ID + "/" + a.gateway.Incarnation
 		row := topGateway{ID: a.gateway.ID, AdminAddress: a.gateway.AdminAddress}
@@ -277,17 +212,16 @@ func (w *watch) view(answers []asked, by topOrder) topView {
 			v.Gateways = append(v.Gateways, row)
 			continue
 		}
-		was, seen := w.last[id]
+		was := w.last[id]
 		next[id] = a.answer
 		row.Mode, row.P50, row.P99, row.BansImposed = a.answer.Mode, a.answer.P50, a.answer.P99, a.answer.Bans
-		if seconds := a.answer.secondsAfter(was); seen && seconds > 0 {
-			rate, refused := float64(a.answer.Requests-was.Requests)/seconds, float64(a.answer.Refused-was.Refused)/seconds
+		if rate, refused, known := a.answer.Rates(was); known {
 			v.rate, v.refused = v.rate+rate, v.refused+refused
 			rate, refused = rounded(rate, 2), rounded(refused, 2)
 			row.RequestsPerSecond, row.RefusedPerSecond = &rate, &refused
-			a.answer.compare(was, seconds, tenants)
+			compare(a.answer, was, a.answer.SecondsAfter(was), tenants)
 		} else {
-			a.answer.compare(liveAnswer{}, 0, tenants)
+			compare(a.answer, operate.Live{}, 0, tenants)
 		}
 		v.Gateways = append(v.Gateways, row)
 	}
@@ -310,36 +244,28 @@ func (w *watch) view(answers []asked, by topOrder) topView {
 	return v
 }
 
-// secondsAfter returns the time between two answers, by the gateway's own clock. If the gateway began to count again in between, it is 0.
-func (a liveAnswer) secondsAfter(was liveAnswer) float64 {
-	if a.Since != was.Since {
-		return 0
-	}
-	return float64(a.Elapsed-was.Elapsed) / 1000
-}
-
 // sums adds up what the gateways say about a tenant.
 type sums struct {
-	liveTenant
+	operate.LiveTenant
 	rate, refused, seconds float64
 	isFresh                bool // the figures of the quota are of a gateway that has decided since the last refresh
 }
 
-// compare adds the tenants of an answer to all. seconds is the time since the answer before; 0: there is none.
-func (a liveAnswer) compare(was liveAnswer, seconds float64, all map[string]*sums) {
-	before := make(map[string]liveTenant, len(was.Tenants))
+// compare adds the tenants of the answer a to all. seconds is the time since the answer before; 0: there is none.
+func compare(a, was operate.Live, seconds float64, all map[string]*sums) {
+	before := make(map[string]operate.LiveTenant, len(was.Tenants))
 	for _, t := range was.Tenants {
 		before[t.ID] = t
 	}
 	for _, t := range a.Tenants {
 		s := all[t.ID]
 		if s == nil {
-			s = &sums{liveTenant: liveTenant{Plan: t.Plan, Limits: t.Limits}}
+			s = &sums{LiveTenant: operate.LiveTenant{Plan: t.Plan, Limits: t.Limits}}
 			all[t.ID] = s
 		}
 		old, listed := before[t.ID]
 		if t.Since > was.Elapsed {
-			old, listed = liveTenant{}, true // all its requests came after the answer before
+			old, listed = operate.LiveTenant{}, true // all its requests came after the answer before
 		}
 		var requests int64
 		if listed && seconds > 0 {

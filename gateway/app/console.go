@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -36,12 +37,19 @@ func serveConsole(cfg Config, gateway string, admin *service.Admin, problems fun
 	if db.Dialect() == database.Postgres {
 		db.SetMaxOpenConns(consoleConnections)
 	}
+	tls, err := cfg.AdminTLS.Client(log)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	pages, err := console.New(console.Config{
-		Gateway: gateway, Store: keystore.New(db, nil, nil, gateway), Problems: problems, Log: log,
+		Gateway: gateway, Store: keystore.New(db, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, db.Close())
 	}
 	admin.Handle(console.Home, pages)
-	return db.Close, nil
+	return func() error {
+		pages.Close()
+		return db.Close()
+	}, nil
 }

@@ -12,6 +12,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"html/template"
@@ -22,6 +23,7 @@ import (
 	"petgate/gateway/portal"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/plot"
 	"petgate/shared/service"
 )
@@ -48,6 +50,7 @@ type Config struct {
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
+	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: that of the system
 }
 
 // Console serves the pages. It is safe for concurrent use.
@@ -55,6 +58,11 @@ type Console struct {
 	cfg   Config
 	mux   *http.ServeMux
 	pages map[string]*template.Template
+
+	watch   watch
+	streams chan struct{} // one for each that is open
+	ctx     context.Context
+	end     context.CancelFunc // ends ctx
 }
 
 // New returns a console. It fails only if an embedded page is invalid.
@@ -62,7 +70,9 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}, streams: make(chan struct{}, streamsMax)}
+	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
+	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
 	for _, name := range []string{"login", "overview", "message"} {
 		page, err := template.ParseFS(assets, "assets/frame.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
@@ -77,11 +87,15 @@ func New(cfg Config) (*Console, error) {
 	c.mux.HandleFunc("POST "+loginPath, c.login)
 	c.mux.HandleFunc("POST "+Home+"logout", c.inSession(c.logout))
 	c.mux.HandleFunc("GET "+Home+"{$}", c.inSession(c.overview))
+	c.mux.HandleFunc("GET "+livePath, c.inSession(c.live))
 	c.mux.HandleFunc(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
 	return c, nil
 }
+
+// Close ends all streams. It does not wait for them.
+func (c *Console) Close() { c.end() }
 
 // ServeHTTP serves a request whose path begins with Home.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -92,9 +106,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	ctx, cancel := context.WithTimeout(r.Context(), databaseWithin)
-	defer cancel()
-	r = r.WithContext(ctx)
+	if r.URL.Path != livePath { // a stream lasts as long as its page is open
+		ctx, cancel := context.WithTimeout(r.Context(), databaseWithin)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	c.mux.ServeHTTP(w, r)
 }

@@ -4,22 +4,13 @@ import (
 	"net/http"
 
 	"petgate/shared/keystore"
-	"petgate/shared/service"
 )
 
 // overviewPage is the content of the first page.
 type overviewPage struct {
-	Problems []service.Problem // of the gateway that serves the page
-	Gateways []gatewayRow
-	Bans     int
-	Events   []eventRow // the latest first
-}
-
-type gatewayRow struct {
-	ID, AdminAddress, State string
-	Lag                     int64 // events
-	Seen                    string
-	IsWell                  bool
+	Live   overviewLive
+	Bans   int
+	Events []eventRow // the latest first
 }
 
 type eventRow struct{ At, Actor, Kind, Subject string }
@@ -37,23 +28,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) {
 
 func (c *Console) readOverview(r *http.Request, v *visit) (page overviewPage, err error) {
 	ctx := r.Context()
-	page.Problems = c.cfg.Problems()
-	// The last event is read first, so that no gateway can be ahead of it.
-	last, err := v.store.LastEvent(ctx)
-	if err != nil {
-		return page, err
-	}
-	gateways, err := v.store.Gateways(ctx)
-	if err != nil {
-		return page, err
-	}
-	for _, g := range gateways {
-		state := g.State(last)
-		page.Gateways = append(page.Gateways, gatewayRow{
-			ID: g.ID, AdminAddress: g.AdminAddress, State: state, Lag: max(int64(last-g.Applied), 0),
-			Seen: g.SeenAt.String(), IsWell: state == keystore.GatewayLive,
-		})
-	}
+	page.Live = c.watch.look()
 	if page.Bans, err = v.store.CountBans(ctx); err != nil {
 		return page, err
 	}

@@ -45,6 +45,34 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// Client returns the configuration with which this program asks the admin ports of others. It uses its own certificate, if it has one,
+// and trusts the authorities that it knows: those of the system, those of client certificates, and those in its own chain.
+func (t *AdminTLS) Client(log *slog.Logger) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if !t.isSet() {
+		return config, nil
+	}
+	certificate, err := LoadCertificate(t.Cert, t.Key, time.Now, log)
+	if err != nil {
+		return nil, err
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate.Get(nil) }
+	if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+		config.RootCAs = x509.NewCertPool() // as on a system without certificates
+	}
+	for _, path := range []string{t.Cert, t.ClientCA} {
+		if path == "" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs.AppendCertsFromPEM(text)
+	}
+	return config, nil
+}
+
 // listen adds TLS to a listener, if it is set. watched then shows the expiry of the certificate.
 func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logger) (net.Listener, error) {
 	if !t.isSet() {

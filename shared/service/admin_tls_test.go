@@ -150,3 +150,31 @@ func TestAdminTLSSettings(t *testing.T) {
 	t.Setenv("TEST_ADMIN_TLS_KEY", "")
 	f("it needs --admin-tls-cert", "--admin-client-ca", good.ClientCA)
 }
+
+// Programs with certificates of one authority can ask one another's admin ports.
+func TestAdminTLSOfAClient(t *testing.T) {
+	known := issueAuthority(t, t.TempDir())
+	ln, err := service.Listen("127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := service.NewAdmin(quiet, service.Settings{AdminTLS: known.settings}, "")
+	if err := a.Start(ln); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	config, err := known.settings.Client(quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	response, err := (&http.Client{Transport: transport}).Get("https://" + ln.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("/metrics: %d", response.StatusCode)
+	}
+}

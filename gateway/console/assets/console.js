@@ -14,3 +14,34 @@
   addEventListener('hashchange', fillIn);
   fillIn();
 }
+// Live figures: the server sends parts of the page. A page that cannot be seen has no stream, because a browser opens only a few
+// connections to a host.
+{
+  const at = (name) => document.getElementById('live-' + name);
+  const say = (text) => { if (at('state').textContent !== text) at('state').textContent = text; };
+  let source, problems;
+  const close = () => source?.close();
+  const open = () => {
+    close();
+    source = new EventSource('/console/live');
+    source.addEventListener('figures', (event) => {
+      const parts = JSON.parse(event.data);
+      at('gateways').innerHTML = parts.gateways;
+      if (parts.problems !== problems) at('problems').innerHTML = problems = parts.problems;
+      at('at').textContent = parts.at;
+      say('Live.');
+    });
+    source.addEventListener('end', (event) => {
+      close();
+      say('Not live: ' + event.data);
+    });
+    source.addEventListener('error', () => {
+      say(source.readyState === EventSource.CLOSED ? 'Not live: load the page again.' : 'Not live: the gateway does not answer.');
+    });
+  };
+  if (at('gateways')) {
+    if (!document.hidden) open();
+    document.addEventListener('visibilitychange', () => document.hidden ? close() : open());
+    addEventListener('pagehide', close);
+  }
+}

@@ -1,0 +1,102 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+const livePath = Home + "live"
+
+const (
+	// liveEvery is how often a stream sends figures.
+	liveEvery = 2 * time.Second
+	// streamsMax is how many streams a gateway serves at once. A browser needs one for each visible page with live figures.
+	streamsMax = 16
+	// readWithin is how long a browser may take to read an event.
+	readWithin = 10 * time.Second
+)
+
+// live streams the figures of the overview as server-sent events (HTML, section 9.2), until the session ends, the browser closes the
+// stream or the console is closed. It sends the same parts of the page that the overview has.
+func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) {
+	select {
+	case c.streams <- struct{}{}:
+		defer func() { <-c.streams }()
+	default:
+		http.Error(w, "Too many pages show live figures. Close some of them.", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	// The admin port limits the time of a request, as a whole and for reading it. A stream takes longer.
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		c.cfg.Log.Warn("console: a stream cannot begin", "error", err)
+		http.Error(w, "Live figures cannot be sent.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	tick := time.NewTicker(c.watch.every)
+	defer tick.Stop()
+	for {
+		event, err := c.nextEvent(ctx, r)
+		if err != nil {
+			c.cfg.Log.Error("console: live figures cannot be written", "error", err)
+			return
+		}
+		if ctx.Err() != nil || control.SetWriteDeadline(time.Now().Add(readWithin)) != nil {
+			return
+		}
+		if _, err := w.Write(event.bytes); err != nil || control.Flush() != nil || event.isLast {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// event is one server-sent event.
+type event struct {
+	bytes  []byte
+	isLast bool
+}
+
+// nextEvent returns the figures, or the end of the stream if the session has ended. While the database cannot be asked for the session,
+// the stream goes on: the figures say that it cannot be read.
+func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event, error) {
+	asking, cancel := context.WithTimeout(ctx, databaseWithin)
+	defer cancel()
+	cookie, err := r.Cookie(cookieName(r))
+	if err == nil {
+		_, err = c.cfg.Store.ConsoleSession(asking, cookie.Value)
+	}
+	if errors.Is(err, keystore.ErrNotFound) {
+		return event{[]byte("event: end\ndata: Your session has ended. Sign in again.\n\n"), true}, nil
+	}
+	seen := c.watch.look()
+	parts := struct {
+		Gateways string `json:"gateways"`
+		Problems string `json:"problems"`
+		At       string `json:"at"`
+	}{At: seen.At}
+	for name, to := range map[string]*string{"live-gateways": &parts.Gateways, "live-problems": &parts.Problems} {
+		var part bytes.Buffer
+		if err := c.pages["overview"].ExecuteTemplate(&part, name, seen); err != nil {
+			return event{}, err
+		}
+		*to = part.String()
+	}
+	data, err := json.Marshal(parts)
+	return event{bytes: fmt.Appendf(nil, "event: figures\ndata: %s\n\n", data)}, err
+}

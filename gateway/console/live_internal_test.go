@@ -1,0 +1,267 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+// stage is a console with a session, and its database.
+type stage struct {
+	*testing.T
+	console *Console
+	store   *keystore.Store
+	server  *httptest.Server
+	cookie  *http.Cookie
+}
+
+// newStage returns a console that sends live figures every few milliseconds.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t, store: keystore.New(db, nil, nil, "gw-1")}
+	s.console, err = New(Config{
+		Gateway: "gw-1", Store: s.store, Log: slog.New(slog.DiscardHandler),
+		Problems: func() []service.Problem {
+			return []service.Problem{{Name: "quotas", Detail: "Redis <slow>", Serving: true}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.console.watch.every = 5 * time.Millisecond
+	s.server = httptest.NewServer(s.console)
+	t.Cleanup(s.server.Close)
+	t.Cleanup(s.console.Close)
+	code, _, err := s.store.As("keyadmin:alice").InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, _, err := s.store.OpenConsole(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(s.server.Listener.Addr().String())
+	s.cookie = &http.Cookie{Name: "petgate-console-" + port, Value: token}
+	return s
+}
+
+// busy registers a gateway whose /live has 50 more requests, of which 10 are refused, in every second of its own clock.
+func (s *stage) busy(id string) {
+	s.Helper()
+	var mu sync.Mutex
+	answer := operate.Live{Mode: "shared", Since: 1}
+	s.register(id, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch r.URL.RequestURI() {
+		case "/live?n=0":
+			p50, p99 := 1.25, 17.0
+			answer.Elapsed, answer.Requests, answer.Refused, answer.P50, answer.P99 = answer.Elapsed+1000, answer.Requests+50, answer.Refused+10, &p50, &p99
+			service.WriteJSON(w, http.StatusOK, answer)
+		case "/readyz":
+			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": []service.Problem{
+				{Name: "quotas", Detail: "Redis <slow>", Serving: true}, {Name: "directory", Detail: "it is too old"},
+			}})
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+}
+
+func (s *stage) register(id string, admin http.Handler) {
+	s.Helper()
+	server := httptest.NewServer(admin)
+	s.Cleanup(server.Close)
+	registration := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: server.Listener.Addr().String()}
+	if _, err := s.store.Register(s.Context(), registration, nil); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// stream opens a stream of live figures.
+func (s *stage) stream() (*http.Response, *bufio.Reader) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.server.URL+livePath, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.AddCookie(s.cookie)
+	response, err := s.server.Client().Transport.RoundTrip(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { response.Body.Close() })
+	return response, bufio.NewReader(response.Body)
+}
+
+// next reads an event.
+func (s *stage) next(from *bufio.Reader) (name, data string) {
+	s.Helper()
+	for {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			s.Fatalf("the stream ended: %v", err)
+		}
+		switch field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); field {
+		case "event":
+			name = value
+		case "data":
+			data = value
+		case "":
+			return name, data
+		}
+	}
+}
+
+func TestLiveFigures(t *testing.T) {
+	s := newStage(t)
+	s.busy("gw-2")
+	s.register("gw-3", http.NotFoundHandler())
+	response, events := s.stream()
+	if got := response.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Fatalf("Content-Type %q", got)
+	}
+	var parts struct{ Gateways, Problems string }
+	for i, wanted := 0, false; !wanted; i++ { // there are rates from the second refresh on
+		name, data := s.next(events)
+		if err := json.Unmarshal([]byte(data), &parts); name != "figures" || err != nil {
+			t.Fatalf("event %q: %v: %s", name, err, data)
+		}
+		if wanted = strings.Contains(parts.Gateways, `<td class="number">50.0</td><td class="number">10.0</td>`); !wanted && i == 1000 {
+			t.Fatalf("there are no rates after %d events: %s", i, data)
+		}
+	}
+	for _, want := range []string{`<th scope="row">gw-2</th>`, "1.2 ms", "17.0 ms", "in Redis", `<th scope="row">gw-3</th>`} {
+		if !strings.Contains(parts.Gateways, want) {
+			t.Errorf("the gateways lack %s:\n%s", want, parts.Gateways)
+		}
+	}
+	// A problem of several gateways has one row.
+	for _, want := range []string{
+		`<p class="notice"><strong>gw-1, gw-2:</strong> quotas: Redis &lt;slow&gt;</p>`,
+		`<p class="notice severe"><strong>gw-2:</strong> directory: it is too old</p>`,
+		`<strong>gw-3:</strong> its figures are missing: it cannot be watched: its version is too old</p>`,
+	} {
+		if !strings.Contains(parts.Problems, want) {
+			t.Errorf("the problems lack %s:\n%s", want, parts.Problems)
+		}
+	}
+}
+
+func TestStreamEndsWithItsSession(t *testing.T) {
+	s := newStage(t)
+	_, events := s.stream()
+	if name, _ := s.next(events); name != "figures" {
+		t.Fatalf("the first event is %q", name)
+	}
+	if _, err := s.store.EndConsoles(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	name, data := s.next(events)
+	for name == "figures" {
+		name, data = s.next(events)
+	}
+	if name != "end" || !strings.Contains(data, "Sign in again") {
+		t.Errorf("the last event is %q: %s", name, data)
+	}
+	if rest, err := io.ReadAll(events); len(rest) > 0 || err != nil {
+		t.Errorf("after the end: %q, %v", rest, err)
+	}
+	if response, _ := s.stream(); response.StatusCode != http.StatusSeeOther {
+		t.Errorf("a stream without a session: %d", response.StatusCode)
+	}
+}
+
+// A gateway serves a bounded number of streams, and Close ends them.
+func TestStreamsAreBounded(t *testing.T) {
+	s := newStage(t)
+	var open []*bufio.Reader
+	for i := range streamsMax {
+		response, events := s.stream()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("stream %d: %d", i, response.StatusCode)
+		}
+		open = append(open, events)
+	}
+	if response, _ := s.stream(); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one stream too many: %d", response.StatusCode)
+	}
+	s.console.Close()
+	for i, events := range open {
+		if _, err := io.Copy(io.Discard, events); err != nil {
+			t.Errorf("stream %d: %v", i, err)
+		}
+	}
+}
+
+// controlled is a response whose deadlines can be seen. The browser is gone at the second event.
+type controlled struct {
+	http.ResponseWriter
+	read   []time.Time
+	writes int
+}
+
+func (c *controlled) SetReadDeadline(at time.Time) error {
+	c.read = append(c.read, at)
+	return nil
+}
+
+func (c *controlled) SetWriteDeadline(at time.Time) error {
+	if c.writes++; time.Until(at) > readWithin {
+		return errors.New("too late")
+	}
+	return nil
+}
+
+func (c *controlled) Write(p []byte) (int, error) {
+	if c.writes > 1 {
+		return 0, io.ErrClosedPipe
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+func (c *controlled) Flush() {}
+
+// A stream outlasts the limits of the admin port for a request, and it does not wait for a browser that reads nothing.
+func TestDeadlinesOfStreams(t *testing.T) {
+	s := newStage(t)
+	w := &controlled{ResponseWriter: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, livePath, nil)
+	r.Host = s.server.Listener.Addr().String()
+	r.AddCookie(s.cookie)
+	s.console.ServeHTTP(w, r)
+	if len(w.read) != 1 || !w.read[0].IsZero() || w.writes != 2 {
+		t.Errorf("the deadlines for reading are %v, and %d were set for writing", w.read, w.writes)
+	}
+}
+
+// The console's own script stays small, so that it can be read as a whole.
+func TestScriptIsSmall(t *testing.T) {
+	script, err := assets.ReadFile("assets/console.js")
+	if err != nil || len(script) > 8<<10 {
+		t.Errorf("the script has %d bytes, at most 8,192 are allowed, %v", len(script), err)
+	}
+}

@@ -1,0 +1,187 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/service"
+)
+
+// watch knows what all registered gateways do now. Pages and streams share what it finds, so the gateways and the database are asked at
+// most once in half of liveEvery, however many look.
+type watch struct {
+	store *keystore.Store
+	every time.Duration
+	clock func() time.Time
+	ctx   context.Context // with what the admin ports of gateways need; it ends with the console
+	own   func() []service.Problem
+	self  string // the ID of the gateway that serves the console
+
+	mu     sync.Mutex
+	at     time.Time // of seen; zero: never
+	before map[string]operate.Live
+	seen   overviewLive
+}
+
+// overviewLive is the part of the overview that changes by itself.
+type overviewLive struct {
+	At       string
+	Gateways []gatewayRow
+	Problems []problemRow // each once, with all gateways that have it
+}
+
+type gatewayRow struct {
+	ID, State, Mode              string
+	Lag, Rate, Refused, P50, P99 string // a dash: not known
+	IsWell                       bool
+}
+
+type problemRow struct {
+	Of     string // gateways
+	Text   string
+	Severe bool // a gateway does not serve, or is not known to serve
+}
+
+// look returns what the gateways do now.
+func (w *watch) look() overviewLive {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := w.clock(); w.at.IsZero() || now.Sub(w.at) >= w.every/2 || now.Before(w.at) {
+		w.refresh(now)
+	}
+	return w.seen
+}
+
+// asked is what a gateway answered, or why it did not.
+type asked struct {
+	live     operate.Live
+	err      error
+	problems []service.Problem
+}
+
+// refresh asks the database and all gateways, each for at most a second.
+func (w *watch) refresh(now time.Time) {
+	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
+	defer cancel()
+	seen := overviewLive{At: now.UTC().Format("15:04:05 UTC")}
+	found := problems{}
+	for _, p := range w.own() {
+		found.add(w.self, p)
+	}
+	gateways, views, err := operate.Operator{Store: w.store}.ViewGateways(ctx)
+	if err != nil {
+		found.add("", service.Problem{Detail: "The database cannot be read, so no gateway can be asked: " + err.Error()})
+	}
+	answers := make([]asked, len(gateways))
+	var group sync.WaitGroup
+	for i, g := range gateways {
+		group.Go(func() { answers[i] = askGateway(ctx, g, g.ID != w.self) })
+	}
+	group.Wait()
+	next := map[string]operate.Live{}
+	for i, a := range answers {
+		g, v := gateways[i], views[i]
+		row := gatewayRow{
+			ID: g.ID, State: v.State, IsWell: v.State == keystore.GatewayLive, Lag: fmt.Sprint(v.Lag),
+			Mode: "-", Rate: "-", Refused: "-", P50: "-", P99: "-",
+		}
+		if cure := cureOf(g, v.State); cure != "" {
+			found.add(g.ID, service.Problem{Detail: cure})
+		}
+		if a.err != nil {
+			found.add(g.ID, service.Problem{Detail: "its figures are missing: " + a.err.Error()})
+		} else {
+			process := g.ID + "/" + g.Incarnation
+			next[process] = a.live
+			row.Mode, row.P50, row.P99 = modeText(a.live.Mode), millis(a.live.P50), millis(a.live.P99)
+			if rate, refused, known := a.live.Rates(w.before[process]); known {
+				row.Rate, row.Refused = rateText(rate), rateText(refused)
+			}
+		}
+		for _, p := range a.problems {
+			found.add(g.ID, p)
+		}
+		seen.Gateways = append(seen.Gateways, row)
+	}
+	seen.Problems = found.rows()
+	w.seen, w.before, w.at = seen, next, now
+}
+
+// askGateway asks a gateway for its figures, and for its problems if they are not known otherwise.
+func askGateway(ctx context.Context, g keystore.Gateway, withProblems bool) (a asked) {
+	var group sync.WaitGroup
+	if withProblems {
+		group.Go(func() {
+			// A gateway that does not answer here does not answer the other question either, whose error is shown.
+			a.problems, _ = operate.AskProblems(ctx, g)
+		})
+	}
+	a.live, a.err = operate.AskLive(ctx, g, 0)
+	group.Wait()
+	return a
+}
+
+// problems are problems by text, with the gateways that have them.
+type problems map[string]*problemRow
+
+func (all problems) add(gateway string, p service.Problem) {
+	text := p.Detail
+	if p.Name != "" {
+		text = p.Name + ": " + text
+	}
+	row := all[text]
+	if row == nil {
+		row = &problemRow{Text: text}
+		all[text] = row
+	}
+	row.Severe = row.Severe || !p.Serving
+	if gateway != "" && !slices.Contains(strings.Split(row.Of, ", "), gateway) {
+		row.Of = strings.TrimPrefix(row.Of+", "+gateway, ", ")
+	}
+}
+
+// rows returns the problems, severe ones first.
+func (all problems) rows() (rows []problemRow) {
+	for _, row := range all {
+		rows = append(rows, *row)
+	}
+	slices.SortFunc(rows, func(a, b problemRow) int {
+		if a.Severe != b.Severe {
+			if a.Severe {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Text, b.Text))
+	})
+	return rows
+}
+
+// modeText says where a gateway counts quotas.
+func modeText(mode string) string {
+	switch mode {
+	case "shared":
+		return "in Redis"
+	case "memory":
+		return "in process"
+	case "outage":
+		return "own share: Redis is away"
+	}
+	return cmp.Or(mode, "-")
+}
+
+func millis(ms *float64) string {
+	if ms == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f ms", *ms)
+}
+
+func rateText(perSecond float64) string { return fmt.Sprintf("%.1f", perSecond) }

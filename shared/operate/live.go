@@ -1,0 +1,111 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// LiveWithin is how long a gateway has to answer AskLive and AskProblems.
+const LiveWithin = time.Second
+
+// Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on.
+type Live struct {
+	Mode     string       `json:"mode"` // where it counts quotas: shared, memory or outage
+	Since    int64        `json:"since"`
+	Elapsed  int64        `json:"elapsedMillis"`
+	Requests int64        `json:"requests"`
+	Refused  int64        `json:"refused"`
+	Bans     int64        `json:"bans"`
+	P50      *float64     `json:"p50Millis"` // nil: there were no requests
+	P99      *float64     `json:"p99Millis"`
+	Active   int          `json:"active"`
+	Tenants  []LiveTenant `json:"tenants"`
+}
+
+// LiveTenant is what one tenant does at one gateway.
+type LiveTenant struct {
+	ID         string      `json:"id"`
+	Plan       string      `json:"plan"`
+	Limits     plan.Limits `json:"limits"`
+	Since      int64       `json:"sinceMillis"`
+	Requests   int64       `json:"requests"`
+	Refused    int64       `json:"refused"`
+	MinuteUsed int64       `json:"minuteUsed"`
+	DayUsed    int64       `json:"dayUsed"`
+}
+
+// SecondsAfter returns the time between two answers, by the gateway's own clock. If the gateway began to count again in between, it is 0.
+func (l Live) SecondsAfter(was Live) float64 {
+	if l.Since != was.Since {
+		return 0
+	}
+	return float64(l.Elapsed-was.Elapsed) / 1000
+}
+
+// Rates returns the requests a second between two answers, and the refused ones of them. They are not known if the gateway began to
+// count again in between.
+func (l Live) Rates(was Live) (requests, refused float64, known bool) {
+	seconds := l.SecondsAfter(was)
+	if seconds <= 0 {
+		return 0, 0, false
+	}
+	return float64(l.Requests-was.Requests) / seconds, float64(l.Refused-was.Refused) / seconds, true
+}
+
+// AskLive asks a gateway what it does now. The answer has at most n tenants. An error says in words why there is no answer.
+func AskLive(ctx context.Context, g keystore.Gateway, n int) (l Live, err error) {
+	return l, askSoon(ctx, g, fmt.Sprintf("/live?n=%d", n), &l)
+}
+
+// AskProblems asks a gateway what it reports on /readyz. An error says in words why there is no answer.
+func AskProblems(ctx context.Context, g keystore.Gateway) ([]service.Problem, error) {
+	var answer struct {
+		Problems []service.Problem `json:"problems"`
+	}
+	err := askSoon(ctx, g, ReadyPath, &answer)
+	return answer.Problems, err
+}
+
+func askSoon(ctx context.Context, g keystore.Gateway, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, LiveWithin)
+	defer cancel()
+	if g.AdminAddress == "" {
+		return errors.New("it has registered no admin address")
+	}
+	if err := AskAdmin(ctx, g, path, answer); err != nil {
+		return errors.New(unreachable(err))
+	}
+	return nil
+}
+
+// unreachable says why a gateway cannot be asked.
+func unreachable(err error) string {
+	var status AdminStatus
+	var dns *net.DNSError
+	var from *url.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within " + Span(LiveWithin)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused: it does not run, or listens elsewhere"
+	case errors.As(err, &dns):
+		return "its host name is not known here: " + dns.Name
+	case errors.As(err, &status) && status.Code == http.StatusNotFound:
+		return "it cannot be watched: its version is too old"
+	case errors.As(err, &status) && status.Code == http.StatusMisdirectedRequest:
+		return "it does not answer to this name: add it to its --admin-hosts"
+	case errors.As(err, &from):
+		return from.Err.Error()
+	}
+	return err.Error()
+}
