@@ -30,14 +30,21 @@ func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 		t.Fatal("docs/operations.md has no haproxy block")
 	}
 	address := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
-	changes := []string{"bind :80", "bind " + address}
+	runHAProxy(t, config, gateways, "bind :80", "bind "+address)
+	return address
+}
+
+// runHAProxy starts haproxy with a configuration in which the addresses of the gateways are changed, and the given pairs of an old
+// and a new text. All old texts have to be there.
+func runHAProxy(t *testing.T, config string, gateways []*fleet.Program, changes ...string) {
+	t.Helper()
 	for n, g := range gateways {
 		_, port, _ := strings.Cut(strings.TrimPrefix(g.Admin, "http://"), ":")
 		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), g.Addr()+" check port "+port)
 	}
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(config, changes[i]) {
-			t.Fatalf("the haproxy block of docs/operations.md has no %q", changes[i])
+			t.Fatalf("the configuration of haproxy has no %q", changes[i])
 		}
 	}
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
@@ -50,7 +57,6 @@ func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 			t.Logf("haproxy said:\n%s%s", p.Stdout, p.Stderr)
 		}
 	})
-	return address
 }
 
 // findHAProxy also searches Debian's directory for haproxy, which is only in root's PATH.

@@ -1,0 +1,272 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// streams is how many requests an HTTP/2 client of these tests sends at a time, on one connection.
+const streams = 50
+
+// http2Front is haproxy with deploy/haproxy/haproxy.cfg.
+type http2Front struct {
+	url   string
+	roots *x509.CertPool
+}
+
+func startHTTP2Front(t *testing.T, gateways []*fleet.Program) *http2Front {
+	t.Helper()
+	config, err := os.ReadFile("../haproxy/haproxy.cfg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key, both := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
+	writeCertificate(t, cert, key, 1)
+	f := &http2Front{roots: x509.NewCertPool()}
+	var text []byte
+	for _, path := range []string{cert, key} {
+		part, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.roots.AppendCertsFromPEM(part)
+		text = append(text, part...)
+	}
+	writeFile(t, both, string(text))
+	address := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
+	f.url = "https://" + address
+	runHAProxy(t, string(config), gateways, "bind :443 ", "bind "+address+" ", "/etc/haproxy/petgate.pem", both)
+	return f
+}
+
+// http2Client sends requests on one connection at a time.
+type http2Client struct {
+	http.Client
+	url   string
+	dials atomic.Int64
+}
+
+// client returns a client that calls from an address.
+func (f *http2Front) client(t *testing.T, from string) *http2Client {
+	c := &http2Client{url: f.url + "/v1/pets"}
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	transport := &http.Transport{
+		ForceAttemptHTTP2: true, MaxConnsPerHost: 1, TLSClientConfig: &tls.Config{RootCAs: f.roots},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c.dials.Add(1)
+			return dialer.DialContext(ctx, network, address)
+		},
+	}
+	c.Transport = transport
+	t.Cleanup(transport.CloseIdleConnections)
+	return c
+}
+
+// do returns the status and the body of a response. A response by another protocol than HTTP/2 is an error.
+func (c *http2Client) do(method, token, body string, fields ...string) (status int, content string, err error) {
+	request, err := http.NewRequest(method, c.url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, ": ")
+		request.Header.Add(name, value)
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.ProtoMajor != 2 {
+		err = fmt.Errorf("the response is by %s", response.Proto)
+	}
+	return response.StatusCode, string(text), err
+}
+
+func (c *http2Client) await(t *testing.T, token string) {
+	t.Helper()
+	testkit.Eventually(t, fleet.ReplyWithin, "haproxy serves", func() bool {
+		status, _, err := c.do("GET", token, "")
+		return err == nil && status == 200
+	})
+}
+
+// TestHTTP2 restarts two gateways in turn, behind haproxy, while a client with 50 streams on one connection lists and adds pets. If h2load
+// is installed, it sends requests meanwhile, too.
+func TestHTTP2(t *testing.T) {
+	const pace = 250 * time.Millisecond // of each stream; longer if responses take longer
+	url, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2})
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	front := startHTTP2Front(t, f.Gateways)
+	c := front.client(t, "127.0.0.1")
+	c.await(t, key.Token)
+	before := c.dials.Load()
+
+	var good atomic.Int64
+	var mu sync.Mutex
+	var lost, created []string
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for stream := range streams {
+		all.Go(func() {
+			tick := time.NewTicker(pace)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+				}
+				method, body, want, name := "GET", "", 200, fmt.Sprintf("pet %d of stream %d", n, stream)
+				if n%4 == 0 {
+					method, body, want = "POST", fmt.Sprintf(`{"name":%q,"categoryId":1}`, name), 201
+				}
+				status, text, err := c.do(method, key.Token, body)
+				mu.Lock()
+				if status != want || err != nil {
+					lost = append(lost, fmt.Sprintf("%s: %d %s %v", method, status, text, err))
+				} else if good.Add(1); want == 201 {
+					created = append(created, name)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	load := startH2load(t, front.url, key.Token)
+	more := func() {
+		t.Helper()
+		from := good.Load()
+		testkit.Eventually(t, fleet.ReplyWithin, "more answers", func() bool { return good.Load() >= from+5*streams })
+	}
+	more()
+	for _, g := range f.Gateways {
+		restart(t, g)
+		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
+			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
+		})
+		more()
+	}
+	close(stop)
+	all.Wait()
+	said := load()
+	if len(lost) > 0 {
+		t.Errorf("%d requests are lost, the first with %s", len(lost), lost[0])
+	}
+	if n := c.dials.Load() - before; n != 0 {
+		t.Errorf("the client opened %d more connections", n)
+	}
+	rows := petRows(t, f)
+	for _, name := range created {
+		if rows[name] != 1 {
+			t.Errorf("%q is stored %d times", name, rows[name])
+		}
+	}
+	t.Logf("figure: rolling restart of two gateways behind haproxy, %d HTTP/2 streams on one connection: %d of %d requests lost, %d pets stored once; %s",
+		streams, len(lost), good.Load()+int64(len(lost)), len(created), said)
+}
+
+// startH2load starts h2load, if it is installed. The function that it returns waits for its end, checks that every response was 2xx, and
+// returns what to say.
+func startH2load(t *testing.T, url, token string) (end func() string) {
+	t.Helper()
+	const requests, rate = 1500, 100
+	path, err := exec.LookPath("h2load")
+	if err != nil {
+		return func() string { return "h2load is not installed" }
+	}
+	p := testkit.Start(t, path, nil, "--requests="+strconv.Itoa(requests), "--clients=1", "--max-concurrent-streams="+strconv.Itoa(streams),
+		"--rps="+strconv.Itoa(rate), "--header=Authorization: Bearer "+token, url+"/v1/pets")
+	return func() string {
+		t.Helper()
+		p.ExitCode(t)
+		for _, want := range []string{
+			fmt.Sprintf("%d succeeded, 0 failed, 0 errored, 0 timeout", requests), fmt.Sprintf("status codes: %d 2xx", requests),
+			"Application protocol: h2",
+		} {
+			if !strings.Contains(p.Stdout.String(), want) {
+				t.Errorf("h2load does not say %q:\n%s", want, p.Stdout)
+			}
+		}
+		return fmt.Sprintf("h2load: %d requests, each answered 2xx", requests)
+	}
+}
+
+// TestHTTP2Client sends requests with 50 streams at a time: a key's quota holds, and allow-lists see the address of the client.
+func TestHTTP2Client(t *testing.T) {
+	const limit = 100
+	url, prefix := testkit.Redis(t)
+	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
+	free := f.NewTenant("acme", fleet.Unlimited...)
+	office := f.NewKey("acme", "--allow", "127.0.0.2/32")
+	small := f.NewTenant("small", "--plan", "free", "--minute", strconv.Itoa(limit), "--day", strconv.Itoa(limit))
+	front := startHTTP2Front(t, f.Gateways)
+	c := front.client(t, "127.0.0.1")
+	c.await(t, free.Token)
+	before := c.dials.Load()
+
+	for from, want := range map[string]int{"127.0.0.2": 200, "127.0.0.3": 403} {
+		own := front.client(t, from)
+		for _, fields := range [][]string{
+			nil, {"X-Forwarded-For: 127.0.0.2"}, {"X-Forwarded-For: 127.0.0.2, 127.0.0.1"}, {"X-Forwarded-For: 127.0.0.1", "Forwarded: for=127.0.0.2"},
+		} {
+			if status, text, err := own.do("GET", office.Token, "", fields...); status != want || err != nil {
+				t.Errorf("from %s with %q: %d %s %v, want %d", from, fields, status, text, err, want)
+			}
+		}
+	}
+
+	var mu sync.Mutex
+	counts := map[int]int{}
+	var all sync.WaitGroup
+	for range streams {
+		all.Go(func() {
+			for range 3 * limit / streams {
+				status, text, err := c.do("GET", small.Token, "")
+				mu.Lock()
+				if counts[status]++; err != nil {
+					t.Errorf("%d %s %v", status, text, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if counts[200] != limit || counts[200]+counts[429] != 3*limit {
+		t.Errorf("with a limit of %d: %v", limit, counts)
+	}
+	for _, g := range f.Gateways {
+		if n := g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`); n == 0 {
+			t.Errorf("%s got no request", g.ID)
+		}
+	}
+	if n := c.dials.Load() - before; n != 0 {
+		t.Errorf("the client opened %d more connections", n)
+	}
+	t.Logf("figure: %d HTTP/2 streams on one connection, two gateways: of %d requests with a limit of %d, %d were admitted", streams, 3*limit, limit, counts[200])
+}
