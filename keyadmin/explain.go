@@ -91,41 +91,9 @@ func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (opera
 }
 
 func explanationSheet(e operate.Explanation) table {
-	verdict := "passes"
-	if e.Passes && e.From != "" {
-		verdict += " from " + e.From
-	} else if e.Passes && len(e.Allow) > 0 {
-		verdict += " from " + operate.Anywhere(e.Allow) + " only"
-	} else if !e.Passes {
-		verdict = fmt.Sprintf("refused: %d %s, %s", e.Status, e.Code, e.Reason)
-		if e.Until != "" {
-			verdict += "; passes from " + e.Until
-		}
-	}
-	t := table{rows: [][]string{{"The next call", verdict}}}
-	if e.KeyID == "" {
-		return t
-	}
-	t.rows = append(t.rows, [][]string{
-		{"Key", e.KeyID},
-		{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan},
-		{"Accepted at", "gateways of the " + e.Environment + " environment"},
-		{"Accepted from", operate.Anywhere(e.Allow)},
-		{"Scopes", strings.Join(e.Scopes, " ")},
-	}...)
-	for _, p := range []struct {
-		name string
-		view *operate.PolicyView
-	}{{"Minute", e.Minute}, {"Day", e.Day}} {
-		if p.view != nil {
-			t.rows = append(t.rows, []string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
-				count(p.view.Used), count(p.view.Limit), count(p.view.Remaining))})
-		}
-	}
-	if e.Mode == "shared" {
-		t.rows = append(t.rows, []string{"Counted", "by all gateways together; reported by " + e.Gateway})
-	} else if e.Mode != "" {
-		t.rows = append(t.rows, []string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
+	var t table
+	for _, row := range e.Sheet() {
+		t.rows = append(t.rows, row[:])
 	}
 	return t
 }

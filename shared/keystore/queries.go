@@ -122,6 +122,13 @@ const (
 	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		ORDER BY id DESC LIMIT $1`
 
+	// One page, the latest first. Not by the index on at, which is not in this order. $1: the event after the page, $2: instant
+	// in ms, $3: tenant, $4: key, $5: actor, $6: kind or its first part, each '' for all, $7: number of rows.
+	eventsFound = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		WHERE id < $1 AND +at >= $2 AND ($3 = '' OR tenant_id = $3) AND ($4 = '' OR key_id = $4)
+			AND ($5 = '' OR actor = $5 OR actor = 'keyadmin:' || $5) AND ($6 = '' OR kind = $6 OR kind LIKE $6 || '.%')
+		ORDER BY id DESC LIMIT $7`
+
 	// $1: instant in ms. For auditors.
 	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		WHERE at >= $1 ORDER BY id`
@@ -264,10 +271,13 @@ const (
 		GROUP BY tenant_id ORDER BY 3 DESC, 2 DESC, tenant_id LIMIT $3`
 
 	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
-	operationUsage = `SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
-			CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
-		FROM usage_hours WHERE hour >= $2 AND operation IN (SELECT value->>'operation' FROM {rows})
-		GROUP BY operation, tenant_id, key_id ORDER BY operation, recent DESC, tenant_id, key_id`
+	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before
+		FROM (SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
+				CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
+			FROM usage_hours WHERE hour >= $2 AND operation IN (SELECT value->>'operation' FROM {rows})
+			GROUP BY operation, tenant_id, key_id) AS u
+		LEFT JOIN tenants t ON t.id = u.tenant_id LEFT JOIN tenant_keys k ON k.id = u.key_id
+		ORDER BY u.operation, u.recent DESC, u.tenant_id, u.key_id`
 
 	// $1: tenant, $2: the first hour.
 	minutesOfTenant = `SELECT hour, gateway, attempts FROM usage_minutes WHERE tenant_id = $1 AND hour >= $2 ORDER BY hour, gateway`

@@ -226,11 +226,13 @@ type TenantUsage struct {
 
 // OperationUsage is the number of a key's requests for one operation.
 type OperationUsage struct {
-	Operation string    `db:"operation"`
-	Tenant    id.Tenant `db:"tenant_id"`
-	Key       id.Key    `db:"key_id"`
-	Recent    int64     `db:"recent"`
-	Before    int64     `db:"before"`
+	Operation  string    `db:"operation"`
+	Tenant     id.Tenant `db:"tenant_id"`
+	TenantName string    `db:"tenant_name"` // empty: there is no such tenant
+	Key        id.Key    `db:"key_id"`
+	KeyName    string    `db:"key_name"` // empty: there is no such key
+	Recent     int64     `db:"recent"`
+	Before     int64     `db:"before"`
 }
 
 // UsageMinutes is how often a tenant asked its quota at one gateway in each minute of an hour, whether the quota admitted it or not.

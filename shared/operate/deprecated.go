@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"petgate/shared/keystore"
 	"petgate/shared/plot"
 )
 
@@ -49,20 +48,12 @@ func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, o
 	if err != nil {
 		return nil, nil, err
 	}
-	tenants, err := o.OwnersByID(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	views = make([]DeprecatedView, 0, len(rows))
 	for _, r := range rows {
-		k, err := o.Store.Key(ctx, r.Key)
-		if err != nil && !errors.Is(err, keystore.ErrNotFound) {
-			return nil, nil, err
-		}
 		op := deprecated[slices.IndexFunc(deprecated, func(op AboutOperation) bool { return op.ID == r.Operation })]
 		v := DeprecatedView{
 			Operation: r.Operation, DeprecatedAt: op.DeprecatedAt.String(), SunsetAt: op.SunsetAt.String(), Successor: op.Successor,
-			TenantID: r.Tenant.String(), Tenant: cmp.Or(tenants[r.Tenant].Name, r.Tenant.String()), Key: r.Key.String(), KeyName: k.Name,
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(r.TenantName, r.Tenant.String()), Key: r.Key.String(), KeyName: r.KeyName,
 			Requests: r.Recent, Before: r.Before,
 		}
 		if op.SunsetAt != 0 {

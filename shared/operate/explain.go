@@ -40,6 +40,53 @@ type Explanation struct {
 	Day         *PolicyView `json:"day,omitempty"`
 }
 
+// Sheet returns the explanation as names and texts for people. The first row is the verdict.
+func (e Explanation) Sheet() [][2]string {
+	rows := [][2]string{{"The next call", e.verdict()}}
+	if e.KeyID == "" {
+		return rows
+	}
+	rows = append(rows, [][2]string{
+		{"Key", e.KeyID},
+		{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan},
+		{"Accepted at", "gateways of the " + e.Environment + " environment"},
+		{"Accepted from", Anywhere(e.Allow)},
+		{"Scopes", strings.Join(e.Scopes, " ")},
+	}...)
+	for _, p := range []struct {
+		name string
+		view *PolicyView
+	}{{"Minute", e.Minute}, {"Day", e.Day}} {
+		if p.view != nil {
+			rows = append(rows, [2]string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
+				plot.Grouped(p.view.Used), plot.Grouped(p.view.Limit), plot.Grouped(p.view.Remaining))})
+		}
+	}
+	if e.Mode == "shared" {
+		rows = append(rows, [2]string{"Counted", "by all gateways together; reported by " + e.Gateway})
+	} else if e.Mode != "" {
+		rows = append(rows, [2]string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
+	}
+	return rows
+}
+
+// verdict says whether the next call passes, and if not, why and until when.
+func (e Explanation) verdict() string {
+	switch {
+	case e.Passes && e.From != "":
+		return "passes from " + e.From
+	case e.Passes && len(e.Allow) > 0:
+		return "passes from " + Anywhere(e.Allow) + " only"
+	case e.Passes:
+		return "passes"
+	}
+	text := fmt.Sprintf("refused: %d %s, %s", e.Status, e.Code, e.Reason)
+	if e.Until != "" {
+		text += "; passes from " + e.Until
+	}
+	return text
+}
+
 // PolicyView is how much of one limit is used.
 type PolicyView struct {
 	Limit     int64  `json:"limit"`
