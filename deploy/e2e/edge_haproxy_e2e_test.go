@@ -35,23 +35,16 @@ func startHAProxy(t *testing.T, gateways []*fleet.Program) string {
 }
 
 // runHAProxy starts haproxy with a configuration in which the addresses of the gateways are changed, and the given pairs of an old
-// and a new text. All old texts have to be there.
+// and a new text.
 func runHAProxy(t *testing.T, config string, gateways []*fleet.Program, changes ...string) {
 	t.Helper()
 	for n, g := range gateways {
 		_, port, _ := strings.Cut(strings.TrimPrefix(g.Admin, "http://"), ":")
 		changes = append(changes, fmt.Sprintf("10.0.0.%d:8080 check port 9090", n+1), g.Addr()+" check port "+port)
 	}
-	for i := 0; i < len(changes); i += 2 {
-		if !strings.Contains(config, changes[i]) {
-			t.Fatalf("the configuration of haproxy has no %q", changes[i])
-		}
-	}
 	path := filepath.Join(t.TempDir(), "haproxy.cfg")
-	if err := os.WriteFile(path, []byte(strings.NewReplacer(changes...).Replace(config)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := testkit.Start(t, findHAProxy(t), nil, "-db", "-f", path)
+	writeFile(t, path, replaceEach(t, config, changes))
+	p := testkit.Start(t, findProgram(t, "haproxy"), nil, "-db", "-f", path)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("haproxy said:\n%s%s", p.Stdout, p.Stderr)
@@ -59,15 +52,26 @@ func runHAProxy(t *testing.T, config string, gateways []*fleet.Program, changes 
 	})
 }
 
-// findHAProxy also searches Debian's directory for haproxy, which is only in root's PATH.
-func findHAProxy(t *testing.T) string {
+// replaceEach replaces in a configuration each old text by its new one. All old texts have to be there.
+func replaceEach(t *testing.T, config string, changes []string) string {
 	t.Helper()
-	for _, name := range []string{"haproxy", "/usr/sbin/haproxy"} {
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(config, changes[i]) {
+			t.Fatalf("the configuration has no %q", changes[i])
+		}
+	}
+	return strings.NewReplacer(changes...).Replace(config)
+}
+
+// findProgram also searches the directory in which Debian keeps programs for root.
+func findProgram(t *testing.T, name string) string {
+	t.Helper()
+	for _, name := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	t.Fatal("no haproxy on this machine: run TEST_PROGRAMS=haproxy deploy/services.sh, which installs it")
+	t.Fatalf("no %[1]s on this machine: run TEST_PROGRAMS=%[1]s deploy/services.sh, which installs it", name)
 	return ""
 }
 

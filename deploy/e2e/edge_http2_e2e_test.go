@@ -39,10 +39,18 @@ func startHTTP2Front(t *testing.T, gateways []*fleet.Program) *http2Front {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f, address, certificate := newHTTP2Front(t)
+	runHAProxy(t, string(config), gateways, "bind :443 ", "bind "+address+" ", "/etc/haproxy/petgate.pem", certificate)
+	return f
+}
+
+// newHTTP2Front returns a front that is not started, its address, and a PEM file with its certificate and key.
+func newHTTP2Front(t *testing.T) (f *http2Front, address, certificate string) {
+	t.Helper()
 	dir := t.TempDir()
-	cert, key, both := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
+	cert, key, certificate := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
 	writeCertificate(t, cert, key, 1)
-	f := &http2Front{roots: x509.NewCertPool()}
+	f = &http2Front{roots: x509.NewCertPool()}
 	var text []byte
 	for _, path := range []string{cert, key} {
 		part, err := os.ReadFile(path)
@@ -52,11 +60,10 @@ func startHTTP2Front(t *testing.T, gateways []*fleet.Program) *http2Front {
 		f.roots.AppendCertsFromPEM(part)
 		text = append(text, part...)
 	}
-	writeFile(t, both, string(text))
-	address := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
+	writeFile(t, certificate, string(text))
+	address = "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
 	f.url = "https://" + address
-	runHAProxy(t, string(config), gateways, "bind :443 ", "bind "+address+" ", "/etc/haproxy/petgate.pem", both)
-	return f
+	return f, address, certificate
 }
 
 // http2Client sends requests on one connection at a time.
@@ -116,10 +123,103 @@ func (c *http2Client) await(t *testing.T, token string) {
 	})
 }
 
+// http2Load is the load of one client with several streams, which list pets. With every fourth request, they may add a pet.
+type http2Load struct {
+	stop chan struct{}
+	done sync.WaitGroup
+	good atomic.Int64
+
+	mu      sync.Mutex
+	lost    []string // other responses than 200 to a GET and 201 to a POST
+	created []string // names
+}
+
+func startHTTP2Load(c *http2Client, token string, adds bool) *http2Load {
+	const pace = 250 * time.Millisecond // of each stream; longer if responses take longer
+	l := &http2Load{stop: make(chan struct{})}
+	for stream := range streams {
+		l.done.Go(func() {
+			tick := time.NewTicker(pace)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				case <-tick.C:
+				}
+				name := ""
+				if adds && n%4 == 0 {
+					name = fmt.Sprintf("pet %d of stream %d", n, stream)
+				}
+				l.send(c, token, name)
+			}
+		})
+	}
+	return l
+}
+
+// send adds a pet, or lists pets if there is no name.
+func (l *http2Load) send(c *http2Client, token, name string) {
+	method, body, want := "GET", "", 200
+	if name != "" {
+		method, body, want = "POST", fmt.Sprintf(`{"name":%q,"categoryId":1}`, name), 201
+	}
+	status, text, err := c.do(method, token, body)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if status != want || err != nil {
+		l.lost = append(l.lost, fmt.Sprintf("%s: %d %s %v", method, status, text, err))
+		return
+	}
+	l.good.Add(1)
+	if name != "" {
+		l.created = append(l.created, name)
+	}
+}
+
+// more waits for five more good answers of each stream.
+func (l *http2Load) more(t *testing.T) {
+	t.Helper()
+	from := l.good.Load()
+	testkit.Eventually(t, fleet.ReplyWithin, "more answers", func() bool { return l.good.Load() >= from+5*streams })
+}
+
+// roll restarts the gateways in turn. The next one ends only when the last one gets requests again.
+func (l *http2Load) roll(t *testing.T, gateways []*fleet.Program) {
+	t.Helper()
+	l.more(t)
+	for _, g := range gateways {
+		restart(t, g)
+		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
+			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
+		})
+		l.more(t)
+	}
+}
+
+// total is the number of responses.
+func (l *http2Load) total() int64 { return l.good.Load() + int64(len(l.lost)) }
+
+// end stops the load, fails the test for lost requests and for pets that are not stored once, and returns what to say.
+func (l *http2Load) end(t *testing.T, f *fleet.Fleet) string {
+	t.Helper()
+	close(l.stop)
+	l.done.Wait()
+	if len(l.lost) > 0 {
+		t.Errorf("%d requests are lost, the first with %s", len(l.lost), l.lost[0])
+	}
+	rows := petRows(t, f)
+	for _, name := range l.created {
+		if rows[name] != 1 {
+			t.Errorf("%q is stored %d times", name, rows[name])
+		}
+	}
+	return fmt.Sprintf("%d of %d requests lost, %d pets stored once", len(l.lost), l.total(), len(l.created))
+}
+
 // TestHTTP2 restarts two gateways in turn, behind haproxy, while a client with 50 streams on one connection lists and adds pets. If h2load
 // is installed, it sends requests meanwhile, too.
 func TestHTTP2(t *testing.T) {
-	const pace = 250 * time.Millisecond // of each stream; longer if responses take longer
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -127,68 +227,14 @@ func TestHTTP2(t *testing.T) {
 	c := front.client(t, "127.0.0.1")
 	c.await(t, key.Token)
 	before := c.dials.Load()
-
-	var good atomic.Int64
-	var mu sync.Mutex
-	var lost, created []string
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	for stream := range streams {
-		all.Go(func() {
-			tick := time.NewTicker(pace)
-			defer tick.Stop()
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				method, body, want, name := "GET", "", 200, fmt.Sprintf("pet %d of stream %d", n, stream)
-				if n%4 == 0 {
-					method, body, want = "POST", fmt.Sprintf(`{"name":%q,"categoryId":1}`, name), 201
-				}
-				status, text, err := c.do(method, key.Token, body)
-				mu.Lock()
-				if status != want || err != nil {
-					lost = append(lost, fmt.Sprintf("%s: %d %s %v", method, status, text, err))
-				} else if good.Add(1); want == 201 {
-					created = append(created, name)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	load := startH2load(t, front.url, key.Token)
-	more := func() {
-		t.Helper()
-		from := good.Load()
-		testkit.Eventually(t, fleet.ReplyWithin, "more answers", func() bool { return good.Load() >= from+5*streams })
-	}
-	more()
-	for _, g := range f.Gateways {
-		restart(t, g)
-		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
-			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
-		})
-		more()
-	}
-	close(stop)
-	all.Wait()
-	said := load()
-	if len(lost) > 0 {
-		t.Errorf("%d requests are lost, the first with %s", len(lost), lost[0])
-	}
+	load := startHTTP2Load(c, key.Token, true)
+	endOfH2load := startH2load(t, front.url, key.Token)
+	load.roll(t, f.Gateways)
+	said := load.end(t, f)
 	if n := c.dials.Load() - before; n != 0 {
 		t.Errorf("the client opened %d more connections", n)
 	}
-	rows := petRows(t, f)
-	for _, name := range created {
-		if rows[name] != 1 {
-			t.Errorf("%q is stored %d times", name, rows[name])
-		}
-	}
-	t.Logf("figure: rolling restart of two gateways behind haproxy, %d HTTP/2 streams on one connection: %d of %d requests lost, %d pets stored once; %s",
-		streams, len(lost), good.Load()+int64(len(lost)), len(created), said)
+	t.Logf("figure: rolling restart of two gateways behind haproxy, %d HTTP/2 streams on one connection: %s; %s", streams, said, endOfH2load())
 }
 
 // startH2load starts h2load, if it is installed. The function that it returns waits for its end, checks that every response was 2xx, and
