@@ -91,6 +91,12 @@ var rules = []rule{
 		violation: [2]string{module + "gateway/edge", "github.com/redis/go-redis/v9"},
 	},
 	{
+		Why: "OTLP is shared/trace's matter",
+		Of:  products, Except: []string{module + "shared/trace", module + "shared/testkit/..."},
+		Forbids:   []string{"go.opentelemetry.io/...", "google.golang.org/protobuf/..."},
+		violation: [2]string{module + "gateway/edge", "go.opentelemetry.io/proto/slim/otlp/trace/v1"},
+	},
+	{
 		Why: "HTTP by fasthttp stays at the two servers and the Error body",
 		Of:  products, Except: []string{module + "gateway/edge", module + "petsvc/pets", module + "shared/api"},
 		Forbids:   []string{"github.com/valyala/fasthttp/...", "github.com/fasthttp/..."},

@@ -1,0 +1,316 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// collector answers posts. Within a bubble of synctest, time passes only while everything waits.
+type collector struct {
+	t       *testing.T
+	begun   time.Time
+	answers []answer // one for each post, the last one also for all others
+	posts   []post
+}
+
+type answer struct {
+	status     int
+	retryAfter string
+	body       []byte
+	silent     bool // no answer
+	broken     bool // the connection breaks
+}
+
+// post is what arrived, and when.
+type post struct {
+	at      time.Duration
+	header  http.Header
+	url     string
+	content *collectorpb.ExportTraceServiceRequest
+	spans   int
+}
+
+func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	one := post{at: time.Since(c.begun), header: r.Header, url: r.URL.String(), content: &collectorpb.ExportTraceServiceRequest{}}
+	if err := errors.Join(err, proto.Unmarshal(body, one.content)); err != nil {
+		c.t.Errorf("post: %v", err)
+	}
+	for _, of := range one.content.ResourceSpans {
+		for _, scope := range of.ScopeSpans {
+			one.spans += len(scope.Spans)
+		}
+	}
+	c.posts = append(c.posts, one)
+	a := c.answers[min(len(c.posts), len(c.answers))-1]
+	if a.silent {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	if a.broken {
+		return nil, errors.New("connection refused")
+	}
+	response := &http.Response{
+		StatusCode: a.status, Status: fmt.Sprint(a.status), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(a.body))),
+	}
+	if a.retryAfter != "" {
+		response.Header.Set("Retry-After", a.retryAfter)
+	}
+	return response, nil
+}
+
+// exporter is a tracer that samples everything, with its collector.
+type exporter struct {
+	*Tracer
+	*collector
+	log strings.Builder
+}
+
+func open(t *testing.T, answers ...answer) *exporter {
+	t.Helper()
+	e := &exporter{collector: &collector{t: t, begun: time.Now(), answers: answers}}
+	var err error
+	e.Tracer, err = Open(Config{
+		Settings: Settings{
+			Endpoint: "http://collector:4318/base/", Ratio: 1, Headers: "X-Scope=team%20a,authorization=Basic%20eA%3D%3D",
+			Attributes: "deployment.environment.name=live,service.name=overruled", Service: "edge",
+		},
+		Program: "gateway", Instance: "gw-1", Log: slog.New(slog.NewTextHandler(&e.log, nil)), Metrics: prometheus.NewRegistry(), Transport: e.collector,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// span ends a new span at once.
+func (e *exporter) span() Context {
+	c := e.Begin(nil, false)
+	span := e.Start(&c, time.Now())
+	span.End(time.Now())
+	return c
+}
+
+func (e *exporter) counts() string {
+	return fmt.Sprintf("exported %v, unqueued %v, undelivered %v",
+		testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered))
+}
+
+// closeWithin closes within a limit and returns how long it took.
+func (e *exporter) closeWithin(limit time.Duration) time.Duration {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	e.Close(ctx)
+	return time.Since(begun)
+}
+
+func TestExport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, answer{status: 200})
+		began := time.Now()
+		c := e.Begin([]byte(sampledField), true)
+		span := e.Start(&c, began)
+		span.Name("GET /v1/pets")
+		span.Set("petgate.outcome", "not UTF-8 \xff")
+		span.SetInt("http.response.status_code", 503)
+		span.Event("metered", began.Add(time.Millisecond))
+		call := span.Call("SELECT pets")
+		time.Sleep(time.Second)
+		call.Fail()
+		call.End(time.Now())
+		span.Fail()
+		span.End(began.Add(-time.Hour)) // a clock that was set back
+		time.Sleep(2 * batchWait)
+		synctest.Wait()
+		if len(e.posts) != 1 || e.posts[0].spans != 2 || e.posts[0].at != 2*time.Second {
+			t.Fatalf("%d posts: %+v", len(e.posts), e.posts)
+		}
+		got := e.posts[0]
+		if got.url != "http://collector:4318/base/v1/traces" || got.header.Get("X-Scope") != "team a" || got.header.Get("Authorization") != "Basic eA==" ||
+			got.header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("%s %v", got.url, got.header)
+		}
+		resource := map[string]string{}
+		for _, a := range got.content.ResourceSpans[0].Resource.Attributes {
+			resource[a.Key] = a.Value.GetStringValue()
+		}
+		delete(resource, "service.version")
+		if want := map[string]string{"service.name": "edge", "service.instance.id": "gw-1", "deployment.environment.name": "live"}; !maps.Equal(resource, want) {
+			t.Errorf("resource: %v", resource)
+		}
+		spans := got.content.ResourceSpans[0].ScopeSpans[0].Spans
+		child, parent := spans[0], spans[1]
+		if fmt.Sprintf("%x", parent.TraceId) != callersTrace || fmt.Sprintf("%x", parent.ParentSpanId) != callersSpan ||
+			string(parent.SpanId) != string(c.Span[:]) || parent.Kind != tracepb.Span_SPAN_KIND_SERVER || parent.Name != "GET /v1/pets" ||
+			parent.Flags != flagSampled|flagKnowsRemote|flagRemote || parent.Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
+			parent.StartTimeUnixNano != uint64(began.UnixNano()) || parent.EndTimeUnixNano != parent.StartTimeUnixNano ||
+			len(parent.Events) != 1 || parent.Events[0].Name != "metered" || parent.Attributes[0].Value.GetStringValue() != "not UTF-8 �" ||
+			parent.Attributes[1].Value.GetIntValue() != 503 {
+			t.Errorf("the span of the request: %v", parent)
+		}
+		if string(child.TraceId) != string(parent.TraceId) || string(child.ParentSpanId) != string(parent.SpanId) || len(child.SpanId) != 8 ||
+			string(child.SpanId) == string(parent.SpanId) || child.Kind != tracepb.Span_SPAN_KIND_CLIENT || child.Name != "SELECT pets" ||
+			child.EndTimeUnixNano-child.StartTimeUnixNano != uint64(time.Second) || child.Flags != flagSampled|flagKnowsRemote {
+			t.Errorf("the span of the statement: %v", child)
+		}
+		e.closeWithin(CloseMax)
+		if got := e.counts(); got != "exported 2, unqueued 0, undelivered 0" {
+			t.Error(got)
+		}
+	})
+}
+
+// What the collector answers decides whether a batch is sent again (OTLP, section "OTLP/HTTP Response").
+func TestAnswers(t *testing.T) {
+	rejected, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(name string, posts int, least, most time.Duration, counts, logs string, answers ...answer) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			e := open(t, answers...)
+			e.span()
+			e.span()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			last := e.posts[len(e.posts)-1].at
+			if len(e.posts) != posts || last < least || last > most || e.counts() != counts || !strings.Contains(e.log.String(), logs) ||
+				logs == "" && e.log.Len() > 0 {
+				t.Errorf("%s: %d posts, the last after %v; %s; %s", name, len(e.posts), last, e.counts(), e.log.String())
+			}
+			e.closeWithin(CloseMax)
+		})
+	}
+	const both, neither = "exported 2, unqueued 0, undelivered 0", "exported 0, unqueued 0, undelivered 2"
+	good := answer{status: 200}
+	f("taken", 1, batchWait, batchWait, both, "", good)
+	f("taken, with text", 1, batchWait, batchWait, both, "", answer{status: 202, body: []byte("OK")})
+	f("one rejected", 1, batchWait, batchWait, "exported 1, unqueued 0, undelivered 1", "", answer{status: 200, body: rejected})
+	for _, status := range []int{429, 502, 503, 504} {
+		f("busy", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{status: status}, good)
+	}
+	f("broken", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{broken: true}, good)
+	f("silent", 2, batchWait+postTimeout, batchWait+postTimeout+3*pauseMin/2, both, "", answer{silent: true}, good)
+	f("told to wait", 2, batchWait+20*time.Second, batchWait+20*time.Second, both, "", answer{status: 429, retryAfter: "20"}, good)
+	f("told to wait until", 2, batchWait+20*time.Second, batchWait+31*time.Second, both, "",
+		answer{status: 503, retryAfter: time.Date(2000, 1, 1, 0, 0, 31, 0, time.UTC).Format(http.TimeFormat)}, good)
+	f("told to wait for too long", 1, batchWait, batchWait, neither, "responded with 429", answer{status: 429, retryAfter: "3600"})
+	for _, status := range []int{301, 400, 401, 404, 413, 500} {
+		f("refused", 1, batchWait, batchWait, neither, fmt.Sprint("responded with ", status), answer{status: status})
+	}
+}
+
+// Attempts end after retryMax, with longer and longer pauses between them.
+func TestRetriesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, answer{status: 503})
+		e.span()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		// The pauses are 1, 2, 4, 8, 16, 16 … seconds, each half as long to half as long again.
+		if n := len(e.posts); n < 6 || n > 11 || e.posts[n-1].at > batchWait+retryMax {
+			t.Errorf("%d posts, the last after %v", n, e.posts[n-1].at)
+		}
+		e.closeWithin(CloseMax)
+		if got := e.counts(); got != "exported 0, unqueued 0, undelivered 1" {
+			t.Error(got)
+		}
+	})
+}
+
+// A collector that does not answer costs spans and nothing else: ending a span never waits, and what does not fit is counted.
+func TestSilentCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, answer{silent: true})
+		e.span()
+		time.Sleep(2 * batchWait)
+		synctest.Wait() // the first batch is on its way
+		begun := time.Now()
+		for range queueMax + 100 {
+			e.span()
+		}
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("ending spans has waited for %v", waited)
+		}
+		if got := e.counts(); got != "exported 0, unqueued 100, undelivered 0" {
+			t.Error(got)
+		}
+		if took := e.closeWithin(CloseMax); took != CloseMax {
+			t.Errorf("Close took %v", took)
+		}
+		if got, want := e.counts(), fmt.Sprintf("exported 0, unqueued 100, undelivered %d", queueMax+1); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if n := strings.Count(e.log.String(), "spans are dropped"); n != 1 {
+			t.Errorf("logged %d times: %s", n, e.log.String())
+		}
+	})
+}
+
+// Close exports what is queued, in full batches, also if the collector has just asked to wait.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, answer{status: 429, retryAfter: "30"}, answer{status: 200})
+		e.span()
+		time.Sleep(2 * batchWait)
+		for range batchMax + 1 {
+			e.span()
+		}
+		if took := e.closeWithin(CloseMax); took != 0 {
+			t.Errorf("Close took %v", took)
+		}
+		var sizes []int
+		for _, p := range e.posts {
+			sizes = append(sizes, p.spans)
+		}
+		if !slices.Equal(sizes, []int{1, 1, batchMax, 1}) {
+			t.Errorf("posts of %v", sizes)
+		}
+		if got, want := e.counts(), fmt.Sprintf("exported %d, unqueued 0, undelivered 0", batchMax+2); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
+	(*Tracer)(nil).Close(t.Context())
+}
+
+// Many spans do not wait for others.
+func TestFullBatchesGoAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, answer{status: 200})
+		for range 2 * batchMax {
+			e.span()
+		}
+		synctest.Wait()
+		if len(e.posts) == 0 || e.posts[0].spans != batchMax || e.posts[0].at != 0 {
+			t.Errorf("posts: %v", e.posts)
+		}
+		e.closeWithin(CloseMax)
+		if got := e.counts(); got != fmt.Sprintf("exported %d, unqueued 0, undelivered 0", 2*batchMax) {
+			t.Error(got)
+		}
+	})
+}
+
+func TestOff(t *testing.T) {
+	if tracer, err := Open(Config{Settings: Settings{Sampler: "not used"}}); tracer != nil || err != nil {
+		t.Errorf("%v, %v", tracer, err)
+	}
+}

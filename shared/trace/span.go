@@ -1,0 +1,110 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+)
+
+// Span is a sampled piece of work. A nil Span is one that is not sampled.
+type Span struct {
+	tracer *Tracer
+	record *tracepb.Span
+}
+
+// The flags of an exported span: sampled, it is known whether its parent is in another program, and that is so.
+const (
+	flagSampled     = 0x1
+	flagKnowsRemote = 0x100
+	flagRemote      = 0x200
+)
+
+// Start returns the span of a request that a program serves, or nil if it is not sampled.
+func (t *Tracer) Start(c *Context, begun time.Time) *Span {
+	if !c.Sampled || t == nil {
+		return nil
+	}
+	s := &Span{tracer: t, record: &tracepb.Span{
+		TraceId: bytes.Clone(c.Trace[:]), SpanId: bytes.Clone(c.Span[:]), Kind: tracepb.Span_SPAN_KIND_SERVER,
+		StartTimeUnixNano: nanos(begun), Flags: flagSampled | flagKnowsRemote,
+	}}
+	if (c.Parent != SpanID{}) {
+		s.record.ParentSpanId = bytes.Clone(c.Parent[:])
+		s.record.Flags |= flagRemote
+	}
+	return s
+}
+
+// Call begins a span for something that the span's work asks another program, such as a statement.
+func (s *Span) Call(name string) *Span {
+	if s == nil {
+		return nil
+	}
+	id := newRandom()
+	return &Span{tracer: s.tracer, record: &tracepb.Span{
+		TraceId: s.record.TraceId, SpanId: binary.BigEndian.AppendUint64(nil, id), ParentSpanId: s.record.SpanId,
+		Name: name, Kind: tracepb.Span_SPAN_KIND_CLIENT,
+		StartTimeUnixNano: nanos(time.Now()), Flags: flagSampled | flagKnowsRemote,
+	}}
+}
+
+// Trace returns the ID of a sampled span's trace.
+func (s *Span) Trace() TraceID { return TraceID(s.record.TraceId) }
+
+// Name sets the name: few different ones, such as the method and the route.
+func (s *Span) Name(name string) {
+	if s != nil {
+		s.record.Name = name
+	}
+}
+
+// Set adds an attribute. It must have no secret and no query.
+func (s *Span) Set(key, value string) {
+	if s != nil {
+		s.record.Attributes = append(s.record.Attributes, attribute(key, value))
+	}
+}
+
+// SetInt adds an attribute that is a number.
+func (s *Span) SetInt(key string, value int) {
+	if s != nil {
+		s.record.Attributes = append(s.record.Attributes, &commonpb.KeyValue{
+			Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: int64(value)}},
+		})
+	}
+}
+
+// Event adds something that happened during the span.
+func (s *Span) Event(name string, at time.Time) {
+	if s != nil {
+		s.record.Events = append(s.record.Events, &tracepb.Span_Event{Name: name, TimeUnixNano: nanos(at)})
+	}
+}
+
+// Fail marks the span as failed.
+func (s *Span) Fail() {
+	if s != nil {
+		s.record.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR}
+	}
+}
+
+// End ends the span and queues it for export. It never waits. The span must not be used afterwards.
+func (s *Span) End(at time.Time) {
+	if s == nil {
+		return
+	}
+	// A wall clock that is set back must not end a span before it began.
+	s.record.EndTimeUnixNano = max(nanos(at), s.record.StartTimeUnixNano)
+	s.tracer.push(s.record)
+}
+
+func attribute(key, value string) *commonpb.KeyValue {
+	value = strings.ToValidUTF8(value, "�") // protobuf has no other strings
+	return &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: value}}}
+}
+
+func nanos(at time.Time) uint64 { return uint64(at.UnixNano()) }

@@ -1,0 +1,130 @@
+// Package trace continues traces (W3C Trace Context) and exports spans to an OpenTelemetry collector by OTLP over HTTP.
+//
+// A program decides once, when a request arrives, whether its trace is sampled. A request that is not sampled costs one comparison:
+// no clock is read, nothing is allocated, and all methods of its nil *Span do nothing. A span of a sampled request goes into a queue
+// when it ends. The queue is bounded: nothing waits for the collector. Spans that do not fit, or that the collector does not take, are
+// dropped and counted.
+//
+// Not the SDK of OpenTelemetry: it allocates a span and a context for each request, also for those that are not sampled.
+//
+// A Tracer is safe for concurrent use, and a nil Tracer exports nothing. A Span belongs to one goroutine.
+package trace
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+)
+
+// TraceID identifies a trace, and SpanID a span in it (W3C Trace Context, section 3.2.2). All zeros mean none.
+type (
+	TraceID [16]byte
+	SpanID  [8]byte
+)
+
+// AppendTo appends 32 hexadecimal digits in lower case.
+func (id TraceID) AppendTo(dst []byte) []byte { return hex.AppendEncode(dst, id[:]) }
+
+func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
+
+// Exemplar returns the label by which a histogram names the trace of a request.
+func (id TraceID) Exemplar() map[string]string { return map[string]string{"trace_id": id.String()} }
+
+// Context is the place of a request in its trace.
+type Context struct {
+	Trace     TraceID
+	Span      SpanID // the span of this program, and the parent of the programs that it calls
+	Parent    SpanID // the span of the caller; zero: none
+	Continued bool   // the trace is the caller's, so its tracestate is passed on
+	Sampled   bool   // the span is exported, and the programs that this one calls export theirs
+}
+
+// Begin returns the context of a request. traceparent is the value of its header field, or nothing.
+//
+// The trace continues if the field is valid. A caller that is trusted decides whether it is sampled. Otherwise the Tracer's ratio
+// decides: by the ID of a new trace, so that other programs with a ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3),
+// and by a number of its own if the caller has chosen the ID, because the caller could choose one that is sampled.
+//
+// A nil Tracer samples nothing of its own. It passes on the context of a trusted caller unchanged: a span that is not exported must
+// not be a parent.
+func (t *Tracer) Begin(traceparent []byte, trusted bool) Context {
+	c, ok := parse(traceparent)
+	switch {
+	case ok && trusted && t == nil:
+		return c
+	case ok:
+		c.Parent, c.Span = c.Span, newSpanID()
+		if !trusted {
+			c.Sampled = t.samples(binary.BigEndian.Uint64(c.Span[:]))
+		}
+		return c
+	}
+	random := newRandom()
+	binary.BigEndian.PutUint64(c.Trace[:], newRandom())
+	binary.BigEndian.PutUint64(c.Trace[8:], random)
+	return Context{Trace: c.Trace, Span: newSpanID(), Sampled: t.samples(random)}
+}
+
+// randomBits are the bits of a trace ID that decide: its last 56.
+const randomBits = 56
+
+// samples compares the last bits of a random number with the ratio.
+func (t *Tracer) samples(random uint64) bool {
+	return t != nil && random&(1<<randomBits-1) >= t.threshold
+}
+
+// thresholdOf returns the least number that is sampled.
+func thresholdOf(ratio float64) uint64 { return uint64((1 - ratio) * (1 << randomBits)) }
+
+// newRandom returns a random number that is not zero. A fast generator is enough: IDs are no secrets.
+func newRandom() uint64 {
+	for {
+		if n := rand.Uint64(); n != 0 {
+			return n
+		}
+	}
+}
+
+func newSpanID() (id SpanID) {
+	binary.BigEndian.PutUint64(id[:], newRandom())
+	return id
+}
+
+// AppendTo appends the value of the field traceparent for the programs that this one calls.
+func (c *Context) AppendTo(dst []byte) []byte {
+	dst = hex.AppendEncode(append(dst, "00-"...), c.Trace[:])
+	dst = hex.AppendEncode(append(dst, '-'), c.Span[:])
+	if c.Sampled {
+		return append(dst, "-01"...)
+	}
+	return append(dst, "-00"...)
+}
+
+// parse reads the value of a field traceparent (W3C Trace Context, section 3.2). Span is the caller's. Upper case is invalid. A later
+// version may have more parts after another hyphen.
+func parse(field []byte) (c Context, ok bool) {
+	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
+	var version, bits [1]byte
+	ok = len(field) >= end && field[trace-1] == '-' && field[span-1] == '-' && field[flags-1] == '-' &&
+		decode(version[:], field[:trace-1]) && version[0] != 0xff &&
+		(len(field) == end || field[end] == '-' && version[0] != 0) &&
+		decode(c.Trace[:], field[trace:span-1]) && c.Trace != TraceID{} &&
+		decode(c.Span[:], field[span:flags-1]) && c.Span != SpanID{} &&
+		decode(bits[:], field[flags:end])
+	if !ok {
+		return Context{}, false
+	}
+	c.Continued, c.Sampled = true, bits[0]&1 == 1
+	return c, true
+}
+
+// decode reads hexadecimal digits in lower case.
+func decode(dst, digits []byte) bool {
+	for _, d := range digits {
+		if d >= 'A' && d <= 'F' {
+			return false
+		}
+	}
+	_, err := hex.Decode(dst, digits)
+	return err == nil
+}
