@@ -6,6 +6,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/service"
+	"petgate/shared/trace"
 )
 
 // config are the settings of one pet service.
@@ -21,6 +22,7 @@ type config struct {
 
 	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
+	Traces           trace.Settings `embed:""`
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }
 
@@ -36,6 +38,7 @@ func (c *config) BadSettings() service.BadSettings {
 	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
 	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
 	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
+	c.Traces.Check(&bad)
 	return bad
 }
 

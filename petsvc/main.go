@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/lines"
 	"petgate/shared/service"
+	"petgate/shared/trace"
 )
 
 func main() {
@@ -51,8 +53,17 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		defer stdout.Close()
 		accessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
 	}
+	tracer, err := trace.Open(trace.Config{Settings: c.Traces, Program: "petsvc", Log: log, Metrics: admin.Metrics})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), trace.CloseMax)
+		defer cancel()
+		tracer.Close(settle)
+	}()
 	p := pets.Open(ctx, db, pets.Config{
-		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Metrics: admin.Metrics,
+		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
 	})
 	admin.SetReady(func() []service.Problem {
 		if err := p.Ready(); err != nil {
@@ -65,6 +76,6 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	})
 	return service.Serving{
 		Public: p, Listener: listener, Admin: admin, Settings: c.Settings, Log: log,
-		Facts: []any{"database", database.Redact(string(c.DatabaseURL))},
+		Facts: []any{"database", database.Redact(string(c.DatabaseURL)), "traces", cmp.Or(c.Traces.Endpoint, "off")},
 	}.Run(ctx)
 }

@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/app"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/trace"
 )
 
 // program returns which of our programs a service runs, by its image. It is empty for other programs.
@@ -145,6 +146,7 @@ func TestGracePeriods(t *testing.T) {
 		case "gateway":
 			least += app.SignOffMax
 		case "petsvc":
+			least += trace.CloseMax
 		default:
 			continue
 		}

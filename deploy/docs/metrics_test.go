@@ -22,6 +22,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/trace"
 )
 
 const metricsHead = "# Metrics\n\n" + generated +
@@ -60,6 +61,11 @@ func TestMetrics(t *testing.T) {
 	if err := server.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	tracer, err := trace.Open(trace.Config{Settings: trace.Settings{Endpoint: "http://127.0.0.1:1"}, Metrics: found})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer.Close(t.Context())
 	service.RegisterBuildInfo(found)
 	service.NewCertificates(found)
 	problems, err := testutil.GatherAndLint(found)

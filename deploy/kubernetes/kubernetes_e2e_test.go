@@ -20,6 +20,7 @@ import (
 	"petgate/gateway/app"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/trace"
 )
 
 // partOf is the label of every pod.
@@ -176,9 +177,9 @@ func checkDeployment(t *testing.T, what, program string, deployment, config *obj
 
 	prefix := strings.ToUpper(program) + "_"
 	settings := service.Settings{DrainDelay: duration(t, config, prefix+"DRAIN_DELAY"), DrainLimit: duration(t, config, prefix+"DRAIN_LIMIT")}
-	least := settings.DrainMax()
+	least := settings.DrainMax() + trace.CloseMax
 	if program == "gateway" {
-		least += app.SignOffMax
+		least = settings.DrainMax() + app.SignOffMax
 	}
 	if grace := time.Duration(spec.TerminationGracePeriodSeconds) * time.Second; grace <= least {
 		t.Errorf("%s: killed after %v, and may need %v to drain and end", what, grace, least)

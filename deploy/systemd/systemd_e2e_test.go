@@ -15,6 +15,7 @@ import (
 
 	"petgate/gateway/app"
 	"petgate/shared/service"
+	"petgate/shared/trace"
 )
 
 // exposureMax is the highest score of `systemd-analyze security` that passes. 10 is no protection at all.
@@ -86,7 +87,7 @@ func TestStopTimeouts(t *testing.T) {
 	}
 	for unit, least := range map[string]time.Duration{
 		"petgate-gateway.service": settings.DrainMax() + app.SignOffMax,
-		"petgate-petsvc.service":  settings.DrainMax(),
+		"petgate-petsvc.service":  settings.DrainMax() + trace.CloseMax,
 	} {
 		text, err := os.ReadFile(unit)
 		if err != nil {

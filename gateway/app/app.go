@@ -6,6 +6,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,15 +29,16 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
+	"petgate/shared/trace"
 )
 
 // settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
-// SignOffMax is how long a gateway takes at most after the drain: it saves quotas, writes its last usage and signs off, and the database
-// may fall silent meanwhile. The save and the sign-off each begin statements for 5 s. A statement without an answer takes 6 s, and is
-// then the last one of its step. So both take at most 5 + 6 + 6 s. What stops gateways has to wait for service.Settings.DrainMax and
-// this.
+// SignOffMax is how long a gateway takes at most after the drain: it exports its last spans, saves quotas, writes its last usage and
+// signs off, and the collector and the database may fall silent meanwhile. The spans get trace.CloseMax. The save and the sign-off each
+// begin statements for 5 s. A statement without an answer takes 6 s, and is then the last one of its step. So all take at most
+// 2 + 5 + 6 + 6 s. What stops gateways has to wait for service.Settings.DrainMax and this.
 const SignOffMax = 20 * time.Second
 
 // healthWithin bounds the Redis call of /readyz.
@@ -148,9 +150,18 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	defer closeStatements()
+	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: self, Log: log, Metrics: admin.Metrics})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), trace.CloseMax)
+		defer cancel()
+		tracer.Close(settle)
+	}()
 	public, err := edge.New(edgeConfig, edge.Deps{
 		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys, Statements: statements,
-		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Metrics: admin.Metrics, Clock: time.Now,
+		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err
@@ -187,7 +198,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	defer closeConsole()
 	return service.Serving{
 		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
-		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)), "quotas", cfg.quotas()},
+		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)), "quotas", cfg.quotas(), "traces", cmp.Or(cfg.Traces.Endpoint, "off")},
 	}.Run(ctx)
 }
 

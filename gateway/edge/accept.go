@@ -11,10 +11,11 @@ import (
 )
 
 // accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
-// request an ID, finds the client's address, refuses a request that could not be read, and takes a slot (see enter).
+// request an ID, decides whether it is traced, finds the client's address, refuses a request that could not be read, and takes a slot (see enter).
 func (e *Edge) accept(x *exchange) refusal {
 	r := x.claims.take(&x.request)
 	x.setID()
+	x.trace = e.tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.conn.peer))
 	x.client = e.clientAddress(x.conn.peer, x.forwardedFor)
 	if x.unreadable != nil {
 		return e.unreadable(x.unreadable)

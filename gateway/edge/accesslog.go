@@ -54,6 +54,9 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
 	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
 	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","program":"gateway","requestId":`...), x.id)
+	if x.trace.Sampled {
+		dst = append(x.trace.Trace.AppendTo(append(dst, `,"traceId":"`...)), '"')
+	}
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
 	}

@@ -15,6 +15,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/shared/core/ban"
+	"petgate/shared/trace"
 )
 
 // How many allocations the whole process may make for one request. Every request costs one: the byte with which fasthttp waits for
@@ -29,15 +30,16 @@ const (
 func TestAllocations(t *testing.T) {
 	f := func(name, request string, allocsMax float64) {
 		t.Helper()
-		e := newQuietEdge(t)
-		client := newQuietClient(t, e, request)
-		for range 100 { // pools and buffers are filled first
-			client.ask(t)
-		}
-		got := testing.AllocsPerRun(500, func() { client.ask(t) })
-		t.Logf("%s: %v allocations", name, got)
-		if got > allocsMax {
-			t.Errorf("%s: %v allocations, want at most %v", name, got, allocsMax)
+		for _, tracer := range []*trace.Tracer{nil, newIdleTracer(t)} {
+			client := newQuietClient(t, newQuietEdge(t, tracer), request)
+			for range 100 { // pools and buffers are filled first
+				client.ask(t)
+			}
+			got := testing.AllocsPerRun(500, func() { client.ask(t) })
+			t.Logf("%s: %v allocations, with traces: %t", name, got, tracer != nil)
+			if got > allocsMax {
+				t.Errorf("%s: %v allocations, want at most %v; with traces: %t", name, got, allocsMax, tracer != nil)
+			}
 		}
 	}
 	f("admitted", rawGet(), admittedAllocsMax)
@@ -45,10 +47,11 @@ func TestAllocations(t *testing.T) {
 	f("banned", rawKey("Authorization: Bearer "+bannedToken), refusedAllocsMax)
 	f("unknown key", rawKey("Authorization: Bearer "+unknownToken), refusedAllocsMax)
 	f("no key", rawKey(), refusedAllocsMax)
+	f("in a client's trace", rawGet(sampledField), admittedAllocsMax)
 }
 
 // newQuietEdge serves on a socket, with an upstream that answers from one buffer.
-func newQuietEdge(t testing.TB) net.Addr {
+func newQuietEdge(t testing.TB, tracer *trace.Tracer) net.Addr {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +71,7 @@ func newQuietEdge(t testing.TB) net.Addr {
 	}()
 	var s setup
 	newRig(t, func(own *setup) {
-		own.AccessLog = io.Discard
+		own.AccessLog, own.Tracer = io.Discard, tracer
 		s = *own
 	})
 	s.Upstreams = []string{"http://" + upstream.Addr().String()}
@@ -161,7 +164,7 @@ func BenchmarkServe(b *testing.B) {
 		"admitted": rawGet("User-Agent: wrk"), "refused": rawKey("Authorization: Bearer " + usedUpToken), "keyless": rawKey(),
 	} {
 		b.Run(name, func(b *testing.B) {
-			client := newQuietClient(b, newQuietEdge(b), request)
+			client := newQuietClient(b, newQuietEdge(b, nil), request)
 			b.ReportAllocs()
 			for b.Loop() {
 				client.ask(b)

@@ -25,6 +25,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/socket"
+	"petgate/shared/trace"
 )
 
 // Directory knows all keys. None of its methods does I/O.
@@ -60,8 +61,8 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but Pages and AccessLog are required; Statements only if Operations has one with a scope
-// that the gateway itself answers.
+// Deps are the dependencies of an edge. All but Pages, AccessLog and Tracer are required; Statements only if Operations has one with a
+// scope that the gateway itself answers.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas
@@ -71,7 +72,8 @@ type Deps struct {
 	Operations []api.Operation
 	Pages      []portal.Page // the documentation, for everybody; nil = none
 	Log        *slog.Logger
-	AccessLog  io.Writer // nil = no access log
+	AccessLog  io.Writer     // nil = no access log
+	Tracer     *trace.Tracer // nil = no traces
 	Metrics    prometheus.Registerer
 	Clock      func() time.Time // for everything in responses; I/O uses the machine's clock
 }
@@ -100,6 +102,7 @@ type Edge struct {
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
 	accessLog   *accessLog
+	tracer      *trace.Tracer
 	exchanges   exchangePool
 	http        http1.Settings
 	slack       time.Duration // how late a client connection's deadline may be
@@ -123,7 +126,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	}
 	e := &Edge{
 		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, statements: deps.Statements, log: deps.Log,
-		clock: deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
+		tracer: deps.Tracer,
+		clock:  deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
 		upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
@@ -166,6 +170,7 @@ func (e *Edge) decide(x *exchange) refusal {
 	if r := e.authenticate(x); r.isRefused() {
 		return r
 	}
+	x.mark(authenticated)
 	if e.isReport(x) {
 		return e.report(x)
 	}
@@ -175,9 +180,11 @@ func (e *Edge) decide(x *exchange) refusal {
 	if r := e.receive(x); r.isRefused() {
 		return r
 	}
+	x.mark(received)
 	if r := e.meter(x); r.isRefused() {
 		return r
 	}
+	x.mark(metered)
 	if r := e.route(x); r.isRefused() {
 		return r
 	}

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/trace"
 )
 
 // exchange is one request and its response. The stages use it to pass data to the next stage. Exchanges are pooled.
@@ -38,6 +39,8 @@ type state struct {
 	claims
 	id       []byte // the request's ID
 	idBuffer [32]byte
+	trace    trace.Context
+	marks    [marks]time.Duration // when its stages ended, after startedAt; only if it is sampled
 	client   netip.Addr
 	token    []byte
 	hash     apikey.Hash // of the token

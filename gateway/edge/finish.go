@@ -58,6 +58,7 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 		}
 	}()
 	e.metrics.observe(x, took)
+	e.export(x, took)
 	if e.accessLog != nil {
 		e.accessLog.write(x, took)
 	}

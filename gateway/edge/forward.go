@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"slices"
@@ -73,9 +72,8 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	if len(q.Host) > 0 {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}
-	dst = append(dst, "\r\ntraceparent: "...)
-	dst, continued := appendTrace(dst, x.traceParent)
-	if continued && len(x.traceState) > 0 {
+	dst = x.trace.AppendTo(append(dst, "\r\ntraceparent: "...))
+	if x.trace.Continued && len(x.traceState) > 0 {
 		dst = append(append(dst, "\r\ntracestate: "...), x.traceState...)
 	}
 	dst = append(dst, e.secretField...)
@@ -105,33 +103,3 @@ func (e *Edge) protocol(x *exchange) string {
 	}
 	return "http"
 }
-
-// appendTrace continues the client's trace or begins a new one (W3C Trace Context, section 3.2). A continued trace keeps
-// its ID, and this gateway becomes the parent. The sampled flag is never set: a client must not decide what is recorded
-// behind the gateway.
-func appendTrace(dst, parent []byte) (_ []byte, continued bool) {
-	const trace, span, flags, end = 3, 36, 53, 55 // where the parts begin
-	// Upper case is not accepted: the recommendation declares it invalid. A later version may have more parts after a hyphen.
-	valid := len(parent) >= end && isLowerHex(parent[:2]) && string(parent[:2]) != "ff" &&
-		(len(parent) == end || parent[end] == '-' && string(parent[:2]) != "00") &&
-		parent[trace-1] == '-' && parent[span-1] == '-' && parent[flags-1] == '-' &&
-		isLowerHex(parent[trace:span-1]) && isLowerHex(parent[span:flags-1]) && isLowerHex(parent[flags:end]) &&
-		!isZero(parent[trace:span-1]) && !isZero(parent[span:flags-1])
-	dst = append(dst, "00-"...)
-	if !valid {
-		return append(appendRandom(append(appendRandom(dst, 2), '-'), 1), "-00"...), false
-	}
-	dst = append(append(dst, parent[trace:span-1]...), '-')
-	return append(appendRandom(dst, 1), "-00"...), true
-}
-
-func isLowerHex(b []byte) bool {
-	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
-}
-
-func isZero(digits []byte) bool { return len(bytes.Trim(digits, "0")) == 0 }

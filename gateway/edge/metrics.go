@@ -133,6 +133,10 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	if class := x.rc.Response.StatusCode() / 100; class < len(of.responses) && of.responses[class] != nil {
 		of.responses[class].Inc()
 	}
+	if x.trace.Sampled {
+		of.seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), x.trace.Trace.Exemplar())
+		return
+	}
 	of.seconds.Observe(took.Seconds())
 }
 

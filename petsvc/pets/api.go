@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"runtime/debug"
 	"strconv"
@@ -29,6 +28,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/database"
 	"petgate/shared/socket"
+	"petgate/shared/trace"
 )
 
 // secretHeader carries the secret that the gateway and the service share.
@@ -62,7 +62,8 @@ type Config struct {
 	Queue int
 
 	Log       *slog.Logger
-	AccessLog *slog.Logger // one line for each request; nil = none
+	AccessLog *slog.Logger  // one line for each request; nil = none
+	Tracer    *trace.Tracer // nil = no traces
 	Metrics   prometheus.Registerer
 }
 
@@ -171,13 +172,14 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	}
 	began := time.Now()
 	operation, outcome := "none", ""
+	var span *trace.Span
 	defer func() {
 		if v := recover(); v != nil {
 			s.config.Log.Error("panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			rc.Response.Reset()
 			outcome = refuse(rc, errInternal)
 		}
-		s.finish(rc, operation, outcome, began)
+		s.finish(rc, span, operation, outcome, began)
 	}()
 	if !s.isGateway(rc) {
 		rc.Response.Header.Set("WWW-Authenticate", challenge)
@@ -186,7 +188,8 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		})
 		return
 	}
-	operation, outcome = s.route(rc)
+	span = s.span(rc, began)
+	operation, outcome = s.route(rc, span)
 }
 
 // readyPath is what gateways check. It is neither counted nor logged, because each gateway asks once a second.
@@ -215,14 +218,14 @@ const (
 )
 
 // route serves a request of the gateway.
-func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string) {
+func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, outcome string) {
 	path := rc.Path()
 	isGet := rc.IsGet() || rc.IsHead()
 	switch {
 	case string(path) == listPath && isGet:
-		return "listPets", s.list(rc)
+		return "listPets", s.list(rc, span)
 	case string(path) == listPath && rc.IsPost():
-		return "createPet", s.create(rc)
+		return "createPet", s.create(rc, span)
 	case string(path) == listPath:
 		return "none", refuseMethod(rc, "GET, HEAD, POST")
 	}
@@ -233,21 +236,22 @@ func (s *Service) route(rc *fasthttp.RequestCtx) (operation, outcome string) {
 	case !isGet:
 		return "none", refuseMethod(rc, "GET, HEAD")
 	}
-	return "getPet", s.get(rc, id)
+	return "getPet", s.get(rc, span, id)
 }
 
 // finish counts and logs every request, also one that fasthttp could not read.
-func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, began time.Time) {
+func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, outcome string, began time.Time) {
 	took := time.Since(began)
 	if s.draining.Load() {
 		rc.SetConnectionClose()
 	}
-	s.metrics.count(operation, outcome, took)
+	s.metrics.count(operation, outcome, took, span)
+	s.export(rc, span, operation, outcome, began.Add(took))
 	if s.config.AccessLog == nil {
 		return
 	}
 	// Not the target: it may contain an API key by mistake. The gateway logs the path if that is safe.
-	s.config.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request",
+	line := []slog.Attr{
 		slog.String("requestId", string(rc.Request.Header.Peek(requestIDHeader))),
 		slog.String("method", string(rc.Method())),
 		slog.String("operation", operation),
@@ -255,7 +259,11 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, operation, outcome string, beg
 		slog.Int("status", rc.Response.StatusCode()),
 		slog.Int("bytes", len(rc.Response.Body())),
 		slog.Int64("micros", took.Microseconds()),
-	)
+	}
+	if span != nil {
+		line = append(line, slog.String("traceId", span.Trace().String()))
+	}
+	s.config.AccessLog.LogAttrs(context.Background(), slog.LevelInfo, "request", line...)
 }
 
 func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
@@ -278,21 +286,21 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &network) && network.Timeout():
 		e = api.Error{Code: "request_timeout", Status: 408, Message: "the request did not arrive in time"}
 	}
-	s.finish(rc, "none", refuse(rc, e), time.Now())
+	s.finish(rc, nil, "none", refuse(rc, e), time.Now())
 }
 
 func tooLarge(max int) api.Error {
 	return api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", max)}
 }
 
-func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
+func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string) {
 	q, f := parseQuery(rc.QueryArgs())
 	if f != nil {
 		return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
 	}
 	page := s.page()
 	defer s.pages.Put(page)
-	if err := s.store.list(q, page); err != nil {
+	if err := s.store.list(span, q, page); err != nil {
 		return s.fail(rc, err)
 	}
 	if page.more {
@@ -301,7 +309,7 @@ func (s *Service) list(rc *fasthttp.RequestCtx) (outcome string) {
 	return answer(rc, 200, page.body)
 }
 
-func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
+func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string) {
 	if contentType := string(rc.Request.Header.ContentType()); !isJSON(contentType) {
 		return refuse(rc, api.Error{
 			Code: "unsupported_media_type", Status: 415,
@@ -329,14 +337,14 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 	var stored Pet
 	var err error
 	if lines := rc.Request.Header.PeekAll(api.KeyHeader); len(lines) == 0 {
-		stored, err = s.store.add(p)
+		stored, err = s.store.add(span, p)
 	} else {
 		key, f := parseKey(lines)
 		if f != nil {
 			return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
 		}
 		isReplay := false
-		stored, isReplay, err = s.store.addOnce(p, newRequest(rc.Request.Header.Peek(tenantHeader), key, p))
+		stored, isReplay, err = s.store.addOnce(span, p, newRequest(rc.Request.Header.Peek(tenantHeader), key, p))
 		if isReplay {
 			outcome = "replayed"
 		}
@@ -355,7 +363,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx) (outcome string) {
 	return outcome
 }
 
-func (s *Service) get(rc *fasthttp.RequestCtx, text string) (outcome string) {
+func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) (outcome string) {
 	if !isInteger(text) {
 		f := &fault{"parameter", "petId", "must be an integer"}
 		return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
@@ -366,7 +374,7 @@ func (s *Service) get(rc *fasthttp.RequestCtx, text string) (outcome string) {
 	if err != nil || id <= 0 {
 		err = errNotFound // no pet has such an id
 	} else {
-		err = s.store.get(id, page)
+		err = s.store.get(span, id, page)
 	}
 	if err != nil {
 		return s.fail(rc, err)
@@ -438,87 +446,4 @@ func isJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.Trim(media, " \t")
 	return contentType == "" || strings.EqualFold(media, "application/json")
-}
-
-// query holds the parameters of a list.
-type query struct {
-	after    int64 // the page begins after this id
-	limit    int64
-	hasLimit bool
-	status   Status // empty = any
-}
-
-const (
-	limitDefault = 20
-	limitMax     = 100
-)
-
-// parseQuery reads the parameters of a list. Unknown parameters are ignored, except names that are common for paging elsewhere. Known
-// ones must not be repeated or empty.
-func parseQuery(args *fasthttp.Args) (query, *fault) {
-	q := query{limit: limitDefault, after: math.MinInt64}
-	var seen [3]bool
-	for name, value := range args.All() {
-		var err error
-		var is int
-		switch string(name) {
-		case "limit":
-			is = 0
-			q.limit, err = parseInteger(string(value))
-			q.hasLimit = true
-			if err != nil || q.limit < 1 || q.limit > limitMax {
-				return q, &fault{"parameter", "limit", fmt.Sprintf("must be an integer from 1 to %d", limitMax)}
-			}
-		case "after":
-			is = 1
-			if q.after, err = parseInteger(string(value)); err != nil {
-				return q, &fault{"parameter", "after", "must be the id of a pet: a 64-bit integer"}
-			}
-		case "status":
-			is = 2
-			if q.status = Status(value); !q.status.isKnown() {
-				return q, &fault{"parameter", "status", "must be available, pending or sold"}
-			}
-		case "offset", "page": // a client that pages with them would get the first page again and again
-			return q, &fault{"parameter", string(name), "is not supported: follow Link, or send the last id as after"}
-		default:
-			continue
-		}
-		if seen[is] {
-			return q, &fault{"parameter", string(name), "must not be repeated"}
-		}
-		seen[is] = true
-	}
-	return q, nil
-}
-
-// next returns the request target of the page after the given id.
-func (q query) next(after int64) string {
-	target := make([]byte, 0, 64)
-	target = append(target, listPath+"?"...)
-	if q.hasLimit {
-		target = append(strconv.AppendInt(append(target, "limit="...), q.limit, 10), '&')
-	}
-	if q.status != "" {
-		target = append(append(append(target, "status="...), q.status...), '&')
-	}
-	return string(strconv.AppendInt(append(target, "after="...), after, 10))
-}
-
-// parseInteger is strconv.ParseInt, but refuses a plus sign.
-func parseInteger(text string) (int64, error) {
-	if !isInteger(text) {
-		return 0, strconv.ErrSyntax
-	}
-	return strconv.ParseInt(text, 10, 64)
-}
-
-func isInteger(text string) bool {
-	digits := strings.TrimPrefix(text, "-")
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return digits != ""
 }

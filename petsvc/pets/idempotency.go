@@ -15,6 +15,7 @@ import (
 
 	"petgate/shared/api"
 	"petgate/shared/database"
+	"petgate/shared/trace"
 )
 
 const (
@@ -126,7 +127,7 @@ func (r *running) end(id [sha256.Size]byte) {
 // Two attempts of a request never run at the same time. In this process, the field running ensures it. Between processes, a
 // lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
 // time. If all of these failed, the primary key would still refuse the second row.
-func (s *store) addOnce(p NewPet, r request) (stored Pet, isReplay bool, _ error) {
+func (s *store) addOnce(span *trace.Span, p NewPet, r request) (stored Pet, isReplay bool, _ error) {
 	if !s.running.begin(r.id) {
 		return Pet{}, false, errInProgress
 	}
@@ -135,29 +136,32 @@ func (s *store) addOnce(p NewPet, r request) (stored Pet, isReplay bool, _ error
 		return Pet{}, false, err
 	}
 	defer s.leave()
-	tx, err := s.db.Beginx()
+	tx, err := s.begin(span)
 	if err != nil {
 		return Pet{}, false, fmt.Errorf("pets: add once: %w", s.failed(err))
 	}
-	defer tx.Rollback() // does nothing after a commit
+	defer s.rollback(span, tx)
 	stored = Pet{NewPet: p}
-	if stored.ID, err = s.earlier(tx, r); err != nil || stored.ID != 0 {
+	if stored.ID, err = s.earlier(span, tx, r); err != nil || stored.ID != 0 {
 		return stored, err == nil, err
 	}
-	if stored.ID, err = s.insertInto(tx, p); err == nil {
-		err = s.remember(tx, r, stored.ID)
+	if stored.ID, err = s.insertInto(span, tx, p); err == nil {
+		err = s.remember(span, tx, r, stored.ID)
 	}
 	if err != nil {
 		return Pet{}, false, fmt.Errorf("pets: add once: %w", s.failed(err))
 	}
-	return stored, false, s.commit(tx)
+	return stored, false, s.commit(span, tx)
 }
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
-func (s *store) earlier(tx *sqlx.Tx, r request) (petID int64, err error) {
+func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r request) (petID int64, err error) {
 	if s.db.Dialect() == database.Postgres {
 		isLocked := false
-		if err := tx.Stmtx(s.prepared.Load().lock).QueryRow(r.lock()).Scan(&isLocked); err != nil {
+		call := s.call(span, "SELECT pg_try_advisory_xact_lock", lockRequestQuery)
+		err := tx.Stmtx(s.prepared.Load().lock).QueryRow(r.lock()).Scan(&isLocked)
+		done(call, err)
+		if err != nil {
 			return 0, fmt.Errorf("pets: lock a request: %w", s.failed(err))
 		}
 		if !isLocked {
@@ -165,7 +169,9 @@ func (s *store) earlier(tx *sqlx.Tx, r request) (petID int64, err error) {
 		}
 	}
 	var fingerprint []byte
+	call := s.call(span, "SELECT pet_requests", requestQuery)
 	err = tx.Stmtx(s.prepared.Load().request).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
+	done(call, err)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
@@ -177,8 +183,10 @@ func (s *store) earlier(tx *sqlx.Tx, r request) (petID int64, err error) {
 	return petID, nil
 }
 
-func (s *store) remember(tx *sqlx.Tx, r request, petID int64) error {
+func (s *store) remember(span *trace.Span, tx *sqlx.Tx, r request, petID int64) error {
+	call := s.call(span, "INSERT pet_requests", rememberQuery)
 	result, err := tx.Stmtx(s.prepared.Load().remember).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
+	done(call, err)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"petgate/shared/trace"
 )
 
 // metrics are the metrics of petsvc. An outcome is ok, created, replayed or the code of an error, as in the access log.
@@ -48,7 +50,12 @@ func watchStore(reg prometheus.Registerer, s *store) {
 		func() float64 { return float64(cap(s.slots)) })
 }
 
-func (m *metrics) count(operation, outcome string, took time.Duration) {
+func (m *metrics) count(operation, outcome string, took time.Duration, span *trace.Span) {
 	m.requests.WithLabelValues(operation, outcome).Inc()
-	m.seconds.WithLabelValues(operation).Observe(took.Seconds())
+	seconds := m.seconds.WithLabelValues(operation)
+	if span == nil {
+		seconds.Observe(took.Seconds())
+		return
+	}
+	seconds.(prometheus.ExemplarObserver).ObserveWithExemplar(took.Seconds(), span.Trace().Exemplar())
 }

@@ -3,6 +3,7 @@ package pets
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/database"
+	"petgate/shared/trace"
 )
 
 const (
@@ -266,7 +268,7 @@ func (s *store) failed(err error) error {
 }
 
 // list fills page with the pets of q.
-func (s *store) list(q query, page *page) error {
+func (s *store) list(span *trace.Span, q query, page *page) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -275,9 +277,13 @@ func (s *store) list(q query, page *page) error {
 	page.body = append(page.body, '[')
 	var err error
 	if q.status == "" {
+		call := s.call(span, "SELECT pets", listQuery)
 		err = s.db.Each(context.Background(), page.encode, listQuery, q.after, q.limit+1)
+		done(call, err)
 	} else {
+		call := s.call(span, "SELECT pets", listByStatusQuery)
 		err = s.db.Each(context.Background(), page.encode, listByStatusQuery, q.after, q.limit+1, string(q.status))
+		done(call, err)
 	}
 	if err != nil {
 		return fmt.Errorf("pets: list: %w", s.failed(err))
@@ -287,13 +293,16 @@ func (s *store) list(q query, page *page) error {
 }
 
 // get fills page with one pet.
-func (s *store) get(id int64, page *page) error {
+func (s *store) get(span *trace.Span, id int64, page *page) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
 	page.limit = 1
-	if err := s.db.Each(context.Background(), page.encode, getQuery, id); err != nil {
+	call := s.call(span, "SELECT pets", getQuery)
+	err := s.db.Each(context.Background(), page.encode, getQuery, id)
+	done(call, err)
+	if err != nil {
 		return fmt.Errorf("pets: get: %w", s.failed(err))
 	}
 	if page.count == 0 {
@@ -304,33 +313,53 @@ func (s *store) get(id int64, page *page) error {
 
 // add stores a pet once or not at all. It needs a transaction: outside of one, database/sql repeats a statement after a
 // broken connection, although the statement may have been executed.
-func (s *store) add(p NewPet) (Pet, error) {
+func (s *store) add(span *trace.Span, p NewPet) (Pet, error) {
 	if err := s.enter(); err != nil {
 		return Pet{}, err
 	}
 	defer s.leave()
 	stored := Pet{NewPet: p}
-	tx, err := s.db.Beginx()
+	tx, err := s.begin(span)
 	if err == nil {
-		if stored.ID, err = s.insertInto(tx, p); err != nil {
-			_ = tx.Rollback()
+		if stored.ID, err = s.insertInto(span, tx, p); err != nil {
+			s.rollback(span, tx)
 		}
 	}
 	if err != nil {
 		return Pet{}, fmt.Errorf("pets: add: %w", s.failed(err))
 	}
-	return stored, s.commit(tx)
+	return stored, s.commit(span, tx)
+}
+
+// begin begins a transaction.
+func (s *store) begin(span *trace.Span) (*sqlx.Tx, error) {
+	call := s.call(span, "BEGIN", "BEGIN")
+	tx, err := s.db.Beginx()
+	done(call, err)
+	return tx, err
+}
+
+// rollback ends a transaction. It does nothing after a commit.
+func (s *store) rollback(span *trace.Span, tx *sqlx.Tx) {
+	call := s.call(span, "ROLLBACK", "ROLLBACK")
+	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+		done(call, err)
+	}
 }
 
 // insertInto stores a pet in a transaction and returns its id.
-func (s *store) insertInto(tx *sqlx.Tx, p NewPet) (id int64, err error) {
+func (s *store) insertInto(span *trace.Span, tx *sqlx.Tx, p NewPet) (id int64, err error) {
+	call := s.call(span, "INSERT pets", insertQuery)
 	err = tx.Stmtx(s.prepared.Load().insert).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&id)
+	done(call, err)
 	return id, err
 }
 
 // commit ends a transaction that has stored a pet.
-func (s *store) commit(tx *sqlx.Tx) error {
+func (s *store) commit(span *trace.Span, tx *sqlx.Tx) error {
+	call := s.call(span, "COMMIT", "COMMIT")
 	err := tx.Commit()
+	done(call, err)
 	if err == nil {
 		if s.fault.Load() != nil {
 			s.fault.Store(nil)

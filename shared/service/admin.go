@@ -83,7 +83,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "alive", "version": Version()})
 	})
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
-	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})))
+	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	if settings.Pprof {
 		a.mux.HandleFunc("/debug/pprof/", pprof.Index)
 		a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,10 +108,10 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 	return 0, false
 }
 
-// unknown returns the variables of environ that begin with a program's prefix and are not its settings. They are probably
+// unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program. They are probably
 // misspelt. They are not an error: Kubernetes sets variables for every service, and those of a service named gateway begin
 // with GATEWAY_.
-func unknown(settings Program, prefix string, environ []string) []string {
+func unknown(settings Program, prefixes, environ []string) []string {
 	p := NewParser(settings, "", "")
 	known := make(map[string]bool)
 	for _, flag := range p.kong.Model.Flags {
@@ -123,7 +124,7 @@ func unknown(settings Program, prefix string, environ []string) []string {
 	}
 	var names []string
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, prefix) && !known[name] {
+		if name, _, _ := strings.Cut(entry, "="); !known[name] && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			names = append(names, name)
 		}
 	}

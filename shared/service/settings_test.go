@@ -127,11 +127,11 @@ func TestSecretFromFile(t *testing.T) {
 
 func TestUnknownVariables(t *testing.T) {
 	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin"}
-	if names := service.Unknown(&settings{}, "TEST_", environ); names != nil {
+	if names := service.Unknown(&settings{}, []string{"TEST_"}, environ); names != nil {
 		t.Errorf("good variables: %q", names)
 	}
-	names := service.Unknown(&settings{}, "TEST_", append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
-	if !slices.Equal(names, []string{"TEST_LISTN", "TEST_LISTEN_FILE"}) {
+	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
+	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN", "TEST_LISTEN_FILE"}) {
 		t.Errorf("misspelt variables: %q", names)
 	}
 }

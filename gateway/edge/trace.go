@@ -1,0 +1,74 @@
+package edge
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// mark is an instant within a request that its span shows.
+type mark uint8
+
+const (
+	authenticated mark = iota
+	received
+	metered
+	marks // the number of marks
+)
+
+var markNames = [marks]string{"authenticated", "received", "metered"}
+
+// mark notes that a sampled request has come so far.
+func (x *exchange) mark(m mark) {
+	if x.trace.Sampled {
+		x.marks[m] = max(1, time.Since(x.startedAt))
+	}
+}
+
+// export ends the span of a sampled request. Its attributes are those of OpenTelemetry's conventions for HTTP servers, and some of
+// the access log. The path and the query are not among them, because clients sometimes put secrets there.
+func (e *Edge) export(x *exchange, took time.Duration) {
+	span := e.tracer.Start(&x.trace, x.startedAt)
+	if span == nil {
+		return
+	}
+	method := "_OTHER"
+	if slices.Contains(e.routes.methods, string(x.request.Method)) {
+		method = string(x.request.Method)
+	}
+	name := method
+	if method == "_OTHER" {
+		name = "HTTP"
+	}
+	if x.route != nil {
+		name += " " + x.route.Path
+		span.Set("http.route", x.route.Path)
+		span.Set("petgate.operation", x.route.ID)
+	}
+	span.Name(name)
+	span.Set("http.request.method", method)
+	span.Set("url.scheme", e.protocol(x))
+	status := x.rc.Response.StatusCode()
+	span.SetInt("http.response.status_code", status)
+	span.Set("petgate.request_id", string(x.id))
+	span.Set("petgate.outcome", x.outcome())
+	if x.isKnown {
+		span.Set("petgate.tenant", x.entry.Tenant.String())
+		span.Set("petgate.key", x.entry.Key.String())
+	}
+	if status >= http.StatusInternalServerError {
+		failure := x.outcome()
+		if !x.refusal.isRefused() { // it is the service's
+			failure = strconv.Itoa(status)
+		}
+		span.Set("error.type", failure)
+		span.Fail()
+	}
+	for m, after := range x.marks {
+		if after > 0 {
+			span.Event(markNames[m], x.startedAt.Add(after))
+		}
+	}
+	span.End(x.startedAt.Add(took))
+}

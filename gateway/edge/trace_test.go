@@ -1,0 +1,200 @@
+package edge_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/testkit"
+	"petgate/shared/trace"
+)
+
+const (
+	callersTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	callersSpan  = "00f067aa0ba902b7"
+	sampledField = "traceparent: 00-" + callersTrace + "-" + callersSpan + "-01"
+	droppedField = "traceparent: 00-" + callersTrace + "-" + callersSpan + "-00"
+)
+
+// traced is a rig that exports spans.
+type traced struct {
+	*rig
+	tracer    *trace.Tracer
+	collector *testkit.Collector
+	registry  *prometheus.Registry
+}
+
+// newTraced returns a rig with a sampler's ratio. The peer of its connections may be a trusted proxy.
+func newTraced(t *testing.T, ratio trace.Ratio, trusted bool) *traced {
+	t.Helper()
+	r := &traced{collector: testkit.StartCollector(t), registry: prometheus.NewRegistry()}
+	var err error
+	r.tracer, err = trace.Open(trace.Config{
+		Settings: trace.Settings{Endpoint: r.collector.URL, Ratio: ratio}, Program: "gateway",
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.rig = newRig(t, func(s *setup) {
+		s.Tracer, s.Metrics = r.tracer, r.registry
+		if trusted {
+			s.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		}
+	})
+	return r
+}
+
+// spans ends the export and returns all spans, after n lines of the access log: a line is written after the span has ended.
+func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
+	t.Helper()
+	r.awaitLines(t, n)
+	ctx, cancel := contextFor(patience)
+	defer cancel()
+	r.tracer.Close(ctx)
+	return r.collector.Spans()
+}
+
+// The span of a request is the parent that the upstream gets. It has the caller's span as its parent, and what the access log has.
+func TestSpan(t *testing.T) {
+	r := newTraced(t, 1, false)
+	client := r.dial(t)
+	client.ask(t, rawTarget("/v1/pets?secret=1"))
+	client.ask(t, rawGet(droppedField)) // the client does not decide
+	client.ask(t, rawKey("Authorization: Bearer "+usedUpToken))
+	seen := r.upstream.Seen()
+	spans := r.spans(t, 3)
+	if len(spans) != 3 || len(seen) != 2 {
+		t.Fatalf("%d spans, %d requests at the upstream", len(spans), len(seen))
+	}
+	for i, s := range spans {
+		line := r.accessLog.Lines()[i]
+		if want := fmt.Sprintf(`"traceId":"%x"`, s.TraceId); !strings.Contains(line, want) {
+			t.Errorf("the access log has %s, want %s", line, want)
+		}
+		if strings.Contains(s.String(), "secret") || len(findSecrets(s.String())) > 0 {
+			t.Errorf("the span has a secret: %v", s)
+		}
+		if i < len(seen) {
+			if want := fmt.Sprintf("00-%x-%x-01", s.TraceId, s.SpanId); len(seen[i].Fields["traceparent"]) != 1 || seen[i].Fields["traceparent"][0] != want {
+				t.Errorf("the upstream got %q, want %s", seen[i].Fields["traceparent"], want)
+			}
+		}
+	}
+	if got := fmt.Sprintf("%x %x %x", spans[0].ParentSpanId, spans[1].TraceId, spans[1].ParentSpanId); got != " "+callersTrace+" "+callersSpan {
+		t.Errorf("parents: %s", got)
+	}
+	f := func(s testkit.ExportedSpan, name string, events int, want map[string]string) {
+		t.Helper()
+		texts := s.Texts()
+		for key, value := range want {
+			if texts[key] != value {
+				t.Errorf("%s: %s is %q, want %q", name, key, texts[key], value)
+			}
+		}
+		if s.Service != "gateway" || s.Name != name || len(s.Events) != events || texts["petgate.request_id"] == "" || s.Status != nil {
+			t.Errorf("%s: %v", name, s)
+		}
+	}
+	entry := entries[apikey.Sum([]byte(token))]
+	f(spans[0], "GET /v1/pets", 3, map[string]string{
+		"http.request.method": "GET", "http.route": "/v1/pets", "url.scheme": "http", "petgate.operation": "listPets", "petgate.outcome": "ok",
+		"petgate.tenant": entry.Tenant.String(), "petgate.key": entry.Key.String(),
+	})
+	f(spans[2], "GET", 2, map[string]string{"petgate.outcome": "minute_quota_exceeded", "http.route": ""})
+}
+
+// Only a trusted proxy's flag samples. A refusal has a span too.
+func TestWhoSamples(t *testing.T) {
+	f := func(name string, ratio trace.Ratio, trusted bool, field string, sampled bool) {
+		t.Helper()
+		r := newTraced(t, ratio, trusted)
+		client := r.dial(t)
+		client.ask(t, rawGet(field, "tracestate: kept=1"))
+		client.ask(t, rawKey(field))
+		seen, spans := r.upstream.Seen(), r.spans(t, 2)
+		flags, want := "-00", 0
+		if sampled {
+			flags, want = "-01", 2
+		}
+		if len(spans) != want || len(seen) != 1 || !strings.HasSuffix(seen[0].Fields["traceparent"][0], flags) ||
+			!strings.Contains(seen[0].Head, "tracestate: kept=1") || strings.Contains(r.accessLog.String(), "traceId") != sampled ||
+			strings.Contains(r.metricsText(t), "trace_id") != sampled {
+			t.Errorf("%s: %d spans, %v, %s", name, len(spans), seen, r.accessLog)
+		}
+	}
+	f("a client's flag", 0, false, sampledField, false)
+	f("a client without the flag", 1, false, droppedField, true)
+	f("a trusted proxy's flag", 0, true, sampledField, true)
+	f("a trusted proxy without the flag", 1, true, droppedField, false)
+}
+
+// Two fields traceparent are none, and one leaves.
+func TestTwoTracesBecomeOne(t *testing.T) {
+	r := newTraced(t, 0, true)
+	r.dial(t).ask(t, rawGet(sampledField, strings.ToUpper(sampledField[:11])+sampledField[11:]))
+	fields := r.upstream.Seen()[0].Fields["traceparent"]
+	if len(fields) != 1 || strings.Contains(fields[0], callersTrace) || !strings.HasSuffix(fields[0], "-00") {
+		t.Errorf("%q", fields)
+	}
+	if spans := r.spans(t, 1); len(spans) != 0 {
+		t.Errorf("%v", spans)
+	}
+}
+
+// A gateway without an endpoint exports no span, so it must not be the parent in a trusted proxy's trace.
+func TestTraceGoesThroughAGatewayWithoutTraces(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
+	r.dial(t).ask(t, rawGet(sampledField))
+	if fields := r.upstream.Seen()[0].Fields["traceparent"]; len(fields) != 1 || "traceparent: "+fields[0] != sampledField {
+		t.Errorf("%q", fields)
+	}
+}
+
+// A failure of the gateway or of the upstream is a failed span, with the code or the status.
+func TestFailedSpan(t *testing.T) {
+	r := newTraced(t, 1, false)
+	client := r.dial(t)
+	for _, answer := range []string{"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "nonsense\r\n\r\n"} {
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, err := io.WriteString(c, answer)
+			return err == nil
+		})
+		client.ask(t, rawGet())
+	}
+	spans := r.spans(t, 2)
+	for i, want := range []string{"500", "upstream_failed"} {
+		if len(spans) != 2 || spans[i].Texts()["error.type"] != want || spans[i].Status == nil {
+			t.Errorf("%v, want %s", spans, want)
+		}
+	}
+}
+
+func (r *traced) metricsText(t *testing.T) string {
+	t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(families)
+}
+
+// What the allocations of a request must not depend on: a tracer that samples nothing.
+func newIdleTracer(t testing.TB) *trace.Tracer {
+	t.Helper()
+	tracer, err := trace.Open(trace.Config{
+		Settings: trace.Settings{Endpoint: "http://127.0.0.1:1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tracer.Close(t.Context()) })
+	return tracer
+}

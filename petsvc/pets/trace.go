@@ -1,0 +1,78 @@
+package pets
+
+import (
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"petgate/shared/database"
+	"petgate/shared/trace"
+)
+
+// traceHeader carries the trace of a request (W3C Trace Context).
+const traceHeader = "traceparent"
+
+// span begins the span of a request. It is nil if the request is not sampled. The gateway decides that, as does everybody whom the
+// network and the secret admit.
+func (s *Service) span(rc *fasthttp.RequestCtx, began time.Time) *trace.Span {
+	if s.config.Tracer == nil {
+		return nil
+	}
+	place := s.config.Tracer.Begin(rc.Request.Header.Peek(traceHeader), true)
+	return s.config.Tracer.Start(&place, began)
+}
+
+// routes are the paths of the operations, with names for what differs.
+var routes = map[string]string{"listPets": listPath, "createPet": listPath, "getPet": petPrefix + "{petId}"}
+
+// export ends the span of a request.
+func (s *Service) export(rc *fasthttp.RequestCtx, span *trace.Span, operation, outcome string, ended time.Time) {
+	if span == nil {
+		return
+	}
+	method, status := string(rc.Method()), rc.Response.StatusCode()
+	if route := routes[operation]; route != "" {
+		span.Name(method + " " + route)
+		span.Set("http.request.method", method)
+		span.Set("http.route", route)
+		span.Set("petgate.operation", operation)
+	} else {
+		span.Name("HTTP")
+	}
+	span.SetInt("http.response.status_code", status)
+	span.Set("petgate.request_id", string(rc.Request.Header.Peek(requestIDHeader)))
+	span.Set("petgate.outcome", outcome)
+	if status >= fasthttp.StatusInternalServerError {
+		span.Set("error.type", outcome)
+		span.Fail()
+	}
+	span.End(ended)
+}
+
+// call begins the span of a statement. The text has placeholders, and no values.
+func (s *store) call(of *trace.Span, name, text string) *trace.Span {
+	call := of.Call(name)
+	if call == nil {
+		return nil
+	}
+	system := "postgresql"
+	if s.db.Dialect() == database.SQLite {
+		system = "sqlite"
+	}
+	call.Set("db.system.name", system)
+	call.Set("db.query.text", text)
+	return call
+}
+
+// done ends the span of a statement. A query without rows has not failed.
+func done(call *trace.Span, err error) {
+	if call == nil {
+		return
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		call.Fail()
+	}
+	call.End(time.Now())
+}
