@@ -101,6 +101,7 @@ async function askQuota() {
       sayKey(`The key is not accepted: ${body.message}.`, true);
     } else if (response.ok) {
       showStanding(body, response.headers);
+      if (!body.key.scopes.includes("usage:read")) say(usageState, unreadable);
     }
   } catch {
     // The first call says what is wrong.
@@ -134,6 +135,9 @@ function forget() {
   sayKey("Stays in this page. It is never stored.");
   for (const meters of $$(".meters")) meters.replaceChildren();
   $(".meters", keyForm).hidden = true;
+  for (const part of $$(".legend, .picture, tbody", drawing)) part.replaceChildren();
+  drawing.hidden = true;
+  say(usageState, "");
 }
 
 // takeKey holds the key in the field, or says what is wrong with it.
@@ -217,15 +221,19 @@ function target(form) {
   return path.slice(1) + (query.size > 0 ? `?${query}` : "");
 }
 
+// hasKey reports whether there is a key, or asks for it.
+function hasKey(state) {
+  if (key) return true;
+  say(state, "Paste your API key first.", true);
+  if (keyField.value) takeKey();
+  keyField.focus();
+  return false;
+}
+
 async function send(form) {
   const state = $(".state", form);
   if (performance.now() < blockedUntil && !("free" in form.dataset)) return;
-  if (!key) {
-    say(state, "Paste your API key first.", true);
-    if (keyField.value) takeKey();
-    keyField.focus();
-    return;
-  }
+  if (!hasKey(state)) return;
   const used = key;
   const call = options(form.dataset.method);
   for (const field of $$("[data-in=header]", form)) {
@@ -319,8 +327,8 @@ function block(state, seconds, why) {
 
 function tick() {
   const left = Math.ceil((blockedUntil - performance.now()) / 1000);
-  for (const button of $$(".try:not([data-free]) .send")) {
-    button.textContent = left > 0 ? `Wait ${left} s` : "Send";
+  for (const button of $$(".try:not([data-free]) .send, #usage .send")) {
+    button.textContent = left > 0 ? `Wait ${left} s` : button.dataset.label || "Send";
     button.setAttribute("aria-disabled", left > 0);
   }
   if (left > 0) return;
@@ -336,6 +344,114 @@ for (const form of $$(".try")) {
     send(form);
   });
 }
+
+// ---- Usage
+
+const usageState = $("#usage .state");
+const drawing = $("#usage-drawing");
+const unreadable = "This key cannot read usage: it does not have the scope usage:read. Ask who gave you the key for one that has it.";
+const series = ["answered", "refused", "failed"];
+const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent)); // of the service, not of the caller
+
+// askUsage draws the usage of an account. That costs one request.
+async function askUsage(query) {
+  if (performance.now() < blockedUntil || !hasKey(usageState)) return;
+  const used = key;
+  say(usageState, "Asking…");
+  try {
+    const response = await fetch(`v1/usage?${query}`, options("GET"));
+    const body = await response.json();
+    if (key !== used) return; // it was forgotten
+    if (response.ok) drawUsage(body, Date.parse(response.headers.get("Date")) || Date.now());
+    else say(usageState, body.code === "insufficient_scope" ? unreadable : `Refused: ${body.message}.`, true);
+    showLimits(usageState, response, body.code);
+  } catch {
+    say(usageState, "No response: the API could not be reached.", true);
+  }
+}
+
+function drawUsage(usage, now) {
+  const byHour = usage.by === "hour";
+  const step = byHour ? 3600e3 : 86400e3;
+  const complete = Date.parse(usage.completeThrough);
+  const bars = [];
+  for (let at = Date.parse(usage.since); at <= now; at += step) {
+    const day = new Date(at).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+    const mark = byHour ? new Date(at).toISOString().slice(11, 16) : day;
+    const name = (byHour ? `${day}, ${mark}` : day) + (at + step > complete ? " (so far)" : "");
+    bars.push({ name, mark, counts: [0, 0, 0], charged: 0 });
+  }
+  const sums = [0, 0, 0];
+  for (const { start, outcome, requests, charged } of usage.rows) {
+    const bar = bars[(Date.parse(start) - Date.parse(usage.since)) / step];
+    if (!bar || outcome === "report") continue; // a report asks for the quota, and costs nothing
+    const which = outcome === "ok" ? 0 : failures.has(outcome) ? 2 : 1;
+    bar.counts[which] += requests;
+    bar.charged += charged;
+    sums[which] += requests;
+  }
+  const text = (n) => n.toLocaleString("en");
+  const parts = series.map((name, n) => `${text(sums[n])} ${name}`);
+  const legend = parts.map((part, n) => {
+    const item = element("li", "");
+    item.append(svg("svg", { width: 14, height: 14, "aria-hidden": true }, segment(n, 1, 1, 12, 12)), part);
+    return item;
+  });
+  const most = Math.max(...bars.map((bar) => bar.counts.reduce((a, b) => a + b)));
+  const summary = `Requests by ${usage.by}, in UTC: ${parts.join(", ")}; at most ${text(most)} in ${byHour ? "an hour" : "a day"}.`;
+  drawing.hidden = false; // first, because the picture is as wide as its place
+  $(".legend").replaceChildren(...legend);
+  $(".picture").replaceChildren(chart(bars, most, text, summary));
+  $("tbody", drawing).replaceChildren(...bars.map((bar) => {
+    const row = element("tr", "");
+    row.append(element("th", bar.name, { scope: "row" }), ...[...bar.counts, bar.charged].map((n) => element("td", text(n), { class: "number" })));
+    return row;
+  }));
+  say(usageState, summary);
+}
+
+function svg(tag, attributes, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children);
+  return e;
+}
+
+// segment is a part of a bar. The series differ without colour too: full, striped, empty.
+function segment(n, x, y, width, height) {
+  const area = svg("g", { class: series[n] }, svg("rect", { x, y, width, height }));
+  if (n !== 1) return area;
+  let stripes = "";
+  for (let at = 3; at < height; at += 4) stripes += `M${x} ${y + at}h${width}`;
+  area.append(svg("path", { d: stripes }));
+  return area;
+}
+
+function chart(bars, most, text, summary) {
+  const [width, height, top] = [Math.max(240, Math.min(drawing.clientWidth, 720)), 120, 16];
+  const picture = svg("svg", { role: "img", "aria-label": summary, viewBox: `0 0 ${width} ${top + height + 20}`, width, height: top + height + 20 });
+  const step = width / bars.length;
+  const words = (x, y, anchor, content) => picture.append(svg("text", { x, y, "text-anchor": anchor }, content));
+  for (const [n, bar] of bars.entries()) {
+    let y = top + height;
+    for (const [which, count] of bar.counts.entries()) {
+      if (count === 0) continue;
+      const tall = Math.max(1, (count / most) * height);
+      y -= tall;
+      picture.append(segment(which, n * step + 1.5, y, step - 3, tall));
+    }
+    if (n % Math.ceil((bars.length * 56) / width) === 0) words((n + 0.5) * step, top + height + 15, "middle", bar.mark);
+  }
+  picture.append(svg("path", { class: "base", d: `M0 ${top + height + 0.5}h${width}` }));
+  words(0, 10, "start", `at most ${text(most)}`);
+  return picture;
+}
+
+$("#usage").hidden = $('nav [href="#usage"]').parentElement.hidden = false;
+$("#usage form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  askUsage(event.submitter.value);
+});
 
 // ---- The page
 

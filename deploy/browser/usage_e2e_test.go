@@ -1,0 +1,90 @@
+//go:build e2e
+
+package browser_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/testkit/fleet"
+)
+
+// The page draws the usage of the account whose key it has, with the figures in a table. Without the scope it says what to do.
+func TestPortalDrawsUsage(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	without := f.NewTenant("acme", fleet.Unlimited...)
+	key := f.NewKey("acme", "--scope", "pets:read", "--scope", "usage:read")
+	db, err := database.Open(f.Database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	day := instant.Of(time.Now()).Truncate(24 * time.Hour).Add(-3 * 24 * time.Hour)
+	for _, row := range []struct {
+		outcome  string
+		charged  bool
+		requests int64
+	}{{"ok", true, 2400}, {"minute_quota_exceeded", false, 1200}, {"upstream_timeout", true, 500}, {"report", false, 9}} {
+		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'acme'`,
+			day, row.charged, key.ID, row.outcome, row.requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
+	b.do(chromedp.Navigate(gateway.URL + "/docs"))
+	const byHour, byDay, state chromedp.CSS = `#usage [value^="by=hour"]`, `#usage [value^="by=day"]`, "#usage .state"
+
+	b.do(chromedp.Click(byDay))
+	b.awaitText(patience, state, "Paste your API key first.")
+	b.enter(keyField, without.Token)
+	const cure = "it does not have the scope usage:read. Ask who gave you the key"
+	b.awaitText(patience, state, cure) // before a request is spent
+	b.do(chromedp.Click(byDay))
+	b.awaitText(patience, state, cure)
+	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+
+	b.enter(keyField, key.Token)
+	b.awaitText(patience, "#key-hint", key.Token[43:])
+	b.asked("")
+	b.do(chromedp.Click(byDay))
+	b.awaitText(patience, state, "Requests by day, in UTC: ")
+	if asked := b.asked("/v1/"); len(asked) != 1 || asked[0] != "GET "+gateway.URL+"/v1/usage?by=day&since=7d" {
+		t.Errorf("the page asked for %q", asked)
+	}
+	drawn := func(selector string) int {
+		t.Helper()
+		return evaluate[int](b, `document.querySelectorAll("#usage-drawing `+selector+`").length`)
+	}
+	b.do(chromedp.Click(chromedp.CSS("#usage-drawing summary")))
+	want := regexp.MustCompile(`(?m)^` + strconv.Itoa(day.Time().Day()) + ` \w+\t2,400\t1,200\t500\t2,900$`)
+	if table := b.text("#usage-drawing table"); !want.MatchString(table) || drawn("tbody tr") < 7 {
+		t.Errorf("the table has\n%s\nwant %s", table, want)
+	}
+	for _, part := range []string{".answered", ".refused path", ".failed"} {
+		if drawn(".picture "+part) == 0 {
+			t.Errorf("nothing is drawn as %s", part)
+		}
+	}
+	if said := evaluate[string](b, `document.querySelector(".picture svg").getAttribute("aria-label")`); !strings.HasSuffix(said, " refused, 500 failed; at most 4,100 in a day.") {
+		t.Errorf("the drawing says %q", said)
+	}
+	b.check("7-usage")
+
+	b.do(chromedp.Click(byHour))
+	b.awaitText(patience, state, "Requests by hour, in UTC: ")
+	if n := drawn("tbody tr"); n < 24 || n > 26 {
+		t.Errorf("the table of 24 hours has %d rows", n)
+	}
+	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
+	if n := drawn("svg, #usage-drawing tbody tr"); n != 0 {
+		t.Errorf("after the key was forgotten, %d parts of its usage are left", n)
+	}
+}
