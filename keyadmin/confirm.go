@@ -31,7 +31,7 @@ type waiting struct {
 type patience operate.Patience
 
 func (p *patience) UnmarshalText(text []byte) error {
-	max, err := parseDuration(string(text))
+	max, err := operate.ParseDuration(string(text))
 	*p = patience{Given: true, Max: max}
 	return err
 }

@@ -4,11 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -41,46 +37,28 @@ func (k *keyArgument) UnmarshalText(text []byte) error {
 	return nil
 }
 
-const nameRunesMax = 100
-
 // name is what an operator calls a tenant or a key, and the reason of a ban.
 type name string
 
 func (n *name) UnmarshalText(text []byte) error {
 	*n = name(text)
-	return checkText(text, nameRunesMax)
+	return operate.CheckText(string(text), operate.NameRunesMax)
 }
-
-func checkText(text []byte, runesMax int) error {
-	switch {
-	case strings.TrimSpace(string(text)) != string(text) || len(text) == 0:
-		return fmt.Errorf("%q must not be empty and must not begin or end with a space", text)
-	case utf8.RuneCount(text) > runesMax:
-		return fmt.Errorf("it has more than %d characters", runesMax)
-	case operate.Printable(string(text)) != string(text):
-		return fmt.Errorf("%q must not have control characters", text)
-	}
-	return nil
-}
-
-const noticeRunesMax = 300
 
 // notice is a text for a tenant. Empty: none.
 type notice string
 
 func (n *notice) UnmarshalText(text []byte) error {
 	*n = notice(text)
-	return checkText(text, noticeRunesMax)
+	return operate.CheckText(string(text), operate.NoticeRunesMax)
 }
 
 // tenantName is a new tenant's name. One that looks like an ID would make <tenant> ambiguous.
 type tenantName string
 
 func (n *tenantName) UnmarshalText(text []byte) error {
-	if strings.HasPrefix(string(text), id.TenantPrefix) {
-		return fmt.Errorf("%q: a name may not begin with %s, the prefix of IDs", text, id.TenantPrefix)
-	}
-	return (*name)(n).UnmarshalText(text)
+	*n = tenantName(text)
+	return operate.CheckTenantName(string(text))
 }
 
 // planName is the name of a plan.
@@ -95,15 +73,9 @@ func (n *planName) UnmarshalText(text []byte) error {
 type limit int64
 
 func (l *limit) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	switch {
-	case errors.Is(err, strconv.ErrRange) || err == nil && (n < 1 || n > plan.LimitMax):
-		return fmt.Errorf("%s is out of range: use 1 to %d", text, plan.LimitMax)
-	case err != nil:
-		return fmt.Errorf("%q is not a whole number: use 1 to %d, digits only", text, plan.LimitMax)
-	}
+	n, err := operate.ParseLimit(string(text))
 	*l = limit(n)
-	return nil
+	return err
 }
 
 // limitFlags are the limits of a plan or of a tenant.
@@ -127,34 +99,23 @@ func (s *scope) UnmarshalText(text []byte) error {
 
 // scopesOf combines scopes. An empty list means the default scopes.
 func scopesOf(scopes []scope) apikey.Scopes {
-	if len(scopes) == 0 {
-		return apikey.DefaultScopes
+	sets := make([]apikey.Scopes, len(scopes))
+	for i, s := range scopes {
+		sets[i] = apikey.Scopes(s)
 	}
-	var set apikey.Scopes
-	for _, s := range scopes {
-		set |= apikey.Scopes(s)
-	}
-	return set
+	return operate.ScopesOf(sets)
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.
 type block netip.Prefix
 
 func (b *block) UnmarshalText(text []byte) error {
-	prefix, err := netip.ParsePrefix(string(text))
-	if addr, addrErr := netip.ParseAddr(string(text)); addrErr == nil && addr.Zone() == "" {
-		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
-	}
-	switch {
-	case string(text) == "any" || string(text) == "*":
+	if string(text) == "any" || string(text) == "*" {
 		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
-	case err != nil:
-		return fmt.Errorf("%q is not a CIDR block: write 203.0.113.0/24, 2001:db8::/32 or one address", text)
-	case prefix.Masked() != prefix:
-		return fmt.Errorf("%s has bits set after its prefix length: did you mean %s?", text, prefix.Masked())
 	}
+	prefix, err := operate.ParseBlock(string(text))
 	*b = block(prefix)
-	return nil
+	return err
 }
 
 func prefixes(blocks []block) []netip.Prefix {
@@ -165,44 +126,13 @@ func prefixes(blocks []block) []netip.Prefix {
 	return list
 }
 
-const (
-	day = 24 * time.Hour
-
-	// durationMax keeps instants that are computed from a duration within the range of time.Time.
-	durationMax = 36500 * day
-)
-
-var days = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?(.*)$`)
-
-var errNotDuration = errors.New("is not a duration: use 1w, 90d, 24h, 30m or 45s")
-
-// parseDuration is time.ParseDuration with weeks and days: 1w, 90d, 1d12h.
-func parseDuration(text string) (time.Duration, error) {
-	if strings.HasPrefix(text, "-") {
-		return 0, fmt.Errorf("%q is negative: use 0 to 36500d", text)
-	}
-	match := days.FindStringSubmatch(text)
-	weeks, _ := strconv.Atoi(match[1]) // at most six digits, so they cannot fail
-	n, _ := strconv.Atoi(match[2])
-	whole, rest := time.Duration(min(7*weeks+n, 100_000))*day, match[3]
-	if rest == "" && match[1]+match[2] != "" {
-		rest = "0"
-	}
-	part, err := time.ParseDuration(rest)
-	if err != nil {
-		return 0, fmt.Errorf("%q %w", text, errNotDuration)
-	}
-	if part < 0 || part > durationMax || whole+part > durationMax {
-		return 0, fmt.Errorf("%q is out of range: use 0 to 36500d", text)
-	}
-	return whole + part, nil
-}
+const day = 24 * time.Hour
 
 // duration is a time that may be zero.
 type duration time.Duration
 
 func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := parseDuration(string(text))
+	parsed, err := operate.ParseDuration(string(text))
 	*d = duration(parsed)
 	return err
 }
@@ -211,57 +141,31 @@ func (d *duration) UnmarshalText(text []byte) error {
 type period time.Duration
 
 func (p *period) UnmarshalText(text []byte) error {
-	parsed, err := parseDuration(string(text))
-	if err == nil && parsed < time.Second {
-		err = fmt.Errorf("%q is too short: use 1s or more", text)
-	}
+	parsed, err := operate.ParsePeriod(string(text))
 	*p = period(parsed)
 	return err
 }
 
 // moment is a UTC date or an instant, or a period before or after now. The zero value is none.
-type moment struct {
-	at     instant.Millis // of a date: its beginning
-	period period         // if at is 0
-}
+type moment operate.Moment
 
 func (m *moment) UnmarshalText(text []byte) error {
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(layout, string(text)); err == nil {
-			*m = moment{at: instant.Of(at)}
-			return nil
-		}
+	parsed, err := operate.ParseMoment(string(text))
+	if err != nil && string(text) == "never" {
+		err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
 	}
-	var p period
-	if err := p.UnmarshalText(text); err != nil {
-		if string(text) == "never" {
-			err = errors.New("a key that is created without --expires never expires; `keyadmin key update KEY --no-expires` removes an expiry")
-		} else if errors.Is(err, errNotDuration) {
-			err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
-		}
-		return err
-	}
-	*m = moment{period: p}
-	return nil
+	*m = moment(parsed)
+	return err
 }
 
 // before returns the instant: the given one, or the period before now.
-func (m moment) before(now instant.Millis) instant.Millis {
-	if m.at != 0 {
-		return m.at
-	}
-	return now.Add(-time.Duration(m.period))
-}
+func (m moment) before(now instant.Millis) instant.Millis { return operate.Moment(m).Before(now) }
 
 // after returns the instant: the given one, or the period after now. None is 0. It must not be in the past.
 func (m moment) after(now instant.Millis, flag string) (instant.Millis, error) {
-	switch {
-	case m.at != 0 && m.at <= now:
-		return 0, usageErrorf("%s: %s is in the past: it is %s now", flag, m.at, now)
-	case m.at != 0:
-		return m.at, nil
-	case m.period != 0:
-		return now.Add(time.Duration(m.period)), nil
+	at, err := operate.Moment(m).After(now)
+	if err != nil {
+		return 0, usageErrorf("%s: %v", flag, err)
 	}
-	return 0, nil
+	return at, nil
 }

@@ -5,65 +5,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/operate"
 )
-
-func TestParseDuration(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want time.Duration
-		ok   bool
-	}{
-		{"90d", 90 * day, true},
-		{"24h", 24 * time.Hour, true},
-		{"1d12h", 36 * time.Hour, true},
-		{"30m", 30 * time.Minute, true},
-		{"1h30m", 90 * time.Minute, true},
-		{"1.5h", 90 * time.Minute, true},
-		{"250ms", 250 * time.Millisecond, true},
-		{"0", 0, true},
-		{"0d", 0, true},
-		{"36500d", durationMax, true},
-		{"36500d1ns", 0, false},
-		{"999999d", 0, false},
-		{"9999999d", 0, false},
-		{"876001h", 0, false},
-		{"", 0, false},
-		{"5", 0, false},
-		{"d", 0, false},
-		{"1w", 7 * day, true},
-		{"1w2d", 9 * day, true},
-		{"1d1w", 0, false},
-		{"w", 0, false},
-		{"1.5d", 0, false},
-		{"12h1d", 0, false},
-		{"-1d", 0, false},
-		{"-1h", 0, false},
-		{"1d-1h", 0, false},
-		{"1 d", 0, false},
-		{"١d", 0, false},
-	} {
-		got, err := parseDuration(c.text)
-		if (err == nil) != c.ok || err == nil && got != c.want {
-			t.Errorf("parseDuration(%q) = %v, %v; want %v, ok %t", c.text, got, err, c.want, c.ok)
-		}
-	}
-}
-
-func FuzzParseDuration(f *testing.F) {
-	for _, text := range []string{"90d", "1d12h", "36500d", "0", "-1h", "1e9h"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := parseDuration(text); err == nil && (d < 0 || d > durationMax) {
-			t.Errorf("parseDuration(%q) = %v", text, d)
-		}
-	})
-}
 
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
 func TestFlags(t *testing.T) {
@@ -76,12 +23,12 @@ func TestFlags(t *testing.T) {
 		}
 		for _, text := range bad {
 			err := flag.UnmarshalText([]byte(text))
-			if err == nil || len(text) <= nameRunesMax && !strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)) {
+			if err == nil || len(text) <= operate.NameRunesMax && !strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)) {
 				t.Errorf("%T: %q: %v", flag, text, err)
 			}
 		}
 	}
-	tooLong := strings.Repeat("ü", nameRunesMax+1)
+	tooLong := strings.Repeat("ü", operate.NameRunesMax+1)
 	f(new(format), []string{"table", "json"}, []string{"yaml", ""})
 	f(new(keyArgument), []string{"key_0123456789abcdef"}, []string{"key_", "ten_0123456789abcdef", "x"})
 	f(new(name), []string{"ci", "ten_x", "Ünïted Pets & Co."}, []string{"", " x", "x ", "a\nb", tooLong})

@@ -34,7 +34,7 @@ Examples:
 type grace operate.Grace
 
 func (g *grace) UnmarshalText(text []byte) error {
-	length, err := parseDuration(string(text))
+	length, err := operate.ParseDuration(string(text))
 	*g = grace{Given: true, Length: length}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -188,10 +187,7 @@ func (a *app) print(data any, t table) error {
 	var omitted []string
 	switch a.cli.Output {
 	case "json":
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(data); err != nil {
+		if err := operate.WriteJSON(&out, data); err != nil {
 			return fmt.Errorf("write JSON: %w", err)
 		}
 	case "csv":

@@ -160,7 +160,7 @@ func (s *screen) edit(key string) {
 	case key == "\x7f" || key == "\b":
 		_, size := utf8.DecodeLastRuneInString(s.filter)
 		s.filter = s.filter[:len(s.filter)-size]
-	case operate.Printable(key) == key && utf8.RuneCountInString(s.filter+key) <= nameRunesMax:
+	case operate.Printable(key) == key && utf8.RuneCountInString(s.filter+key) <= operate.NameRunesMax:
 		s.filter += key
 	}
 }

@@ -22,7 +22,7 @@ func statements(t *testing.T) map[string]string {
 	t.Helper()
 	files := token.NewFileSet()
 	var parsed []*ast.File
-	for _, name := range []string{"queries.go", "queries_export.go"} {
+	for _, name := range []string{"queries.go", "queries_export.go", "queries_page.go"} {
 		file, err := parser.ParseFile(files, name, nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"petgate/shared/core/id"
@@ -33,23 +34,12 @@ func ViewBan(b keystore.Ban, tenant, key string) BanView {
 
 // ViewBans returns the views of all current bans, ordered by their end.
 func (o Operator) ViewBans(ctx context.Context) ([]BanView, error) {
-	bans, err := o.Store.Bans(ctx)
-	if err != nil {
-		return nil, err
+	bans, err := o.Store.FindBans(ctx, id.Tenant{}, 0, id.Key{}, math.MaxInt32)
+	views := make([]BanView, len(bans))
+	for i, b := range bans {
+		views[i] = ViewBan(b.Ban, b.TenantName, b.KeyName)
 	}
-	views := make([]BanView, 0, len(bans))
-	for _, b := range bans {
-		k, err := o.Store.Key(ctx, b.Key)
-		if err != nil {
-			return nil, err
-		}
-		owner, err := o.Store.Tenant(ctx, b.Tenant.String())
-		if err != nil {
-			return nil, err
-		}
-		views = append(views, ViewBan(b, owner.Name, k.Name))
-	}
-	return views, nil
+	return views, err
 }
 
 // Bans returns the current bans.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -64,14 +63,13 @@ func (o Operator) UpdatePlan(ctx context.Context, name string, limits plan.Limit
 	}
 	is := plan.Effective(old.Limits, limits)
 	moved := MovedLimits(old.Limits, is)
-	tenants, err := o.Store.Tenants(ctx)
+	tenants, err := o.Store.TenantsByPlan(ctx)
 	if err != nil {
 		return Operation{}, err
 	}
-	tenants = slices.DeleteFunc(tenants, func(t keystore.Tenant) bool { return t.Plan != old.Name })
-	affected := Plural(len(tenants), "tenant")
+	affected := Plural(tenants[old.Name], "tenant")
 	op := Operation{Laggard: "may still apply the old limits"}
-	if lowers(old.Limits, is) && len(tenants) > 0 {
+	if lowers(old.Limits, is) && tenants[old.Name] > 0 {
 		op.Question = fmt.Sprintf("Lower plan %s for its %s: %s?", old.Name, affected, moved)
 	}
 	op.Change = func(ctx context.Context) (Outcome, error) {

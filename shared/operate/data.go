@@ -9,6 +9,14 @@ import (
 	"strings"
 )
 
+// WriteJSON writes a list of views, or one view, as JSON for programs and people.
+func WriteJSON(w io.Writer, data any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(data)
+}
+
 // WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
 // Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC.
 // If headed, the header was written before.

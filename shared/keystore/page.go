@@ -1,0 +1,92 @@
+package keystore
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// likeText escapes the characters that have a meaning in a pattern of LIKE.
+var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+
+// FindTenants lists at most n tenants by name, from the one after the name after on. The text is a part of their names, in lower or
+// upper case, or the ID of one tenant; empty: all tenants.
+func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]Tenant, error) {
+	tenants := []Tenant{}
+	err := s.db.SelectContext(ctx, &tenants, tenantsFound, after, "%"+likeText.Replace(strings.ToLower(text))+"%", text, n)
+	return tenants, fail("find tenants", err)
+}
+
+// TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
+func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
+	var rows []struct {
+		Plan    string `db:"plan"`
+		Tenants int    `db:"tenants"`
+	}
+	err := s.db.SelectContext(ctx, &rows, tenantsByPlan)
+	counts := make(map[string]int, len(rows))
+	for _, r := range rows {
+		counts[r.Plan] = r.Tenants
+	}
+	return counts, fail("count tenants", err)
+}
+
+// FindKeys lists at most n keys of a tenant, the newest first, from the one after the key after on. Errors: ErrNotFound if there is no
+// key after.
+func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]Key, error) {
+	last := Key{CreatedAt: math.MaxInt64}
+	if !after.IsZero() {
+		var err error
+		if last, err = findKey(ctx, s.db, after); err != nil {
+			return nil, fail("find keys", err)
+		}
+	}
+	keys := []Key{}
+	err := s.db.SelectContext(ctx, &keys, keysFound, tenant, last.CreatedAt, last.ID, n)
+	return keys, fail("find keys", err)
+}
+
+// NamedBan is a ban with the names of its key and its tenant.
+type NamedBan struct {
+	Ban
+	KeyName    string `db:"key_name"`
+	TenantName string `db:"tenant_name"`
+}
+
+// FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by their end and their key. It begins after
+// the ban of that end and that key.
+func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, until instant.Millis, key id.Key, n int) ([]NamedBan, error) {
+	bans := []NamedBan{}
+	err := s.db.SelectContext(ctx, &bans, bansFound, s.now(), tenant, until, key, n)
+	return bans, fail("find bans", err)
+}
+
+// TenantOutcome is how many requests of a tenant had one outcome.
+type TenantOutcome struct {
+	Tenant   id.Tenant `db:"tenant_id"`
+	Outcome  string    `db:"outcome"`
+	Requests int64     `db:"requests"`
+}
+
+// TenantOutcomes adds up the requests of tenants by outcome, beginning with the hour of since.
+func (s *Store) TenantOutcomes(ctx context.Context, tenants []id.Tenant, since instant.Millis) ([]TenantOutcome, error) {
+	type row struct {
+		Tenant id.Tenant `json:"tenantId"`
+	}
+	rows := make([]row, len(tenants))
+	for i, t := range tenants {
+		rows[i] = row{t}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return nil, fail("outcomes of tenants", err)
+	}
+	outcomes := []TenantOutcome{}
+	err = s.db.SelectContext(ctx, &outcomes, s.expand.Replace(outcomesOfTenants), string(text), since.Truncate(time.Hour))
+	return outcomes, fail("outcomes of tenants", err)
+}

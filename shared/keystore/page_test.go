@@ -1,0 +1,119 @@
+package keystore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
+)
+
+func TestFindTenants(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		ctx := t.Context()
+		var first keystore.Tenant
+		for _, name := range []string{"acme", "Acme-two", "50%", "x_y", "xzy"} {
+			made, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "acme" {
+				first = made
+			}
+		}
+		for text, want := range map[string]int{"": 5, "ACME": 2, "two": 1, "%": 1, "x_y": 1, first.ID.String(): 1, "nothing": 0} {
+			found, after := 0, ""
+			for { // pages of one
+				page := must[[]keystore.Tenant](t)(s.FindTenants(ctx, text, after, 1))
+				if len(page) == 0 {
+					break
+				}
+				found, after = found+1, page[0].Name
+			}
+			if found != want {
+				t.Errorf("%q: %d tenants, want %d", text, found, want)
+			}
+		}
+		if _, _, err := s.CreatePlan(ctx, keystore.Plan{Name: "empty", Limits: plan.Limits{Minute: 1, Day: 2}}); err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "tenants by plan", must[map[string]int](t)(s.TenantsByPlan(ctx)), map[string]int{"free": 5})
+	})
+}
+
+func TestFindKeysAndBans(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		var tenants []keystore.Tenant
+		var keys []keystore.Key // of the first tenant, the newest first
+		for i := range 2 {
+			tenant, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: fmt.Sprint("tenant ", i), Plan: "free"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tenants = append(tenants, tenant)
+			for j := range 3 { // two of them are created in the same ms
+				c.now = c.now.Add(time.Duration(j/2) * time.Millisecond)
+				k, _, _, err := s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: fmt.Sprint("key ", j)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					keys = append([]keystore.Key{k}, keys...)
+				}
+				if _, _, err := s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "test"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var found []keystore.Key
+		for after := (id.Key{}); ; after = found[len(found)-1].ID {
+			page := must[[]keystore.Key](t)(s.FindKeys(ctx, tenants[0].ID, after, 2))
+			if found = append(found, page...); len(page) < 2 {
+				break
+			}
+		}
+		if len(found) != 3 || found[0].ID != keys[0].ID {
+			t.Errorf("keys %v, want %v", found, keys)
+		}
+		_, err := s.FindKeys(ctx, tenants[0].ID, id.Key{1}, 2)
+		wantError(t, err, keystore.ErrNotFound)
+		for tenant, want := range map[id.Tenant]int{{}: 6, tenants[1].ID: 3} {
+			var bans []keystore.NamedBan
+			for until, key := instant.Millis(0), (id.Key{}); ; until, key = bans[len(bans)-1].Until, bans[len(bans)-1].Key {
+				page := must[[]keystore.NamedBan](t)(s.FindBans(ctx, tenant, until, key, 2))
+				if bans = append(bans, page...); len(page) < 2 {
+					break
+				}
+			}
+			if len(bans) != want || bans[0].TenantName == "" || bans[0].KeyName == "" {
+				t.Errorf("bans of %v: %v, want %d", tenant, bans, want)
+			}
+		}
+	})
+}
+
+func TestTenantOutcomes(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
+		if _, err := s.Register(ctx, r, nil); err != nil {
+			t.Fatal(err)
+		}
+		now, one, two := c.millis(), id.Tenant{1}, id.Tenant{2}
+		rows := []keystore.UsageRow{
+			{Tenant: one, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 7},
+			{Tenant: one, Hour: now.Truncate(time.Hour), Operation: "getPet", Outcome: "ok", Charged: true, Requests: 1},
+			{Tenant: one, Hour: now.Truncate(time.Hour).Add(-time.Hour), Outcome: "ok", Charged: true, Requests: 5},
+			{Tenant: two, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 3},
+		}
+		if err := s.AddUsage(ctx, r, 1, rows, nil); err != nil {
+			t.Fatal(err)
+		}
+		got := must[[]keystore.TenantOutcome](t)(s.TenantOutcomes(ctx, []id.Tenant{one, {3}}, now))
+		wantEqual(t, "outcomes", got, []keystore.TenantOutcome{{Tenant: one, Outcome: "ok", Requests: 8}})
+	})
+}

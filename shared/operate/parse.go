@@ -1,0 +1,163 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+)
+
+// What people write. Each error names the value and the cure.
+
+const (
+	NameRunesMax   = 100 // of a tenant's or a key's name, and of the reason of a ban
+	NoticeRunesMax = 300 // of a text for a tenant
+)
+
+// CheckText checks a text on one line.
+func CheckText(text string, runesMax int) error {
+	switch {
+	case strings.TrimSpace(text) != text || text == "":
+		return fmt.Errorf("%q must not be empty and must not begin or end with a space", text)
+	case utf8.RuneCountInString(text) > runesMax:
+		return fmt.Errorf("it has more than %d characters", runesMax)
+	case Printable(text) != text:
+		return fmt.Errorf("%q must not have control characters", text)
+	}
+	return nil
+}
+
+// CheckTenantName checks a new tenant's name. A name that looks like an ID would be ambiguous.
+func CheckTenantName(name string) error {
+	if strings.HasPrefix(name, id.TenantPrefix) {
+		return fmt.Errorf("%q: a name may not begin with %s, the prefix of IDs", name, id.TenantPrefix)
+	}
+	return CheckText(name, NameRunesMax)
+}
+
+// ParseLimit reads a number of requests.
+func ParseLimit(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || err == nil && (n < 1 || n > plan.LimitMax):
+		return 0, fmt.Errorf("%s is out of range: use 1 to %d", text, plan.LimitMax)
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number: use 1 to %d, digits only", text, plan.LimitMax)
+	}
+	return n, nil
+}
+
+// ScopesOf combines scopes. An empty list means the default scopes.
+func ScopesOf(scopes []apikey.Scopes) apikey.Scopes {
+	if len(scopes) == 0 {
+		return apikey.DefaultScopes
+	}
+	var set apikey.Scopes
+	for _, s := range scopes {
+		set |= s
+	}
+	return set
+}
+
+// ParseBlock reads a CIDR block. A bare address is the block of that address alone.
+func ParseBlock(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if addr, addrErr := netip.ParseAddr(text); addrErr == nil && addr.Zone() == "" {
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	switch {
+	case err != nil:
+		return prefix, fmt.Errorf("%q is not a CIDR block: write 203.0.113.0/24, 2001:db8::/32 or one address", text)
+	case prefix.Masked() != prefix:
+		return prefix, fmt.Errorf("%s has bits set after its prefix length: did you mean %s?", text, prefix.Masked())
+	}
+	return prefix, nil
+}
+
+// durationMax keeps instants that are computed from a duration within the range of time.Time.
+const durationMax = 36500 * day
+
+var days = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?(.*)$`)
+
+var errNotDuration = errors.New("is not a duration: use 1w, 90d, 24h, 30m or 45s")
+
+// ParseDuration is time.ParseDuration with weeks and days: 1w, 90d, 1d12h. It may be zero.
+func ParseDuration(text string) (time.Duration, error) {
+	if strings.HasPrefix(text, "-") {
+		return 0, fmt.Errorf("%q is negative: use 0 to 36500d", text)
+	}
+	match := days.FindStringSubmatch(text)
+	weeks, _ := strconv.Atoi(match[1]) // at most six digits, so they cannot fail
+	n, _ := strconv.Atoi(match[2])
+	whole, rest := time.Duration(min(7*weeks+n, 100_000))*day, match[3]
+	if rest == "" && match[1]+match[2] != "" {
+		rest = "0"
+	}
+	part, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, fmt.Errorf("%q %w", text, errNotDuration)
+	}
+	if part < 0 || part > durationMax || whole+part > durationMax {
+		return 0, fmt.Errorf("%q is out of range: use 0 to 36500d", text)
+	}
+	return whole + part, nil
+}
+
+// ParsePeriod reads a time of at least a second.
+func ParsePeriod(text string) (time.Duration, error) {
+	parsed, err := ParseDuration(text)
+	if err == nil && parsed < time.Second {
+		err = fmt.Errorf("%q is too short: use 1s or more", text)
+	}
+	return parsed, err
+}
+
+// Moment is a UTC date or an instant, or a period before or after now. The zero value is none.
+type Moment struct {
+	At     instant.Millis // of a date: its beginning
+	Period time.Duration  // if At is 0
+}
+
+// ParseMoment reads a moment.
+func ParseMoment(text string) (Moment, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return Moment{At: instant.Of(at)}, nil
+		}
+	}
+	period, err := ParsePeriod(text)
+	if errors.Is(err, errNotDuration) {
+		err = fmt.Errorf("%q is neither a duration nor a date: use 1w, 90d, 24h, 30m, 2026-12-31 or 2026-12-31T18:00:00Z", text)
+	}
+	return Moment{Period: period}, err
+}
+
+// Before returns the instant: the given one, or the period before now.
+func (m Moment) Before(now instant.Millis) instant.Millis {
+	if m.At != 0 {
+		return m.At
+	}
+	return now.Add(-m.Period)
+}
+
+// After returns the instant: the given one, or the period after now. None is 0. It must not be in the past.
+func (m Moment) After(now instant.Millis) (instant.Millis, error) {
+	switch {
+	case m.At != 0 && m.At <= now:
+		return 0, fmt.Errorf("%s is in the past: it is %s now", m.At, now)
+	case m.At != 0:
+		return m.At, nil
+	case m.Period != 0:
+		return now.Add(m.Period), nil
+	}
+	return 0, nil
+}
