@@ -191,7 +191,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return found
 	}
 	admin.SetReady(problems)
-	closeConsole, err := serveConsole(cfg, self, admin, problems, log)
+	closeConsole, err := serveConsole(cfg, self, admin, problems, keys, limits, log)
 	if err != nil {
 		return err
 	}

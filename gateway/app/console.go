@@ -1,11 +1,14 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 
 	"petgate/gateway/console"
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -23,7 +26,9 @@ func (c *Config) consoleDatabase() string {
 }
 
 // serveConsole adds the operators' console to the admin port, or a page that says how to turn it on.
-func serveConsole(cfg Config, gateway string, admin *service.Admin, problems func() []service.Problem, log *slog.Logger) (closeConsole func() error, err error) {
+func serveConsole(
+	cfg Config, gateway string, admin *service.Admin, problems func() []service.Problem, tenants tenants, peeker peeker, log *slog.Logger,
+) (closeConsole func() error, err error) {
 	if !cfg.Console {
 		admin.Handle(console.Home, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "This gateway does not serve the console. Start it with --console, or set GATEWAY_CONSOLE=true.", http.StatusNotFound)
@@ -43,6 +48,10 @@ func serveConsole(cfg Config, gateway string, admin *service.Admin, problems fun
 	}
 	pages, err := console.New(console.Config{
 		Gateway: gateway, Store: keystore.New(db, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
+		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
+			p, err := peek(ctx, tenants, peeker, tenant)
+			return p.verdict, err
+		},
 	})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"petgate/gateway/quotas"
@@ -36,6 +37,31 @@ func report(u quota.Usage) usage {
 	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
+// peeked is a tenant's use of its limits.
+type peeked struct {
+	plan    string
+	limits  plan.Limits
+	verdict quota.Verdict
+}
+
+// unknownTenantError is a tenant that this gateway does not know.
+type unknownTenantError struct{ tenant id.Tenant }
+
+func (u unknownTenantError) Error() string {
+	return "this gateway does not know the tenant " + u.tenant.String()
+}
+
+// peek reads how much of its limits a tenant has used. It charges nothing.
+func peek(ctx context.Context, tenants tenants, peeker peeker, tenant id.Tenant) (p peeked, err error) {
+	name, limits, version, ok := tenants.TenantLimits(tenant)
+	if !ok {
+		return p, unknownTenantError{tenant}
+	}
+	p.plan, p.limits = name, limits
+	p.verdict, err = peeker.Peek(ctx, quotas.Request{Tenant: tenant, Version: version, Limits: limits})
+	return p, err
+}
+
 // serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
 func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
 	type failure struct {
@@ -47,12 +73,11 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 			service.WriteJSON(w, http.StatusBadRequest, failure{err.Error()})
 			return
 		}
-		name, limits, version, ok := tenants.TenantLimits(tenant)
-		if !ok {
-			service.WriteJSON(w, http.StatusNotFound, failure{"this gateway does not know the tenant " + tenant.String()})
+		p, err := peek(r.Context(), tenants, peeker, tenant)
+		if errors.As(err, new(unknownTenantError)) {
+			service.WriteJSON(w, http.StatusNotFound, failure{err.Error()})
 			return
 		}
-		verdict, err := peeker.Peek(r.Context(), quotas.Request{Tenant: tenant, Version: version, Limits: limits})
 		if err != nil {
 			service.WriteJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
 			return
@@ -65,6 +90,6 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 			Mode        string      `json:"mode"`
 			Minute      usage       `json:"minute"`
 			Day         usage       `json:"day"`
-		}{environment, tenant, name, limits, peeker.Mode(), report(verdict.Minute), report(verdict.Day)})
+		}{environment, tenant, p.plan, p.limits, peeker.Mode(), report(p.verdict.Minute), report(p.verdict.Day)})
 	}
 }

@@ -1,5 +1,6 @@
-// Package console is the operators' console: pages on the admin port that show the gateways with their states, the problems of the one
-// that serves the pages, and the latest changes.
+// Package console is the operators' console: pages on the admin port that show gateways, tenants, keys, plans and bans, and forms that
+// change them. A form does what the command of keyadmin does, by the same function of shared/operate: it asks before something ends,
+// and says how many gateways have confirmed the change. Lists are read page by page, and are JSON or CSV with ?format=json or csv.
 //
 // It has no passwords. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
 // session. So the console is for those who can use the database, and the events of a session have the name of the person who asked
@@ -21,6 +22,8 @@ import (
 	"time"
 
 	"petgate/gateway/portal"
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -51,6 +54,9 @@ type Config struct {
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
 	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: that of the system
+
+	// Quota returns how much of its limits a tenant has used, and charges nothing. nil: not known.
+	Quota func(context.Context, id.Tenant) (quota.Verdict, error)
 }
 
 // Console serves the pages. It is safe for concurrent use.
@@ -58,6 +64,9 @@ type Console struct {
 	cfg   Config
 	mux   *http.ServeMux
 	pages map[string]*template.Template
+	notes notes
+
+	routes []string // the patterns of mux
 
 	watch   watch
 	streams chan struct{} // one for each that is open
@@ -73,8 +82,11 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}, streams: make(chan struct{}, streamsMax)}
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
-	for _, name := range []string{"login", "overview", "message"} {
-		page, err := template.ParseFS(assets, "assets/frame.html", "assets/usage.html", "assets/"+name+".html")
+	for _, name := range []string{
+		"login", "overview", "message", "question", "token",
+		"tenants", "tenant", "key", "plans", "bans",
+	} {
+		page, err := template.ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
 			return nil, err
 		}
@@ -83,15 +95,25 @@ func New(cfg Config) (*Console, error) {
 	if err := c.serveAssets(); err != nil {
 		return nil, err
 	}
-	c.mux.HandleFunc("GET "+loginPath, c.showLogin)
-	c.mux.HandleFunc("POST "+loginPath, c.login)
-	c.mux.HandleFunc("POST "+Home+"logout", c.inSession(c.logout))
-	c.mux.HandleFunc("GET "+Home+"{$}", c.inSession(c.overview))
-	c.mux.HandleFunc("GET "+livePath, c.inSession(c.live))
-	c.mux.HandleFunc(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
+	c.handle("GET "+loginPath, c.showLogin)
+	c.handle("POST "+loginPath, c.login)
+	c.handle("POST "+Home+"logout", c.inSession(c.logout))
+	c.handle("GET "+Home+"{$}", c.inSession(c.overview))
+	c.handle("GET "+livePath, c.inSession(c.live))
+	c.serveTenants()
+	c.serveKeys()
+	c.servePlans()
+	c.handle("GET "+Home+"bans", c.inSession(c.showBans))
+	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
 	return c, nil
+}
+
+// handle adds a route.
+func (c *Console) handle(pattern string, serve http.HandlerFunc) {
+	c.mux.HandleFunc(pattern, serve)
+	c.routes = append(c.routes, pattern)
 }
 
 // Close ends all streams. It does not wait for them.
@@ -130,7 +152,7 @@ func (c *Console) serveAssets() error {
 		if err != nil {
 			return err
 		}
-		c.mux.HandleFunc("GET "+Home+"assets/"+file.path, func(w http.ResponseWriter, r *http.Request) {
+		c.handle("GET "+Home+"assets/"+file.path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", file.contentType)
 			w.Header().Set("Cache-Control", "private, max-age=300")
 			_, _ = w.Write(body)
@@ -145,14 +167,26 @@ type view struct {
 	Title   string
 	Gateway string
 	Session *keystore.ConsoleSession // nil: not signed in
+	Nav     []section
+	Note    *note // what a form has changed; nil: nothing
 	Page    any
+}
+
+// section is a page that every page links to.
+type section struct{ Name, Path, Title string }
+
+var sections = []section{
+	{"overview", Home, "Overview"},
+	{"tenants", Home + "tenants", "Tenants"},
+	{"plans", Home + "plans", "Plans"},
+	{"bans", Home + "bans", "Bans"},
 }
 
 // show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
-		shown.Session = &v.session
+		shown.Session, shown.Nav, shown.Note = &v.session, sections, v.note
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
@@ -174,10 +208,13 @@ func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text s
 
 // fail writes the page for an error.
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
+	var mistake formError
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
 		c.say(w, v, http.StatusNotFound, "This does not exist", err.Error())
-	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
+	case errors.As(err, &mistake):
+		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text+" Go back to correct it.")
+	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict), errors.Is(err, keystore.ErrExists):
 		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", err.Error())
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)

@@ -23,6 +23,7 @@ import (
 type site struct {
 	*testing.T
 	url      string
+	pages    *console.Console
 	handler  http.Handler // of the admin port
 	database string       // its URL
 	operator *keystore.Store
@@ -31,7 +32,12 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{T: t, database: testkit.SQLite(t), log: &strings.Builder{}}
+	return newSiteOn(t, testkit.SQLite(t))
+}
+
+func newSiteOn(t *testing.T, databaseURL string) *site {
+	t.Helper()
+	s := &site{T: t, database: databaseURL, log: &strings.Builder{}}
 	db := s.migrated()
 	s.operator = keystore.New(db, nil, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
@@ -44,11 +50,12 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(pages.Close)
 	admin := service.NewAdmin(log, service.Settings{}, "")
 	admin.Handle(console.Home, pages)
 	server := httptest.NewServer(admin)
 	t.Cleanup(server.Close)
-	s.url, s.handler = server.URL, admin
+	s.url, s.handler, s.pages = server.URL, admin, pages
 	return s
 }
 

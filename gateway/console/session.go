@@ -6,12 +6,15 @@ import (
 	"net/http"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // visit is a request of an open session.
 type visit struct {
-	session keystore.ConsoleSession
-	store   *keystore.Store // its events name the session's person
+	session  keystore.ConsoleSession
+	store    *keystore.Store  // its events name the session's person
+	operator operate.Operator // of the store
+	note     *note            // what the form before has changed; nil: nothing
 }
 
 // cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
@@ -71,7 +74,11 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			c.fail(w, nil, err)
 			return
 		}
-		v := &visit{session, c.cfg.Store.As(session.Actor)}
+		store := c.cfg.Store.As(session.Actor)
+		v := &visit{
+			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
+			note: c.notes.of(session.ID, r.URL.Query().Get("done")),
+		}
 		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if session.ReadOnly && !isRead && r.URL.Path != Home+"logout" {
 			c.say(w, v, http.StatusForbidden, "This session is read-only",

@@ -73,7 +73,7 @@ func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.
 	span := part.Spans[at]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
 	rows, err := store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
-	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == "report" }) // neither charged nor refused
+	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == reportOutcome })
 	if err != nil || len(rows) == 0 {
 		return part, err
 	}
@@ -168,6 +168,9 @@ var failures = []string{
 	"overloaded", "directory_unavailable", "limits_unavailable", "upstream_unreachable", "upstream_failed", "upstream_refused",
 	"usage_overloaded", "usage_unavailable", "upstream_overloaded", "upstream_timeout", "internal",
 }
+
+// reportOutcome is the outcome of a report of the quota, which is neither charged nor refused.
+const reportOutcome = "report"
 
 // classOf returns which of plot.Outcomes an outcome belongs to.
 func classOf(outcome string) string {

@@ -1,0 +1,291 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/operate"
+)
+
+// changeWithin bounds a change and the waiting for gateways.
+const changeWithin = 2 * databaseWithin
+
+// form is a form that an open session has sent. Its methods read fields; the first mistake stays in bad.
+type form struct {
+	*visit
+	r   *http.Request
+	bad error
+}
+
+// formError is a mistake in a form: nothing was tried.
+type formError struct{ text string }
+
+func (e formError) Error() string { return e.text }
+
+func (f *form) reject(field string, err error) {
+	if err != nil && f.bad == nil {
+		f.bad = formError{field + ": " + err.Error() + "."}
+	}
+}
+
+func (f *form) value(name string) string { return strings.TrimSpace(f.r.PostForm.Get(name)) }
+
+func (f *form) text(name, title string, runesMax int) string {
+	text := f.value(name)
+	f.reject(title, operate.CheckText(text, runesMax))
+	return text
+}
+
+// optional is text for a field that may be empty.
+func (f *form) optional(name, title string, runesMax int) string {
+	if f.value(name) == "" {
+		return ""
+	}
+	return f.text(name, title, runesMax)
+}
+
+// limits reads the fields minute and day. An empty field is 0.
+func (f *form) limits() plan.Limits {
+	read := func(name, title string) int64 {
+		if f.value(name) == "" {
+			return 0
+		}
+		n, err := operate.ParseLimit(f.value(name))
+		f.reject(title, err)
+		return n
+	}
+	return plan.Limits{Minute: read("minute", "Per minute"), Day: read("day", "Per day")}
+}
+
+// period reads a time of at least a second.
+func (f *form) period(name, title string) time.Duration {
+	period, err := operate.ParsePeriod(f.value(name))
+	f.reject(title, err)
+	return period
+}
+
+// moment reads an instant in the future. Empty: 0.
+func (f *form) moment(name, title string, now instant.Millis) instant.Millis {
+	if f.value(name) == "" {
+		return 0
+	}
+	moment, err := operate.ParseMoment(f.value(name))
+	at := instant.Millis(0)
+	if err == nil {
+		at, err = moment.After(now)
+	}
+	f.reject(title, err)
+	return at
+}
+
+// scopes reads the boxes that are ticked. At least one must be.
+func (f *form) scopes() apikey.Scopes {
+	names := f.r.PostForm["scope"]
+	if len(names) == 0 {
+		f.reject("Scopes", errors.New("choose at least one: a key without scopes could call nothing"))
+		return 0
+	}
+	scopes, err := apikey.ParseScopes(names)
+	f.reject("Scopes", err)
+	return scopes
+}
+
+// blocks reads CIDR blocks, separated by spaces or lines. None: from anywhere.
+func (f *form) blocks() (blocks []netip.Prefix) {
+	for text := range strings.FieldsSeq(f.r.PostForm.Get("allow")) {
+		block, err := operate.ParseBlock(text)
+		f.reject("Allowed from", err)
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// prepared is a change that a form asks for.
+type prepared struct {
+	operate.Operation
+	title string // of the page with the question: "Suspend acme"
+	verb  string // of the button that answers the question: "Suspend"
+	back  string // the path of the page to show afterwards; empty: that of the tenant which was created
+}
+
+// changing serves forms. prepare finds what a form asks for. The person is asked before something ends. Afterwards the browser is sent
+// to a page that says what was done, and how many gateways have confirmed it in what time. Only the page with a new token is the
+// response itself: a token is in no address and is kept nowhere.
+func (c *Console) changing(prepare func(context.Context, *form) (prepared, error)) http.HandlerFunc {
+	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
+		f := &form{visit: v, r: r}
+		if err := r.ParseForm(); err != nil {
+			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
+			return
+		}
+		// Not the context of the request: a browser that goes away must not leave the outcome unknown.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
+		defer cancel()
+		p, err := prepare(ctx, f)
+		if f.bad != nil {
+			err = f.bad
+		}
+		if err != nil {
+			c.fail(w, v, err)
+			return
+		}
+		if p.Question != "" && f.value("sure") != "yes" {
+			c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, fieldsOf(r)})
+			return
+		}
+		outcome, err := p.Change(ctx)
+		if err != nil {
+			c.fail(w, v, err)
+			return
+		}
+		n := c.confirm(ctx, p, outcome)
+		if made, isMade := newToken(outcome.View); isMade {
+			c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
+			return
+		}
+		if made, isTenant := outcome.View.(operate.TenantView); isTenant {
+			p.back = tenantPath(made.ID)
+		}
+		http.Redirect(w, r, p.back+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
+	})
+}
+
+// question is the page that asks before something ends. Its form repeats the fields of the form before.
+type question struct {
+	Text, Verb, Path, Back string
+	Fields                 []field
+}
+
+type field struct{ Name, Value string }
+
+func fieldsOf(r *http.Request) (fields []field) {
+	for name, values := range r.PostForm {
+		for _, value := range values {
+			if name != "sure" {
+				fields = append(fields, field{name, value})
+			}
+		}
+	}
+	slices.SortStableFunc(fields, func(a, b field) int { return strings.Compare(a.Name, b.Name) })
+	return fields
+}
+
+// tokenPage shows a new token, once.
+type tokenPage struct {
+	Note note
+	Key  operate.KeyView
+}
+
+// newToken returns the view of a new key, if the outcome has its token.
+func newToken(view any) (operate.KeyView, bool) {
+	switch v := view.(type) {
+	case operate.KeyView:
+		return v, v.Token != ""
+	case operate.Rotation:
+		return v.KeyView, v.Token != ""
+	}
+	return operate.KeyView{}, false
+}
+
+// note says what a form has changed.
+type note struct {
+	Done        string // a sentence
+	Confirmed   string // by how many gateways, in what time
+	Cure        string // what to do if gateways have not confirmed; may be empty
+	IsConfirmed bool
+
+	session string // whose it is
+}
+
+// confirm waits until gateways have applied a change.
+func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outcome) note {
+	waiter := operate.Waiter{Registry: c.cfg.Store, Clock: c.cfg.Clock, Sleep: sleep}
+	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
+	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(p.Laggard)), IsConfirmed: progress.IsConfirmed()}
+	if progress.All == 0 && p.Alone != "" {
+		n.Cure = p.Alone
+	}
+	if n.IsConfirmed || progress.Err != nil {
+		return n
+	}
+	switch forget, fenced := progress.Cure(); {
+	case forget != nil:
+		n.Cure = fmt.Sprintf("If gateway %s has ended and will not come back, run keyadmin gateway forget.", operate.GatewayName(*forget))
+	case fenced > 0:
+		n.Cure = fmt.Sprintf("A silent gateway refuses every call once its maximum age has passed, in at most %s.", operate.Span(fenced))
+	default:
+		n.Cure = "Gateways seen recently are probably still catching up: the overview shows their lag."
+	}
+	return n
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sentence begins a text with a capital letter and ends it with a full stop.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// notesMax is how many notes are kept. A browser reads its note at once.
+const notesMax = 1000
+
+// notes keeps what forms have changed until browsers ask for the pages that say so. Reading a note does not remove it, so a page can be
+// loaded again. If another gateway serves that page, the page is complete without its note. It is safe for concurrent use.
+type notes struct {
+	mu   sync.Mutex
+	byID map[string]note
+	ids  []string // the oldest first
+}
+
+// keep returns the ID of a note of a session.
+func (n *notes) keep(session string, kept note) (id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byID == nil {
+		n.byID = map[string]note{}
+	}
+	if len(n.ids) == notesMax {
+		delete(n.byID, n.ids[0])
+		n.ids = n.ids[1:]
+	}
+	id, kept.session = rand.Text(), session
+	n.byID[id], n.ids = kept, append(n.ids, id)
+	return id
+}
+
+// of returns the note with an ID, if the session has it.
+func (n *notes) of(session, id string) *note {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if kept, ok := n.byID[id]; ok && kept.session == session {
+		return &kept
+	}
+	return nil
+}

@@ -1,0 +1,419 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// formCase is a form of the console and what it does.
+type formCase struct {
+	path   string
+	fields url.Values
+	asks   string // what the question contains; empty: it does not ask
+	done   string // what the page says afterwards
+	kind   string // of the event
+}
+
+// forms returns all forms, in an order in which each has something to do.
+func forms(t keystore.Tenant, k, other keystore.Key) []formCase {
+	tenant, key, another := "/console/tenants/"+t.ID.String(), "/console/keys/"+k.ID.String(), "/console/keys/"+other.ID.String()
+	f := func(pairs ...string) url.Values {
+		fields := url.Values{}
+		for i := 0; i < len(pairs); i += 2 {
+			fields.Add(pairs[i], pairs[i+1])
+		}
+		return fields
+	}
+	return []formCase{
+		{"/console/plans", f("name", "team", "minute", "120", "day", "4000"), "", "Created plan team", keystore.PlanCreated},
+		{"/console/plans/update", f("name", "free", "day", "500"), "Lower plan free for its 1 tenant", "Changed plan free for its 1 tenant", keystore.PlanUpdated},
+		{"/console/tenants", f("name", "globex", "plan", "team"), "", "Created tenant globex on plan team.", keystore.TenantCreated},
+		{tenant + "/plan", f("plan", "team"), "", "Tenant acme moved from plan free to team", keystore.TenantPlanSet},
+		{tenant + "/plan", f("plan", "enterprise"), "which has no limits", "Tenant acme moved from plan team to enterprise", keystore.TenantPlanSet},
+		{tenant + "/limits", f("minute", "7", "day", "700"), "", "Changed the limits of tenant acme", keystore.TenantQuotaSet},
+		{tenant + "/clear-limits", f(), "Remove the limits of tenant acme", "Changed the limits of tenant acme", keystore.TenantQuotaSet},
+		{tenant + "/suspend", f(), "Suspend tenant acme?", "Suspended tenant acme.", keystore.TenantSuspended},
+		{tenant + "/resume", f(), "", "Resumed tenant acme.", keystore.TenantResumed},
+		{tenant + "/reset", f(), "Set the usage of tenant acme back to zero?", "Reset the usage of tenant acme.", keystore.QuotaReset},
+		{
+			tenant + "/keys", f("name", "ci", "scope", "pets:read", "environment", "test", "allow", "203.0.113.0/24", "expires", "90d"), "",
+			"Created test key", keystore.KeyCreated,
+		},
+		{
+			key + "/update", f("name", "new name", "scope", "pets:read", "scope", "pets:write", "expires", ""), "",
+			"&#34;default&#34; → &#34;new name&#34;", keystore.KeyUpdated,
+		},
+		{key + "/ban", f("for", "1h", "reason", "scraping", "notice", "Please write to us."), "Ban key", "Banned key", keystore.BanAdded},
+		{key + "/lift", f(), "", "Lifted the ban of key", keystore.BanLifted},
+		{key + "/rotate", f("grace", ""), "The old token works until", "The old key works until", keystore.KeyRotated},
+		{another + "/revoke", f(), "It cannot be undone", "Revoked key", keystore.KeyRevoked},
+	}
+}
+
+// populated adds a tenant with two keys.
+func (s *site) populated() (t keystore.Tenant, keys []keystore.Key, tokens []string) {
+	s.Helper()
+	t, _, err := s.operator.CreateTenant(s.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
+	for range 2 {
+		var k keystore.Key
+		var token string
+		if err == nil {
+			k, token, _, err = s.operator.CreateKey(s.Context(), keystore.KeySpec{Tenant: t.ID})
+		}
+		keys, tokens = append(keys, k), append(tokens, token)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return t, keys, tokens
+}
+
+func (s *site) lastEvent() keystore.Event {
+	s.Helper()
+	events, err := s.operator.LatestEvents(s.Context(), 1)
+	if err != nil || len(events) == 0 {
+		s.Fatalf("the last event: %v, %v", events, err)
+	}
+	return events[0]
+}
+
+// Every form does what it says, asks first if something ends, and changes nothing for those who may not change anything.
+func TestForms(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
+		s := newSiteOn(t, databaseURL)
+		tenant, keys, _ := s.populated()
+		b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		var served []string
+		for _, f := range forms(tenant, keys[0], keys[1]) {
+			served = append(served, f.path)
+			sure := f.fields.Encode() + "&sure=yes"
+			before := s.lastEvent().ID
+			for _, refused := range []struct {
+				what   string
+				b      *http.Client
+				status int
+				fields []string
+			}{
+				{"without a session", browser(), 303, nil},
+				{"with a foreign cookie", browser(), 303, []string{"Cookie", "petgate-console=AAAAAAAAAAAAAAAAAAAAAAAAAA"}},
+				{"read-only", reader, 403, nil},
+				{"of another origin", b, 403, []string{"Origin", "https://evil.example"}},
+				{"of another site", b, 403, []string{"Sec-Fetch-Site", "cross-site"}},
+				{"for another host", b, 421, []string{"Host", "evil.example"}},
+			} {
+				if status, header, _ := s.send(refused.b, "POST", f.path, sure, refused.fields...); status != refused.status ||
+					status == 303 && !strings.HasPrefix(header.Get("Location"), "/console/login") {
+					t.Errorf("%s %s: %d to %q, want %d", f.path, refused.what, status, header.Get("Location"), refused.status)
+				}
+			}
+			if f.asks != "" {
+				if status, _, page := s.send(b, "POST", f.path, "x=&"+f.fields.Encode()); status != 200 || !strings.Contains(page, f.asks) {
+					t.Errorf("%s does not ask %q: %d\n%s", f.path, f.asks, status, page)
+				}
+			}
+			if after := s.lastEvent().ID; after != before {
+				t.Fatalf("%s: what was refused or not confirmed has changed something", f.path)
+			}
+			status, header, page := s.send(b, "POST", f.path, sure)
+			if status == 303 && strings.Contains(header.Get("Location"), "?done=") {
+				status, _, page = s.send(b, "GET", header.Get("Location"), "")
+			}
+			const confirmed = "No gateway is registered, so no confirmation is needed."
+			if status != 200 || !strings.Contains(page, f.done) || !strings.Contains(page, confirmed) {
+				t.Errorf("%s: %d, want %q and %q in\n%s", f.path, status, f.done, confirmed, page)
+			}
+			event := s.lastEvent()
+			if event.Kind != f.kind || event.Actor != "keyadmin:alice" {
+				t.Errorf("%s: the event is %s by %s, want %s by keyadmin:alice", f.path, event.Kind, event.Actor, f.kind)
+			}
+		}
+		for _, route := range s.pages.Routes() {
+			path, isPost := strings.CutPrefix(route, "POST ")
+			path = strings.NewReplacer("{tenant}", tenant.ID.String(), "{key}", keys[0].ID.String()).Replace(path)
+			another := strings.Replace(path, keys[0].ID.String(), keys[1].ID.String(), 1)
+			if isPost && !slices.Contains(served, path) && !slices.Contains(served, another) && !slices.Contains(otherForms, path) {
+				t.Errorf("no test sends the form %s", path)
+			}
+		}
+	})
+}
+
+// otherForms change nothing but sessions.
+var otherForms = []string{"/console/login", "/console/logout"}
+
+// A mistake in a form changes nothing, and the page names it.
+func TestMistakes(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{})
+	at, key := "/console/tenants/"+tenant.ID.String(), "/console/keys/"+keys[0].ID.String()
+	before := s.lastEvent().ID
+	for _, c := range []struct {
+		path, body string
+		status     int
+		says       string
+	}{
+		{"/console/tenants", "name=acme&plan=free", 422, "choose another name"},
+		{"/console/tenants", "name=&plan=free", 422, "must not be empty"},
+		{"/console/tenants", "name=x&plan=nothing", 404, "there is no plan"},
+		{"/console/tenants", "name=x&plan=free&day=many", 422, "Per day: &#34;many&#34; is not a whole number"},
+		{"/console/tenants/nobody/suspend", "sure=yes", 404, "there is no tenant"},
+		{at + "/limits", "", 422, "Give a limit"},
+		{at + "/keys", "name=x", 422, "choose at least one"},
+		{at + "/keys", "name=x&scope=pets:read&allow=10.0.0.1/8", 422, "did you mean 10.0.0.0/8?"},
+		{at + "/keys", "name=x&scope=pets:read&expires=2020-01-01", 422, "is in the past"},
+		{key + "/ban", "for=0&reason=x", 422, "too short"},
+		{key + "/rotate", "grace=soon", 422, "is not a duration"},
+		{"/console/keys/nothing/revoke", "sure=yes", 422, "nothing"},
+		{"/console/keys/key_0000000000000000/revoke", "sure=yes", 404, "there is no key"},
+		{"/console/plans", "name=x&minute=5", 422, "Give both limits"},
+		{"/console/plans/update", "name=free", 422, "Give a limit"},
+		{"/console/plans", "name=%zz", 400, "cannot be read"},
+	} {
+		if status, _, page := s.send(b, "POST", c.path, c.body); status != c.status || !strings.Contains(page, c.says) {
+			t.Errorf("%s %s: %d, want %d and %q in\n%s", c.path, c.body, status, c.status, c.says, page)
+		}
+	}
+	if s.lastEvent().ID != before {
+		t.Error("a mistake has changed something")
+	}
+}
+
+// A gateway that has not applied the change is named with the cure, and the page does not wait for one that has been silent for long.
+func TestUnconfirmed(t *testing.T) {
+	s := newSite(t)
+	tenant, _, _ := s.populated()
+	r := keystore.Registration{ID: "gw-7", Incarnation: "a", AdminAddress: "10.0.0.7:9090"}
+	if _, err := s.operator.Register(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = 1`); err != nil {
+		t.Fatal(err)
+	}
+	b := s.signIn(keystore.ConsoleInvitation{})
+	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
+	_, _, page := s.send(b, "GET", header.Get("Location"), "")
+	for _, want := range []string{"Suspended tenant acme.", "confirmed by 0 of 1 gateways", "gw-7 (10.0.0.7)", "may still serve this tenant", "keyadmin gateway forget"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q:\n%s", want, page)
+		}
+	}
+	if _, _, page := s.send(s.signIn(keystore.ConsoleInvitation{}), "GET", header.Get("Location"), ""); strings.Contains(page, "gw-7 (10.0.0.7)") {
+		t.Error("another session sees the note")
+	}
+}
+
+// No GET changes anything: neither of the pages, nor to the addresses of forms.
+func TestGetChangesNothing(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{})
+	before := rowsOf(t, s.migrated())
+	for _, f := range forms(tenant, keys[0], keys[1]) {
+		s.send(b, "GET", f.path+"?sure=yes&"+f.fields.Encode(), "")
+	}
+	for _, path := range paths(s.pages.Routes(), tenant, keys[0]) {
+		s.send(b, "GET", path+"?sure=yes", "")
+		s.send(b, "HEAD", path+"?sure=yes", "")
+	}
+	if after := rowsOf(t, s.migrated()); after != before {
+		t.Errorf("a GET has changed the database:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+// streamPath is the path of a response without an end.
+const streamPath = "/console/live"
+
+// paths returns the paths of all routes but the stream.
+func paths(routes []string, t keystore.Tenant, k keystore.Key) (paths []string) {
+	fill := strings.NewReplacer("{tenant}", t.ID.String(), "{key}", k.ID.String(), "{$}", "")
+	for _, route := range routes {
+		if _, path, hasMethod := strings.Cut(route, " "); hasMethod && path != streamPath {
+			paths = append(paths, fill.Replace(path))
+		}
+	}
+	return paths
+}
+
+// rowsOf writes out the tables that the console can change.
+func rowsOf(t *testing.T, db *database.DB) string {
+	t.Helper()
+	var text strings.Builder
+	for _, table := range []string{"plans", "tenants", "tenant_keys", "bans", "events", "gateways", "console_sessions", "quota_records", "lost_refusals"} {
+		rows, err := db.Queryx("SELECT * FROM " + table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			values, err := rows.SliceScan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintln(&text, table, values)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+var tokenInPage = regexp.MustCompile(`ptg_(?:live|test)_[0-9A-Za-z]{38}`)
+
+// A token is in the page that creates it and nowhere else: not in another page, an address, the log or the database.
+func TestTokenIsShownOnce(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, tokens := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{})
+	for _, f := range []struct{ path, body string }{
+		{"/console/tenants/" + tenant.ID.String() + "/keys", "name=fresh&scope=pets:read"},
+		{"/console/keys/" + keys[0].ID.String() + "/rotate", "sure=yes"},
+	} {
+		status, header, page := s.send(b, "POST", f.path, f.body)
+		found := tokenInPage.FindAllString(page, -1)
+		if status != 200 || len(found) != 1 || header.Get("Cache-Control") != "no-store" || header.Get("Location") != "" {
+			t.Fatalf("%s: %d with the tokens %v and the header %v", f.path, status, found, header)
+		}
+		tokens = append(tokens, found[0])
+	}
+	// A rotation that is repeated shows no token.
+	_, header, page := s.send(b, "POST", "/console/keys/"+keys[0].ID.String()+"/rotate", "sure=yes")
+	everything := page + header.Get("Location") + s.log.String() + rowsOf(t, s.migrated())
+	all, err := s.operator.Keys(t.Context(), &tenant.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		for _, path := range paths(s.pages.Routes(), tenant, k) {
+			for _, query := range []string{"", "?format=json", "?format=csv"} {
+				_, header, page := s.send(b, "GET", path+query, "")
+				everything += page + fmt.Sprint(header)
+			}
+		}
+	}
+	for _, token := range tokens {
+		for i := len("ptg_live_"); i+8 <= len(token)-6; i++ {
+			if piece := token[i : i+8]; strings.Contains(everything, piece) {
+				t.Errorf("the piece %s of a token is outside of the page that creates it", piece)
+				break
+			}
+		}
+	}
+}
+
+// Lists have pages, are searched by the database, and give programs what keyadmin prints.
+func TestLists(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
+		s := newSiteOn(t, databaseURL)
+		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		for path, want := range map[string]string{"/console/tenants": "There are no tenants.", "/console/bans": "No key is banned."} {
+			if status, _, page := s.send(b, "GET", path, ""); status != 200 || !strings.Contains(page, want) {
+				t.Errorf("%s without rows: %d, want %q in\n%s", path, status, want, page)
+			}
+		}
+		var edits keystore.Edits
+		for i := range 120 {
+			edits.Tenants = append(edits.Tenants, keystore.Edit[keystore.Tenant]{After: keystore.Tenant{Name: fmt.Sprintf("tenant-%03d", i), Plan: "free"}})
+		}
+		if _, err := s.operator.Apply(t.Context(), func(keystore.State) (keystore.Edits, error) { return edits, nil }, nil); err != nil {
+			t.Fatal(err)
+		}
+		name := regexp.MustCompile(`>tenant-(\d+)<`)
+		next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+		seen := map[string]bool{}
+		pages := 0
+		for path := "/console/tenants"; path != ""; pages++ {
+			_, _, page := s.send(b, "GET", path, "")
+			for _, match := range name.FindAllStringSubmatch(page, -1) {
+				seen[match[1]] = true
+			}
+			if path = ""; next.MatchString(page) {
+				path = strings.ReplaceAll(next.FindStringSubmatch(page)[1], "&amp;", "&")
+			}
+		}
+		if pages != 3 || len(seen) != 120 {
+			t.Errorf("%d tenants in %d pages, want 120 in 3", len(seen), pages)
+		}
+		_, _, page := s.send(b, "GET", "/console/tenants?search=NT-01", "")
+		if found := name.FindAllString(page, -1); len(found) != 10 {
+			t.Errorf("the search finds %v", found)
+		}
+		if _, _, page := s.send(b, "GET", "/console/tenants?search=%3Cnobody%3E", ""); !strings.Contains(page, "No tenant has &#34;&lt;nobody&gt;&#34; in its name") {
+			t.Errorf("a search that finds nothing:\n%s", page)
+		}
+		var views []struct {
+			ID     string      `json:"id"`
+			Limits plan.Limits `json:"limits"`
+		}
+		_, header, text := s.send(b, "GET", "/console/tenants?format=json", "")
+		if err := json.Unmarshal([]byte(text), &views); err != nil || len(views) != 120 || views[0].Limits.Day != 1000 || header.Get("Content-Type") != "application/json" {
+			t.Errorf("as JSON: %d rows, %v, %v", len(views), err, header)
+		}
+		if _, _, text := s.send(b, "GET", "/console/tenants?format=csv", ""); strings.Count(text, "\r\n") != 121 || !strings.HasPrefix(text, "id,name,plan,limits.minute") {
+			t.Errorf("as CSV:\n%.200s", text)
+		}
+		if status, _, _ := s.send(b, "GET", "/console/tenants?format=xml", ""); status != 400 {
+			t.Errorf("an unknown format: %d", status)
+		}
+	})
+}
+
+// A ban has an end that the list of bans shows, and the list has pages.
+func TestBanPages(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	for range 60 {
+		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	until := s.operatorNow().Add(time.Hour)
+	for _, k := range keys {
+		if _, _, err := s.operator.AddBan(t.Context(), keystore.Ban{Key: k.ID, Until: until, Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := s.signIn(keystore.ConsoleInvitation{})
+	for _, path := range []string{"/console/bans", "/console/tenants/" + tenant.ID.String()} {
+		found := map[string]bool{}
+		key := regexp.MustCompile(`/console/keys/(key_[0-9a-z]+)"`)
+		next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+		for path != "" {
+			status, _, page := s.send(b, "GET", path, "")
+			if status != 200 {
+				t.Fatalf("%s: %d", path, status)
+			}
+			for _, match := range key.FindAllStringSubmatch(page, -1) {
+				found[match[1]] = true
+			}
+			if path = ""; next.MatchString(page) {
+				path = strings.ReplaceAll(next.FindStringSubmatch(page)[1], "&amp;", "&")
+			}
+		}
+		if len(found) != len(keys) {
+			t.Errorf("%d keys are shown, want %d", len(found), len(keys))
+		}
+	}
+	for _, path := range []string{"/console/bans?after=x", "/console/tenants/" + tenant.ID.String() + "?after=x"} {
+		if status, _, _ := s.send(b, "GET", path, ""); status != 404 {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
+func (s *site) operatorNow() instant.Millis { return instant.Of(time.Now()) }

@@ -1,0 +1,149 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+func (c *Console) serveKeys() {
+	const key = Home + "keys/{key}"
+	c.handle("GET "+key, c.inSession(c.showKey))
+	c.handle("POST "+key+"/update", c.changing(ofKey("Update", updateKey)))
+	c.handle("POST "+key+"/rotate", c.changing(ofKey("Rotate", rotateKey)))
+	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", func(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+		return f.operator.RevokeKey(t, k), nil
+	})))
+	c.handle("POST "+key+"/ban", c.changing(ofKey("Ban", banKey)))
+	c.handle("POST "+key+"/lift", c.changing(ofKey("Lift the ban", func(ctx context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+		return f.operator.LiftBan(ctx, t, k)
+	})))
+}
+
+func keyPath(id string) string { return Home + "keys/" + url.PathEscape(id) }
+
+// readKey reads the key that a path names, and its tenant.
+func readKey(ctx context.Context, v *visit, r *http.Request) (t operate.Owner, k keystore.Key, err error) {
+	key, err := id.ParseKey(r.PathValue("key"))
+	if err != nil {
+		return t, k, formError{err.Error() + "."}
+	}
+	if k, err = v.store.Key(ctx, key); err != nil {
+		return t, k, err
+	}
+	t, err = v.operator.OwnerOf(ctx, k)
+	return t, k, err
+}
+
+// keyPage is the content of the page of one key.
+type keyPage struct {
+	operate.KeyView
+	Sheet    list
+	Scopes   []scopeBox
+	Lines    string // the allow-list, a block a line
+	HasEnded bool
+	IsBanned bool
+	MayWrite bool
+}
+
+type scopeBox struct {
+	Name string
+	Has  bool
+}
+
+// boxesOf returns a box for every scope, and ticks those of the set.
+func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
+	for _, name := range apikey.AllScopes.Names() {
+		boxes = append(boxes, scopeBox{name, slices.Contains(set.Names(), name)})
+	}
+	return boxes
+}
+
+func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
+	ctx := r.Context()
+	t, k, err := readKey(ctx, v, r)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	ban, err := v.operator.Ban(ctx, k.ID)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	view := operate.ViewKey(k, t, ban.Until, v.operator.Now())
+	if c.sendData(w, r, v, view.ID, view, "") {
+		return
+	}
+	page := keyPage{
+		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, MayWrite: !v.session.ReadOnly,
+		HasEnded: slices.Contains([]string{"revoked", "expired", "rotated"}, view.Status),
+	}
+	page.Scopes = boxesOf(k.Scopes)
+	page.Sheet = list{Caption: "This key", Rows: [][]cell{
+		{{Text: "Name"}, {Text: view.Name}},
+		{{Text: "Tenant"}, {Text: view.Tenant, Link: tenantPath(view.TenantID)}},
+		{{Text: "Status"}, statusOf(view)},
+		{{Text: "Token ends in"}, {Text: view.Hint}},
+		{{Text: "Environment"}, {Text: view.Environment}},
+		{{Text: "Scopes"}, {Text: strings.Join(view.Scopes, " ")}},
+		{{Text: "Allowed from"}, {Text: operate.Anywhere(view.Allow)}},
+		{{Text: "Created"}, {Text: view.CreatedAt}},
+		{{Text: "Expires"}, {Text: operate.Never(view.ExpiresAt)}},
+		{{Text: "Revoked"}, {Text: operate.Never(view.RevokedAt)}},
+		{{Text: "Last used"}, {Text: view.LastUsed()}},
+	}}
+	if view.ReplacedBy != "" {
+		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})
+	}
+	if page.IsBanned {
+		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By + ": " + ban.Reason}})
+	}
+	c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
+}
+
+// ofKey prepares a change of the key that the path names.
+func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
+	return func(ctx context.Context, f *form) (prepared, error) {
+		t, k, err := readKey(ctx, f.visit, f.r)
+		if err != nil {
+			return prepared{}, err
+		}
+		op, err := prepare(ctx, f, t, k)
+		return prepared{Operation: op, title: verb + ": key " + k.ID.String(), verb: verb, back: keyPath(k.ID.String())}, err
+	}
+}
+
+// updateKey sets all that can be changed: the form has the present values.
+func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+	name, scopes, allow := f.text("name", "Name", operate.NameRunesMax), f.scopes(), f.blocks()
+	expiresAt := k.ExpiresAt
+	if f.value("expires") != k.ExpiresAt.String() {
+		expiresAt = f.moment("expires", "Expires", f.operator.Now())
+	}
+	return f.operator.UpdateKey(t, k, func(k *keystore.Key) {
+		k.Name, k.Scopes, k.Allow, k.ExpiresAt = name, scopes, allow, expiresAt
+	}), nil
+}
+
+func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+	var grace operate.Grace
+	if text := f.value("grace"); text != "" {
+		length, err := operate.ParseDuration(text)
+		f.reject("The old token works for", err)
+		grace = operate.Grace{Given: true, Length: length}
+	}
+	return f.operator.RotateKey(t, k, grace), nil
+}
+
+func banKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+	return f.operator.AddBan(t, k, f.period("for", "For"), f.text("reason", "Reason", operate.NameRunesMax),
+		f.optional("notice", "Text for the tenant", operate.NoticeRunesMax)), nil
+}

@@ -1,0 +1,129 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"petgate/shared/operate"
+)
+
+const (
+	pageRows = 50   // of a page for people
+	dataRows = 5000 // of a page for programs
+)
+
+// list is what template "list" shows: one page of a list as a table.
+type list struct {
+	Caption string // names the table
+	Columns []column
+	Rows    [][]cell // the first cell of a row names it
+	None    string   // the sentence for a list without rows
+	Cure    string   // what to do then; may be empty
+	Command string   // a command that does it; may be empty
+
+	First, Next string // addresses of other pages; empty: there are none
+	JSON, CSV   string // addresses of the same rows for programs; empty: there are none
+}
+
+type column struct {
+	Title    string
+	IsNumber bool
+}
+
+// cell is one cell of a row.
+type cell struct {
+	Text   string
+	Link   string // may be empty
+	Status string // well or unwell: the text is a status; empty: it is not
+}
+
+const (
+	well   = "well"
+	unwell = "unwell"
+)
+
+// columns returns columns. The titles that begin with # are of numbers.
+func columns(titles ...string) []column {
+	made := make([]column, len(titles))
+	for i, title := range titles {
+		text, isNumber := strings.CutPrefix(title, "#")
+		made[i] = column{text, isNumber}
+	}
+	return made
+}
+
+// rowsOf returns how many rows a request is about.
+func rowsOf(r *http.Request) int {
+	if r.URL.Query().Get("format") != "" {
+		return dataRows
+	}
+	return pageRows
+}
+
+// cut returns the first n rows, and whether there are more.
+func cut[T any](rows []T, n int) ([]T, bool) {
+	if len(rows) <= n {
+		return rows, false
+	}
+	return rows[:n], true
+}
+
+// address returns the address of a request with other members in its query. An empty value removes a member.
+func address(r *http.Request, members ...string) string {
+	query := r.URL.Query()
+	query.Del("done")
+	for i := 0; i < len(members); i += 2 {
+		if members[i+1] == "" {
+			query.Del(members[i])
+			continue
+		}
+		query.Set(members[i], members[i+1])
+	}
+	return (&url.URL{Path: r.URL.Path, RawQuery: query.Encode()}).String()
+}
+
+// paged adds the addresses of the other pages to a list. after is the query's member that begins the next page; empty: there is none.
+func (l list) paged(r *http.Request, after string) list {
+	if r.URL.Query().Get("after") != "" {
+		l.First = address(r, "after", "")
+	}
+	if after != "" {
+		l.Next = address(r, "after", after)
+	}
+	l.JSON, l.CSV = address(r, "format", "json"), address(r, "format", "csv")
+	return l
+}
+
+// sendData answers a request that has ?format=json or ?format=csv, with what keyadmin -o json or -o csv prints. It reports whether it has
+// answered. If there are more rows, next is the member after of the query for them, and the header Link has the address (RFC 8288).
+func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, name string, views any, next string) bool {
+	format := r.URL.Query().Get("format")
+	var body bytes.Buffer
+	var contentType string
+	var err error
+	switch format {
+	case "":
+		return false
+	case "json":
+		contentType, err = "application/json", operate.WriteJSON(&body, views)
+	case "csv":
+		contentType, err = "text/csv; charset=utf-8", operate.WriteCSV(&body, views, false)
+	default:
+		c.say(w, v, http.StatusBadRequest, "There is no such format", fmt.Sprintf("%q is not a format: use json or csv.", format))
+		return true
+	}
+	if err != nil {
+		c.fail(w, v, err)
+		return true
+	}
+	if next != "" {
+		w.Header().Set("Link", "<"+address(r, "after", next)+`>; rel="next"`)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`inline; filename="%s.%s"`, name, format))
+	_, _ = body.WriteTo(w)
+	return true
+}

@@ -1,0 +1,167 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/plot"
+)
+
+// tenantPage is the content of the page of one tenant.
+type tenantPage struct {
+	operate.TenantView
+	Sheet    list
+	Used     string // a sentence
+	Keys     list
+	Bans     list
+	Usage    usagePart
+	Plans    []string
+	Scopes   []scopeBox // of a new key
+	MayWrite bool
+}
+
+func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
+	ctx := r.Context()
+	t, err := v.store.Tenant(ctx, r.PathValue("tenant"))
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	plans, err := v.operator.PlanLimits(ctx)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	owner := operate.Owner{Tenant: t, Limits: plan.Effective(plans[t.Plan], t.Override)}
+	bans, err := v.store.FindBans(ctx, t.ID, 0, id.Key{}, math.MaxInt32)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	keys, views, next, err := c.readKeys(r, v, owner, bans)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	if c.sendData(w, r, v, "keys", views, next) {
+		return
+	}
+	page := tenantPage{
+		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), MayWrite: !v.session.ReadOnly,
+		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(bans),
+	}
+	page.Bans.None, page.Bans.Cure = "No key of this tenant is banned.", ""
+	page.Sheet = tenantSheet(page.TenantView)
+	if page.Usage, err = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits); err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
+}
+
+func tenantSheet(t operate.TenantView) list {
+	status := cell{Text: t.Status(), Status: well}
+	if t.Status() != "active" {
+		status.Status = unwell
+	}
+	return list{Caption: "This tenant", Rows: [][]cell{
+		{{Text: "ID"}, {Text: t.ID}},
+		{{Text: "Status"}, status},
+		{{Text: "Plan"}, {Text: t.Plan}},
+		{{Text: "Requests per minute"}, {Text: operate.LimitText(t.Limits.Minute, t.Override.Minute)}},
+		{{Text: "Requests per day"}, {Text: operate.LimitText(t.Limits.Day, t.Override.Day)}},
+		{{Text: "Created"}, {Text: t.CreatedAt}},
+	}}
+}
+
+// useOf says how much of its limits a tenant has used.
+func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
+	if c.cfg.Quota == nil || !t.Limits.IsSet() {
+		return ""
+	}
+	use, err := c.cfg.Quota(ctx, t.ID)
+	if err != nil {
+		return "How much it has used cannot be read: " + err.Error() + "."
+	}
+	part := func(u quota.Usage) string {
+		return fmt.Sprintf("%s of %s (%s)", plot.Grouped(u.Used), plot.Grouped(u.Limit), share(u, true))
+	}
+	return "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
+}
+
+// readKeys reads a page of a tenant's keys, the newest first. bans are all of the tenant's.
+func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner, bans []keystore.NamedBan) (l list, views []operate.KeyView, next string, err error) {
+	var after id.Key
+	if text := r.URL.Query().Get("after"); text != "" {
+		if after, err = id.ParseKey(text); err != nil {
+			return l, nil, "", fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
+		}
+	}
+	n := rowsOf(r)
+	keys, err := v.store.FindKeys(r.Context(), t.ID, after, n+1)
+	if err != nil {
+		return l, nil, "", err
+	}
+	keys, isMore := cut(keys, n)
+	if isMore {
+		next = keys[n-1].ID.String()
+	}
+	until := map[id.Key]instant.Millis{}
+	for _, b := range bans {
+		until[b.Key] = b.Until
+	}
+	l = list{
+		Caption: "Keys of the tenant", Columns: columns("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
+		None: "This tenant has no keys.", Cure: "Create its first one below.",
+	}
+	views = make([]operate.KeyView, len(keys))
+	for i, k := range keys {
+		view := operate.ViewKey(k, t, until[k.ID], v.operator.Now())
+		views[i] = view
+		l.Rows = append(l.Rows, []cell{
+			{Text: view.ID, Link: keyPath(view.ID)},
+			{Text: view.Name},
+			statusOf(view),
+			{Text: view.Hint},
+			{Text: view.Environment},
+			{Text: operate.Never(view.ExpiresAt)},
+			{Text: view.LastUsed()},
+		})
+	}
+	return l, views, next, nil
+}
+
+func statusOf(k operate.KeyView) cell {
+	if k.Status == "active" {
+		return cell{Text: k.Status, Status: well}
+	}
+	return cell{Text: k.Status, Status: unwell}
+}
+
+func sortedNames(plans map[string]plan.Limits) []string { return slices.Sorted(maps.Keys(plans)) }
+
+func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+	owners, err := f.operator.Owners(ctx, t)
+	if err != nil {
+		return operate.Operation{}, err
+	}
+	spec := keystore.KeySpec{
+		Tenant: t.ID, Name: f.text("name", "Name", operate.NameRunesMax), Environment: apikey.Live, Scopes: f.scopes(), Allow: f.blocks(),
+		ExpiresAt: f.moment("expires", "Expires", f.operator.Now()),
+	}
+	if f.value("environment") == apikey.Test.String() {
+		spec.Environment = apikey.Test
+	}
+	return f.operator.CreateKey(owners[0], spec), nil
+}

@@ -1,0 +1,185 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/plot"
+)
+
+func (c *Console) serveTenants() {
+	const tenant = Home + "tenants/{tenant}"
+	c.handle("GET "+Home+"tenants", c.inSession(c.showTenants))
+	c.handle("POST "+Home+"tenants", c.changing(createTenant))
+	c.handle("GET "+tenant, c.inSession(c.showTenant))
+	c.handle("POST "+tenant+"/suspend", c.changing(ofTenant("Suspend", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+		return f.operator.SuspendTenant(t), nil
+	})))
+	c.handle("POST "+tenant+"/resume", c.changing(ofTenant("Resume", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+		return f.operator.ResumeTenant(t), nil
+	})))
+	c.handle("POST "+tenant+"/plan", c.changing(ofTenant("Move", moveTenant)))
+	c.handle("POST "+tenant+"/limits", c.changing(ofTenant("Set the limits", setLimits)))
+	c.handle("POST "+tenant+"/clear-limits", c.changing(ofTenant("Remove the limits", func(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+		return f.operator.SetQuota(ctx, t, plan.Limits{})
+	})))
+	c.handle("POST "+tenant+"/reset", c.changing(ofTenant("Reset the usage", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+		return f.operator.ResetUsage(t), nil
+	})))
+	c.handle("POST "+tenant+"/keys", c.changing(ofTenant("Create a key", createKey)))
+}
+
+func tenantPath(id string) string { return Home + "tenants/" + url.PathEscape(id) }
+
+// tenantsPage is the content of the page of all tenants.
+type tenantsPage struct {
+	Search string
+	List   list
+	Plans  []string
+}
+
+func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) {
+	ctx, query := r.Context(), r.URL.Query()
+	search := query.Get("search")
+	if key, err := id.ParseKey(search); err == nil {
+		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
+		return
+	}
+	plans, err := v.operator.PlanLimits(ctx)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	n := rowsOf(r)
+	found, err := v.store.FindTenants(ctx, search, query.Get("after"), n+1)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	found, isMore := cut(found, n)
+	next := ""
+	if isMore {
+		next = found[n-1].Name
+	}
+	views := make([]operate.TenantView, len(found))
+	for i, t := range found {
+		views[i] = operate.ViewTenant(t, plans)
+	}
+	if c.sendData(w, r, v, "tenants", views, next) {
+		return
+	}
+	page := tenantsPage{Search: search, Plans: sortedNames(plans)}
+	if page.List, err = c.tenantList(ctx, v, found, views); err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	if search != "" {
+		page.List.None, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), ""
+	}
+	page.List = page.List.paged(r, next)
+	c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
+}
+
+// tenantList returns the rows of tenants with their use.
+func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.Tenant, views []operate.TenantView) (list, error) {
+	since := c.refusedSince()
+	ids := make([]id.Tenant, len(tenants))
+	for i, t := range tenants {
+		ids[i] = t.ID
+	}
+	outcomes, err := v.store.TenantOutcomes(ctx, ids, since)
+	if err != nil {
+		return list{}, err
+	}
+	refused := map[id.Tenant]int64{}
+	for _, o := range outcomes {
+		if classOf(o.Outcome) == plot.Outcomes[1] && o.Outcome != reportOutcome {
+			refused[o.Tenant] += o.Requests
+		}
+	}
+	l := list{
+		Caption: "Tenants",
+		Columns: columns("Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused since "+since.Time().Format("15:04")+" UTC", "Status"),
+		None:    "There are no tenants.", Cure: "Create the first one below, or run", Command: "keyadmin tenant create NAME",
+	}
+	isKnown := c.cfg.Quota != nil
+	for i, t := range views {
+		var use quota.Verdict
+		if isKnown {
+			// If the quotas cannot be read for one tenant, they are not asked for the others: each question could take its whole time.
+			use, err = c.cfg.Quota(ctx, tenants[i].ID)
+			isKnown = err == nil
+		}
+		status := cell{Text: t.Status(), Status: well}
+		if t.Status() != "active" {
+			status.Status = unwell
+		}
+		l.Rows = append(l.Rows, []cell{
+			{Text: t.Name, Link: tenantPath(t.ID)},
+			{Text: t.Plan},
+			{Text: operate.LimitText(t.Limits.Minute, t.Override.Minute)},
+			{Text: share(use.Minute, isKnown)},
+			{Text: operate.LimitText(t.Limits.Day, t.Override.Day)},
+			{Text: share(use.Day, isKnown)},
+			{Text: plot.Grouped(refused[tenants[i].ID])},
+			status,
+		})
+	}
+	return l, nil
+}
+
+// refusedSince is the beginning of the hour before this one: usage is kept by the hour.
+func (c *Console) refusedSince() instant.Millis {
+	return instant.Of(c.cfg.Clock()).Add(-time.Hour).Truncate(time.Hour)
+}
+
+// share writes the used part of a limit in per cent.
+func share(u quota.Usage, isKnown bool) string {
+	if !isKnown || u.Limit <= 0 {
+		return "-"
+	}
+	return plot.Grouped(u.Used*100/u.Limit) + " %"
+}
+
+func createTenant(_ context.Context, f *form) (prepared, error) {
+	name := f.value("name")
+	f.reject("Name", operate.CheckTenantName(name))
+	spec := keystore.TenantSpec{Name: name, Plan: f.value("plan"), Override: f.limits()}
+	return prepared{Operation: f.operator.CreateTenant(spec, false)}, nil
+}
+
+// ofTenant prepares a change of the tenant that the path names.
+func ofTenant(verb string, prepare func(context.Context, *form, keystore.Tenant) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
+	return func(ctx context.Context, f *form) (prepared, error) {
+		t, err := f.store.Tenant(ctx, f.r.PathValue("tenant"))
+		if err != nil {
+			return prepared{}, err
+		}
+		op, err := prepare(ctx, f, t)
+		return prepared{Operation: op, title: verb + ": " + t.Name, verb: verb, back: tenantPath(t.ID.String())}, err
+	}
+}
+
+func moveTenant(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+	return f.operator.MoveTenant(ctx, t, f.value("plan"), f.limits(), func(plan.Limits) string { return "go back, and give both limits" })
+}
+
+func setLimits(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+	limits := f.limits()
+	if f.bad == nil && limits == (plan.Limits{}) {
+		f.bad = formError{"Give a limit per minute, per day, or both."}
+	}
+	if f.bad != nil {
+		return operate.Operation{}, f.bad
+	}
+	return f.operator.SetQuota(ctx, t, limits)
+}
