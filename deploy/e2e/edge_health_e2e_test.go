@@ -76,6 +76,9 @@ func TestDeadUpstreamLeavesFirst(t *testing.T) {
 			t.Errorf("during a restart: %d %s", s.Status, s.Body)
 		}
 	}
+	if !strings.Contains(gateway.Stderr.String(), "the service is stopping") {
+		t.Error("the log does not have the reason that a pet service gave")
+	}
 	for _, p := range pets {
 		left := func(line string) bool {
 			return strings.Contains(line, "an upstream gets no requests until its check succeeds") && strings.Contains(line, p.Addr())

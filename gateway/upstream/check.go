@@ -115,22 +115,25 @@ func (h *host) probe(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("GET %s: %w", check.Path, err)
 	case response.Status == http.StatusUnauthorized:
-		return &statusError{check.Path, response.Status, ": " + errRefused.Error()}
+		return &statusError{check.Path, response.Status, errRefused.Error()}
 	case response.Status/100 != 2:
-		return &statusError{check.Path, response.Status, ""}
+		return &statusError{check.Path, response.Status, fmt.Sprintf("%.*q", reasonRunesMax, response.Body.Bytes)}
 	}
 	return nil
 }
+
+// reasonRunesMax is how much of a response's body the log quotes.
+const reasonRunesMax = 200
 
 // statusError is a response to a check that says that the instance is not well.
 type statusError struct {
 	path   string
 	status int
-	hint   string
+	reason string
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("GET %s responded with %d%s", e.path, e.status, e.hint)
+	return fmt.Sprintf("GET %s responded with %d: %s", e.path, e.status, e.reason)
 }
 
 // isCertain reports whether a failed check cannot be a matter of slowness.
