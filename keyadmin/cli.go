@@ -51,6 +51,8 @@ type cli struct {
 	Export  exportCommand   `cmd:"" help:"Write plans, tenants and keys as a YAML document."`
 	Diff    diffCommand     `cmd:"" help:"List what apply would change."`
 	Apply   applyCommand    `cmd:"" help:"Make plans, tenants and keys as a YAML document says."`
+	Backup  backupCommand   `cmd:"" help:"Write everything in the key database to a file."`
+	Restore restoreCommand  `cmd:"" help:"Bring a backup back, without bringing back revoked keys."`
 
 	Console    consoleCommand    `cmd:"" help:"Print a link that opens the operators' console in a browser."`
 	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`

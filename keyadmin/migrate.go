@@ -11,8 +11,8 @@ import (
 type migrateCommand struct{}
 
 func (migrateCommand) Help() string {
-	return `Run it once before the first start and after each upgrade. It may be repeated, and gateways may be running. It is the
-only command that creates a SQLite file.
+	return `Run it once before the first start and after each upgrade. It may be repeated, and gateways may be running. Only
+migrate and restore create a SQLite file.
 
 Examples:
 

@@ -11,7 +11,11 @@ import (
 var files embed.FS
 
 // Migrations create the tables of the pets.
-var Migrations = database.Migrations{FS: files, Table: "pets_schema"}
+var Migrations = database.Migrations{
+	FS: files, Table: "pets_schema",
+	Tables: []string{"pets", "pet_requests"},
+	Used:   `SELECT EXISTS (SELECT 1 FROM pets) OR EXISTS (SELECT 1 FROM pet_requests)`,
+}
 
 // inDialect returns a statement with the database's clock for {now}, in Unix milliseconds. In Postgres, this is when the transaction
 // began. The age of a request is measured by this clock alone, because the clocks of several pet services may differ.

@@ -68,12 +68,18 @@ const (
 // URL (in milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer
 // begins with SET LOCAL statement_timeout.
 func Open(rawURL string) (*DB, error) {
-	return open(rawURL, false)
+	return open(rawURL, opening{})
+}
+
+// OpenPatient is like Open, or like OpenOrCreate if create is true, but no statement has a time limit. It is for commands that copy
+// whole tables, and that a person can interrupt.
+func OpenPatient(rawURL string, create bool) (*DB, error) {
+	return open(rawURL, opening{create: create, patient: true})
 }
 
 // CheckURL returns an error for a URL that Open would refuse on any host. It connects to nothing.
 func CheckURL(rawURL string) error {
-	db, err := open(rawURL, false)
+	db, err := open(rawURL, opening{})
 	if err == nil {
 		return db.Close()
 	}
@@ -85,16 +91,22 @@ func CheckURL(rawURL string) error {
 
 // OpenOrCreate is like Open, but creates a missing SQLite file (mode 0600) and its directory.
 func OpenOrCreate(rawURL string) (*DB, error) {
-	return open(rawURL, true)
+	return open(rawURL, opening{create: true})
 }
 
-func open(rawURL string, create bool) (*DB, error) {
+// opening is how a database is opened.
+type opening struct {
+	create  bool // a SQLite file
+	patient bool // without time limits of PostgreSQL
+}
+
+func open(rawURL string, o opening) (*DB, error) {
 	scheme, path, _ := strings.Cut(rawURL, ":")
 	switch strings.ToLower(scheme) {
 	case "postgres", "postgresql":
-		return openPostgres(rawURL)
+		return openPostgres(rawURL, o.patient)
 	case "sqlite":
-		return openSQLite(path, create)
+		return openSQLite(path, o.create)
 	}
 	return nil, fmt.Errorf("%w: it must begin with postgres://, or with sqlite: and a path", ErrURL)
 }

@@ -27,7 +27,7 @@ const (
 	silenceMargin = time.Second
 )
 
-func openPostgres(rawURL string) (*DB, error) {
+func openPostgres(rawURL string, patient bool) (*DB, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		// The message leaves out err, because err quotes the part that did not parse, which may contain a password.
@@ -45,6 +45,10 @@ func openPostgres(rawURL string) (*DB, error) {
 		if !q.Has(name) {
 			q.Set(name, value)
 		}
+	}
+	if patient {
+		q.Set("statement_timeout", "0")
+		q.Set("idle_in_transaction_session_timeout", "0")
 	}
 	limit, err := strconv.ParseUint(q.Get("statement_timeout"), 10, 31)
 	if err != nil {

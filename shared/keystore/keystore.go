@@ -33,7 +33,16 @@ import (
 var migrations embed.FS
 
 // Migrations create the tables of this package.
-var Migrations = database.Migrations{FS: migrations, Table: "keystore_schema"}
+var Migrations = database.Migrations{
+	FS: migrations, Table: "keystore_schema",
+	// Neither gateways, which are processes, nor console_sessions, which a copy must not open again.
+	Tables: []string{
+		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
+		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",
+	},
+	Used: `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants) OR EXISTS (SELECT 1 FROM gateways)
+		OR EXISTS (SELECT 1 FROM usage_hours)`,
+}
 
 const (
 	channel = "petgate_events"
@@ -127,7 +136,16 @@ type tx struct {
 
 // write runs f in a transaction under the writers' lock, and commits if f has recorded an event.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
-	begun, err := s.db.BeginTxx(ctx, nil)
+	return s.writeOn(ctx, s.db, op, f)
+}
+
+// beginner is a pool or one of its connections.
+type beginner interface {
+	BeginTxx(ctx context.Context, options *sql.TxOptions) (*sqlx.Tx, error)
+}
+
+func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx) error) (Change, error) {
+	begun, err := on.BeginTxx(ctx, nil)
 	if err != nil {
 		return 0, fail(op, err)
 	}

@@ -85,7 +85,8 @@ func (s *Store) Load(ctx context.Context, to Rows) (last Change, uuid string, er
 // snapshot runs f in a transaction that sees the database as it was at one instant.
 func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error) error {
 	if s.db.Dialect() == database.Postgres {
-		t, err := s.db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		// Not ctx: lib/pq would keep it on the connection after this transaction, and panic in a later one.
+		t, err := s.db.BeginTxx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		if err != nil {
 			return err
 		}

@@ -177,13 +177,14 @@ const (
 	ConsoleInvited  = "console.invited"
 	ConsoleOpened   = "console.opened"
 	ConsoleEnded    = "console.ended"
+	Restored        = "database.restored"
 )
 
 // EventKinds lists the kinds of events.
 var EventKinds = []string{
 	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
-	ConsoleInvited, ConsoleOpened, ConsoleEnded,
+	ConsoleInvited, ConsoleOpened, ConsoleEnded, Restored,
 }
 
 // UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.

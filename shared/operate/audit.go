@@ -81,6 +81,7 @@ var memberNames = map[string]string{
 	"override.minute": "own limit per minute", "override.day": "own limit per day",
 	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "graceEndsAt": "old key works until",
 	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
+	"takenAt": "backup of", "reapplied": "refusals made again",
 }
 
 // truths are members that are true or false.

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+type backupCommand struct {
+	File  string `arg:"" help:"The file to write."`
+	Force bool   `help:"Replace the file if it exists."`
+}
+
+func (backupCommand) Help() string {
+	return `Writes tenants, plans, keys, bans, the audit log, usage and saved quotas to a file, as they are at one instant. Gateways
+and other commands go on meanwhile. The file appears when it is complete and checked, and only its owner may read it. It has the
+hashes of keys, and no token. It does not have the pets: they are the pet service's.
+
+Both databases write the same file: restore reads it into either.
+
+Examples:
+
+    # Every night
+    keyadmin backup "/var/backups/petgate-$(date +%F)"
+
+    # Is it good? What would it bring back, and what would be lost?
+    keyadmin restore /var/backups/petgate-2026-03-01 --dry-run`
+}
+
+// backupView is a backup as JSON; scripts rely on its fields.
+type backupView struct {
+	File      string      `json:"file"`
+	TakenAt   string      `json:"takenAt"`
+	Schema    int64       `json:"schema"`
+	LastEvent int64       `json:"lastEvent"`
+	Tables    []tableView `json:"tables"`
+}
+
+type tableView struct {
+	Name string `json:"name"`
+	Rows int64  `json:"rows"`
+	Sum  string `json:"sum"`
+}
+
+func (c *backupCommand) Run(ctx context.Context, a *app) error {
+	if _, err := os.Lstat(c.File); err == nil && !c.Force {
+		return fmt.Errorf("%s exists. Nothing was written: choose another name, or replace it with --force", c.File)
+	}
+	if err := a.openPatient(false); err != nil {
+		return err
+	}
+	if err := a.store.CheckSchema(ctx); err != nil {
+		return err
+	}
+	var h keystore.BackupHeader
+	err := replaceFile(c.File, func(file *os.File) (err error) {
+		progress, end := a.rowProgress()
+		defer end()
+		if h, err = a.store.WriteBackup(ctx, file, progress); err != nil {
+			return err
+		}
+		_, err = keystore.ReadBackup(file)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w. Nothing was written", err)
+	}
+	if a.asData() {
+		v := backupView{File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent)}
+		for _, t := range h.Tables {
+			v.Tables = append(v.Tables, tableView{t.Name, t.Sum.Rows, t.Sum.Hex()})
+		}
+		return a.print(v, table{})
+	}
+	a.note("Backed up %s, %s and %s to %s.", operate.Plural(int(h.Rows("tenants")), "tenant"), operate.Plural(int(h.Rows("tenant_keys")), "key"),
+		operate.Plural(int(h.Rows("events")), "change"), c.File)
+	return nil
+}
+
+// replaceFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it.
+func replaceFile(path string, write func(*os.File) error) error {
+	unfinished := path + ".new"
+	if err := os.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(unfinished, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(unfinished))
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// openPatient opens the database for a command that copies whole tables. It does not check the tables.
+func (a *app) openPatient(create bool) error {
+	url, err := a.databaseURL()
+	if err != nil {
+		return err
+	}
+	if a.db, err = database.OpenPatient(url, create); err != nil {
+		return explainOpen(url, err)
+	}
+	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
+	return nil
+}
+
+// rowProgress shows at a terminal which table is copied. The line disappears with end.
+func (a *app) rowProgress() (progress func(table string, rows int64), end func()) {
+	if !a.ErrTerminal {
+		return nil, func() {}
+	}
+	shown := false
+	progress = func(table string, rows int64) {
+		shown = true
+		fmt.Fprintf(a.Err, "\r%s: %s rows\x1b[K", table, count(rows))
+	}
+	return progress, func() {
+		if shown {
+			fmt.Fprint(a.Err, "\r\x1b[K")
+		}
+	}
+}

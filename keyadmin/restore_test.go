@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+func TestBackup(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachMode(t, "backup", func(s *shell) {
+		s.t.Chdir(s.t.TempDir()) // so that all names of files are the same in every run
+		defer s.t.Chdir(here)
+		s.ok("tenant", "create", "acme")
+		s.ok("tenant", "create", "globex", "--plan", "pro")
+		s.ok("key", "create", "acme", "--name", "ci")
+		revoked := keyID(s, "acme")
+		s.ok("key", "create", "acme", "--name", "app")
+		rotated := keyID(s, "acme")
+		s.ok("key", "create", "globex", "--name", "crawler")
+		banned := keyID(s, "globex")
+		s.ok("backup", "petgate.backup")
+		s.keyadmin("backup", "petgate.backup")
+		s.ok("backup", "petgate.backup", "--force", "-o", "json")
+		s.ok("restore", "petgate.backup", "--dry-run")
+		s.ok("tenant", "set-quota", "globex", "--day", "20000")
+		s.sure("key", "revoke", revoked)
+		s.ok("key", "rotate", rotated, "--grace", "36h")
+		s.sure("ban", "add", banned, "--for", "1h", "--reason", "scraping")
+		s.sure("tenant", "suspend", "globex")
+		s.ok("restore", "petgate.backup", "--dry-run")
+		s.ok("restore", "petgate.backup", "--dry-run", "--lose-newer")
+		s.ok("restore", "petgate.backup", "--dry-run", "-o", "json")
+		s.keyadmin("restore", "none.backup")
+		s.keyadmin("restore", ".")
+		s.sure("restore", "petgate.backup")
+		s.ok("key", "list")
+		s.ok("tenant", "list")
+		s.ok("ban", "list")
+		s.ok("audit", "--kind", "database")
+		s.gateway(s.store(), "gw-1", "10.0.0.5:9090")
+		s.keyadmin("restore", "petgate.backup", "--yes", "--lose-newer", "--wait", "0", "-o", "json")
+		s.ok("key", "list", "-o", "csv")
+	})
+}
+
+// A backup is a private file, which is there as a whole or not at all.
+func TestBackupFile(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	path := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(path+".new", []byte("of a process that was killed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.ok("backup", path)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want the mode 0600", info, err)
+	}
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the unfinished file: %v", err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.want(exitFailed, "replace it with --force", "backup", path)
+	// A database that cannot be read leaves the earlier backup as it is.
+	if _, err := s.open().Exec("DROP TABLE quota_records"); err != nil {
+		t.Fatal(err)
+	}
+	s.want(exitFailed, "Nothing was written", "backup", path, "--force")
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the earlier backup: %v", err)
+	}
+	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+		t.Errorf("files: %v, %v", files, err)
+	}
+	s.want(exitFailed, "no such file", "backup", filepath.Join(t.TempDir(), "none", "backup"))
+}
+
+// Restore creates the tables of an empty database, and a missing SQLite file.
+func TestRestoreCreatesTables(t *testing.T) {
+	from := newMigrated(t, testkit.SQLite(t))
+	from.ok("tenant", "create", "acme")
+	token := from.ok("key", "create", "acme")
+	path := filepath.Join(t.TempDir(), "backup")
+	from.ok("backup", path)
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newShell(t, url)
+		s.now = from.now
+		if strings.HasPrefix(url, "sqlite:") {
+			s.want(exitFailed, "no such file", "restore", path, "--dry-run")
+		} else {
+			s.want(exitDone, "The database has no tables", "restore", path, "--dry-run")
+			s.want(exitFailed, "migrate", "tenant", "list")
+		}
+		s.want(exitDone, "Restored 1 tenant and 1 key", "restore", path)
+		s.stdin = token
+		s.ok("key", "whoami")
+		s.want(exitDone, "The backup lacks these changes: 1 database.restored.", "restore", path, "--dry-run")
+	})
+}
+
+// Another application's database, and tables of another version, are left alone.
+func TestRestoreRefuses(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	path := filepath.Join(t.TempDir(), "backup")
+	s.ok("backup", path)
+	other := newShell(t, testkit.SQLite(t))
+	db, err := database.OpenOrCreate(strings.TrimPrefix(other.env[0], "DATABASE_URL="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE TABLE orders (id BIGINT)"); err != nil {
+		t.Fatal(err)
+	}
+	other.want(exitFailed, "orders", "restore", path)
+	if _, err := s.open().Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"); err != nil {
+		t.Fatal(err)
+	}
+	s.want(exitFailed, "keyadmin migrate", "restore", path)
+}

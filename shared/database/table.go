@@ -1,0 +1,267 @@
+package database
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Table is a table whose rows are read or written whole. A row is a line: a JSON array of the values in the order of the columns, with
+// bytes in hexadecimal. Both databases write the same line for the same row.
+type Table struct {
+	Name    string   `json:"name"`
+	Columns []Column `json:"columns"` // by name, because the order of a table's columns depends on its history
+}
+
+// Column is a column of a table. All columns are NOT NULL.
+type Column struct {
+	Name string `db:"name" json:"name"`
+	Kind Kind   `db:"kind" json:"kind"`
+}
+
+// Kind is what a column holds, in both databases.
+type Kind string
+
+// The kinds of columns.
+const (
+	Integer Kind = "integer"
+	Text    Kind = "text"
+	Bytes   Kind = "bytes"
+	Boolean Kind = "boolean"
+)
+
+// kinds are the databases' names of the kinds.
+var kinds = map[string]Kind{
+	"bigint": Integer, "integer": Integer, "text": Text, "bytea": Bytes, "blob": Bytes, "boolean": Boolean,
+}
+
+// The columns of a table. $1: its name.
+var columnsOf = map[Dialect]string{
+	Postgres: `SELECT attname AS name, format_type(atttypid, NULL) AS kind FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`,
+	SQLite: `SELECT name, type AS kind FROM pragma_table_info($1)`,
+}
+
+// Table finds the columns of a table.
+func (d *DB) Table(ctx context.Context, name string) (Table, error) {
+	t := Table{Name: name}
+	if err := d.SelectContext(ctx, &t.Columns, columnsOf[d.dialect], name); err != nil {
+		return t, fmt.Errorf("find the columns of %s: %w", name, Explain(err))
+	}
+	if len(t.Columns) == 0 {
+		return t, fmt.Errorf("there is no table %s", name)
+	}
+	for i, c := range t.Columns {
+		kind, known := kinds[strings.ToLower(string(c.Kind))]
+		if !known {
+			return t, fmt.Errorf("the column %s of %s is of the unknown type %s", c.Name, name, c.Kind)
+		}
+		t.Columns[i].Kind = kind
+	}
+	slices.SortFunc(t.Columns, func(a, b Column) int { return strings.Compare(a.Name, b.Name) })
+	return t, nil
+}
+
+// Names are the names of the columns, for SQL.
+func (t Table) Names() string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = c.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// Each passes all rows to f, in any order. f must not keep the line.
+func (t Table) Each(ctx context.Context, q sqlx.QueryerContext, f func(line []byte) error) error {
+	rows, err := q.QueryxContext(ctx, "SELECT "+t.Names()+" FROM "+t.Name)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", t.Name, err)
+	}
+	defer rows.Close()
+	values, targets := make([]any, len(t.Columns)), make([]any, len(t.Columns))
+	for i := range values {
+		targets[i] = &values[i]
+	}
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	for rows.Next() {
+		err := rows.Scan(targets...)
+		for i, c := range t.Columns {
+			if err == nil {
+				values[i], err = c.value(values[i])
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", t.Name, err)
+		}
+		line.Reset()
+		if err := encoder.Encode(values); err != nil {
+			return fmt.Errorf("read %s: %w", t.Name, err)
+		}
+		if err := f(bytes.TrimSuffix(line.Bytes(), []byte("\n"))); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// value returns what a line has for a value of the database.
+func (c Column) value(v any) (any, error) {
+	switch v := v.(type) {
+	case int64:
+		switch c.Kind {
+		case Integer:
+			return v, nil
+		case Boolean: // SQLite's are integers
+			return v != 0, nil
+		}
+	case bool:
+		if c.Kind == Boolean {
+			return v, nil
+		}
+	case string:
+		if c.Kind == Text {
+			if !utf8.ValidString(v) {
+				return nil, fmt.Errorf("the column %s has text that is not UTF-8", c.Name)
+			}
+			return v, nil
+		}
+	case []byte:
+		if c.Kind == Bytes {
+			return hex.EncodeToString(v), nil
+		}
+	}
+	return nil, fmt.Errorf("the column %s is of the type %s and holds %T", c.Name, c.Kind, v)
+}
+
+// writerBytes is how much JSON one statement of a Writer has: small against a process's memory, large against a round trip.
+const writerBytes = 256 << 10
+
+// Writer inserts rows into a table, many with one statement.
+type Writer struct {
+	ctx   context.Context
+	to    sqlx.ExecerContext
+	table string
+	query string
+	rows  bytes.Buffer
+}
+
+// Writer returns a writer. into is the table's name there. The caller flushes it.
+func (t Table) Writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialect, into string) *Writer {
+	value := map[Kind]string{
+		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",
+	}
+	// The IDs of a table that numbers its rows itself are kept.
+	overriding, source := "", "json_each($1)"
+	if dialect == Postgres {
+		value[Bytes] = "decode(value->>%d, 'hex')"
+		overriding, source = " OVERRIDING SYSTEM VALUE", "json_array_elements(CAST($1 AS json)) AS r(value)"
+	}
+	values := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		values[i] = fmt.Sprintf(value[c.Kind], i)
+	}
+	return &Writer{ctx: ctx, to: to, table: into, query: fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s",
+		into, t.Names(), overriding, strings.Join(values, ", "), source)}
+}
+
+// Write inserts a row, now or later.
+func (w *Writer) Write(line []byte) error {
+	separator := byte(',')
+	if w.rows.Len() == 0 {
+		separator = '['
+	}
+	w.rows.WriteByte(separator)
+	w.rows.Write(line)
+	if w.rows.Len() < writerBytes {
+		return nil
+	}
+	return w.Flush()
+}
+
+// Flush inserts the rows that are left.
+func (w *Writer) Flush() error {
+	if w.rows.Len() == 0 {
+		return nil
+	}
+	w.rows.WriteByte(']')
+	_, err := w.to.ExecContext(w.ctx, w.query, w.rows.String())
+	w.rows.Reset()
+	if err != nil {
+		return fmt.Errorf("write %s: %w", w.table, err)
+	}
+	return nil
+}
+
+// Sum is the number of rows of a table, and a checksum that does not depend on their order: the sum of the SHA-256 of the lines, as four
+// numbers of 64 bits. It finds faults, and does not withstand forgery. The zero value is that of no rows.
+type Sum struct {
+	Rows  int64
+	lanes [4]uint64
+}
+
+// Add adds a row.
+func (s *Sum) Add(line []byte) {
+	s.Rows++
+	hash := sha256.Sum256(line)
+	for i := range s.lanes {
+		s.lanes[i] += binary.BigEndian.Uint64(hash[8*i:])
+	}
+}
+
+// Hex returns the checksum in hexadecimal digits.
+func (s *Sum) Hex() string {
+	var text [32]byte
+	for i, lane := range s.lanes {
+		binary.BigEndian.PutUint64(text[8*i:], lane)
+	}
+	return hex.EncodeToString(text[:])
+}
+
+type sumJSON struct {
+	Rows int64  `json:"rows"`
+	Sum  string `json:"sum"`
+}
+
+// MarshalJSON writes the number and the checksum.
+func (s Sum) MarshalJSON() ([]byte, error) { return json.Marshal(sumJSON{s.Rows, s.Hex()}) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Sum) UnmarshalJSON(text []byte) error {
+	var j sumJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	lanes, err := hex.DecodeString(j.Sum)
+	if err != nil || len(lanes) != 32 {
+		return errors.New("a checksum has 64 hexadecimal digits")
+	}
+	s.Rows = j.Rows
+	for i := range s.lanes {
+		s.lanes[i] = binary.BigEndian.Uint64(lanes[8*i:])
+	}
+	return nil
+}
+
+// SumOf reads all rows.
+func (t Table) SumOf(ctx context.Context, q sqlx.QueryerContext) (sum Sum, err error) {
+	err = t.Each(ctx, q, func(line []byte) error {
+		sum.Add(line)
+		return nil
+	})
+	return sum, err
+}

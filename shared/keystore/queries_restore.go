@@ -1,0 +1,55 @@
+package keystore
+
+// The statements of a restore. The rows of the backup are in temporary tables whose names begin with restored_.
+const (
+	isLive = `SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tenants)`
+
+	// Keys that are refused, or will be, and that the backup accepts.
+	newerKeys = `SELECT k.id, k.tenant_id, k.revoked_at, k.grace_ends_at, k.replaced_by, k.name, t.name AS tenant_name
+		FROM tenant_keys k JOIN restored_tenant_keys r ON r.id = k.id JOIN tenants t ON t.id = k.tenant_id
+		WHERE r.revoked_at = 0 AND (k.revoked_at <> 0
+			OR k.grace_ends_at <> 0 AND (r.grace_ends_at = 0 OR r.grace_ends_at > k.grace_ends_at))
+		ORDER BY t.name, k.id`
+
+	newerSuspensions = `SELECT t.id, t.name FROM tenants t JOIN restored_tenants r ON r.id = t.id
+		WHERE t.suspended AND NOT r.suspended ORDER BY t.name`
+
+	// $1: now. Current bans that end later than in the backup.
+	newerBans = `SELECT ` + banColumns + `, k.name, t.name AS tenant_name
+		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id JOIN restored_tenant_keys rk ON rk.id = b.key_id
+			LEFT JOIN restored_bans r ON r.key_id = b.key_id AND r.lifted_at = 0
+		WHERE b.until > $1 AND b.lifted_at = 0 AND (r.until IS NULL OR r.until < b.until)
+		ORDER BY t.name, b.key_id`
+
+	// The changes that the backup does not have.
+	newerEvents = `SELECT kind, COUNT(*) AS number FROM events e
+		WHERE NOT EXISTS (SELECT 1 FROM restored_events r WHERE r.id = e.id AND r.uuid = e.uuid)
+		GROUP BY kind ORDER BY kind`
+
+	// Adds the keys that replaced keys of the backup since, and those that replaced these, to the rows of the backup. %s: the columns.
+	carryReplacements = `WITH RECURSIVE carried (id) AS (
+			SELECT k.replaced_by FROM tenant_keys k JOIN restored_tenant_keys r ON r.id = k.id
+				WHERE k.replaced_by <> '' AND k.replaced_by <> r.replaced_by
+			UNION SELECT k.replaced_by FROM tenant_keys k JOIN carried c ON c.id = k.id WHERE k.replaced_by <> '')
+		INSERT INTO restored_tenant_keys (%[1]s) SELECT %[1]s FROM tenant_keys
+			WHERE id IN (SELECT id FROM carried) AND id NOT IN (SELECT id FROM restored_tenant_keys)
+		RETURNING id`
+
+	// $1: key.
+	deleteCarried = `DELETE FROM restored_tenant_keys WHERE id = $1`
+
+	// $1: tenant.
+	suspendTenant = `UPDATE tenants SET suspended = true WHERE id = $1`
+
+	// The first event after a restore. $1 to $9: as insertEvent, $10: an ID that is at least as large as all that any gateway has applied.
+	insertEventAfter = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
+		VALUES (CAST($10 AS BIGINT) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
+)
+
+// The indexes for comparisons. All names are those of temporary tables.
+var indexRestored = []string{
+	`CREATE UNIQUE INDEX restored_tenants_by_id ON restored_tenants (id)`,
+	`CREATE UNIQUE INDEX restored_tenant_keys_by_id ON restored_tenant_keys (id)`,
+	`CREATE UNIQUE INDEX restored_bans_by_key ON restored_bans (key_id)`,
+	`CREATE UNIQUE INDEX restored_events_by_id ON restored_events (id)`,
+}

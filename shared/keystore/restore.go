@@ -1,0 +1,382 @@
+package keystore
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+)
+
+// decided are the tables of what operators decide, parents before children. In a live database, a restore replaces only these: usage,
+// quotas and the list of gateways say what has happened.
+var decided = []string{"plans", "tenants", "tenant_keys", "bans", "events"}
+
+// ErrChanged means that the live database has changed since the restore was prepared. Nothing was restored.
+var ErrChanged = errors.New("the database has changed meanwhile")
+
+// NewerBan is the kind of a newer refusal that is a ban. The other kinds are those of lost refusals.
+const NewerBan = "banned"
+
+// NewerRefusal is a refusal that the live database has and the backup has not.
+type NewerRefusal struct {
+	Kind       string
+	Tenant     id.Tenant
+	TenantName string
+	Key        id.Key // none: the tenant is suspended
+	KeyName    string
+	At         instant.Millis // of the revocation, or the end of a rotated key's grace period or of the ban; 0 for a suspension
+	ReplacedBy id.Key         // the key that replaced a rotated one; it is kept
+
+	key newerKey
+	ban Ban
+}
+
+// LostChanges is the number of changes of one kind that the live database has and the backup has not.
+type LostChanges struct {
+	Kind   string `db:"kind" json:"kind"`
+	Number int64  `db:"number" json:"number"`
+}
+
+type newerKey struct {
+	ID          id.Key         `db:"id"`
+	Tenant      id.Tenant      `db:"tenant_id"`
+	RevokedAt   instant.Millis `db:"revoked_at"`
+	GraceEndsAt instant.Millis `db:"grace_ends_at"`
+	ReplacedBy  id.Key         `db:"replaced_by"`
+	Name        string         `db:"name"`
+	TenantName  string         `db:"tenant_name"`
+}
+
+// Restore is a restore that is prepared, and not carried out yet. Close it. One goroutine uses it.
+type Restore struct {
+	Live  bool           // the database has tenants or events, which the backup replaces
+	Newer []NewerRefusal // none if the database is not live
+	Lost  []LostChanges  // all changes since the backup, those of Newer included
+
+	store  *Store
+	conn   *sqlx.Conn // has the rows of the backup in temporary tables
+	backup Backup
+
+	carried []id.Key // that are not in the backup: they replaced keys of it
+}
+
+// PrepareRestore reads the backup into temporary tables of the database and compares it with what is there. It changes nothing. The
+// store's database is one of OpenPatient. progress, which may be nil, is called now and then.
+func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress func(table string, rows int64)) (*Restore, error) {
+	r := &Restore{store: s, backup: b}
+	err := r.prepare(ctx, progress)
+	if err != nil {
+		r.Close()
+		return nil, fail("prepare the restore", err)
+	}
+	return r, nil
+}
+
+func (r *Restore) prepare(ctx context.Context, progress func(string, int64)) (err error) {
+	if err = r.backup.fits(ctx, r.store.db); err != nil {
+		return err
+	}
+	if r.conn, err = r.store.db.Connx(ctx); err != nil {
+		return err
+	}
+	writers := map[string]*database.Writer{}
+	for _, t := range r.backup.Tables {
+		if !slices.Contains(decided, t.Name) {
+			continue
+		}
+		if _, err := r.conn.ExecContext(ctx, fmt.Sprintf("CREATE TEMPORARY TABLE restored_%s AS SELECT %s FROM %[1]s WHERE false",
+			t.Name, t.Names())); err != nil {
+			return err
+		}
+		writers[t.Name] = t.Writer(ctx, r.conn, r.store.db.Dialect(), "restored_"+t.Name)
+	}
+	if err = r.backup.write(writers, progress); err != nil {
+		return err
+	}
+	for _, statement := range indexRestored {
+		if _, err := r.conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	if err := r.carry(ctx, r.conn); err != nil {
+		return err
+	}
+	r.Live, r.Newer, r.Lost, err = r.compare(ctx, r.conn)
+	return err
+}
+
+// write writes the rows of the tables that have a writer.
+func (b Backup) write(writers map[string]*database.Writer, progress func(string, int64)) error {
+	rows := map[string]int64{}
+	err := b.each(func(t BackupTable, line []byte) error {
+		w := writers[t.Name]
+		if w == nil {
+			return nil
+		}
+		rows[t.Name]++
+		if progress != nil && rows[t.Name]%backupProgress == 0 {
+			progress(t.Name, rows[t.Name])
+		}
+		return w.Write(line)
+	})
+	for _, t := range b.Tables {
+		if w := writers[t.Name]; w != nil && err == nil {
+			err = w.Flush()
+		}
+	}
+	return err
+}
+
+// compare finds what the database has and the backup has not.
+func (r *Restore) compare(ctx context.Context, q sqlx.QueryerContext) (live bool, newer []NewerRefusal, lost []LostChanges, err error) {
+	if err := sqlx.GetContext(ctx, q, &live, isLive); err != nil || !live {
+		return live, nil, nil, err
+	}
+	var suspended []struct {
+		ID   id.Tenant `db:"id"`
+		Name string    `db:"name"`
+	}
+	if err := sqlx.SelectContext(ctx, q, &suspended, newerSuspensions); err != nil {
+		return live, nil, nil, err
+	}
+	for _, t := range suspended {
+		newer = append(newer, NewerRefusal{Kind: LostSuspension, Tenant: t.ID, TenantName: t.Name})
+	}
+	var keys []newerKey
+	if err := sqlx.SelectContext(ctx, q, &keys, newerKeys); err != nil {
+		return live, nil, nil, err
+	}
+	for _, k := range keys {
+		n := NewerRefusal{
+			Kind: LostRevocation, Tenant: k.Tenant, TenantName: k.TenantName, Key: k.ID, KeyName: k.Name, At: k.RevokedAt,
+			ReplacedBy: k.ReplacedBy, key: k,
+		}
+		if k.RevokedAt == 0 {
+			n.Kind, n.At = LostRotation, k.GraceEndsAt
+		}
+		newer = append(newer, n)
+	}
+	var bans []struct {
+		Ban
+		Name       string `db:"name"`
+		TenantName string `db:"tenant_name"`
+	}
+	if err := sqlx.SelectContext(ctx, q, &bans, newerBans, r.store.now()); err != nil {
+		return live, nil, nil, err
+	}
+	for _, b := range bans {
+		newer = append(newer, NewerRefusal{
+			Kind: NewerBan, Tenant: b.Tenant, TenantName: b.TenantName, Key: b.Key, KeyName: b.Name, At: b.Until, ban: b.Ban,
+		})
+	}
+	err = sqlx.SelectContext(ctx, q, &lost, newerEvents)
+	return live, newer, lost, err
+}
+
+// restoredRecord is what the event of a restore says.
+type restoredRecord struct {
+	TakenAt   instant.Millis `json:"takenAt"`
+	Reapplied int            `json:"reapplied"` // newer refusals
+}
+
+// Commit carries out the restore in one transaction. Unless loseNewer, it makes the newer refusals again, and keeps the keys that
+// replaced rotated ones. asked: if the database has changed since PrepareRestore, it fails with ErrChanged. All sessions of the console
+// end. The first event after the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway that has
+// applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
+func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
+	return r.store.writeOn(ctx, r.conn, "restore", func(t *tx) error {
+		if t.store.db.Dialect() == database.Postgres {
+			// Usage updates rows of keys too, in another order.
+			if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
+				return err
+			}
+		}
+		// Again: the keys in the database may have changed.
+		err := r.uncarry(ctx, t)
+		if err == nil && !loseNewer {
+			err = r.carry(ctx, t)
+		}
+		if err != nil {
+			return err
+		}
+		live, newer, lost, err := r.compare(ctx, t)
+		if err != nil {
+			return err
+		}
+		if live != r.Live || asked && !slices.Equal(lost, r.Lost) {
+			return ErrChanged
+		}
+		if loseNewer {
+			newer = nil
+		}
+		last, _, err := t.store.lastEvent(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := r.replace(t); err != nil {
+			return err
+		}
+		if !live {
+			if err := r.fill(t); err != nil {
+				return err
+			}
+		}
+		if err := t.exec(deleteSessions); err != nil {
+			return err
+		}
+		e := event{kind: Restored, after: restoredRecord{r.backup.TakenAt, len(newer)}}
+		values, err := t.store.values(e, t.at)
+		if err != nil {
+			return err
+		}
+		if err := t.GetContext(ctx, &t.change, insertEventAfter, append(values, max(last, r.backup.LastEvent))...); err != nil {
+			return err
+		}
+		for _, key := range r.carried {
+			k, err := findKey(ctx, t, key)
+			if err == nil {
+				err = t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for _, n := range newer {
+			if err := t.reapply(n); err != nil {
+				return err
+			}
+		}
+		r.Newer, r.Lost = newer, lost
+		return nil
+	})
+}
+
+// carry adds the keys that replaced keys of the backup since to the rows of the backup.
+func (r *Restore) carry(ctx context.Context, q sqlx.QueryerContext) error {
+	return sqlx.SelectContext(ctx, q, &r.carried, fmt.Sprintf(carryReplacements, r.columns("tenant_keys")))
+}
+
+func (r *Restore) uncarry(ctx context.Context, e sqlx.ExecerContext) error {
+	for _, key := range r.carried {
+		if _, err := e.ExecContext(ctx, deleteCarried, key); err != nil {
+			return err
+		}
+	}
+	r.carried = nil
+	return nil
+}
+
+func (r *Restore) columns(table string) string {
+	at := slices.IndexFunc(r.backup.Tables, func(t BackupTable) bool { return t.Name == table })
+	return r.backup.Tables[at].Names()
+}
+
+// replace replaces the decided tables by the rows of the backup.
+func (r *Restore) replace(t *tx) error {
+	// Not TRUNCATE: a gateway that loads at this moment would read empty tables.
+	for _, name := range slices.Backward(decided) {
+		if err := t.exec("DELETE FROM " + name); err != nil {
+			return err
+		}
+	}
+	for _, name := range decided {
+		if err := t.exec(fmt.Sprintf("INSERT INTO %s (%s) SELECT %[2]s FROM restored_%[1]s", name, r.columns(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill writes the tables that a restore leaves as they are in a live database.
+func (r *Restore) fill(t *tx) error {
+	const registry = "gateway_registry"
+	writers := map[string]*database.Writer{}
+	for _, table := range r.backup.Tables {
+		if slices.Contains(decided, table.Name) || table.Name == registry {
+			continue
+		}
+		if err := t.exec("DELETE FROM " + table.Name); err != nil {
+			return err
+		}
+		writers[table.Name] = table.Writer(t.ctx, t, t.store.db.Dialect(), table.Name)
+	}
+	if err := r.backup.write(writers, nil); err != nil {
+		return err
+	}
+	for _, table := range r.backup.Tables {
+		if writers[table.Name] == nil {
+			continue
+		}
+		if sum, err := table.SumOf(t.ctx, t); err != nil || sum != table.Sum {
+			return errors.Join(err, fmt.Errorf("the rows of %s differ from the backup. Nothing was restored", table.Name))
+		}
+	}
+	// A gateway may be registered already, so the generation must not go back.
+	return r.backup.each(func(table BackupTable, line []byte) error {
+		if table.Name != registry {
+			return nil
+		}
+		var row [1]int64
+		if err := json.Unmarshal(line, &row); err != nil {
+			return fmt.Errorf("%w: the row of %s: %w", ErrNoBackup, registry, err)
+		}
+		_, err := nextGeneration(t.ctx, t, row[0])
+		return err
+	})
+}
+
+// reapply makes a refusal again.
+func (t *tx) reapply(n NewerRefusal) error {
+	switch n.Kind {
+	case LostSuspension:
+		before, err := findTenant(t.ctx, t, tenantByID, n.Tenant.String())
+		if err == nil {
+			err = t.exec(suspendTenant, n.Tenant)
+		}
+		if err != nil {
+			return err
+		}
+		after := before
+		after.Suspended = true
+		return t.record(TenantSuspended, subject{tenant: n.Tenant}, before, after)
+	case NewerBan:
+		b := n.ban
+		if err := t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt); err != nil {
+			return err
+		}
+		return t.record(BanAdded, subject{tenant: b.Tenant, key: b.Key}, nil, b)
+	}
+	before, err := findKey(t.ctx, t, n.Key)
+	if err != nil {
+		return err
+	}
+	after, kind := before, KeyRevoked
+	if after.RevokedAt == 0 {
+		after.RevokedAt = n.key.RevokedAt
+	}
+	if ends := n.key.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
+		after.GraceEndsAt, kind = ends, KeyRotated
+	}
+	if !n.key.ReplacedBy.IsZero() {
+		after.ReplacedBy = n.key.ReplacedBy
+	}
+	return t.changeKey(kind, before, after)
+}
+
+// Close removes the temporary tables.
+func (r *Restore) Close() error {
+	if r.conn == nil {
+		return nil
+	}
+	// The connection is not used again, so the tables end with it.
+	_ = r.conn.Raw(func(any) error { return driver.ErrBadConn })
+	return r.conn.Close()
+}

@@ -1,0 +1,312 @@
+package keystore_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// A new table is copied, or it is left out with a reason.
+func TestEveryTableIsCopied(t *testing.T) {
+	left := []string{"gateways", "console_sessions", "keystore_schema"}
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := open(t, url)
+		query := `SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`
+		if db.Dialect() == database.SQLite {
+			query = `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`
+		}
+		var tables []string
+		if err := db.Select(&tables, query); err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Concat(keystore.Migrations.Tables, left)
+		slices.Sort(tables)
+		slices.Sort(want)
+		wantEqual(t, "tables", tables, want)
+	})
+}
+
+// backup writes a backup of the store and reads it.
+func backup(t *testing.T, s *keystore.Store) (keystore.Backup, *os.File) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	written, err := s.WriteBackup(t.Context(), file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := keystore.ReadBackup(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(b.BackupHeader, written) {
+		t.Errorf("the header is read as %+v, it was written as %+v", b.BackupHeader, written)
+	}
+	return b, file
+}
+
+func keyOf(t *testing.T, s *keystore.Store, tenant id.Tenant, name string) keystore.Key {
+	t.Helper()
+	k, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant, Name: name})
+	return k
+}
+
+func prepare(t *testing.T, s *keystore.Store, b keystore.Backup) *keystore.Restore {
+	t.Helper()
+	r, err := s.PrepareRestore(t.Context(), b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// A live database is restored: what it refuses since the backup stays refused.
+func TestRestoreKeepsNewerRefusals(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		acme, globex := newTenant(t, s, "acme"), newTenant(t, s, "globex")
+		revoked, rotated, replaced := keyOf(t, s, acme.ID, "revoked"), keyOf(t, s, acme.ID, "rotated"), keyOf(t, s, acme.ID, "replaced")
+		banned, untouched := keyOf(t, s, acme.ID, "banned"), keyOf(t, s, globex.ID, "untouched")
+		b, _ := backup(t, s)
+
+		c.now = c.now.Add(time.Minute)
+		grace := c.millis().Add(time.Hour)
+		must[keystore.Key](t)(first(s.RevokeKey(ctx, revoked.ID)))
+		fresh := rotate(t, s, rotated.ID, grace)
+		fresher := rotate(t, s, fresh.ID, grace)
+		instead := rotate(t, s, replaced.ID, c.millis())
+		must[keystore.Tenant](t)(first(s.Suspend(ctx, globex.ID)))
+		for _, key := range []id.Key{banned.ID, instead.ID} {
+			must[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: key, Until: grace, Reason: "scraping", Notice: "wait"})))
+		}
+		created := keyOf(t, s, acme.ID, "created")
+		code, _, err := s.InviteToConsole(ctx, keystore.ConsoleInvitation{Valid: time.Hour, Lasts: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, _, err := s.OpenConsole(ctx, code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := keystore.Registration{ID: "gw-1", Incarnation: "one"}
+		if g.Generation, err = s.Register(ctx, g, nil); err != nil {
+			t.Fatal(err)
+		}
+		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		last := events[len(events)-1]
+		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
+			t.Fatal(err)
+		}
+		saved := []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{1, 2}}}
+		if err := s.SaveQuotas(ctx, c.millis(), saved); err != nil {
+			t.Fatal(err)
+		}
+
+		r := prepare(t, s, b)
+		var newer []string
+		for _, n := range r.Newer {
+			newer = append(newer, n.Kind+" "+n.TenantName+"/"+n.KeyName)
+		}
+		slices.Sort(newer)
+		wantEqual(t, "newer refusals", newer, []string{
+			"banned acme/banned", "banned acme/replaced", "revoked acme/replaced", "revoked acme/revoked", "rotated acme/rotated", "suspended globex/",
+		})
+		lost := map[string]int64{}
+		for _, l := range r.Lost {
+			lost[l.Kind] = l.Number
+		}
+		wantEqual(t, "lost changes", lost, map[string]int64{
+			keystore.KeyRevoked: 1, keystore.KeyRotated: 3, keystore.KeyCreated: 4, keystore.TenantSuspended: 1, keystore.BanAdded: 2,
+			keystore.ConsoleInvited: 1, keystore.ConsoleOpened: 1,
+		})
+		change, err := r.Commit(ctx, false, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := func(key id.Key) keystore.Key { return must[keystore.Key](t)(s.Key(ctx, key)) }
+		if k := key(revoked.ID); k.RevokedAt != c.millis() {
+			t.Errorf("the revoked key: %+v", k)
+		}
+		if k := key(rotated.ID); k.GraceEndsAt != grace || k.ReplacedBy != fresh.ID {
+			t.Errorf("the rotated key: %+v", k)
+		}
+		if k := key(fresh.ID); k.GraceEndsAt != grace || k.ReplacedBy != fresher.ID {
+			t.Errorf("the key that replaced it: %+v", k)
+		}
+		key(fresher.ID)
+		if k := key(replaced.ID); k.RevokedAt == 0 || k.ReplacedBy != instead.ID {
+			t.Errorf("the key that was replaced at once: %+v", k)
+		}
+		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 {
+			t.Errorf("a key that nobody changed: %+v", k)
+		}
+		_, err = s.Key(ctx, created.ID)
+		wantError(t, err, keystore.ErrNotFound)
+		if tenant := must[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
+			t.Error("the suspension is lost")
+		}
+		bans := must[[]keystore.Ban](t)(s.Bans(ctx))
+		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
+			t.Errorf("bans: %+v", bans)
+		}
+		_, err = s.ConsoleSession(ctx, token)
+		wantError(t, err, keystore.ErrNotFound)
+		wantEqual(t, "quotas", must[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)), saved)
+
+		// The gateway has confirmed nothing of this, and loads again.
+		gateways := must[[]keystore.Gateway](t)(s.Gateways(ctx))
+		if len(gateways) != 1 || gateways[0].Applied >= change {
+			t.Errorf("gateways: %+v; the change is %d", gateways, change)
+		}
+		_, err = s.Heartbeat(ctx, g, last.ID, last.UUID)
+		wantError(t, err, keystore.ErrRewound)
+		restored := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
+		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
+			!strings.Contains(restored[at].After, `"reapplied":6`) {
+			t.Errorf("the event of the restore: %+v after %d", restored[at], restored[at-1].ID)
+		}
+	})
+}
+
+func first[T any](value T, _ keystore.Change, err error) (T, error) { return value, err }
+
+func rotate(t *testing.T, s *keystore.Store, key id.Key, grace instant.Millis) keystore.Key {
+	t.Helper()
+	k, _, _, err := s.RotateKey(t.Context(), key, grace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// What is lost on demand is lost, and what changes between question and answer stops the restore.
+func TestRestoreLosesNewerRefusals(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
+		ctx := t.Context()
+		acme := newTenant(t, s, "acme")
+		one, two := keyOf(t, s, acme.ID, "one"), keyOf(t, s, acme.ID, "two")
+		b, _ := backup(t, s)
+		r := prepare(t, s, b)
+		fresh := rotate(t, s, two.ID, instant.Millis(1_800_000_100_000))
+		_, err := r.Commit(ctx, true, true)
+		wantError(t, err, keystore.ErrChanged)
+		if _, err := s.Key(ctx, fresh.ID); err != nil {
+			t.Fatal(err)
+		}
+
+		r = prepare(t, s, b)
+		must[keystore.Key](t)(first(s.RevokeKey(ctx, one.ID)))
+		must[keystore.Key](t)(first(s.RevokeKey(ctx, fresh.ID)))
+		must[keystore.Change](t)(prepare(t, s, b).Commit(ctx, false, false))
+		if k := must[keystore.Key](t)(s.Key(ctx, fresh.ID)); k.RevokedAt == 0 {
+			t.Error("the key that replaced another is as it was when the restore was prepared")
+		}
+		must[keystore.Change](t)(r.Commit(ctx, true, false))
+		for _, key := range []id.Key{one.ID, two.ID} {
+			if k := must[keystore.Key](t)(s.Key(ctx, key)); k.RevokedAt != 0 || k.GraceEndsAt != 0 {
+				t.Errorf("it is still refused: %+v", k)
+			}
+		}
+		_, err = s.Key(ctx, fresh.ID)
+		wantError(t, err, keystore.ErrNotFound)
+	})
+}
+
+// A backup of one database fills an empty one of the other kind, and both have the same rows.
+func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		acme := newTenant(t, s, "Zoë & <Söhne>")
+		k := keyOf(t, s, acme.ID, "a \"quoted\" name\u2028 <&>")
+		must[keystore.Key](t)(first(s.RevokeKey(ctx, k.ID)))
+		must[keystore.Ban](t)(first(s.AddBan(ctx, keystore.Ban{Key: k.ID, Until: c.millis().Add(time.Hour), Reason: "x"})))
+		if err := s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{0, 255, 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		g := keystore.Registration{ID: "gw-1", Incarnation: "one"}
+		generation := must[int64](t)(s.Register(ctx, g, nil))
+		g.Generation = generation
+		if err := s.AddUsage(ctx, g, 1, []keystore.UsageRow{
+			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},
+		}, nil); err != nil {
+			t.Fatal(err)
+		}
+		b, _ := backup(t, s)
+		testkit.EachDatabase(t, func(t *testing.T, url string) {
+			other := keystore.New(open(t, url), c.read, nil, "ada")
+			r := prepare(t, other, b)
+			if r.Live || len(r.Newer)+len(r.Lost) > 0 {
+				t.Errorf("the empty database: %+v", r)
+			}
+			must[keystore.Change](t)(r.Commit(t.Context(), false, true))
+			if n := must[int](t)(other.CountGateways(t.Context())); n != 0 {
+				t.Errorf("%d gateways of the backup are registered", n)
+			}
+			again, _ := backup(t, other)
+			for i, table := range again.Tables {
+				want := b.Tables[i]
+				switch table.Name {
+				case "events":
+					if table.Sum.Rows != want.Sum.Rows+1 {
+						t.Errorf("%d events, there were %d", table.Sum.Rows, want.Sum.Rows)
+					}
+				case "gateway_registry":
+					if next := must[int64](t)(other.Register(t.Context(), g, nil)); next <= generation {
+						t.Errorf("the generation is %d, it was %d", next, generation)
+					}
+				default:
+					wantEqual(t, table.Name, table.Sum.Hex(), want.Sum.Hex())
+				}
+			}
+		})
+	})
+}
+
+func TestDamagedBackup(t *testing.T) {
+	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
+	newTenant(t, s, "acme")
+	good, file := backup(t, s)
+	whole, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		"empty":         nil,
+		"another file":  bytes.Repeat([]byte("petgate "), 2000),
+		"cut off":       whole[:len(whole)-10],
+		"no rows":       whole[:8192],
+		"longer":        append(bytes.Clone(whole), "[]\n"...),
+		"another name":  bytes.Replace(whole, []byte(`"acme"`), []byte(`"acne"`), 1),
+		"later form":    bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1),
+		"another table": bytes.Replace(whole, []byte(`"rows":4,`), []byte(`"rows":3,`), 1),
+	} {
+		_, err := keystore.ReadBackup(bytes.NewReader(text))
+		if err == nil || name != "empty" && !strings.Contains(err.Error(), keystore.ErrNoBackup.Error()) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	older := bytes.Replace(whole, fmt.Appendf(nil, `"schema":%d`, good.Schema), []byte(`"schema":6`), 1)
+	b, err := keystore.ReadBackup(bytes.NewReader(older))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.PrepareRestore(t.Context(), b, nil)
+	wantError(t, err, keystore.ErrSchema, "schema 6")
+}
