@@ -103,7 +103,7 @@ func New(cfg Config) (*Console, error) {
 	c.serveTenants()
 	c.serveKeys()
 	c.servePlans()
-	c.handle("GET "+Home+"bans", c.inSession(c.showBans))
+	c.serveBans()
 	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))

@@ -29,9 +29,9 @@ func (c *Console) serveKeys() {
 
 func keyPath(id string) string { return Home + "keys/" + url.PathEscape(id) }
 
-// readKey reads the key that a path names, and its tenant.
-func readKey(ctx context.Context, v *visit, r *http.Request) (t operate.Owner, k keystore.Key, err error) {
-	key, err := id.ParseKey(r.PathValue("key"))
+// readKey reads a key by its ID, and its tenant.
+func readKey(ctx context.Context, v *visit, text string) (t operate.Owner, k keystore.Key, err error) {
+	key, err := id.ParseKey(text)
 	if err != nil {
 		return t, k, formError{err.Error() + "."}
 	}
@@ -68,7 +68,7 @@ func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 	ctx := r.Context()
-	t, k, err := readKey(ctx, v, r)
+	t, k, err := readKey(ctx, v, r.PathValue("key"))
 	if err != nil {
 		c.fail(w, v, err)
 		return
@@ -112,7 +112,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 // ofKey prepares a change of the key that the path names.
 func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
 	return func(ctx context.Context, f *form) (prepared, error) {
-		t, k, err := readKey(ctx, f.visit, f.r)
+		t, k, err := readKey(ctx, f.visit, f.r.PathValue("key"))
 		if err != nil {
 			return prepared{}, err
 		}

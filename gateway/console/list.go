@@ -38,6 +38,9 @@ type cell struct {
 	Text   string
 	Link   string // may be empty
 	Status string // well or unwell: the text is a status; empty: it is not
+
+	Post  string // the text is a button that sends a form to this path; empty: it is not
+	Label string // of the button, for screen readers
 }
 
 const (

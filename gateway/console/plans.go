@@ -2,13 +2,9 @@ package console
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
-	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
@@ -81,71 +77,4 @@ func updatePlan(ctx context.Context, f *form) (prepared, error) {
 	}
 	op, err := f.operator.UpdatePlan(ctx, name, limits)
 	return prepared{Operation: op, title: "Change plan " + name, verb: "Lower the limits", back: Home + "plans"}, err
-}
-
-// bansPage is the content of the page of all bans.
-type bansPage struct{ List list }
-
-func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
-	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
-	if err != nil {
-		c.fail(w, v, err)
-		return
-	}
-	n := rowsOf(r)
-	bans, err := v.store.FindBans(r.Context(), id.Tenant{}, until, key, n+1)
-	if err != nil {
-		c.fail(w, v, err)
-		return
-	}
-	bans, isMore := cut(bans, n)
-	next := ""
-	if isMore {
-		next = banCursor(bans[n-1])
-	}
-	views := make([]operate.BanView, len(bans))
-	for i, b := range bans {
-		views[i] = operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
-	}
-	if c.sendData(w, r, v, "bans", views, next) {
-		return
-	}
-	c.show(w, v, http.StatusOK, "bans", "Bans", bansPage{banList(bans).paged(r, next)})
-}
-
-func banList(bans []keystore.NamedBan) list {
-	l := list{
-		Caption: "Bans", Columns: columns("Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"),
-		None: "No key is banned.", Cure: "To ban a key, open its page.",
-	}
-	for _, b := range bans {
-		view := operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
-		l.Rows = append(l.Rows, []cell{
-			{Text: view.KeyID, Link: keyPath(view.KeyID)},
-			{Text: view.Key},
-			{Text: view.Tenant, Link: tenantPath(view.TenantID)},
-			{Text: view.Until},
-			{Text: view.By},
-			{Text: operate.OrDash(view.Reason)},
-			{Text: operate.OrDash(view.Notice)},
-		})
-	}
-	return l
-}
-
-// A ban's cursor is its end in ms and its key.
-func banCursor(b keystore.NamedBan) string { return fmt.Sprintf("%d.%s", b.Until, b.Key) }
-
-func parseBanCursor(text string) (until instant.Millis, key id.Key, err error) {
-	if text == "" {
-		return 0, key, nil
-	}
-	var name string
-	if _, err = fmt.Sscanf(text, "%d.%s", &until, &name); err == nil {
-		key, err = id.ParseKey(name)
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
-	}
-	return until, key, err
 }

@@ -59,9 +59,9 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 	}
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), MayWrite: !v.session.ReadOnly,
-		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(bans),
+		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, bans),
 	}
-	page.Bans.None, page.Bans.Cure = "No key of this tenant is banned.", ""
+	page.Bans.None = "No key of this tenant is banned."
 	page.Sheet = tenantSheet(page.TenantView)
 	if page.Usage, err = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits); err != nil {
 		c.fail(w, v, err)

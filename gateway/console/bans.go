@@ -1,0 +1,105 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+func (c *Console) serveBans() {
+	c.handle("GET "+Home+"bans", c.inSession(c.showBans))
+	c.handle("POST "+Home+"bans", c.changing(addBan))
+}
+
+// addBan prepares a ban of the key that a field names.
+func addBan(ctx context.Context, f *form) (prepared, error) {
+	t, k, err := readKey(ctx, f.visit, f.value("key"))
+	if err != nil {
+		return prepared{}, err
+	}
+	op, err := banKey(ctx, f, t, k)
+	return prepared{Operation: op, title: "Ban: key " + k.ID.String(), verb: "Ban", back: Home + "bans"}, err
+}
+
+// bansPage is the content of the page of all bans.
+type bansPage struct {
+	List     list
+	MayWrite bool
+}
+
+func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
+	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	n := rowsOf(r)
+	bans, err := v.store.FindBans(r.Context(), id.Tenant{}, until, key, n+1)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	bans, isMore := cut(bans, n)
+	next := ""
+	if isMore {
+		next = banCursor(bans[n-1])
+	}
+	views := make([]operate.BanView, len(bans))
+	for i, b := range bans {
+		views[i] = operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
+	}
+	if c.sendData(w, r, v, "bans", views, next) {
+		return
+	}
+	c.show(w, v, http.StatusOK, "bans", "Bans", bansPage{banList(v, bans).paged(r, next), !v.session.ReadOnly})
+}
+
+// banList returns the rows of bans. Those who may change something can lift each of them.
+func banList(v *visit, bans []keystore.NamedBan) list {
+	l := list{
+		Caption: "Bans", Columns: columns("Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"),
+		None: "No key is banned.",
+	}
+	if !v.session.ReadOnly {
+		l.Columns = append(l.Columns, column{Title: "Lift"})
+	}
+	for _, b := range bans {
+		view := operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
+		row := []cell{
+			{Text: view.KeyID, Link: keyPath(view.KeyID)},
+			{Text: view.Key},
+			{Text: view.Tenant, Link: tenantPath(view.TenantID)},
+			{Text: view.Until},
+			{Text: view.By},
+			{Text: operate.OrDash(view.Reason)},
+			{Text: operate.OrDash(view.Notice)},
+		}
+		if !v.session.ReadOnly {
+			row = append(row, cell{Text: "Lift", Post: keyPath(view.KeyID) + "/lift", Label: "Lift the ban of " + view.KeyID})
+		}
+		l.Rows = append(l.Rows, row)
+	}
+	return l
+}
+
+// A ban's cursor is its end in ms and its key.
+func banCursor(b keystore.NamedBan) string { return fmt.Sprintf("%d.%s", b.Until, b.Key) }
+
+func parseBanCursor(text string) (until instant.Millis, key id.Key, err error) {
+	if text == "" {
+		return 0, key, nil
+	}
+	var name string
+	if _, err = fmt.Sscanf(text, "%d.%s", &until, &name); err == nil {
+		key, err = id.ParseKey(name)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
+	}
+	return until, key, err
+}
