@@ -31,13 +31,15 @@ const metricsHead = "# Metrics\n\n" + generated +
 	"[refusals](refusals.md), and `ok`; petsvc's are the codes of its [errors](api.md), `ok` and `created`.\n\n" +
 	"| name | labels | what it is |\n|---|---|---|\n"
 
-func TestMetrics(t *testing.T) {
+// exposed returns a registry with the metrics of all programs.
+func exposed(t *testing.T) *describing {
+	t.Helper()
 	db, err := database.OpenOrCreate(testkit.SQLite(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	found, log := &describing{Registry: prometheus.NewRegistry()}, slog.New(slog.DiscardHandler)
+	found, log := &describing{Registry: prometheus.NewRegistry(), labels: make(map[string][]string)}, slog.New(slog.DiscardHandler)
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +70,11 @@ func TestMetrics(t *testing.T) {
 	tracer.Close(t.Context())
 	service.RegisterBuildInfo(found)
 	service.NewCertificates(found)
+	return found
+}
+
+func TestMetrics(t *testing.T) {
+	found := exposed(t)
 	problems, err := testutil.GatherAndLint(found)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +89,8 @@ func TestMetrics(t *testing.T) {
 // describing is a registry that also keeps a line of the page for each metric.
 type describing struct {
 	*prometheus.Registry
-	lines []string
+	lines  []string
+	labels map[string][]string // by metric
 }
 
 func (d *describing) Register(c prometheus.Collector) error {
@@ -95,6 +103,7 @@ func (d *describing) Register(c prometheus.Collector) error {
 		help, rest, _ := strings.Cut(rest, `", `)
 		_, labels, _ := strings.Cut(rest, "variableLabels: {")
 		labels, _, _ = strings.Cut(labels, "}")
+		d.labels[name] = strings.FieldsFunc(labels, func(r rune) bool { return r == ',' })
 		d.lines = append(d.lines, fmt.Sprintf("| `%s` | %s | %s |\n", name, labels, help))
 	}
 	return d.Registry.Register(c)
