@@ -44,7 +44,7 @@ test: ## run the tests with the race detector, against real servers
 # Runs the packages with tests that exist only in full size, or in two sizes. One package at a time: packages that run together
 # would disturb the figures of one another. Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
-	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
+	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild prometheus $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && \
 		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
 			$$(grep -rlE --include="*_test.go" "^//go:build e2e|testkit\.(Size|FullSize)" . | xargs -n 1 dirname | sort -u) | \
