@@ -19,10 +19,22 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func init() {
+	operate.LiveWithin, readWithin, namesWithin, completeWithin = time.Minute, time.Minute, time.Minute, time.Minute
+}
+
+// within changes a time limit for one test.
+func within(t *testing.T, limit *time.Duration, d time.Duration) {
+	before := *limit
+	*limit = d
+	t.Cleanup(func() { *limit = before })
+}
 
 // shell runs commands against one database and records their output. Only Sleep moves its clock, and its randomness is always
 // the same.

@@ -15,13 +15,15 @@ import (
 	"petgate/shared/operate"
 )
 
-const (
+// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
+const askTenants = 1000
+
+// Variables, because tests have to pass on a busy machine.
+var (
 	// readWithin is how long the database has to answer in a refresh.
 	readWithin = time.Second
 	// namesWithin is how long the names of new tenants may take. Those that are missing are read in the next refresh.
 	namesWithin = 100 * time.Millisecond
-	// askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
-	askTenants = 1000
 )
 
 // topView is one refresh, as JSON; scripts rely on its fields. A rate is missing in the first refresh, and after a pause.

@@ -155,30 +155,34 @@ func TestFreshDuringALongLoad(t *testing.T) {
 	db := openDB(t, testkit.SQLite(t))
 	store := keystore.New(db, nil, nil, "test")
 	fixture(t, store)
-	// The heartbeats of a load come four times within the maximum age, so three may be late or fail. That holds for every maximum age
-	// that is less than 4 s; the shortest that an operator can set is 2 s.
-	const maxAge = 800 * time.Millisecond
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge})
+	const maxAge = 400 * time.Millisecond // by the test's clock; heartbeats come in real time
+	var passed atomic.Int64
+	begun := time.Now()
+	clock := func() time.Time { return begun.Add(time.Duration(passed.Load())) }
+	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rewind(t, db, 1)
-	begun := time.Now()
 	stop := d.keepFresh(t.Context())
-	eventually(t, "heartbeats for twice the maximum age", func() bool {
-		if !d.Fresh(instant.Of(time.Now())) {
-			t.Fatalf("not fresh after %v", time.Since(begun))
+	for passed.Load() < int64(2*maxAge) {
+		passed.Add(int64(maxAge / 2))
+		if !d.Fresh(instant.Of(clock())) {
+			t.Fatalf("not fresh after %v", time.Duration(passed.Load()))
 		}
-		return d.seen.Load().Sub(begun) > 2*maxAge
-	})
+		eventually(t, "a heartbeat", func() bool { return d.seen.Load().Equal(clock()) })
+	}
 	if applied(t, store, 1) {
 		t.Error("a process that loads confirms")
 	}
 	stop()
-	eventually(t, "it is stale when it no longer reports", func() bool { return !d.Fresh(instant.Of(time.Now())) })
-	stop = d.keepFresh(t.Context())
-	defer stop()
-	if d.Fresh(instant.Of(time.Now().Add(maxAge * 3 / 4))) {
+	passed.Add(int64(maxAge) + int64(time.Millisecond))
+	if d.Fresh(instant.Of(clock())) {
+		t.Error("it is fresh although it no longer reports")
+	}
+	silent := d.seen.Load()
+	d.keepFresh(t.Context())()
+	if d.Fresh(instant.Of(clock())) || d.seen.Load() != silent {
 		t.Error("what was stale is fresh before it is loaded")
 	}
 }
@@ -187,9 +191,10 @@ func TestFreshDuringALongLoad(t *testing.T) {
 func TestStoppedDuringALoad(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
-	const maxAge = 800 * time.Millisecond
+	const maxAge = 400 * time.Millisecond // by the test's clock; heartbeats come in real time
 	var stopped atomic.Int64
-	clock := func() time.Time { return time.Now().Add(time.Duration(stopped.Load())) }
+	begun := time.Now()
+	clock := func() time.Time { return begun.Add(time.Duration(stopped.Load())) }
 	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge, Clock: clock})
 	if err != nil {
 		t.Fatal(err)

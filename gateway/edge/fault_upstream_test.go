@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +13,11 @@ import (
 	"petgate/shared/testkit"
 )
 
-// upstreamTimeout is the deadline of one exchange in these tests. An answer may take up to slack times as long.
+// Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange fails on a busy machine. Elsewhere it is
+// longer than a client waits, so a gateway that waits for the deadline fails the test.
 const (
-	upstreamTimeout = 300 * time.Millisecond
-	slack           = 5
+	upstreamTimeout = 3 * time.Second
+	noTimeout       = 2 * patience
 )
 
 // answerMax is how much content an upstream may answer in these tests.
@@ -35,7 +37,7 @@ func (f fault) answer(c net.Conn, _ upstreamRequest) bool {
 
 func newFaultRig(t testing.TB, change func(*setup)) *rig {
 	return newRig(t, func(s *setup) {
-		s.UpstreamTimeout, s.ReadTimeout, s.UpstreamBodyBytesMax = upstreamTimeout, patience, answerMax
+		s.UpstreamTimeout, s.ReadTimeout, s.UpstreamBodyBytesMax = noTimeout, patience, answerMax
 		if change != nil {
 			change(s)
 		}
@@ -54,16 +56,18 @@ func TestUpstreamFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			r := newFaultRig(t, nil)
+			requests := []string{rawPost("Content-Length: 5") + "hello", rawKeyed() + "hello", rawGet()}
+			r := newFaultRig(t, func(s *setup) {
+				if f.code == "upstream_timeout" {
+					s.UpstreamTimeout = upstreamTimeout
+				} else {
+					requests = slices.Insert(requests, 0, rawGet())
+				}
+			})
 			client := r.dial(t)
-			requests := []string{rawGet(), rawPost("Content-Length: 5") + "hello", rawKeyed() + "hello", rawGet()}
 			for _, request := range requests {
 				r.upstream.Answer(f.answer)
-				began := time.Now()
 				got := client.ask(t, request)
-				if took := time.Since(began); took > slack*upstreamTimeout {
-					t.Errorf("the answer took %v", took)
-				}
 				mayRepeat := strings.HasPrefix(request, "GET") || strings.Contains(request, keyField)
 				seen := len(r.upstream.Seen())
 				if !mayRepeat && seen != 1 || seen < 1 || seen > 2 || seen == 2 && !f.twice {
@@ -120,13 +124,9 @@ func TestUpstreamRefusesConnections(t *testing.T) {
 		r := newFaultRig(t, func(s *setup) { s.Upstreams = []string{upstream} })
 		client := r.dial(t)
 		for _, request := range []string{rawGet(), rawPost("Content-Length: 5") + "hello"} {
-			began := time.Now()
 			got := client.ask(t, request)
 			if err := got.refusal(); err != nil || got.Status != 502 || got.Code != "upstream_unreachable" {
 				t.Errorf("%s: %d %s %v", upstream, got.Status, got.Code, err)
-			}
-			if took := time.Since(began); took > slack*upstreamTimeout {
-				t.Errorf("the answer took %v", took)
 			}
 		}
 	}
@@ -152,39 +152,32 @@ func TestUpstreamRefusesEarly(t *testing.T) {
 		}
 	}()
 	r := newRig(t, func(s *setup) {
-		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{"http://" + ln.Addr().String()}, size, 2*patience, patience
+		s.Upstreams, s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = []string{"http://" + ln.Addr().String()}, size, noTimeout, patience
 	})
 	client := r.dial(t)
 	for range 2 {
-		began := time.Now()
 		got := client.ask(t, rawPost("Content-Length: "+decimal(size))+repeat("a", size))
 		if got.Status != 413 || got.Body != "{}" {
 			t.Errorf("got %d %s", got.Status, got.Body)
-		}
-		if took := time.Since(began); took > patience {
-			t.Errorf("the response took %v", took)
 		}
 	}
 }
 
 // Content that arrives byte by byte does not extend the deadline of its exchange.
 func TestUpstreamTrickles(t *testing.T) {
-	r := newFaultRig(t, nil)
+	t.Parallel()
+	r := newFaultRig(t, func(s *setup) { s.UpstreamTimeout = upstreamTimeout })
 	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
 		_, err := io.WriteString(c, says("Content-Length: 100000"))
 		for err == nil {
-			time.Sleep(upstreamTimeout / 20) // the pace is the fault
+			time.Sleep(upstreamTimeout / 50) // the pace is the fault
 			_, err = io.WriteString(c, "a")
 		}
 		return false
 	})
-	began := time.Now()
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.refusal(); err != nil || got.Code != "upstream_timeout" {
 		t.Errorf("got %d %s %v", got.Status, got.Code, err)
-	}
-	if took := time.Since(began); took > slack*upstreamTimeout {
-		t.Errorf("the answer took %v", took)
 	}
 }
 

@@ -127,7 +127,7 @@ func TestTheClientLooksForStaleConnections(t *testing.T) {
 	if err := client.ClientKillByFilter(background, "SKIPME", "no").Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, time.Second, "Redis has closed the connection", func() bool {
+	testkit.Eventually(t, 10*time.Second, "Redis has closed the connection", func() bool {
 		return !strings.Contains(dialServer(t, server).ClientList(background).Val(), "cmd=client|kill")
 	})
 	if err := client.Ping(background).Err(); err != nil || made != 2 {
@@ -151,7 +151,7 @@ func TestLostReplies(t *testing.T) {
 	f := func(name string, start func(t *testing.T) (urls string, proxies []*tape)) {
 		t.Run(name, func(t *testing.T) {
 			urls, proxies := start(t)
-			r := open(t, Config{URL: urls})
+			r := open(t, Config{URL: urls, Budget: 10 * time.Second}) // a lost connection is noticed at once
 			lost := 0
 			for n := range int64(60) {
 				q := storetest.Request(storetest.Tenant(int(n%4)), 10, 100)
