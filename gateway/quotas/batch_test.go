@@ -352,7 +352,7 @@ func TestAskerGone(t *testing.T) {
 }
 
 func TestTakeAllocations(t *testing.T) {
-	l := openShared(t, Config{Budget: 5 * time.Second})
+	l := openShared(t, Config{})
 	// A batch allocates a context, a timer and a closure. Its requests share this cost.
 	const requests, concurrency = 51_200, 512
 	var all sync.WaitGroup
@@ -411,5 +411,5 @@ func BenchmarkLimiter(b *testing.B) {
 	}
 	run("fake", func(b *testing.B) Quotas { return newFake(b, Config{}, grantAll) })
 	run("memory", func(b *testing.B) Quotas { return openQuotas(b, Config{}) })
-	run("redis", func(b *testing.B) Quotas { return openShared(b, Config{Budget: time.Second}) })
+	run("redis", func(b *testing.B) Quotas { return openShared(b, Config{}) })
 }

@@ -16,7 +16,7 @@ import (
 // While one master of a cluster is down, Current asks the others at most once a second for each tenant, as always.
 func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 	urls := testkit.RedisCluster(t, 3)
-	l := openQuotas(t, Config{RedisURL: strings.Join(urls, ","), Budget: time.Second}).(*Shared)
+	l := openQuotas(t, Config{RedisURL: strings.Join(urls, ","), Budget: redisBudget}).(*Shared)
 	masters := make([]*goredis.Client, len(urls))
 	for i, url := range urls {
 		options, err := goredis.ParseURL(url)

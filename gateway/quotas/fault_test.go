@@ -231,7 +231,7 @@ func btoi(b bool) int {
 // During a flood of refused requests of one tenant, Redis is asked once a second.
 func TestRefusalFlood(t *testing.T) {
 	server := testkit.StartRedis(t)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: time.Second})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget})
 	a := asking(1, 60)
 	if n := takeAll(t, l, a, 60); n != 60 {
 		t.Fatalf("%d admitted, want 60", n)
@@ -269,7 +269,7 @@ func TestRefusalFlood(t *testing.T) {
 func TestHealth(t *testing.T) {
 	server := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	log := new(testkit.Output)
-	l := openQuotas(t, Config{RedisURL: server.URL, Budget: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
+	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 3 {
 		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)

@@ -147,10 +147,14 @@ func openQuotas(t testing.TB, cfg Config) Quotas {
 	return l
 }
 
+// redisBudget is longer than a busy machine stops Redis.
+const redisBudget = 10 * time.Second
+
 // openShared returns quotas on the tests' common Redis, under a prefix of its own.
 func openShared(t testing.TB, cfg Config) *Shared {
 	t.Helper()
 	cfg.RedisURL, cfg.Prefix = testkit.Redis(t)
+	cfg.Budget = redisBudget
 	return openQuotas(t, cfg).(*Shared)
 }
 

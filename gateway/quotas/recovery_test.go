@@ -73,7 +73,7 @@ func TestKnownUseAfterAResetAndARestart(t *testing.T) {
 	if err := first.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"}); err != nil {
 		t.Fatal(err)
 	}
-	again := openQuotas(t, Config{RedisURL: first.config.RedisURL, Prefix: first.config.Prefix})
+	again := openQuotas(t, Config{RedisURL: first.config.RedisURL, Prefix: first.config.Prefix, Budget: redisBudget})
 	if n := takeAll(t, again, a, 40); n != 40 {
 		t.Fatalf("%d admitted, want 40", n)
 	}

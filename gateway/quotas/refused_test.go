@@ -26,7 +26,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	do("ACL", "SETUSER", "petgate", "on", ">right", "~*", "+@all")
 	var log testkit.Output
 	const wrong = "wrong-5nCq"
-	l := openQuotas(t, Config{RedisURL: "redis://petgate:" + wrong + "@" + server.Addr, Budget: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	l := openQuotas(t, Config{RedisURL: "redis://petgate:" + wrong + "@" + server.Addr, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	named := func(l Quotas, isReady bool) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, "the cause is named", func() bool {

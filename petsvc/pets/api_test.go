@@ -270,7 +270,7 @@ func TestAccessLogAndMetricsUseTheSameWord(t *testing.T) {
 		"r-1 GET listPets ok 200", "r-2 POST createPet created 201",
 		"r-3 GET getPet pet_not_found 404", "r-4 DELETE none method_not_allowed 405",
 	}
-	testkit.Eventually(t, 5*time.Second, "every request has its line", func() bool {
+	testkit.Eventually(t, patience, "every request has its line", func() bool {
 		return strings.Count(lines.String(), "\n") == len(want)
 	})
 	for i, line := range strings.Split(strings.TrimSpace(lines.String()), "\n") {
@@ -312,7 +312,7 @@ func TestDrain(t *testing.T) {
 	}
 	inFlight := make(chan answer)
 	go func() { inFlight <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
-	testkit.Eventually(t, 5*time.Second, "the request is in flight", func() bool {
+	testkit.Eventually(t, patience, "the request is in flight", func() bool {
 		return gathered(t, r, "petgate_petsvc_busy_connections") == 1
 	})
 	r.Drain()
@@ -321,7 +321,7 @@ func TestDrain(t *testing.T) {
 	}
 	down := make(chan error)
 	go func() { down <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, 5*time.Second, "the listener is closed", func() bool {
+	testkit.Eventually(t, patience, "the listener is closed", func() bool {
 		conn, err := r.listener.Dial()
 		if err == nil {
 			conn.Close()

@@ -13,26 +13,34 @@ import (
 	"time"
 
 	"petgate/petsvc/pets"
+	"petgate/shared/database"
 	"petgate/shared/testkit"
 )
 
-// expectAway checks that every operation is refused with a 503 soon.
+// patience is how long a condition may take on a busy machine.
+const patience = 20 * time.Second
+
+// expectAway checks that every operation is refused with a 503. Of some tries, one takes no longer than within: a service that waits
+// takes longer in all of them, and a busy machine only in some.
 func expectAway(t *testing.T, r *rig, within time.Duration, code string) {
 	t.Helper()
 	for _, c := range [][3]string{
 		{"GET", "/v1/pets", ""}, {"GET", "/v1/pets/1", ""}, {"POST", "/v1/pets", `{"name":"Rex","categoryId":1}`},
 	} {
-		began := time.Now()
-		a := r.do(t, c[0], c[1], c[2])
-		if took := time.Since(began); a.status != 503 || a.code() != code || a.header.Get("Retry-After") == "" || took > within {
-			t.Errorf("%s %s: %d %v %s after %v", c[0], c[1], a.status, a.header, a.body, took)
-		}
+		testkit.Eventually(t, patience, fmt.Sprintf("%s %s is refused within %v", c[0], c[1], within), func() bool {
+			began := time.Now()
+			a := r.do(t, c[0], c[1], c[2])
+			if a.status != 503 || a.code() != code || a.header.Get("Retry-After") == "" {
+				t.Fatalf("%s %s: %d %v %s", c[0], c[1], a.status, a.header, a.body)
+			}
+			return time.Since(began) <= within
+		})
 	}
 }
 
-func expectBack(t *testing.T, r *rig, within time.Duration) {
+func expectBack(t *testing.T, r *rig) {
 	t.Helper()
-	testkit.Eventually(t, within, "requests succeed again", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 200 })
+	testkit.Eventually(t, patience, "requests succeed again", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 200 })
 }
 
 func TestServiceStartsBeforeItsDatabase(t *testing.T) {
@@ -41,7 +49,7 @@ func TestServiceStartsBeforeItsDatabase(t *testing.T) {
 	r := launch(t, server.URL, pets.Config{})
 	expectAway(t, r, time.Second, "database_unavailable")
 	server.Start(t)
-	expectBack(t, r, 5*time.Second)
+	expectBack(t, r)
 	r.add(t, "Rex", pets.Available)
 }
 
@@ -50,15 +58,15 @@ func TestDatabaseIsLost(t *testing.T) {
 	r := start(t, server.URL, pets.Config{})
 	r.add(t, "Rex", pets.Available)
 	server.Kill(t)
-	testkit.Eventually(t, 5*time.Second, "the loss is noticed", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 503 })
+	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return r.do(t, "GET", "/v1/pets", "").status == 503 })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	server.Start(t)
-	expectBack(t, r, 2*time.Second)
+	expectBack(t, r)
 	server.Pause(t)
-	testkit.Eventually(t, 5*time.Second, "the freeze is noticed", func() bool { return r.Ready() != nil })
+	testkit.Eventually(t, patience, "the freeze is noticed", func() bool { return r.Ready() != nil })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	server.Resume(t)
-	expectBack(t, r, 2*time.Second)
+	expectBack(t, r)
 	if a := r.do(t, "GET", "/v1/pets", ""); strings.Count(a.body, "Rex") != 1 {
 		t.Errorf("the pets are %s", a.body)
 	}
@@ -106,15 +114,23 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	for range usable + queue {
+	for range usable {
 		running.Go(post)
 	}
-	testkit.Eventually(t, 5*time.Second, "the queue is full", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue })
-	began := time.Now()
-	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "overloaded" || time.Since(began) > 500*time.Millisecond {
-		t.Errorf("with a full queue: %d %s after %v", a.status, a.body, time.Since(began))
-	}
-	testkit.Eventually(t, 5*time.Second, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
+	testkit.Eventually(t, patience, "with a full queue, a request is refused within 500 ms", func() bool {
+		for range queue {
+			running.Go(post)
+		}
+		if !testkit.Await(500*time.Millisecond, func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") >= queue }) {
+			return false
+		}
+		began := time.Now()
+		if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "overloaded" {
+			t.Fatalf("with a full queue: %d %s", a.status, a.body)
+		}
+		return time.Since(began) <= 500*time.Millisecond
+	})
+	testkit.Eventually(t, patience, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +141,15 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// behindProxy returns the URL of a Postgres database, and the proxy through which it is reached.
-func behindProxy(t *testing.T) (database string, proxy *testkit.Proxy) {
+// behindProxy returns the URL of a new Postgres database, and the proxy through which it is reached.
+func behindProxy(t *testing.T) (databaseURL string, proxy *testkit.Proxy) {
 	t.Helper()
-	u, err := url.Parse(testkit.Postgres(t))
+	return through(t, testkit.Postgres(t))
+}
+
+func through(t *testing.T, direct string) (databaseURL string, proxy *testkit.Proxy) {
+	t.Helper()
+	u, err := url.Parse(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,13 +177,13 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 				if answered[w][name].status == 201 {
 					stored.Add(1)
 				} else {
-					testkit.Eventually(t, 10*time.Second, "the database is back", func() bool { return r.Ready() == nil })
+					testkit.Eventually(t, patience, "the database is back", func() bool { return r.Ready() == nil })
 				}
 			}
 		})
 	}
 	for next := int64(perBreak); next < writers*each; next = stored.Load() + perBreak {
-		testkit.Eventually(t, 10*time.Second, "pets are stored", func() bool { return stored.Load() >= next })
+		testkit.Eventually(t, patience, "pets are stored", func() bool { return stored.Load() >= next })
 		proxy.Reset()
 	}
 	running.Wait()
@@ -190,16 +211,30 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 
 // If the connection breaks during the commit, the code says that the pet may have been stored. Here, it was.
 func TestOutcomeIsUnknown(t *testing.T) {
-	database, proxy := behindProxy(t)
-	r := start(t, database, pets.Config{})
-	if _, err := r.db.Exec(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END';
+	direct := testkit.Postgres(t)
+	proxied, proxy := through(t, direct)
+	r := start(t, proxied, pets.Config{})
+	db, err := database.Open(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
 		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`); err != nil {
+		t.Fatal(err)
+	}
+	holds, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holds.Rollback()
+	if _, err := holds.Exec(`SELECT pg_advisory_xact_lock(1)`); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan answer)
 	go func() { answered <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
-	testkit.Eventually(t, 5*time.Second, "the commit is under way", func() (is bool) {
-		if err := r.db.Get(&is, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database())`); err != nil {
+	testkit.Eventually(t, patience, "the commit is under way", func() (is bool) {
+		if err := db.Get(&is, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`); err != nil {
 			t.Fatal(err)
 		}
 		return is
@@ -208,7 +243,10 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	if a := <-answered; a.status != 503 || a.code() != "outcome_unknown" || a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
-	testkit.Eventually(t, 5*time.Second, "the pet is stored", func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
+	if err := holds.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, patience, "the pet is stored", func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
 }
 
 func TestFileIsDeletedAndComesBack(t *testing.T) {
@@ -216,10 +254,10 @@ func TestFileIsDeletedAndComesBack(t *testing.T) {
 	r := start(t, u, pets.Config{})
 	r.add(t, "Rex", pets.Available)
 	removeDatabase(t, strings.TrimPrefix(u, "sqlite:"))
-	testkit.Eventually(t, 5*time.Second, "the loss is noticed", func() bool { return r.Ready() != nil })
+	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return r.Ready() != nil })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	launch(t, u, pets.Config{}) // creates a new file, and migrates it
-	testkit.Eventually(t, 5*time.Second, "the new file is used", func() bool {
+	testkit.Eventually(t, patience, "the new file is used", func() bool {
 		a := r.do(t, "GET", "/v1/pets", "")
 		return a.status == 200 && a.body == "[]"
 	})

