@@ -21,7 +21,7 @@ const (
 // live adds up the requests of each tenant while somebody watches. It costs requests nothing: it reads what they count for the
 // statistics.
 type live struct {
-	// mu is held while counts move from the shards to the backlog, so that a reader finds each request in one of the two. No
+	// mu is held while counts leave the shards, so that a reader finds each request either there or in all, and never in both. No
 	// request waits for it.
 	mu       sync.Mutex
 	since    time.Time // when the counting began; zero: nobody watches
@@ -29,6 +29,7 @@ type live struct {
 	rankedAt time.Time
 	all      counts // of all tenants
 	tenants  map[id.Tenant]tally
+	taken    map[Usage]int64 // counts that a question took out of the shards, until they are collected; nil: none
 }
 
 // counts are numbers of requests that have left the shards.
@@ -96,7 +97,7 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	return a
 }
 
-// watch returns the counts of all tenants together and of each, with what is still in the shards.
+// watch returns the counts of all tenants together and of each, until now.
 func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[id.Tenant]tally) {
 	l := &u.live
 	l.mu.Lock()
@@ -105,60 +106,36 @@ func (u *usage) watch(now time.Time) (since time.Time, all counts, tenants map[i
 		l.since, l.rankedAt, l.all, l.tenants = now, now, counts{}, map[id.Tenant]tally{}
 	}
 	l.askedAt = now
+	// Not to the backlog: while usage is written, its lock may be held for as long as the database takes.
+	if l.taken == nil {
+		l.taken = map[Usage]int64{}
+	}
+	u.take(now, func(request Usage, n int64) { l.taken[request] += n })
 	turn := now.Sub(l.rankedAt) >= rankedOver
 	if turn {
 		l.rankedAt = now
 	}
-	all, tenants = l.all, make(map[id.Tenant]tally, len(l.tenants))
-	for i := range u.shards {
-		shard := &u.shards[i]
-		shard.mu.Lock()
-		waiting := maps.Clone(shard.counts)
-		shard.mu.Unlock()
-		for row, n := range waiting {
-			t, known := tenants[row.Tenant]
-			if !known {
-				t = l.find(row.Tenant, now)
-			}
-			all, t.counts = all.plus(row, n), t.plus(row, n)
-			tenants[row.Tenant] = t
-		}
-	}
 	for tenant, t := range l.tenants {
-		now, waits := tenants[tenant]
-		if !waits {
-			now = t
-		}
 		if turn {
-			t.before = [2]int64{now.requests, t.before[0]}
-			now.before = t.before
+			t.before = [2]int64{t.requests, t.before[0]}
 			l.tenants[tenant] = t
 		}
-		if now.recent() == 0 {
+		if t.recent() == 0 {
 			delete(l.tenants, tenant)
-			continue
 		}
-		tenants[tenant] = now
 	}
-	return l.since, all, tenants
-}
-
-// find returns the tally of a tenant, and makes it if there is none. The caller holds mu.
-func (l *live) find(tenant id.Tenant, now time.Time) tally {
-	t, known := l.tenants[tenant]
-	if !known {
-		t.since = now
-		l.tenants[tenant] = t
-	}
-	return t
+	return l.since, l.all, maps.Clone(l.tenants)
 }
 
 // add counts requests that leave the shards. The caller holds mu.
-func (l *live) add(row Usage, n int64) {
+func (l *live) add(row Usage, n int64, now time.Time) {
 	if l.since.IsZero() {
 		return
 	}
-	t := l.find(row.Tenant, time.Now())
+	t, known := l.tenants[row.Tenant]
+	if !known {
+		t.since = now
+	}
 	l.all, t.counts = l.all.plus(row, n), t.plus(row, n)
 	l.tenants[row.Tenant] = t
 }

@@ -82,7 +82,7 @@ func TestActivity(t *testing.T) {
 	}
 }
 
-// No request is missing from a watcher's counts, and none is counted twice, while shards are collected.
+// No request is missing from a watcher's counts or from the statistics, and none is counted twice, while shards are collected.
 func TestActivityWhileCollecting(t *testing.T) {
 	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})
 	if err != nil {
@@ -125,5 +125,13 @@ func TestActivityWhileCollecting(t *testing.T) {
 	collector.Wait()
 	if a := d.Activity(now, 10); a.Requests != 4*each {
 		t.Errorf("%d requests, want %d", a.Requests, 4*each)
+	}
+	d.usage.collect(0)
+	stored := int64(0)
+	for _, sum := range d.usage.backlog {
+		stored += sum.requests
+	}
+	if stored != 4*each {
+		t.Errorf("the statistics have %d requests, want %d", stored, 4*each)
 	}
 }

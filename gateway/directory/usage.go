@@ -117,20 +117,34 @@ func (d *Directory) Count(request Usage) {
 func (u *usage) collect(now instant.Millis) {
 	u.live.mu.Lock()
 	defer u.live.mu.Unlock()
-	u.live.forget(time.Now())
+	at := time.Now()
+	u.live.forget(at)
+	for request, n := range u.live.taken {
+		u.add(request, n, now)
+	}
+	u.live.taken = nil
+	u.take(at, func(request Usage, n int64) { u.add(request, n, now) })
+}
+
+// take moves all counts out of the shards, into live and to another place. Requests do not wait while it adds them up: it only swaps
+// maps with the lock of a shard. The caller holds live.mu.
+func (u *usage) take(at time.Time, to func(Usage, int64)) {
 	for i := range u.shards {
 		shard := &u.shards[i]
 		shard.mu.Lock()
-		counts := shard.counts
-		if len(counts) == 0 { // the map stays the shard's: it must not be read without the lock
-			shard.mu.Unlock()
+		size := len(shard.counts)
+		shard.mu.Unlock()
+		if size == 0 {
 			continue
 		}
-		shard.counts = make(map[Usage]int64, len(counts))
+		empty := make(map[Usage]int64, size) // not with the lock: a large map takes a while
+		shard.mu.Lock()
+		counts := shard.counts
+		shard.counts = empty
 		shard.mu.Unlock()
 		for request, n := range counts {
-			u.live.add(request, n)
-			u.add(request, n, now)
+			u.live.add(request, n, at)
+			to(request, n)
 		}
 	}
 }
