@@ -1,0 +1,99 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// A trusted proxy samples a request, and a collector gets the whole tree: proxy, gateway, pet service, statement. The access logs and
+// the metrics name its trace. What is queued when the programs end is not lost.
+func TestTraceTree(t *testing.T) {
+	const (
+		proxysTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+		proxysSpan  = "00f067aa0ba902b7"
+		sampled     = "traceparent: 00-" + proxysTrace + "-" + proxysSpan + "-01"
+	)
+	collector := testkit.StartCollector(t)
+	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_TRACES_SAMPLER_ARG=0"}
+	f := fleet.Start(t, fleet.Spec{
+		Gateways:   1,
+		GatewayEnv: append(slices.Clone(env), "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32", "GATEWAY_DRAIN_DELAY=0s"),
+		PetsEnv:    append(slices.Clone(env), "PETSVC_DRAIN_DELAY=0s"),
+	})
+	gateway, token := f.Gateways[0], f.NewTenant("acme").Token
+	gateway.MustAsk(t, token) // its trace is not sampled
+	gateway.MustAsk(t, token, sampled)
+	spans := collector.Await(t, 3)
+	if got, want := tree(spans, proxysSpan, ""), "gateway: GET /v1/pets\n petsvc: GET /v1/pets\n  petsvc: SELECT pets\n"; got != want || len(spans) != 3 {
+		t.Errorf("%d spans:\n%swant\n%s", len(spans), got, want)
+	}
+	for _, p := range []*fleet.Program{gateway, f.Pets} {
+		plain, open := exposition(t, p, "text/plain"), exposition(t, p, "application/openmetrics-text; version=1.0.0")
+		exemplar := `# {trace_id="` + proxysTrace + `"}`
+		if !strings.Contains(open, exemplar) || strings.Contains(plain, exemplar) {
+			t.Errorf("%s: an exemplar in OpenMetrics: %t, in text: %t", p.URL, strings.Contains(open, exemplar), strings.Contains(plain, exemplar))
+		}
+		testkit.Eventually(t, traceWithin, "the access log has the trace", func() bool {
+			return strings.Count(p.Stdout.String(), `"traceId":"`+proxysTrace+`"`) == 1
+		})
+	}
+
+	client := gateway.Client()
+	defer client.Close()
+	if got := client.Must(t, fleet.PostPet(token, "Rex", sampled)); got.Status != 201 {
+		t.Fatal(got)
+	}
+	for _, p := range []*fleet.Program{gateway, f.Pets} {
+		if code := p.Stop(); code != 0 {
+			t.Errorf("%s: exit code %d", p.URL, code)
+		}
+	}
+	all := collector.Spans()
+	if got, want := tree(all[3:], proxysSpan, ""),
+		"gateway: POST /v1/pets\n petsvc: POST /v1/pets\n  petsvc: BEGIN\n  petsvc: INSERT pets\n  petsvc: COMMIT\n"; got != want {
+		t.Errorf("after the end:\n%swant\n%s", got, want)
+	}
+}
+
+// traceWithin is how long a line of a log may take.
+const traceWithin = 30 * time.Second
+
+// tree writes the spans below a parent, each with those below it.
+func tree(spans []testkit.ExportedSpan, parent, indent string) (text string) {
+	for _, s := range spans {
+		if fmt.Sprintf("%x", s.ParentSpanId) == parent {
+			text += indent + s.Service + ": " + s.Name + "\n" + tree(spans, fmt.Sprintf("%x", s.SpanId), indent+" ")
+		}
+	}
+	return text
+}
+
+// exposition returns the metrics of a program in the format that a scraper asks for.
+func exposition(t *testing.T, p *fleet.Program, format string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.Admin+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", format)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || !strings.HasPrefix(response.Header.Get("Content-Type"), strings.Split(format, ";")[0]) {
+		t.Fatalf("%s: %v", response.Header.Get("Content-Type"), err)
+	}
+	return string(text)
+}
