@@ -6,8 +6,11 @@ package edge_test
 
 import (
 	"bytes"
+	"context"
 	"io"
+	"log/slog"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"petgate/gateway/edge"
 	"petgate/shared/core/ban"
+	"petgate/shared/testkit"
 	"petgate/shared/trace"
 )
 
@@ -30,7 +34,7 @@ const (
 func TestAllocations(t *testing.T) {
 	f := func(name, request string, allocsMax float64) {
 		t.Helper()
-		for _, tracer := range []*trace.Tracer{nil, newIdleTracer(t)} {
+		for _, tracer := range []*trace.Tracer{nil, newTracer(t, 0)} {
 			client := newQuietClient(t, newQuietEdge(t, tracer), request)
 			for range 100 { // pools and buffers are filled first
 				client.ask(t)
@@ -159,16 +163,47 @@ func (c *quietClient) ask(t testing.TB) {
 	}
 }
 
+// BenchmarkServe also reports processor time, which other programs on the machine change less than time.
 func BenchmarkServe(b *testing.B) {
-	for name, request := range map[string]string{
-		"admitted": rawGet("User-Agent: wrk"), "refused": rawKey("Authorization: Bearer " + usedUpToken), "keyless": rawKey(),
-	} {
+	f := func(name, request string, tracer *trace.Tracer) {
 		b.Run(name, func(b *testing.B) {
-			client := newQuietClient(b, newQuietEdge(b, nil), request)
+			client := newQuietClient(b, newQuietEdge(b, tracer), request)
+			client.ask(b)
 			b.ReportAllocs()
+			before := processorTime(b)
 			for b.Loop() {
 				client.ask(b)
 			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})
 	}
+	admitted := rawGet("User-Agent: wrk")
+	f("admitted", admitted, nil)
+	f("admitted, traces at ratio 0", admitted, newTracer(b, 0))
+	f("admitted, traces at 1 %", admitted, newTracer(b, .01))
+	f("refused", rawKey("Authorization: Bearer "+usedUpToken), nil)
+	f("keyless", rawKey(), nil)
+}
+
+// processorTime is that of the whole process.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// newTracer returns a tracer with a collector.
+func newTracer(t testing.TB, ratio trace.Ratio) *trace.Tracer {
+	t.Helper()
+	tracer, err := trace.Open(trace.Config{
+		Settings: trace.Settings{Endpoint: testkit.StartCollector(t).URL, Ratio: ratio}, Program: "gateway",
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tracer.Close(context.Background()) })
+	return tracer
 }

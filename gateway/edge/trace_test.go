@@ -185,16 +185,3 @@ func (r *traced) metricsText(t *testing.T) string {
 	}
 	return fmt.Sprint(families)
 }
-
-// What the allocations of a request must not depend on: a tracer that samples nothing.
-func newIdleTracer(t testing.TB) *trace.Tracer {
-	t.Helper()
-	tracer, err := trace.Open(trace.Config{
-		Settings: trace.Settings{Endpoint: "http://127.0.0.1:1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tracer.Close(t.Context()) })
-	return tracer
-}
