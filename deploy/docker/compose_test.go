@@ -159,7 +159,7 @@ func TestGracePeriods(t *testing.T) {
 func TestOnlyGatewaysPublishPorts(t *testing.T) {
 	published := 0
 	for name, s := range load(t).Services {
-		if len(s.Ports) == 0 {
+		if len(s.Ports) == 0 || isObserver(s.Profiles) {
 			continue
 		}
 		published++
@@ -307,6 +307,12 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 			if volume, _, _ := strings.Cut(mount, ":"); strings.HasSuffix(volume, "secrets") && name != "secrets" {
 				mounts = append(mounts, mount)
 			}
+		}
+		if isObserver(s.Profiles) {
+			if len(reads)+len(mounts) > 0 {
+				t.Errorf("%s reads %v and mounts %v, and needs no secrets", name, reads, mounts)
+			}
+			continue
 		}
 		if name == "secrets" {
 			continue
