@@ -84,7 +84,7 @@ func New(cfg Config) (*Console, error) {
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
 	for _, name := range []string{
 		"login", "overview", "message", "question", "token",
-		"tenants", "tenant", "key", "plans", "bans",
+		"tenants", "tenant", "key", "plans", "bans", "audit", "gateways", "deprecated", "explain",
 	} {
 		page, err := template.ParseFS(assets, "assets/frame.html", "assets/parts.html", "assets/usage.html", "assets/"+name+".html")
 		if err != nil {
@@ -104,6 +104,11 @@ func New(cfg Config) (*Console, error) {
 	c.serveKeys()
 	c.servePlans()
 	c.serveBans()
+	c.handle("GET "+Home+"audit", c.inSession(c.showAudit))
+	c.handle("GET "+Home+"gateways", c.inSession(c.showGateways))
+	c.handle("GET "+Home+"deprecated", c.inSession(c.showDeprecated))
+	c.handle("GET "+Home+"explain", c.inSession(c.showExplain))
+	c.handle("POST "+Home+"explain", c.inSession(c.explainToken))
 	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
@@ -180,6 +185,10 @@ var sections = []section{
 	{"tenants", Home + "tenants", "Tenants"},
 	{"plans", Home + "plans", "Plans"},
 	{"bans", Home + "bans", "Bans"},
+	{"audit", Home + "audit", "Audit"},
+	{"gateways", Home + "gateways", "Gateways"},
+	{"deprecated", Home + "deprecated", "Deprecated"},
+	{"explain", Home + "explain", "Explain"},
 }
 
 // show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.

@@ -2,11 +2,61 @@ package console
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/plot"
 )
+
+// gatewaysPage is the content of the page of all registered gateways.
+type gatewaysPage struct {
+	Notices []string
+	List    list
+}
+
+func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit) {
+	gateways, views, err := v.operator.ViewGateways(r.Context())
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	if c.sendData(w, r, v, "gateways", views, "") {
+		return
+	}
+	lost, err := v.store.LostRefusals(r.Context())
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	page := gatewaysPage{List: list{
+		Caption: "Registered gateways", Columns: columns("ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since (UTC)"),
+		None: "No gateway is registered.", Cure: "A gateway that starts with this database registers by itself.",
+	}}
+	for i, g := range gateways {
+		state := cell{Text: views[i].State, Status: unwell}
+		if views[i].State == keystore.GatewayLive {
+			state.Status = well
+		}
+		page.List.Rows = append(page.List.Rows, []cell{
+			{Text: g.ID},
+			state,
+			{Text: plot.Grouped(views[i].Lag)},
+			{Text: operate.OrDash(g.AdminAddress)},
+			{Text: operate.Age(g) + " ago"},
+			{Text: shortTime(g.RegisteredAt)},
+		})
+		if cure := cureOf(g, views[i].State); cure != "" {
+			page.Notices = append(page.Notices, g.ID+": "+cure)
+		}
+	}
+	if len(lost) > 0 {
+		page.Notices = append(page.Notices, fmt.Sprintf("Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway lost lists them.", len(lost)))
+	}
+	page.List = page.List.paged(r, "")
+	c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
+}
 
 // cureOf says what the state of a gateway means and what ends it, if operators should know.
 func cureOf(g keystore.Gateway, state string) string {

@@ -2,18 +2,14 @@ package console
 
 import (
 	"net/http"
-
-	"petgate/shared/keystore"
 )
 
 // overviewPage is the content of the first page.
 type overviewPage struct {
 	Live   overviewLive
 	Bans   int
-	Events []eventRow // the latest first
+	Events list // the latest first
 }
-
-type eventRow struct{ At, Actor, Kind, Subject string }
 
 const eventsShown = 10
 
@@ -33,19 +29,11 @@ func (c *Console) readOverview(r *http.Request, v *visit) (page overviewPage, er
 		return page, err
 	}
 	events, err := v.store.LatestEvents(ctx, eventsShown)
-	for _, e := range events {
-		page.Events = append(page.Events, eventRow{At: e.At.String(), Actor: e.Actor, Kind: e.Kind, Subject: subjectOf(e)})
+	if err != nil {
+		return page, err
 	}
+	page.Events, err = eventList(ctx, v.store, events)
+	page.Events.Caption = "Latest changes"
+	page.Events.None, page.Events.Cure = "Nothing was changed so far.", "The page of tenants creates the first tenant."
 	return page, err
-}
-
-// subjectOf names what an event is about.
-func subjectOf(e keystore.Event) string {
-	switch {
-	case !e.Key.IsZero():
-		return e.Key.String()
-	case !e.Tenant.IsZero():
-		return e.Tenant.String()
-	}
-	return e.Plan
 }

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"petgate/shared/operate"
+	"petgate/shared/plot"
+)
+
+// deprecatedPage is the content of the page of those who call deprecated operations.
+type deprecatedPage struct{ List list }
+
+func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) {
+	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
+	views, operations, err := v.operator.ViewDeprecated(ctx)
+	if err != nil {
+		c.cannotAsk(w, v, err)
+		return
+	}
+	// The database adds all calls up for any page of them, so a page begins at a number of rows.
+	from, err := strconv.Atoi(r.URL.Query().Get("after"))
+	if err != nil || from < 0 || from > len(views) {
+		from = 0
+	}
+	views, isMore := cut(views[from:], rowsOf(r))
+	next := ""
+	if isMore {
+		next = strconv.Itoa(from + len(views))
+	}
+	if c.sendData(w, r, v, "deprecated", views, next) {
+		return
+	}
+	page := deprecatedPage{list{
+		Caption: "Keys that call deprecated operations", Columns: columns("Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"),
+		None: "No key has called a deprecated operation in the last 14 days.",
+		Cure: "Deprecated: " + operate.OrDash(strings.Join(operations, ", ")) + ".",
+	}}
+	for _, d := range views {
+		page.List.Rows = append(page.List.Rows, []cell{
+			{Text: d.Operation},
+			{Text: d.Tenant, Link: tenantPath(d.TenantID)},
+			{Text: d.Key, Link: keyPath(d.Key)},
+			{Text: operate.OrDash(d.KeyName)},
+			{Text: plot.Grouped(d.Requests)},
+			{Text: d.Trend()},
+			{Text: d.EndsIn()},
+		})
+	}
+	page.List = page.List.paged(r, next)
+	c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", page)
+}

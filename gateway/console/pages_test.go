@@ -1,0 +1,191 @@
+package console_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+// gateway registers a gateway whose admin port knows one deprecated operation and a tenant that has used 7 of 10 requests.
+func (s *site) gateway(id string) keystore.Registration {
+	s.Helper()
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/about":
+			service.WriteJSON(w, http.StatusOK, operate.About{Environment: "live", Operations: []operate.AboutOperation{
+				{ID: "listPets", Scopes: []string{"pets:read"}},
+				{ID: "createPet", Scopes: []string{"pets:write"}},
+				{ID: "getPet", Scopes: []string{"pets:read"}, DeprecatedAt: 1, SunsetAt: instant.Of(time.Now().Add(50 * time.Hour))},
+			}})
+		case strings.HasPrefix(r.URL.Path, "/quota/"):
+			policy := map[string]int64{"limit": 10, "used": 7, "remaining": 3}
+			service.WriteJSON(w, http.StatusOK, map[string]any{"environment": "live", "mode": "shared", "minute": policy, "day": policy})
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	s.Cleanup(admin.Close)
+	r := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: admin.Listener.Addr().String()}
+	var err error
+	if r.Generation, err = s.operator.Register(s.Context(), r, nil); err != nil {
+		s.Fatal(err)
+	}
+	return r
+}
+
+// wants checks the status of a page, and that it contains and lacks texts. Those that it must lack begin with an exclamation mark.
+func (s *site) wants(b *http.Client, path string, status int, texts ...string) {
+	s.Helper()
+	got, _, page := s.send(b, "GET", path, "")
+	s.checkPage(path, got, status, page, texts...)
+}
+
+func (s *site) checkPage(what string, got, status int, page string, texts ...string) {
+	s.Helper()
+	if got != status {
+		s.Errorf("%s: %d, want %d\n%s", what, got, status, page)
+	}
+	for _, text := range texts {
+		if lacked, isLacked := strings.CutPrefix(text, "!"); isLacked == strings.Contains(page, lacked) {
+			s.Errorf("%s: contains %q = %t:\n%s", what, lacked, isLacked, page)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
+		s := newSiteOn(t, databaseURL)
+		tenant, keys, _ := s.populated()
+		if _, _, err := s.operator.As("keyadmin:bob").RevokeKey(t.Context(), keys[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+		key := keys[0].ID.String()
+		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
+			`<a href="/console/keys/`+key+`">`, "As CSV")
+		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", "!<td>key.created</td>", `value="bob"`)
+		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", "!<td>tenant.created</td>", "<option selected>key</option>")
+		s.wants(b, "/console/audit?key="+key+"&since=1h", 200, "key.revoked", "!"+keys[1].ID.String())
+		s.wants(b, "/console/audit?since=2099-01-01", 200, "There are no such changes.")
+		s.wants(b, "/console/audit?since=soon", 400, "neither a duration nor a date")
+		s.wants(b, "/console/audit?kind=ke", 400, "is not a kind of change")
+		s.wants(b, "/console/audit?key=x", 400, "Key: ")
+		s.wants(b, "/console/audit?tenant=nobody", 400, "there is no tenant")
+		s.wants(b, "/console/audit?after=x", 400, "Begin with the first page")
+
+		_, _, text := s.send(b, "GET", "/console/audit?actor=bob&format=json", "")
+		var views []operate.EventView
+		if err := json.Unmarshal([]byte(text), &views); err != nil || len(views) != 1 || views[0].KeyID != key {
+			t.Fatalf("as JSON: %v: %s", err, text)
+		}
+		_, _, text = s.send(b, "GET", "/console/audit?actor=bob&format=csv", "")
+		if !strings.HasPrefix(text, "id,at,actor,kind,") || !strings.Contains(text, ",keyadmin:bob,key.revoked,") {
+			t.Errorf("as CSV: %s", text)
+		}
+		for range 60 {
+			if _, err := s.operator.RequestQuotaReset(t.Context(), tenant.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, page := s.send(b, "GET", "/console/audit?kind=quota", "")
+		_, rest, _ := strings.Cut(page, `<a href="/console/audit?after=`)
+		next, _, isPaged := strings.Cut(rest, `"`)
+		if n := strings.Count(page, "<td>quota.reset</td>"); n != 50 || !isPaged {
+			t.Fatalf("the first page has %d changes, and another page: %t", n, isPaged)
+		}
+		_, _, page = s.send(b, "GET", "/console/audit?after="+strings.ReplaceAll(next, "&amp;", "&"), "")
+		if n := strings.Count(page, "<td>quota.reset</td>"); n != 10 || !strings.Contains(page, "First page") || strings.Contains(page, "Next page") {
+			t.Errorf("the second page has %d changes:\n%s", n, page)
+		}
+	})
+}
+
+func TestGateways(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	s.wants(b, "/console/gateways", 200, "No gateway is registered.")
+	s.gateway("gw-8")
+	s.wants(b, "/console/gateways", 200, "<th scope=\"row\">gw-8</th>", "!gateway forget")
+	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(b, "/console/gateways", 200, `<span class="tag warn">silent</span>`, "gw-8: not seen for", "keyadmin gateway forget gw-8")
+	s.wants(b, "/console/gateways?format=json", 200, `"id": "gw-8"`, `"state": "silent"`)
+	s.wants(b, "/console/gateways?format=csv", 200, "id,adminAddress,state,")
+	s.wants(b, "/console/gateways?format=xml", 400, "use json or csv")
+}
+
+func TestDeprecated(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	s.wants(b, "/console/deprecated", 503, "only a gateway knows which operations are deprecated")
+	r := s.gateway("gw-8")
+	s.wants(b, "/console/deprecated", 200, "No key has called a deprecated operation", "Deprecated: getPet.")
+	hour := instant.Of(time.Now()).Truncate(time.Hour)
+	if err := s.operator.AddUsage(t.Context(), r, 1, []keystore.UsageRow{
+		{Tenant: tenant.ID, Key: keys[0].ID, Operation: "getPet", Outcome: "ok", Charged: true, Hour: hour, Requests: 1200},
+		{Tenant: tenant.ID, Key: keys[1].ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour, Requests: 5},
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(b, "/console/deprecated", 200, "1,200", "2 days", ">acme</a>", keys[0].ID.String(), "!"+keys[1].ID.String(), ">new<")
+	s.wants(b, "/console/deprecated?format=csv", 200, "operation,deprecatedAt,", ",acme,"+keys[0].ID.String())
+	s.wants(b, "/console/deprecated?after=1", 200, "No key has called")
+}
+
+// The page explains by an ID in the address, or by a token in a form, and never shows the token.
+func TestExplain(t *testing.T) {
+	s := newSite(t)
+	_, keys, tokens := s.populated()
+	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	key := keys[0].ID.String()
+	s.wants(b, "/console/explain?key="+key, 503, "no gateway is registered")
+	s.gateway("gw-8")
+	s.wants(b, "/console/explain", 200, `type="password"`, "!It would")
+	s.wants(reader, "/console/explain", 200, "This session is read-only", `!type="password"`)
+	s.wants(reader, "/console/explain?key="+key, 200, "It would pass", "7 of 10 used, 3 remaining", "by all gateways together")
+	s.wants(reader, "/console/explain?key="+key+"&from=203.0.113.5&operation=createPet", 200, "passes from 203.0.113.5")
+	s.wants(reader, "/console/explain?key="+key+"&operation=nothing", 400, "nothing")
+	s.wants(reader, "/console/explain?key="+key+"&from=here", 400, "use 203.0.113.5")
+	s.wants(reader, "/console/explain?key=x", 400, "Key: ")
+	s.wants(reader, "/console/explain?key=key_0000000000000000", 404, "there is no key")
+
+	wrong := "0"
+	if strings.HasSuffix(tokens[0], wrong) {
+		wrong = "1"
+	}
+	before := s.lastEvent().ID
+	for body, want := range map[string]string{
+		"token=" + tokens[0]:                            "It would pass",
+		"token=" + tokens[0][:len(tokens[0])-1] + wrong: "It would be refused",
+		"token=" + tokens[0][:30]:                       "a key has 47 characters",
+		"token=":                                        "Token: paste one",
+	} {
+		status, _, page := s.send(b, "POST", "/console/explain", body)
+		if !strings.Contains(page, want) || (want == "Token: paste one") != (status == 400) {
+			t.Errorf("%q: %d, want %q in\n%s", body, status, want, page)
+		}
+		if strings.Contains(page, tokens[0][9:20]) || strings.Contains(s.log.String(), tokens[0][9:20]) {
+			t.Errorf("%q: the token is in the page or in the log", body)
+		}
+	}
+	if status, _, _ := s.send(reader, "POST", "/console/explain", "token="+tokens[0]); status != 403 {
+		t.Errorf("a read-only session sends the form: %d", status)
+	}
+	if status, _, page := s.send(b, "GET", "/console/explain?token="+tokens[1], ""); status != 200 || strings.Contains(page, "It would") {
+		t.Errorf("a token in an address is read: %d", status)
+	}
+	if s.lastEvent().ID != before {
+		t.Error("asking has changed something")
+	}
+}
