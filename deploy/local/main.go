@@ -43,7 +43,8 @@ const (
 	petsWithin = 5 * time.Second
 )
 
-const about = "The whole product in one process. It has settings of the gateway; the others are fixed here."
+const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. " +
+	"`local move --help` says how to move its data to PostgreSQL."
 
 // settings are those of the gateway.
 type settings struct{ app.Config }
@@ -57,6 +58,9 @@ func (settings) Fixed() []string {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == moveCommand {
+		os.Exit(moveMain(os.Args[2:]))
+	}
 	var cfg settings
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)

@@ -1,0 +1,120 @@
+//go:build e2e
+
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/petsvc/pets"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// A move is killed at the first write to each table of the target. Its tables then have what the migrations put there, or all rows,
+// and the command can be repeated.
+func TestMoveIsKilledAnywhere(t *testing.T) {
+	url, binary := testkit.Postgres(t), testkit.Build(t, "petgate/deploy/local")
+	newSource(t)
+	before, err := os.ReadFile(databasePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := openTarget(t, url)
+	for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
+		if err := db.Migrate(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
+		for _, table := range m.Tables {
+			holder, err := db.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer holder.Rollback()
+			// The table can be read, and not written.
+			if _, err := holder.Exec("LOCK TABLE " + table + " IN SHARE MODE"); err != nil {
+				t.Fatal(err)
+			}
+			p := testkit.Start(t, binary, nil, "move", "--to", strings.Replace(url, "?", "?application_name=held&", 1))
+			testkit.Eventually(t, time.Minute, "the move waits for "+table, func() bool {
+				if code, ended := p.Wait(0); ended {
+					t.Fatalf("it ended with exit code %d\n%s", code, p.Stderr)
+				}
+				return number(t, db, `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'held' AND wait_event_type = 'Lock'`) == 1
+			})
+			p.Kill()
+			if err := holder.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, time.Minute, "the server ends the transaction", func() bool {
+				return number(t, db, `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'held'`) == 0
+			})
+			if used, err := m.InUse(t.Context(), db); err != nil || used {
+				t.Errorf("killed at %s: a part is there: %t, %v", table, used, err)
+			}
+		}
+	}
+	if n := number(t, db, `SELECT COUNT(*) FROM pets`); n != 31 {
+		t.Errorf("killed between the two commits: %d pets, want 31", n)
+	}
+	if after, err := os.ReadFile(databasePath); err != nil || string(after) != string(before) {
+		t.Errorf("the source has changed, or %v", err)
+	}
+	move(t, mover{To: url}, "", "The pets are there already")
+	move(t, mover{To: url}, "", "The keys are there already")
+}
+
+// What a tenant has left of its quotas, its key and its pets are the same after a move.
+func TestMoveKeepsQuotas(t *testing.T) {
+	l := newLocal(t)
+	l.startReady(t)
+	token := l.token(t)
+	today := time.Now().UTC().YearDay()
+	var last http.Header
+	for range 7 {
+		response, body := l.call(t, token, http.MethodGet, "/v1/pets", "")
+		if last = response.Header; response.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", response.StatusCode, body)
+		}
+	}
+	response, body := l.call(t, token, http.MethodPost, "/v1/pets", `{"name":"Kestrel","categoryId":1}`)
+	if response.StatusCode != http.StatusCreated {
+		t.Fatalf("%d %s", response.StatusCode, body)
+	}
+	last = response.Header
+	added := last.Get("Location")
+	l.Signal(syscall.SIGINT)
+	if code := l.ExitCode(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+
+	url := testkit.Postgres(t)
+	p := testkit.Start(t, l.binary, nil, "move", "--to", url)
+	if code := p.ExitCode(t); code != 0 {
+		t.Fatalf("the move ends with %d\n%s%s", code, p.Stdout, p.Stderr)
+	}
+	t.Chdir(filepath.Join("..", ".."))
+	f := fleet.Start(t, fleet.Spec{Database: url, Gateways: 1})
+	reply := f.Gateways[0].Want(t, token, http.StatusOK, "")
+	day := func(field string) string {
+		_, day, _ := strings.Cut(field, `"day";r=`)
+		day, _, _ = strings.Cut(day, ";")
+		return day
+	}
+	was, is := day(last.Get("RateLimit")), day(reply.Header.Get("RateLimit"))
+	if (was != "992" || is != "991") && time.Now().UTC().YearDay() == today { // at midnight, the day begins again
+		t.Errorf("the day had %s requests left before the move, and %s after one more request", was, is)
+	}
+	if pet := number(t, openTarget(t, url), `SELECT COUNT(*) FROM pets WHERE name = 'Kestrel'`); pet != 1 || added == "" {
+		t.Errorf("%d pets named Kestrel", pet)
+	}
+}
