@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -43,14 +44,20 @@ func (o Operation) IsReport() bool { return o.ByGateway && o.Scope == 0 }
 // KeyHeader names a request that a client may repeat (IETF draft-ietf-httpapi-idempotency-key-header).
 const KeyHeader = "Idempotency-Key"
 
-// Operations reads the document's operations, ordered by path and method.
+// Operations returns the document's operations, ordered by path and method. Each call returns a copy of its own.
 func Operations() ([]Operation, error) {
+	all, err := read()
+	return slices.Clone(all), err
+}
+
+// read reads the document once, although each part of a gateway asks for its operations.
+var read = sync.OnceValues(func() ([]Operation, error) {
 	doc, err := Load()
 	if err != nil {
 		return nil, err
 	}
 	return operations(doc)
-}
+})
 
 // Load parses the document. Each call returns a copy of its own.
 func Load() (*openapi3.T, error) {
