@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -117,8 +118,20 @@ var (
 	counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)
 )
 
-// existing returns the series that Prometheus has from the programs, and those that it makes itself.
+// found is what existing has found.
+var found struct {
+	sync.Once
+	series
+}
+
+// existing returns the series that Prometheus has from the programs, and those that it makes itself. It assembles the programs once.
 func existing(t *testing.T) series {
+	t.Helper()
+	found.Do(func() { found.series = findSeries(t) })
+	return found.series
+}
+
+func findSeries(t *testing.T) series {
 	t.Helper()
 	found := exposed(t)
 	found.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
