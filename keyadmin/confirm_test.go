@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 // looks is a registry that returns the next of its lists at each read, and the last list at all reads after that. A nil list
@@ -232,7 +233,7 @@ func TestInterruptedConfirm(t *testing.T) {
 	var stderr bytes.Buffer
 	a := &app{stdio: stdio{Err: &stderr, Clock: time.Now, Sleep: func(ctx context.Context, d time.Duration) error {
 		cancel()
-		return sleep(ctx, time.Hour)
+		return operate.Sleep(ctx, time.Hour)
 	}}}
 	behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1}}}
 	code := a.report(a.confirmBy(ctx, &behind, confirmation{change: 2, wait: patience{Given: true, Max: time.Hour}, laggard: "may still accept this key"}))

@@ -51,7 +51,7 @@ func system() stdio {
 		Program: os.Args[0], Width: width,
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr),
-		Raw: rawTerminal, Size: terminalSize, Secret: readSecret, Clock: time.Now, Sleep: sleep, Random: rand.Reader,
+		Raw: rawTerminal, Size: terminalSize, Secret: readSecret, Clock: time.Now, Sleep: operate.Sleep, Random: rand.Reader,
 	}
 }
 
@@ -70,17 +70,6 @@ func terminalSize() (columns, rows int) {
 		return 0, 0
 	}
 	return columns, rows
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // readSecret reads a line without echoing it. An interrupt restores the echo before it ends the process.

@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"petgate/shared/operate"
@@ -69,21 +67,6 @@ func TestReadToken(t *testing.T) {
 	if _, err := a.token(); !errors.Is(err, broken) {
 		t.Errorf("token from a broken terminal: %v", err)
 	}
-}
-
-func TestSleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		if err := sleep(t.Context(), time.Minute); err != nil || time.Since(begin) != time.Minute {
-			t.Errorf("sleep = %v after %v", err, time.Since(begin))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		begin = time.Now()
-		if err := sleep(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
-			t.Errorf("interrupted sleep = %v after %v", err, time.Since(begin))
-		}
-	})
 }
 
 // If the output cannot be written, the command fails: a token that was not shown is lost.

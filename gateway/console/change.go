@@ -21,6 +21,9 @@ import (
 // changeWithin bounds a change and the waiting for gateways.
 const changeWithin = 2 * databaseWithin
 
+// onceBytesMax bounds what is kept of the name of a form, which is shorter.
+const onceBytesMax = 64
+
 // form is a form that an open session has sent. Its methods read fields; the first mistake stays in bad.
 type form struct {
 	*visit
@@ -121,7 +124,8 @@ type prepared struct {
 
 // changing serves forms. prepare finds what a form asks for. The person is asked before something ends. Afterwards the browser is sent
 // to a page that says what was done, and how many gateways have confirmed it in what time. Only the page with a new token is the
-// response itself: a token is in no address and is kept nowhere.
+// response itself: a token is in no address and is kept nowhere. The field once makes sure that loading such a page again does not
+// create another key.
 func (c *Console) changing(prepare func(context.Context, *form) (prepared, error)) http.HandlerFunc {
 	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		f := &form{visit: v, r: r}
@@ -144,8 +148,14 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, fieldsOf(r)})
 			return
 		}
+		once := f.value("once")
+		if once != "" && (len(once) > onceBytesMax || !c.notes.add(once, note{session: v.session.ID})) {
+			c.say(w, v, http.StatusConflict, "This form was sent before", "It was carried out then, and nothing was changed now. To do it again, open its page again.")
+			return
+		}
 		outcome, err := p.Change(ctx)
 		if err != nil {
+			c.notes.remove(once)
 			c.fail(w, v, err)
 			return
 		}
@@ -210,7 +220,7 @@ type note struct {
 
 // confirm waits until gateways have applied a change.
 func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outcome) note {
-	waiter := operate.Waiter{Registry: c.cfg.Store, Clock: c.cfg.Clock, Sleep: sleep}
+	waiter := operate.Waiter{Registry: c.cfg.Store, Clock: c.cfg.Clock, Sleep: operate.Sleep}
 	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
 	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(p.Laggard)), IsConfirmed: progress.IsConfirmed()}
 	if progress.All == 0 && p.Alone != "" {
@@ -228,17 +238,6 @@ func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outco
 		n.Cure = "Gateways seen recently are probably still catching up: the overview shows their lag."
 	}
 	return n
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // sentence begins a text with a capital letter and ends it with a full stop.
@@ -266,8 +265,18 @@ type notes struct {
 
 // keep returns the ID of a note of a session.
 func (n *notes) keep(session string, kept note) (id string) {
+	id, kept.session = rand.Text(), session
+	n.add(id, kept)
+	return id
+}
+
+// add keeps a note under an ID. It reports whether the ID is a new one.
+func (n *notes) add(id string, kept note) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if _, isKept := n.byID[id]; isKept {
+		return false
+	}
 	if n.byID == nil {
 		n.byID = map[string]note{}
 	}
@@ -275,16 +284,25 @@ func (n *notes) keep(session string, kept note) (id string) {
 		delete(n.byID, n.ids[0])
 		n.ids = n.ids[1:]
 	}
-	id, kept.session = rand.Text(), session
 	n.byID[id], n.ids = kept, append(n.ids, id)
-	return id
+	return true
+}
+
+// remove drops a note.
+func (n *notes) remove(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, isKept := n.byID[id]; isKept {
+		delete(n.byID, id)
+		n.ids = slices.DeleteFunc(n.ids, func(other string) bool { return other == id })
+	}
 }
 
 // of returns the note with an ID, if the session has it.
 func (n *notes) of(session, id string) *note {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if kept, ok := n.byID[id]; ok && kept.session == session {
+	if kept, ok := n.byID[id]; ok && kept.session == session && kept.Done != "" {
 		return &kept
 	}
 	return nil

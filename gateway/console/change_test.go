@@ -320,6 +320,31 @@ func TestTokenIsShownOnce(t *testing.T) {
 	}
 }
 
+// Loading the page with a new token again creates no second key. A form that had a mistake can be sent again.
+func TestFormIsCarriedOutOnce(t *testing.T) {
+	s := newSite(t)
+	tenant, _, _ := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{})
+	at := "/console/tenants/" + tenant.ID.String()
+	_, _, page := s.send(b, "GET", at, "")
+	once := regexp.MustCompile(`name="once" value="([0-9A-Z]+)"`).FindStringSubmatch(page)
+	if once == nil {
+		t.Fatalf("the form has no name:\n%s", page)
+	}
+	for i, want := range []int{422, 200, 409, 409} {
+		body := "name=ci&scope=pets:read&once=" + once[1]
+		if i == 0 {
+			body = "name=ci&once=" + once[1]
+		}
+		if status, _, page := s.send(b, "POST", at+"/keys", body); status != want {
+			t.Errorf("time %d: %d, want %d\n%s", i, status, want, page)
+		}
+	}
+	if keys, err := s.operator.Keys(t.Context(), &tenant.ID); err != nil || len(keys) != 3 {
+		t.Errorf("%d keys, want 3: %v", len(keys), err)
+	}
+}
+
 // Lists have pages, are searched by the database, and give programs what keyadmin prints.
 func TestLists(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {

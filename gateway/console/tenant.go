@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"math"
@@ -28,6 +29,7 @@ type tenantPage struct {
 	Usage    usagePart
 	Plans    []string
 	Scopes   []scopeBox // of a new key
+	Once     string     // names the form of a new key
 	MayWrite bool
 }
 
@@ -58,7 +60,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		return
 	}
 	page := tenantPage{
-		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), MayWrite: !v.session.ReadOnly,
+		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(), MayWrite: !v.session.ReadOnly,
 		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, bans),
 	}
 	page.Bans.None = "No key of this tenant is banned."

@@ -196,3 +196,15 @@ func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
 	}
 	return nil, fenced
 }
+
+// Sleep returns nil after a duration, or the error of the context if that ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
