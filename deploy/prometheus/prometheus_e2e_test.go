@@ -126,8 +126,8 @@ func (s server) await(t *testing.T, expr, want string) {
 
 // TestScrape lets Prometheus read two gateways and a pet service, and evaluate all rules and all expressions of the dashboard.
 func TestScrape(t *testing.T) {
-	redis, prefix := testkit.Redis(t)
-	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: redis, RedisPrefix: prefix})
+	redis := testkit.StartRedis(t)
+	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: redis.URL})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	for _, g := range f.Gateways {
 		c := g.Client()
@@ -173,7 +173,16 @@ func TestScrape(t *testing.T) {
 		t.Errorf("Prometheus warns:\n%s", said)
 	}
 
-	// A real fault: without one of the gateways.
+	// Two real faults: without Redis, and without one of the gateways.
+	redis.Kill(t)
+	c := f.Gateways[0].Client()
+	defer c.Close()
+	testkit.Eventually(t, fleet.ReplyWithin, "the page about decisions without Redis", func() bool {
+		c.Must(t, fleet.GetPets(key.Token))
+		firing, ok := s.query(t, `ALERTS{alertname="PetgateAloneFast", severity="page", alertstate="firing"}`)
+		return ok && len(firing) == 1
+	})
+	s.await(t, `count(ALERTS{alertname="PetgateRedisAway"}) > bool 0`, "1")
 	f.Gateways[1].Kill()
 	s.await(t, "job:petgate_gateways_unconfirmed:count", "1")
 	s.await(t, `count by (alertname) (ALERTS{alertname=~"PetgateDown|PetgateGatewaysUnconfirmed"})`, "1 1")
