@@ -39,7 +39,7 @@ func (v TenantView) Status() string {
 	return "active"
 }
 
-// NoQuota says why all requests of the tenant are refused for want of limits. Empty: they are not, or the tenant is suspended.
+// NoQuota says why all requests of the tenant are refused, if a limit is missing. Empty: no limit is missing, or the tenant is suspended.
 func (v TenantView) NoQuota() string {
 	if v.Limits.IsSet() || v.Suspended {
 		return ""
