@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"petgate/shared/testkit"
@@ -59,10 +58,10 @@ func TestDeadUpstreamLeavesFirst(t *testing.T) {
 		t.Error("the pet service that was started gets no requests")
 	}
 
-	pets[1].Signal(syscall.SIGSTOP)
+	pets[1].Pause(t)
 	await(pets[1], 1, "paused")
 	ask("paused")
-	pets[1].Signal(syscall.SIGCONT)
+	pets[1].Resume()
 	await(pets[1], 0, "continued")
 	ask("continued")
 
