@@ -262,13 +262,13 @@ const (
 			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
 		FROM usage_hours WHERE tenant_id = $1 AND hour >= $2 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT $4`
 
-	// $1: the first hour, $2: number of tenants. Those whose requests were charged most often.
-	topUsage = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests, CAST(SUM(charged) AS BIGINT) AS charged,
-			MAX(charged) AS busiest_day
-		FROM (SELECT tenant_id, hour / 86400000 AS day, CAST(SUM(requests) AS BIGINT) AS requests,
-				CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
-			FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id, hour / 86400000) AS d
-		GROUP BY tenant_id ORDER BY 3 DESC, 2 DESC, tenant_id LIMIT $3`
+	// The first and the last hour that have usage, or 1 and 0. $1: the first hour, $2: the end.
+	hoursWithUsage = `SELECT COALESCE(MIN(hour), 1) AS first, COALESCE(MAX(hour), 0) AS last FROM usage_hours WHERE hour >= $1 AND hour < $2`
+
+	// $1: the first hour, $2: the end.
+	usageOfTenants = `SELECT tenant_id, CAST(SUM(requests) AS BIGINT) AS requests,
+			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
+		FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id`
 
 	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before

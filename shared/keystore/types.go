@@ -222,7 +222,7 @@ type TenantUsage struct {
 	Tenant     id.Tenant `db:"tenant_id"`
 	Requests   int64     `db:"requests"`
 	Charged    int64     `db:"charged"`
-	BusiestDay int64     `db:"busiest_day"` // charged in the busiest UTC day
+	BusiestDay int64     // charged in the busiest UTC day
 }
 
 // OperationUsage is the number of a key's requests for one operation.

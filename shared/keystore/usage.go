@@ -1,9 +1,12 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -187,11 +190,34 @@ func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.M
 }
 
 // TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours
-// that begin after it and before until.
+// that begin after it and before until. It reads day by day: with many tenants, one statement for all days would take longer than the
+// database allows.
 func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int) ([]TenantUsage, error) {
-	rows := []TenantUsage{}
-	err := s.db.SelectContext(ctx, &rows, topUsage, since.Truncate(time.Hour), until, n)
-	return rows, fail("list the tenants that used most", err)
+	const (
+		op  = "list the tenants that used most"
+		day = 24 * time.Hour
+	)
+	var hours struct{ First, Last instant.Millis }
+	if err := s.db.GetContext(ctx, &hours, hoursWithUsage, since.Truncate(time.Hour), until); err != nil {
+		return nil, fail(op, err)
+	}
+	tenants := map[id.Tenant]TenantUsage{}
+	for from := hours.First; from <= hours.Last; {
+		end := min(hours.Last+1, from.Truncate(day).Add(day))
+		var rows []TenantUsage
+		if err := s.db.SelectContext(ctx, &rows, usageOfTenants, from, end); err != nil {
+			return nil, fail(op, err)
+		}
+		for _, r := range rows {
+			sum := tenants[r.Tenant]
+			tenants[r.Tenant] = TenantUsage{r.Tenant, sum.Requests + r.Requests, sum.Charged + r.Charged, max(sum.BusiestDay, r.Charged)}
+		}
+		from = end
+	}
+	top := slices.SortedFunc(maps.Values(tenants), func(a, b TenantUsage) int {
+		return cmp.Or(cmp.Compare(b.Charged, a.Charged), cmp.Compare(b.Requests, a.Requests), slices.Compare(a.Tenant[:], b.Tenant[:]))
+	})
+	return top[:min(n, len(top))], nil
 }
 
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
@@ -214,7 +240,7 @@ func (s *Store) OperationUsage(ctx context.Context, operations []string, since, 
 	return rows, fail(op, err)
 }
 
-// Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
+// Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since. Only tests call it: no command shows minutes.
 func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
 	minutes, err := s.minutes(ctx, tenant, since)
 	return minutes, fail("show minutes", err)
