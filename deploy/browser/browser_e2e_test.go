@@ -224,6 +224,11 @@ func (b *tab) as(l look) {
 // check looks at the page in every way: it must be accessible and must not need to be scrolled sideways.
 func (b *tab) check(state string) {
 	b.t.Helper()
+	b.checkAs(state, looks...)
+}
+
+func (b *tab) checkAs(state string, looks ...look) {
+	b.t.Helper()
 	for _, l := range looks {
 		b.as(l)
 		if width := evaluate[int64](b, "document.documentElement.scrollWidth"); width > l.width {
