@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -36,26 +35,33 @@ func TestSpans(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := start(t, url, pets.Config{Secret: "s", Tracer: tracer, AccessLog: slog.New(slog.NewJSONHandler(&log, nil))})
-		secret := "X-Gateway-Secret: s"
-		r.do(t, "GET", "/v1/pets", "", secret, sampled)
-		r.do(t, "GET", "/v1/pets?status=sold", "", secret, sampled)
-		r.do(t, "GET", "/v1/pets/1", "", secret, sampled)
-		r.do(t, "POST", "/v1/pets", pet, secret, sampled)
-		r.do(t, "POST", "/v1/pets", pet, secret, sampled, key)
-		r.do(t, "POST", "/v1/pets", pet, secret, sampled, key)
-		r.do(t, "POST", "/v1/none", "", secret, sampled)
-		r.do(t, "GET", "/v1/pets", "", secret, unsampled)
-		r.do(t, "GET", "/v1/pets", "", secret) // the ratio is 0
-		r.do(t, "GET", "/v1/pets", "", sampled)
-		testkit.Eventually(t, 30*time.Second, "the access log", func() bool { return len(log.Lines()) == 10 })
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		secret, asked := "X-Gateway-Secret: s", 0
+		ask := func(method, target, body string, header ...string) { // again if the database seemed to be away on a busy machine
+			testkit.Eventually(t, patience, "the database is available", func() bool {
+				asked++
+				return r.do(t, method, target, body, header...).status != 503
+			})
+		}
+		ask("GET", "/v1/pets", "", secret, sampled)
+		ask("GET", "/v1/pets?status=sold", "", secret, sampled)
+		ask("GET", "/v1/pets/1", "", secret, sampled)
+		ask("POST", "/v1/pets", pet, secret, sampled)
+		ask("POST", "/v1/pets", pet, secret, sampled, key)
+		ask("POST", "/v1/pets", pet, secret, sampled, key)
+		ask("POST", "/v1/none", "", secret, sampled)
+		ask("GET", "/v1/pets", "", secret, unsampled)
+		ask("GET", "/v1/pets", "", secret) // the ratio is 0
+		ask("GET", "/v1/pets", "", sampled)
+		testkit.Eventually(t, patience, "the access log", func() bool { return len(log.Lines()) == asked })
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		tracer.Close(ctx)
 
 		var got []string
+		away := 0
 		statements := map[string][]string{}
 		for _, s := range collector.Spans() {
-			if fmt.Sprintf("%x", s.TraceId) != gatewaysTrace || s.Service != "petsvc" || s.Status != nil {
+			if fmt.Sprintf("%x", s.TraceId) != gatewaysTrace || s.Service != "petsvc" {
 				t.Errorf("%v", s)
 			}
 			if parent := fmt.Sprintf("%x", s.ParentSpanId); parent != gatewaysSpan {
@@ -64,6 +70,14 @@ func TestSpans(t *testing.T) {
 					t.Errorf("%s: %v", s.Name, texts)
 				}
 				continue
+			}
+			if s.Texts()["petgate.outcome"] == "database_unavailable" {
+				away++
+				delete(statements, fmt.Sprintf("%x", s.SpanId))
+				continue
+			}
+			if s.Status != nil {
+				t.Errorf("%v", s)
 			}
 			own := statements[fmt.Sprintf("%x", s.SpanId)]
 			got = append(got, s.Name+" "+s.Texts()["petgate.outcome"]+": "+strings.Join(own, ", "))
@@ -85,7 +99,7 @@ func TestSpans(t *testing.T) {
 		if !slices.Equal(got, want) || len(statements) != 0 {
 			t.Errorf("got\n%s\nwant\n%s\nwithout a request: %v", strings.Join(got, "\n"), strings.Join(want, "\n"), statements)
 		}
-		if n := strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`); n != len(want) {
+		if n := strings.Count(log.String(), `"traceId":"`+gatewaysTrace+`"`); n != len(want)+away {
 			t.Errorf("%d lines of the access log have the trace: %s", n, &log)
 		}
 	}
