@@ -74,7 +74,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	code, _, err := a.store.InviteToConsole(ctx, keystore.ConsoleInvitation{
-		ReadOnly: c.ReadOnly, Valid: codeValid, Lasts: time.Duration(c.TTL),
+		ReadOnly: c.ReadOnly, Address: g.AdminAddress, Valid: codeValid, Lasts: time.Duration(c.TTL),
 	})
 	if err != nil {
 		return err

@@ -28,17 +28,18 @@ func TestConsole(t *testing.T) {
 		for _, test := range []struct {
 			args     []string
 			page     string
+			address  string
 			readOnly bool
 		}{
-			{nil, "http://" + with.url + "/console/login", false},
-			{[]string{"--gateway", "gw-4", "--read-only"}, "https://gw-4:9090/console/login", true},
+			{nil, "http://" + with.url + "/console/login", with.url, false},
+			{[]string{"--gateway", "gw-4", "--read-only"}, "https://gw-4:9090/console/login", "https://gw-4:9090", true},
 		} {
 			link := s.ok(append([]string{"console"}, test.args...)...)
 			page, code, _ := strings.Cut(link, "#")
 			if page != test.page {
 				t.Errorf("keyadmin console %v: %s", test.args, page)
 			}
-			token, session, err := s.store().OpenConsole(t.Context(), code)
+			token, session, err := s.store().OpenConsole(t.Context(), code, test.address)
 			if err != nil || session.Actor != "keyadmin:anna" || session.ReadOnly != test.readOnly {
 				t.Fatalf("the session is %+v, %v", session, err)
 			}

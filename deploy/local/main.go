@@ -173,7 +173,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	go func() { gateway <- app.Run(ctx, cfg, ports, log, requests) }()
 	invite := func() (code string, err error) {
 		code, _, err = keystore.New(db, nil, nil, actor()).InviteToConsole(ctx, keystore.ConsoleInvitation{
-			Valid: time.Minute, Lasts: 8 * time.Hour,
+			Address: cfg.ReachableAdmin(ports.Admin.Addr()), Valid: time.Minute, Lasts: 8 * time.Hour,
 		})
 		return code, err
 	}

@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	self := cfg.gatewayID(log)
 	store := keystore.New(db, nil, nil, self)
 	keys, err := directory.Open(ctx, store, directory.Config{
-		GatewayID: self, AdminAddress: cfg.adminAddress(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
+		GatewayID: self, AdminAddress: cfg.ReachableAdmin(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
@@ -191,7 +191,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return found
 	}
 	admin.SetReady(problems)
-	closeConsole, err := serveConsole(cfg, self, admin, problems, keys, limits, log)
+	closeConsole, err := serveConsole(cfg, self, cfg.ReachableAdmin(ports.Admin.Addr()), admin, problems, keys, limits, log)
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,8 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}.Run(ctx)
 }
 
-// adminAddress returns the address of the admin port for other hosts. With TLS, it begins with https://.
-func (c *Config) adminAddress(listener net.Addr) string {
+// ReachableAdmin returns the address of the admin port for other hosts. With TLS, it begins with https://.
+func (c *Config) ReachableAdmin(listener net.Addr) string {
 	if c.AdminTLS.Cert != "" {
 		return "https://" + reachable(listener)
 	}

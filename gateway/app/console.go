@@ -27,7 +27,7 @@ func (c *Config) consoleDatabase() string {
 
 // serveConsole adds the operators' console to the admin port, or a page that says how to turn it on.
 func serveConsole(
-	cfg Config, gateway string, admin *service.Admin, problems func() []service.Problem, tenants tenants, peeker peeker, log *slog.Logger,
+	cfg Config, gateway, address string, admin *service.Admin, problems func() []service.Problem, tenants tenants, peeker peeker, log *slog.Logger,
 ) (closeConsole func() error, err error) {
 	if !cfg.Console {
 		admin.Handle(console.Home, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,7 +47,7 @@ func serveConsole(
 		return nil, errors.Join(err, db.Close())
 	}
 	pages, err := console.New(console.Config{
-		Gateway: gateway, Store: keystore.New(db, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
+		Gateway: gateway, Address: address, Store: keystore.New(db, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
 		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
 			p, err := peek(ctx, tenants, peeker, tenant)
 			return p.verdict, err

@@ -49,6 +49,7 @@ var assets embed.FS
 // Config is the configuration of a console.
 type Config struct {
 	Gateway  string                   // the ID of the gateway that serves it
+	Address  string                   // of its admin port, as it is registered
 	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger

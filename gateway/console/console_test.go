@@ -19,6 +19,8 @@ import (
 	"petgate/shared/testkit"
 )
 
+const adminAddress = "10.0.0.1:9090"
+
 // site is an admin port with a console, and an operator who can use its database.
 type site struct {
 	*testing.T
@@ -42,7 +44,7 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 	s.operator = keystore.New(db, nil, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	pages, err := console.New(console.Config{
-		Gateway: "gw-1", Store: keystore.New(db, nil, nil, "gw-1"), Log: log,
+		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(db, nil, nil, "gw-1"), Log: log,
 		Problems: func() []service.Problem {
 			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}
 		},
@@ -75,6 +77,7 @@ func (s *site) migrated() *database.DB {
 
 func (s *site) code(i keystore.ConsoleInvitation) string {
 	s.Helper()
+	i.Address = adminAddress
 	if i.Valid == 0 {
 		i.Valid = time.Minute
 	}
@@ -152,6 +155,15 @@ func TestLinkOpensOneSession(t *testing.T) {
 	if status != 200 || !strings.Contains(page, "keyadmin:alice") || !strings.Contains(page, "Redis &lt;does&gt; not answer") {
 		t.Errorf("the overview: %d\n%s", status, page)
 	}
+	stolen, _, err := s.operator.InviteToConsole(t.Context(), keystore.ConsoleInvitation{
+		Address: "10.0.0.66:9090", Valid: time.Minute, Lasts: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := s.send(second, "POST", "/console/login", "code="+stolen); status != 403 {
+		t.Errorf("the code of a link to another gateway: %d", status)
+	}
 	status, header, page = s.send(second, "POST", "/console/login", "code="+code)
 	if status != 403 || header.Get("Set-Cookie") != "" || !strings.Contains(page, "works once, within a minute") {
 		t.Errorf("the second use: %d, cookie %q", status, header.Get("Set-Cookie"))
@@ -163,7 +175,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 		t.Error("the log has the code")
 	}
 	events, err := s.operator.LatestEvents(t.Context(), 2)
-	if err != nil || len(events) != 2 || events[0].Kind != keystore.ConsoleOpened || events[0].Actor != "keyadmin:alice" {
+	if err != nil || len(events) != 2 || events[1].Kind != keystore.ConsoleOpened || events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
 }

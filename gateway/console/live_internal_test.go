@@ -62,7 +62,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := s.store.OpenConsole(t.Context(), code)
+	token, _, err := s.store.OpenConsole(t.Context(), code, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,10 +105,10 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, nil, err)
 		return
 	}
-	token, session, err := c.cfg.Store.OpenConsole(r.Context(), r.PostFormValue("code"))
+	token, session, err := c.cfg.Store.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
 		c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
-			"This code cannot be used. A code works once, within a minute. Get a new link with keyadmin console.",
+			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",
 		})
 		return
 	}

@@ -15,6 +15,7 @@ import (
 // ConsoleInvitation lets one browser open a session of the operators' console.
 type ConsoleInvitation struct {
 	ReadOnly bool          `json:"readOnly"` // the session may not change anything
+	Address  string        `json:"address"`  // of the only admin port that opens the session
 	Valid    time.Duration `json:"-"`        // how long the code can be used
 	Lasts    time.Duration `json:"-"`        // how long the session lasts once it is opened
 }
@@ -44,16 +45,18 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 	}
 	code = rand.Text()
 	c, _, err = s.change(ctx, s.now(), event{kind: ConsoleInvited, after: i}, insertInvitation,
-		rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
+		rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
 	return code, c, fail(op, err)
 }
 
-// OpenConsole opens the session of an invitation and returns the token of the session. A code works once. The event has the actor
-// of the invitation. Errors: ErrNotFound if there is no such invitation, if it has been used, or if it has ended.
-func (s *Store) OpenConsole(ctx context.Context, code string) (token string, session ConsoleSession, err error) {
-	const op, absent = "open a session of the console", "this code was used before, or it is older than its validity, or it is wrong"
+// OpenConsole opens the session of an invitation at the admin port with an address, and returns the token of the session. A code
+// works once, and only at the address that its link leads to. Gateways write their addresses themselves: a false gateway that gets
+// the code of a link to it cannot use it elsewhere. The event has the actor of the invitation. Errors: ErrNotFound if there is no
+// such invitation for this address, if it has been used, or if it has ended.
+func (s *Store) OpenConsole(ctx context.Context, code, address string) (token string, session ConsoleSession, err error) {
+	const op, absent = "open a session of the console", "this code was used before, or it is older than its validity, or it is for another gateway, or it is wrong"
 	old := secretSum(strings.TrimSpace(code))
-	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old); err != nil {
+	if err := get(ctx, s.db, &session, absent, s.expand.Replace(invitationBySecret), old, address); err != nil {
 		return "", ConsoleSession{}, fail(op, err)
 	}
 	token = rand.Text()

@@ -13,17 +13,22 @@ import (
 
 // A code opens one session, even if many browsers try at once. Neither works after its end.
 func TestConsoleSessions(t *testing.T) {
+	const address = "https://gw-1:9090"
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		alice := s.As("keyadmin:alice")
-		code, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{ReadOnly: true, Valid: time.Minute, Lasts: time.Hour})
+		code, _, err := alice.InviteToConsole(t.Context(), keystore.ConsoleInvitation{ReadOnly: true, Address: address, Valid: time.Minute, Lasts: time.Hour})
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, other := range []string{"", "gw-1:9090", "https://gw-66:9090"} {
+			_, _, err := s.OpenConsole(t.Context(), code, other)
+			wantError(t, err, keystore.ErrNotFound, "for another gateway")
 		}
 		var opened atomic.Pointer[string]
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				token, session, err := s.OpenConsole(t.Context(), code)
+				token, session, err := s.OpenConsole(t.Context(), code, address)
 				if err != nil {
 					wantError(t, err, keystore.ErrNotFound, "used before")
 					return
@@ -46,7 +51,7 @@ func TestConsoleSessions(t *testing.T) {
 				t.Errorf("%s is accepted as a session's token", what)
 			}
 		}
-		_, _, err = s.OpenConsole(t.Context(), token)
+		_, _, err = s.OpenConsole(t.Context(), token, address)
 		wantError(t, err, keystore.ErrNotFound)
 
 		for range 2 { // the second time does nothing
@@ -94,7 +99,7 @@ func TestConsoleSessionsEnd(t *testing.T) {
 		}
 		deadline := time.Now().Add(10 * time.Second)
 		for {
-			token, _, err := s.OpenConsole(t.Context(), late)
+			token, _, err := s.OpenConsole(t.Context(), late, "")
 			if err != nil {
 				wantError(t, err, keystore.ErrNotFound)
 				break
@@ -107,7 +112,7 @@ func TestConsoleSessionsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, _, err := s.OpenConsole(t.Context(), code)
+		token, _, err := s.OpenConsole(t.Context(), code, "")
 		if err != nil {
 			t.Fatal(err)
 		}

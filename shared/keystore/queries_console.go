@@ -1,13 +1,14 @@
 package keystore
 
 const (
-	// $1: ID, $2: secret, $3: actor, $4: read only, $5: ms that the session lasts, $6: ms that the code is valid.
-	insertInvitation = `INSERT INTO console_sessions (id, secret, opened, actor, read_only, lasts, ends_at)
-		VALUES ($1, $2, false, $3, $4, $5, {now} + $6)`
+	// $1: ID, $2: secret, $3: actor, $4: read only, $5: address of the admin port, $6: ms that the session lasts, $7: ms
+	// that the code is valid.
+	insertInvitation = `INSERT INTO console_sessions (id, secret, opened, actor, read_only, address, lasts, ends_at)
+		VALUES ($1, $2, false, $3, $4, $5, $6, {now} + $7)`
 
-	// $1: secret.
+	// $1: secret, $2: address of the admin port.
 	invitationBySecret = `SELECT id, actor, read_only, {now} + lasts AS ends_at FROM console_sessions
-		WHERE secret = $1 AND NOT opened AND ends_at > {now}`
+		WHERE secret = $1 AND address = $2 AND NOT opened AND ends_at > {now}`
 
 	// $1: the code's secret, $2: the token's.
 	openInvitation = `UPDATE console_sessions SET secret = $2, opened = true, ends_at = {now} + lasts

@@ -100,7 +100,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, _, err := s.OpenConsole(ctx, code)
+		token, _, err := s.OpenConsole(ctx, code, "")
 		if err != nil {
 			t.Fatal(err)
 		}

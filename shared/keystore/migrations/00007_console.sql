@@ -8,6 +8,7 @@ CREATE TABLE console_sessions (
     opened    BOOLEAN NOT NULL,     -- the secret is a token
     actor     TEXT NOT NULL,        -- who does what this session changes
     read_only BOOLEAN NOT NULL,     -- it may not change anything
+    address   TEXT NOT NULL,        -- of the only admin port that opens the session: the one that the link leads to
     lasts     BIGINT NOT NULL,      -- ms from its opening
     ends_at   BIGINT NOT NULL       -- of the code or of the session, in ms since 1970 by the database's clock
 );
