@@ -58,6 +58,15 @@ func (f *form) optional(name, title string, runesMax int) string {
 	return f.text(name, title, runesMax)
 }
 
+// isChanged reports whether a field differs from what the page showed, which a hidden field repeats.
+func (f *form) isChanged(name string) bool {
+	lines := func(values []string) []string { return strings.FieldsFunc(strings.Join(values, "\n"), isLineEnd) }
+	return !slices.Equal(lines(f.r.PostForm[name]), lines(f.r.PostForm["was-"+name]))
+}
+
+// isLineEnd reports whether a character ends a line. Browsers send CRLF.
+func isLineEnd(r rune) bool { return r == '\n' || r == '\r' }
+
 // limits reads the fields minute and day. An empty field is 0.
 func (f *form) limits() plan.Limits {
 	read := func(name, title string) int64 {

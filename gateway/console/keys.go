@@ -9,6 +9,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -121,15 +122,27 @@ func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keys
 	}
 }
 
-// updateKey sets all that can be changed: the form has the present values.
+// updateKey sets the terms whose fields differ from what the page showed. The others stay as they are now: another person may have
+// changed them since.
 func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
 	name, scopes, allow := f.text("name", "Name", operate.NameRunesMax), f.scopes(), f.blocks()
-	expiresAt := k.ExpiresAt
-	if f.value("expires") != k.ExpiresAt.String() {
+	var expiresAt instant.Millis
+	if f.isChanged("expires") {
 		expiresAt = f.moment("expires", "Expires", f.operator.Now())
 	}
 	return f.operator.UpdateKey(t, k, func(k *keystore.Key) {
-		k.Name, k.Scopes, k.Allow, k.ExpiresAt = name, scopes, allow, expiresAt
+		if f.isChanged("name") {
+			k.Name = name
+		}
+		if f.isChanged("scope") {
+			k.Scopes = scopes
+		}
+		if f.isChanged("allow") {
+			k.Allow = allow
+		}
+		if f.isChanged("expires") {
+			k.ExpiresAt = expiresAt
+		}
 	}), nil
 }
 
