@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -26,7 +27,12 @@ func addBan(ctx context.Context, f *form) (prepared, error) {
 	return prepared{Operation: op, title: "Ban: key " + k.ID.String(), verb: "Ban", back: Home + "bans"}, err
 }
 
-// bansPage is the content of the page of all bans.
+// bansPath is the address of the bans of a tenant, beginning after a cursor.
+func bansPath(tenant id.Tenant, after string) string {
+	return Home + "bans?" + url.Values{"tenant": {tenant.String()}, "after": {after}}.Encode()
+}
+
+// bansPage is the content of the page of all bans, or of those of one tenant.
 type bansPage struct {
 	List     list
 	MayWrite bool
@@ -39,7 +45,17 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 		return
 	}
 	n := rowsOf(r)
-	bans, err := v.store.FindBans(r.Context(), id.Tenant{}, until, key, n+1)
+	var tenant id.Tenant
+	title := "Bans"
+	if text := r.URL.Query().Get("tenant"); text != "" {
+		t, err := v.store.Tenant(r.Context(), text)
+		if err != nil {
+			c.fail(w, v, err)
+			return
+		}
+		tenant, title = t.ID, "Bans of "+t.Name
+	}
+	bans, err := v.store.FindBans(r.Context(), tenant, until, key, n+1)
 	if err != nil {
 		c.fail(w, v, err)
 		return
@@ -56,7 +72,7 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 	if c.sendData(w, r, v, "bans", views, next) {
 		return
 	}
-	c.show(w, v, http.StatusOK, "bans", "Bans", bansPage{banList(v, bans).paged(r, next), !v.session.ReadOnly})
+	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans).paged(r, next), !v.session.ReadOnly})
 }
 
 // banList returns the rows of bans. Those who may change something can lift each of them.

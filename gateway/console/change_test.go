@@ -420,7 +420,7 @@ func TestBanPages(t *testing.T) {
 		}
 	}
 	b := s.signIn(keystore.ConsoleInvitation{})
-	for _, path := range []string{"/console/bans", "/console/tenants/" + tenant.ID.String()} {
+	for _, path := range []string{"/console/bans", "/console/bans?tenant=" + tenant.ID.String(), "/console/tenants/" + tenant.ID.String()} {
 		found := map[string]bool{}
 		key := regexp.MustCompile(`/console/keys/(key_[0-9a-z]+)"`)
 		next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
@@ -440,7 +440,7 @@ func TestBanPages(t *testing.T) {
 			t.Errorf("%d keys are shown, want %d", len(found), len(keys))
 		}
 	}
-	for _, path := range []string{"/console/bans?after=x", "/console/tenants/" + tenant.ID.String() + "?after=x"} {
+	for _, path := range []string{"/console/bans?after=x", "/console/bans?tenant=none", "/console/tenants/" + tenant.ID.String() + "?after=x"} {
 		if status, _, _ := s.send(b, "GET", path, ""); status != 404 {
 			t.Errorf("%s: %d", path, status)
 		}

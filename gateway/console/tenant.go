@@ -5,13 +5,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
@@ -46,12 +44,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		return
 	}
 	owner := operate.Owner{Tenant: t, Limits: plan.Effective(plans[t.Plan], t.Override)}
-	bans, err := v.store.FindBans(ctx, t.ID, 0, id.Key{}, math.MaxInt32)
-	if err != nil {
-		c.fail(w, v, err)
-		return
-	}
-	keys, views, next, err := c.readKeys(r, v, owner, bans)
+	keys, views, next, err := c.readKeys(r, v, owner)
 	if err != nil {
 		c.fail(w, v, err)
 		return
@@ -59,11 +52,20 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 	if c.sendData(w, r, v, "keys", views, next) {
 		return
 	}
+	bans, err := v.store.FindBans(ctx, t.ID, 0, id.Key{}, pageRows+1)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	bans, isMore := cut(bans, pageRows)
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(), MayWrite: !v.session.ReadOnly,
 		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, bans),
 	}
 	page.Bans.None = "No key of this tenant is banned."
+	if isMore {
+		page.Bans.Next = bansPath(t.ID, banCursor(bans[pageRows-1]))
+	}
 	page.Sheet = tenantSheet(page.TenantView)
 	if page.Usage, err = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits); err != nil {
 		c.fail(w, v, err)
@@ -102,8 +104,8 @@ func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
 	return "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
 }
 
-// readKeys reads a page of a tenant's keys, the newest first. bans are all of the tenant's.
-func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner, bans []keystore.NamedBan) (l list, views []operate.KeyView, next string, err error) {
+// readKeys reads a page of a tenant's keys, the newest first.
+func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner) (l list, views []operate.KeyView, next string, err error) {
 	var after id.Key
 	if text := r.URL.Query().Get("after"); text != "" {
 		if after, err = id.ParseKey(text); err != nil {
@@ -119,9 +121,13 @@ func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner, bans []ke
 	if isMore {
 		next = keys[n-1].ID.String()
 	}
-	until := map[id.Key]instant.Millis{}
-	for _, b := range bans {
-		until[b.Key] = b.Until
+	ids := make([]id.Key, len(keys))
+	for i, k := range keys {
+		ids[i] = k.ID
+	}
+	bans, err := v.store.BansOf(r.Context(), ids)
+	if err != nil {
+		return l, nil, "", err
 	}
 	l = list{
 		Caption: "Keys of the tenant", Columns: columns("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
@@ -129,7 +135,7 @@ func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner, bans []ke
 	}
 	views = make([]operate.KeyView, len(keys))
 	for i, k := range keys {
-		view := operate.ViewKey(k, t, until[k.ID], v.operator.Now())
+		view := operate.ViewKey(k, t, bans[k.ID].Until, v.operator.Now())
 		views[i] = view
 		l.Rows = append(l.Rows, []cell{
 			{Text: view.ID, Link: keyPath(view.ID)},

@@ -39,7 +39,7 @@ func openPostgres(rawURL string, patient bool) (*DB, error) {
 		"statement_timeout":                   strconv.FormatInt(statementTimeout.Milliseconds(), 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idleInTransactionTimeout.Milliseconds(), 10),
 		"fallback_application_name":           "petgate",
-		// All statements find rows by an index, so a new plan for each execution of a prepared statement is not needed.
+		// Statements of requests find rows by an index, so a new plan for each execution of a prepared statement is not needed.
 		"plan_cache_mode": "force_generic_plan",
 	} {
 		if !q.Has(name) {

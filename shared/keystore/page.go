@@ -15,10 +15,11 @@ import (
 var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 // FindTenants lists at most n tenants by name, from the one after the name after on. The text is a part of their names, in lower or
-// upper case, or the ID of one tenant; empty: all tenants.
+// upper case, or the ID of one tenant; empty: all tenants. Letters outside of ASCII must have the case of the name, unless the database
+// knows their cases: SQLite does not.
 func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]Tenant, error) {
 	tenants := []Tenant{}
-	err := s.db.SelectContext(ctx, &tenants, tenantsFound, after, "%"+likeText.Replace(strings.ToLower(text))+"%", text, n)
+	err := s.db.SelectContext(ctx, &tenants, tenantsFound, after, "%"+likeText.Replace(text)+"%", text, n)
 	return tenants, fail("find tenants", err)
 }
 
@@ -61,9 +62,37 @@ type NamedBan struct {
 // FindBans lists at most n current bans, of one tenant or of all if tenant is zero, ordered by their end and their key. It begins after
 // the ban of that end and that key.
 func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, until instant.Millis, key id.Key, n int) ([]NamedBan, error) {
+	query, args := bansFound, []any{s.now(), until, key, n}
+	if !tenant.IsZero() {
+		query, args = bansOfTenant, append(args, tenant)
+	}
 	bans := []NamedBan{}
-	err := s.db.SelectContext(ctx, &bans, bansFound, s.now(), tenant, until, key, n)
+	err := s.db.SelectContext(ctx, &bans, query, args...)
 	return bans, fail("find bans", err)
+}
+
+// BansOf returns the current bans of some keys.
+func (s *Store) BansOf(ctx context.Context, keys []id.Key) (map[id.Key]Ban, error) {
+	type row struct {
+		Key id.Key `json:"keyId"`
+	}
+	rows := make([]row, len(keys))
+	for i, k := range keys {
+		rows[i] = row{k}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return nil, fail("bans of keys", err)
+	}
+	var found []Ban
+	if err := s.db.SelectContext(ctx, &found, s.expand.Replace(bansOfKeys), string(text), s.now()); err != nil {
+		return nil, fail("bans of keys", err)
+	}
+	bans := make(map[id.Key]Ban, len(found))
+	for _, b := range found {
+		bans[b.Key] = b
+	}
+	return bans, nil
 }
 
 // TenantOutcome is how many requests of a tenant had one outcome.

@@ -23,6 +23,13 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 		before = math.MaxInt64
 	}
 	events := []Event{}
-	err := s.db.SelectContext(ctx, &events, eventsFound, before, f.Since, f.Tenant, f.Key, f.Actor, f.Kind, n)
+	query, args := eventsFound, []any{before, f.Since, f.Actor, f.Kind, n}
+	switch {
+	case !f.Key.IsZero():
+		query, args = eventsOfKey, append(args, f.Key, f.Tenant)
+	case !f.Tenant.IsZero():
+		query, args = eventsOfTenant, append(args, f.Tenant)
+	}
+	err := s.db.SelectContext(ctx, &events, query, args...)
 	return events, fail("find events", err)
 }

@@ -122,13 +122,6 @@ const (
 	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		ORDER BY id DESC LIMIT $1`
 
-	// One page, the latest first. Not by the index on at, which is not in this order. $1: the event after the page, $2: instant
-	// in ms, $3: tenant, $4: key, $5: actor, $6: kind or its first part, each '' for all, $7: number of rows.
-	eventsFound = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
-		WHERE id < $1 AND +at >= $2 AND ($3 = '' OR tenant_id = $3) AND ($4 = '' OR key_id = $4)
-			AND ($5 = '' OR actor = $5 OR actor = 'keyadmin:' || $5) AND ($6 = '' OR kind = $6 OR kind LIKE $6 || '.%')
-		ORDER BY id DESC LIMIT $7`
-
 	// $1: instant in ms. For auditors.
 	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
 		WHERE at >= $1 ORDER BY id`

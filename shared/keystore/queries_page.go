@@ -3,19 +3,45 @@ package keystore
 // Statements for pages of lists. Each page begins after the last row of the page before it, so a page far from the first costs no more.
 
 const (
-	// $1: the name of the last tenant before, $2: a pattern for names in lower case, $3: an ID, or '', $4: number of rows.
-	tenantsFound = selectTenants + ` WHERE name > $1 AND (LOWER(name) LIKE $2 ESCAPE '\' OR id = $3) ORDER BY name LIMIT $4`
+	// $1: the name of the last tenant before, $2: a pattern for names, $3: an ID, or '', $4: number of rows.
+	tenantsFound = selectTenants + ` WHERE name > $1 AND (LOWER(name) LIKE LOWER($2) ESCAPE '\' OR id = $3) ORDER BY name LIMIT $4`
 
 	tenantsByPlan = `SELECT plan, COUNT(*) AS tenants FROM tenants GROUP BY plan`
 
 	// The newest first. $1: tenant, $2, $3: creation and ID of the last key before, $4: number of rows.
 	keysFound = selectKeys + ` WHERE tenant_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`
 
-	// $1: now, $2: tenant, or '' for all, $3, $4: end and key of the last ban before, $5: number of rows.
-	bansFound = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
-		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id
-		WHERE b.until > $1 AND b.lifted_at = 0 AND (k.tenant_id = $2 OR $2 = '') AND (b.until, b.key_id) > ($3, $4)
-		ORDER BY b.until, b.key_id LIMIT $5`
+	selectBans = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
+		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id WHERE b.lifted_at = 0`
+
+	// $1: now, $2, $3: end and key of the last ban before, $4: number of rows.
+	bansFound = selectBans + ` AND b.until > $1 AND (b.until, b.key_id) > ($2, $3) ORDER BY b.until, b.key_id LIMIT $4`
+
+	// By the tenant's keys, not by the index on until. $1 to $4: as above, $5: tenant.
+	bansOfTenant = selectBans + ` AND k.tenant_id = $5 AND +b.until > $1 AND (+b.until, b.key_id) > ($2, $3)
+		ORDER BY +b.until, b.key_id LIMIT $4`
+
+	// $1: rows with keyId, $2: now.
+	bansOfKeys = `SELECT ` + banColumns + ` FROM ` + banTables + `
+		WHERE b.key_id IN (SELECT value->>'keyId' FROM {rows}) AND b.lifted_at = 0 AND +b.until > $2`
+
+	// The latest first. The events since an instant begin at the smallest ID of the earliest of them: the clocks of writers differ, but
+	// not by the time of many changes. $1: the event after the page, $2: instant in ms, $3: actor, $4: kind or its first part, each ''
+	// for all, $5: number of rows.
+	selectPage = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		WHERE id < $1 AND +at >= $2 AND id >= CASE WHEN $2 = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
+				(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END
+			AND ($3 = '' OR actor = $3 OR actor = 'keyadmin:' || $3) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+
+	latestFirst = ` ORDER BY id DESC LIMIT $5`
+
+	eventsFound = selectPage + latestFirst
+
+	// $6: tenant.
+	eventsOfTenant = selectPage + ` AND tenant_id = $6` + latestFirst
+
+	// $6: key, $7: tenant, or '' for all.
+	eventsOfKey = selectPage + ` AND key_id = $6 AND ($7 = '' OR tenant_id = $7)` + latestFirst
 
 	// $1: rows with tenantId, $2: the first hour.
 	outcomesOfTenants = `SELECT tenant_id, outcome, CAST(SUM(requests) AS BIGINT) AS requests FROM usage_hours

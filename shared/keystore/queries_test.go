@@ -1,11 +1,13 @@
 package keystore
 
 import (
+	"fmt"
 	"go/ast"
 	"go/constant"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,7 @@ import (
 )
 
 // parts are the constants that are only parts of statements.
-var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins"}
+var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectPage", "latestFirst"}
 
 // statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {
@@ -69,4 +71,41 @@ func TestEveryStatementPrepares(t *testing.T) {
 			statement.Close()
 		}
 	})
+}
+
+// A page is read through an index: its cost does not grow with the table.
+func TestPagesUseIndexes(t *testing.T) {
+	t.Parallel()
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Migrate(t.Context(), Migrations); err != nil {
+		t.Fatal(err)
+	}
+	for query, index := range map[string]string{
+		bansFound: "bans_by_end", countBans: "bans_by_end", bansOfTenant: "tenant_keys_of_tenant", bansOfKeys: "autoindex_bans",
+		eventsFound: "events_by_time", eventsOfTenant: "events_of_tenant", eventsOfKey: "events_of_key",
+	} {
+		args := make([]any, 7)
+		args[0] = "[]"
+		var steps []struct {
+			ID, Parent, NotUsed int
+			Detail              string
+		}
+		query = expansion(db.Dialect()).Replace(query)
+		n := 1
+		for strings.Contains(query, fmt.Sprint("$", n+1)) {
+			n++
+		}
+		if err := db.Select(&steps, "EXPLAIN QUERY PLAN "+query, args[:n]...); err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		plan := fmt.Sprint(steps)
+		if !strings.Contains(plan, index) || regexp.MustCompile(`SCAN (b|bans|k|events)\b`).MatchString(plan) {
+			t.Errorf("%s\nis not read by %s: %s", query, index, plan)
+		}
+	}
 }

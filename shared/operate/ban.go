@@ -56,7 +56,7 @@ func (o Operator) Bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
 
 // Ban returns the current ban of a key. The zero value means that the key is not banned.
 func (o Operator) Ban(ctx context.Context, key id.Key) (keystore.Ban, error) {
-	bans, err := o.Bans(ctx)
+	bans, err := o.Store.BansOf(ctx, []id.Key{key})
 	return bans[key], err
 }
 
