@@ -142,6 +142,10 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
 			return
 		}
+		if hasToken(r.PostForm) {
+			c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
+			return
+		}
 		// Not the context of the request: a browser that goes away must not leave the outcome unknown.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()

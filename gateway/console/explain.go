@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"petgate/shared/core/id"
@@ -49,6 +50,10 @@ func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) 
 func (c *Console) explainToken(w http.ResponseWriter, r *http.Request, v *visit) {
 	token := strings.TrimSpace(r.PostFormValue("token"))
 	page := explainPage{From: strings.TrimSpace(r.PostForm.Get("from")), Operation: strings.TrimSpace(r.PostForm.Get("operation")), MayPaste: true}
+	if hasToken(url.Values{"": {page.From, page.Operation}}) {
+		c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
+		return
+	}
 	c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
 		if token == "" {
 			return e, formError{"Token: paste one, or ask with the ID of a key."}

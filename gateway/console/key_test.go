@@ -1,12 +1,14 @@
 package console_test
 
 import (
+	"fmt"
 	"html"
 	"maps"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,5 +60,40 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 	}
 	if k := send(page, url.Values{"allow": {""}, "expires": {""}}); len(k.Allow) != 0 || k.ExpiresAt != 0 || k.Name != "renamed" {
 		t.Errorf("without an allow-list and an expiry: %+v", k)
+	}
+}
+
+// A token that somebody pastes into a wrong field or into an address is in no page, no log and not in the database.
+func TestPastedToken(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, tokens := s.populated()
+	b, paste := s.signIn(keystore.ConsoleInvitation{}), tokens[0]
+	fields := url.Values{"token": {paste}}
+	for _, name := range []string{"key", "search", "tenant", "actor", "kind", "since", "from", "operation", "after", "usage", "name", "plan", "minute", "for", "reason", "grace"} {
+		fields.Set(name, " "+paste+" ")
+	}
+	var everything strings.Builder
+	add := func(method, path, body string, want int) {
+		t.Helper()
+		status, header, page := s.send(b, method, path, body)
+		if status != want {
+			t.Errorf("%s %s: %d, want %d\n%s", method, path, status, want, page)
+		}
+		fmt.Fprintln(&everything, header, page)
+	}
+	for _, f := range forms(tenant, keys[0], keys[1]) {
+		add("POST", f.path, fields.Encode()+"&sure=yes", 400)
+	}
+	add("POST", "/console/explain", fields.Encode(), 400)
+	add("POST", "/console/explain", "token="+paste, 503) // no gateway answers
+	for _, path := range []string{"", "tenants", "tenants/" + tenant.ID.String(), "keys/" + keys[0].ID.String(), "bans", "audit", "explain", "nothing"} {
+		add("GET", "/console/"+path+"?"+fields.Encode(), "", 400)
+	}
+	for _, path := range []string{"tenants", "keys", "nothing"} {
+		add("GET", "/console/"+path+"/"+paste, "", 400)
+	}
+	everything.WriteString(s.log.String() + rowsOf(t, s.migrated()))
+	if at := strings.Index(everything.String(), paste[len("ptg_live_"):len(paste)-6]); at >= 0 {
+		t.Errorf("the token is repeated: %.300s", everything.String()[max(0, at-200):])
 	}
 }

@@ -182,7 +182,7 @@ func TestExplain(t *testing.T) {
 	if status, _, _ := s.send(reader, "POST", "/console/explain", "token="+tokens[0]); status != 403 {
 		t.Errorf("a read-only session sends the form: %d", status)
 	}
-	if status, _, page := s.send(b, "GET", "/console/explain?token="+tokens[1], ""); status != 200 || strings.Contains(page, "It would") {
+	if status, _, page := s.send(b, "GET", "/console/explain?token="+tokens[1], ""); status != 400 || strings.Contains(page, "It would") {
 		t.Errorf("a token in an address is read: %d", status)
 	}
 	if s.lastEvent().ID != before {

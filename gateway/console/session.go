@@ -4,6 +4,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -85,8 +88,28 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 				"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
 			return
 		}
+		if tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()) {
+			c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
+			return
+		}
 		serve(w, r, v)
 	}
+}
+
+// tokenStart finds the beginning of the token of a key.
+var tokenStart = regexp.MustCompile(`ptg_(live|test)_`)
+
+const tokenPasted = "Use the ID of the key, key_…. The token is not repeated here. If it was in the address of a page, the history of the " +
+	"browser has it now: rotate its key."
+
+// hasToken reports whether a value is or contains a token.
+func hasToken(values url.Values) bool {
+	for _, all := range values {
+		if slices.ContainsFunc(all, tokenStart.MatchString) {
+			return true
+		}
+	}
+	return false
 }
 
 // loginPage is the content of the page that opens a session.
