@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -162,11 +164,22 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			return
 		}
 		once := f.value("once")
-		if once != "" && (len(once) > onceBytesMax || !c.notes.add(once, note{session: v.session.ID})) {
-			c.say(w, v, http.StatusConflict, "This form was sent before", "It was carried out then, and nothing was changed now. To do it again, open its page again.")
+		if len(once) > onceBytesMax {
+			c.fail(w, v, formError{"The form is damaged."})
+			return
+		}
+		if once != "" && !c.notes.add(once, note{session: v.session.ID}) {
+			c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{sentBefore, p.back})
 			return
 		}
 		outcome, err := p.Change(ctx)
+		if errors.Is(err, keystore.ErrUnavailable) || err != nil && ctx.Err() != nil {
+			// The note stays: if the change was made, the same form must not make it again.
+			c.cfg.Log.Warn("console: it is not known whether a change was made", "path", r.URL.Path, "error", err)
+			c.show(w, v, http.StatusServiceUnavailable, "message", "It is not known whether the change was made",
+				message{notKnown + err.Error(), cmp.Or(p.back, Home+"tenants")})
+			return
+		}
 		if err != nil {
 			c.notes.remove(once)
 			c.fail(w, v, err)
@@ -183,6 +196,13 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 		http.Redirect(w, r, p.back+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
 	})
 }
+
+const (
+	sentBefore = "A form is carried out once, and nothing was changed now. If you have not seen the token of the new key, revoke the newest key " +
+		"and create another."
+	notKnown = "The database did not answer. Look whether the change is there, and repeat it if it is not. If it should have made a key " +
+		"whose token you have not seen, revoke that key and create another. The error: "
+)
 
 // question is the page that asks before something ends. Its form repeats the fields of the form before.
 type question struct {

@@ -210,10 +210,13 @@ func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title 
 }
 
 // message is a page with one text.
-type message struct{ Text string }
+type message struct {
+	Text string
+	Back string // the path of the page that the text is about; empty: there is none
+}
 
 func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text string) {
-	c.show(w, v, status, "message", title, message{text})
+	c.show(w, v, status, "message", title, message{Text: text})
 }
 
 // fail writes the page for an error.

@@ -54,16 +54,22 @@ func (v TenantView) NoQuota() string {
 	return fmt.Sprintf("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.", v.Name, why)
 }
 
-// tenantChanged is the outcome of a change of a tenant, unless it failed.
-func (o Operator) tenantChanged(ctx context.Context, t keystore.Tenant, change keystore.Change, done string, err error) (Outcome, error) {
-	if err != nil {
-		return Outcome{}, err
+// changeTenant carries out a change of a tenant. It reads what its outcome needs before the change: a change that was made never
+// seems to have failed.
+func (o Operator) changeTenant(
+	change func(context.Context) (t keystore.Tenant, c keystore.Change, done string, err error),
+) func(context.Context) (Outcome, error) {
+	return func(ctx context.Context) (Outcome, error) {
+		plans, err := o.PlanLimits(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		t, c, done, err := change(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		return Outcome{Change: c, View: ViewTenant(t, plans), Done: done}, nil
 	}
-	plans, err := o.PlanLimits(ctx)
-	if err != nil {
-		return Outcome{}, err
-	}
-	return Outcome{Change: change, View: ViewTenant(t, plans), Done: done}, nil
 }
 
 // CreateTenant prepares a new tenant. If ifNotExists and a tenant of that name exists, the tenant stays as it is.
@@ -71,16 +77,17 @@ func (o Operator) CreateTenant(spec keystore.TenantSpec, ifNotExists bool) Opera
 	return Operation{
 		Laggard: "may not know this tenant yet",
 		Change: func(ctx context.Context) (Outcome, error) {
-			t, change, err := o.Store.CreateTenant(ctx, spec)
-			done := "Created tenant " + spec.Name + " on plan " + spec.Plan + "."
-			existed := ifNotExists && errors.Is(err, keystore.ErrExists)
-			if existed {
-				done = "Tenant " + spec.Name + " already exists. It was not changed."
-				if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
-					change, err = o.Store.LastEvent(ctx)
+			existed := false
+			r, err := o.changeTenant(func(ctx context.Context) (t keystore.Tenant, c keystore.Change, done string, err error) {
+				t, c, err = o.Store.CreateTenant(ctx, spec)
+				if existed = ifNotExists && errors.Is(err, keystore.ErrExists); !existed {
+					return t, c, "Created tenant " + spec.Name + " on plan " + spec.Plan + ".", err
 				}
-			}
-			r, err := o.tenantChanged(ctx, t, change, done, err)
+				if t, err = o.Store.Tenant(ctx, spec.Name); err == nil {
+					c, err = o.Store.LastEvent(ctx)
+				}
+				return t, c, "Tenant " + spec.Name + " already exists. It was not changed.", err
+			})(ctx)
 			r.Existed = existed
 			return r, err
 		},
@@ -92,11 +99,10 @@ func (o Operator) SuspendTenant(t keystore.Tenant) Operation {
 	return Operation{
 		Question: fmt.Sprintf("Suspend tenant %s? All its keys will be refused.", t.Name),
 		Laggard:  "may still serve this tenant",
-		Change: func(ctx context.Context) (Outcome, error) {
+		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 			suspended, change, err := o.Store.Suspend(ctx, t.ID)
-			return o.tenantChanged(ctx, suspended, change,
-				Either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err)
-		},
+			return suspended, change, Either(!t.Suspended, "Suspended tenant "+t.Name+".", "Tenant "+t.Name+" was already suspended."), err
+		}),
 	}
 }
 
@@ -104,11 +110,10 @@ func (o Operator) SuspendTenant(t keystore.Tenant) Operation {
 func (o Operator) ResumeTenant(t keystore.Tenant) Operation {
 	return Operation{
 		Laggard: "may still refuse this tenant",
-		Change: func(ctx context.Context) (Outcome, error) {
+		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 			resumed, change, err := o.Store.Resume(ctx, t.ID)
-			return o.tenantChanged(ctx, resumed, change,
-				Either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err)
-		},
+			return resumed, change, Either(t.Suspended, "Resumed tenant "+t.Name+".", "Tenant "+t.Name+" was not suspended."), err
+		}),
 	}
 }
 
@@ -126,7 +131,7 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 		op.Question = fmt.Sprintf("Move tenant %s to plan %s, which has no limits? Without limits of its own (%s), "+
 			"all its requests will be refused.", t.Name, to, cure(is))
 	}
-	op.Change = func(ctx context.Context) (Outcome, error) {
+	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 		moved, change, err := o.Store.SetTerms(ctx, t.ID, to, own)
 		done := "Tenant " + t.Name + " moved from plan " + t.Plan + " to " + to + "."
 		switch changed := MovedLimits(was, is); {
@@ -140,8 +145,8 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 		if kept := OwnLimits(t.Override); kept != "" && own == (plan.Limits{}) && moved.Plan != t.Plan {
 			done += " Its own limits stay: " + kept + "."
 		}
-		return o.tenantChanged(ctx, moved, change, done, err)
-	}
+		return moved, change, done, err
+	})
 	return op, nil
 }
 
@@ -156,7 +161,7 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 	if clear {
 		op.Question = fmt.Sprintf("Remove the limits of tenant %s, so that those of plan %s apply (%s)?", t.Name, t.Plan, PerMinuteAndDay(plans[t.Plan]))
 	}
-	op.Change = func(ctx context.Context) (Outcome, error) {
+	op.Change = o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 		var changed keystore.Tenant
 		var change keystore.Change
 		var err error
@@ -173,8 +178,8 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 		case moved == "":
 			done = "Changed the limits of tenant " + t.Name + ". They are the same as its plan's."
 		}
-		return o.tenantChanged(ctx, changed, change, done, err)
-	}
+		return changed, change, done, err
+	})
 	return op, nil
 }
 
@@ -184,9 +189,9 @@ func (o Operator) ResetUsage(t keystore.Tenant) Operation {
 		Question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
 		Laggard:  "may still count what was used before",
 		Alone:    "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
-		Change: func(ctx context.Context) (Outcome, error) {
+		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
 			change, err := o.Store.RequestQuotaReset(ctx, t.ID)
-			return o.tenantChanged(ctx, t, change, "Reset the usage of tenant "+t.Name+".", err)
-		},
+			return t, change, "Reset the usage of tenant " + t.Name + ".", err
+		}),
 	}
 }

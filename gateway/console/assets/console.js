@@ -14,6 +14,16 @@
   addEventListener('hashchange', fillIn);
   fillIn();
 }
+// A second click would send a form again, and the browser would not show the first response, which may have a new token.
+{
+  let sent = new WeakSet();
+  addEventListener('submit', (event) => {
+    if (event.target.method !== 'post') return;
+    if (sent.has(event.target)) event.preventDefault();
+    sent.add(event.target);
+  });
+  addEventListener('pageshow', () => { sent = new WeakSet(); }); // somebody went back to correct a form
+}
 // Live figures: the server sends parts of the page. A page that cannot be seen has no stream, because a browser opens only a few
 // connections to a host.
 {

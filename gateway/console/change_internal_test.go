@@ -1,0 +1,71 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+)
+
+// post sends a form of the session.
+func (s *stage) post(path, body string) (status int, page string) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.AddCookie(s.cookie)
+	response, err := s.server.Client().Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// If the database does not answer, the change may have been made: the page says so, and the same form does not make it again.
+func TestUnknownOutcome(t *testing.T) {
+	s := newStage(t)
+	failure, made := error(nil), 0
+	s.console.handle("POST /console/test", s.console.changing(func(context.Context, *form) (prepared, error) {
+		return prepared{back: "/console/tenants/acme", Operation: operate.Operation{Change: func(context.Context) (operate.Outcome, error) {
+			made++
+			return operate.Outcome{View: operate.KeyView{Token: "secret"}}, failure
+		}}}, nil
+	}))
+	lost := fmt.Errorf("create key: %w: connection reset", keystore.ErrUnavailable)
+	for _, test := range []struct {
+		once    string
+		failure error
+		status  int
+		says    string
+		made    int
+	}{
+		{"a", lost, 503, "It is not known whether the change was made", 1},
+		{"a", nil, 409, "revoke the newest key", 1},
+		{"b", errors.New("a mistake"), 503, "The database cannot be used", 2},
+		{"b", nil, 200, "secret", 3},
+		{"b", nil, 409, "revoke the newest key", 3},
+		{strings.Repeat("c", 65), nil, 422, "Nothing was changed", 3},
+	} {
+		failure = test.failure
+		status, page := s.post("/console/test", "once="+test.once)
+		if status != test.status || !strings.Contains(page, test.says) || made != test.made {
+			t.Errorf("%s with %v: %d after %d changes, want %d, %d and %q in\n%s", test.once, test.failure, status, made, test.status, test.made, test.says, page)
+		}
+		if (test.once == "a" || test.status == 409) && !strings.Contains(page, `href="/console/tenants/acme"`) {
+			t.Errorf("%s: the page has no link back:\n%s", test.once, page)
+		}
+	}
+}
