@@ -220,10 +220,10 @@ func (t *Tracer) send(batch []*tracepb.Span) {
 	}
 	rejected, err := t.deliver(body)
 	if err != nil {
-		rejected = len(batch)
+		rejected = int64(len(batch))
 	}
-	rejected = min(rejected, len(batch))
-	t.exported.Add(float64(len(batch) - rejected))
+	rejected = max(0, min(rejected, int64(len(batch)))) // the collector may say anything
+	t.exported.Add(float64(int64(len(batch)) - rejected))
 	t.undelivered.Add(float64(rejected))
 	if now := time.Now(); err != nil && now.Sub(t.complainedAt) >= complainEvery {
 		t.complainedAt = now
@@ -233,7 +233,7 @@ func (t *Tracer) send(batch []*tracepb.Span) {
 
 // deliver sends a batch until the collector takes it, refuses it, or retryMax has passed. When the Tracer is being closed, it makes one
 // more attempt. It returns how many spans the collector has rejected.
-func (t *Tracer) deliver(body []byte) (rejected int, err error) {
+func (t *Tracer) deliver(body []byte) (rejected int64, err error) {
 	begun, pause := time.Now(), pauseMin
 	for {
 		var wait time.Duration
@@ -244,7 +244,7 @@ func (t *Tracer) deliver(body []byte) (rejected int, err error) {
 		// Not exactly the pause: collectors that come back would get all programs at once.
 		wait = max(wait, pause/2+rand.N(pause))
 		pause = min(2*pause, pauseMax)
-		if t.isStopped() || time.Since(begun)+wait > retryMax {
+		if t.isStopped() || wait > retryMax-time.Since(begun) { // not a sum: a wait may be the longest Duration
 			return 0, err
 		}
 		again := time.NewTimer(wait)
@@ -269,7 +269,7 @@ func (t *Tracer) isStopped() bool {
 const never = -1
 
 // post makes one attempt (OTLP, section "OTLP/HTTP Response"). After an error, wait is the least time until the next attempt, or never.
-func (t *Tracer) post(body []byte) (rejected int, wait time.Duration, err error) {
+func (t *Tracer) post(body []byte) (rejected int64, wait time.Duration, err error) {
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
 		return 0, never, err
@@ -293,7 +293,7 @@ func (t *Tracer) post(body []byte) (rejected int, wait time.Duration, err error)
 	if proto.Unmarshal(answer, &result) != nil {
 		return 0, 0, nil // a success in another form, such as text
 	}
-	return int(result.GetPartialSuccess().GetRejectedSpans()), 0, nil
+	return result.GetPartialSuccess().GetRejectedSpans(), 0, nil
 }
 
 // retryAfter reads the field Retry-After (RFC 9110, section 10.2.3). It returns 0 if there is none.

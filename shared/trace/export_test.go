@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -179,9 +180,12 @@ func TestExport(t *testing.T) {
 
 // What the collector answers decides whether a batch is sent again (OTLP, section "OTLP/HTTP Response").
 func TestAnswers(t *testing.T) {
-	rejected, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: 1}})
-	if err != nil {
-		t.Fatal(err)
+	rejects := func(n int64) answer {
+		body, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: n}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer{status: 200, body: body}
 	}
 	f := func(name string, posts int, least, most time.Duration, counts, logs string, answers ...answer) {
 		t.Helper()
@@ -203,7 +207,9 @@ func TestAnswers(t *testing.T) {
 	good := answer{status: 200}
 	f("taken", 1, batchWait, batchWait, both, "", good)
 	f("taken, with text", 1, batchWait, batchWait, both, "", answer{status: 202, body: []byte("OK")})
-	f("one rejected", 1, batchWait, batchWait, "exported 1, unqueued 0, undelivered 1", "", answer{status: 200, body: rejected})
+	f("one rejected", 1, batchWait, batchWait, "exported 1, unqueued 0, undelivered 1", "", rejects(1))
+	f("more rejected than sent", 1, batchWait, batchWait, neither, "", rejects(math.MaxInt64))
+	f("less than none rejected", 1, batchWait, batchWait, both, "", rejects(-1))
 	for _, status := range []int{429, 502, 503, 504} {
 		f("busy", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{status: status}, good)
 	}
@@ -213,6 +219,8 @@ func TestAnswers(t *testing.T) {
 	f("told to wait until", 2, batchWait+20*time.Second, batchWait+31*time.Second, both, "",
 		answer{status: 503, retryAfter: time.Date(2000, 1, 1, 0, 0, 31, 0, time.UTC).Format(http.TimeFormat)}, good)
 	f("told to wait for too long", 1, batchWait, batchWait, neither, "responded with 429", answer{status: 429, retryAfter: "3600"})
+	f("told to wait for thousands of years", 1, batchWait, batchWait, neither, "responded with 429",
+		answer{status: 429, retryAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Format(http.TimeFormat)})
 	for _, status := range []int{301, 400, 401, 404, 413, 500} {
 		f("refused", 1, batchWait, batchWait, neither, fmt.Sprint("responded with ", status), answer{status: status})
 	}
