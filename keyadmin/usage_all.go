@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"petgate/shared/core/plan"
@@ -101,7 +102,7 @@ func (usageDeprecated) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	views, operations, err := a.operator.ViewDeprecated(ctx)
+	views, operations, err := a.operator.ViewDeprecated(ctx, 0, math.MaxInt32)
 	if err != nil {
 		return err
 	}

@@ -14,20 +14,21 @@ type deprecatedPage struct{ List list }
 
 func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) {
 	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
-	views, operations, err := v.operator.ViewDeprecated(ctx)
+	// The database adds all calls up for any page of them, so a page begins at a number of rows.
+	from, err := strconv.Atoi(r.URL.Query().Get("after"))
+	if err != nil || from < 0 {
+		from = 0
+	}
+	n := rowsOf(r)
+	views, operations, err := v.operator.ViewDeprecated(ctx, from, n+1)
 	if err != nil {
 		c.cannotAsk(w, v, err)
 		return
 	}
-	// The database adds all calls up for any page of them, so a page begins at a number of rows.
-	from, err := strconv.Atoi(r.URL.Query().Get("after"))
-	if err != nil || from < 0 || from > len(views) {
-		from = 0
-	}
-	views, isMore := cut(views[from:], rowsOf(r))
+	views, isMore := cut(views, n)
 	next := ""
 	if isMore {
-		next = strconv.Itoa(from + len(views))
+		next = strconv.Itoa(from + n)
 	}
 	if c.sendData(w, r, v, "deprecated", views, next) {
 		return

@@ -101,7 +101,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page
 
 // cannotAsk writes the page for an error of a question to gateways, or of the database.
 func (c *Console) cannotAsk(w http.ResponseWriter, v *visit, err error) {
-	if errors.Is(err, keystore.ErrNotFound) || database.IsDenied(err) {
+	if errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrUnavailable) || database.IsDenied(err) {
 		c.fail(w, v, err)
 		return
 	}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -141,6 +142,26 @@ func TestDeprecated(t *testing.T) {
 	s.wants(b, "/console/deprecated", 200, "1,200", "2 days", ">acme</a>", keys[0].ID.String(), "!"+keys[1].ID.String(), ">new<")
 	s.wants(b, "/console/deprecated?format=csv", 200, "operation,deprecatedAt,", ",acme,"+keys[0].ID.String())
 	s.wants(b, "/console/deprecated?after=1", 200, "No key has called")
+	s.wants(b, "/console/deprecated?after=-1", 200, "1,200")
+	rows, err := s.operator.OperationUsage(t.Context(), []string{"getPet", "listPets"}, 0, hour, 1, 1)
+	if err != nil || len(rows) != 1 || rows[0].Operation != "listPets" {
+		t.Errorf("the second row is %+v: %v", rows, err)
+	}
+	// Silent gateways are asked after the others. Each of these would cost two of the five seconds that a page has.
+	for _, id := range []string{"gw-1", "gw-2", "gw-3"} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { listener.Close() })
+		if _, err := s.operator.Register(t.Context(), keystore.Registration{ID: id, Incarnation: "a", AdminAddress: listener.Addr().String()}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 600000 WHERE id <> 'gw-8'`); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(b, "/console/deprecated", 200, "1,200")
 }
 
 // The page explains by an ID in the address, or by a token in a form, and never shows the token.

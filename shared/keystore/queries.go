@@ -263,12 +263,12 @@ const (
 			CAST(SUM(CASE WHEN charged THEN requests ELSE 0 END) AS BIGINT) AS charged
 		FROM usage_hours WHERE hour >= $1 AND hour < $2 GROUP BY tenant_id`
 
-	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent.
+	// $1: rows with operation, $2: the first hour, $3: the first hour that counts as recent, $4: number of rows, $5: number of rows before.
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before
 		FROM (SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
 				CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
 			FROM usage_hours WHERE hour >= $2 AND operation IN (SELECT value->>'operation' FROM {rows})
-			GROUP BY operation, tenant_id, key_id) AS u
+			GROUP BY operation, tenant_id, key_id ORDER BY operation, recent DESC, tenant_id, key_id LIMIT $4 OFFSET $5) AS u
 		LEFT JOIN tenants t ON t.id = u.tenant_id LEFT JOIN tenant_keys k ON k.id = u.key_id
 		ORDER BY u.operation, u.recent DESC, u.tenant_id, u.key_id`
 

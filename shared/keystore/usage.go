@@ -221,8 +221,8 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 }
 
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
-// hour of recent on.
-func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis) ([]OperationUsage, error) {
+// hour of recent on. It leaves out the first from rows and returns at most n.
+func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis, from, n int) ([]OperationUsage, error) {
 	type row struct {
 		Operation string `json:"operation"`
 	}
@@ -236,7 +236,8 @@ func (s *Store) OperationUsage(ctx context.Context, operations []string, since, 
 		return nil, fail(op, err)
 	}
 	rows := []OperationUsage{}
-	err = s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), string(text), since.Truncate(time.Hour), recent.Truncate(time.Hour))
+	err = s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), string(text), since.Truncate(time.Hour), recent.Truncate(time.Hour),
+		n, from)
 	return rows, fail(op, err)
 }
 

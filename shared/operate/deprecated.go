@@ -37,14 +37,15 @@ func (v DeprecatedView) EndsIn() string {
 }
 
 // ViewDeprecated returns the keys that called a deprecated operation within the last fourteen days, and the IDs of the deprecated
-// operations. It asks a gateway for these: if none answers, that is an error.
-func (o Operator) ViewDeprecated(ctx context.Context) (views []DeprecatedView, operations []string, err error) {
+// operations. It leaves out the first from keys and returns at most n. It asks a gateway for the operations: if none answers, that is an
+// error.
+func (o Operator) ViewDeprecated(ctx context.Context, from, n int) (views []DeprecatedView, operations []string, err error) {
 	deprecated, err := o.deprecated(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	operations, now := operationIDs(deprecated), o.Now()
-	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day))
+	rows, err := o.Store.OperationUsage(ctx, operations, now.Add(-14*day), now.Add(-7*day), from, n)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,6 +72,7 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 	if err != nil {
 		return nil, err
 	}
+	silentLast(gateways)
 	err = errors.New("no gateway is registered")
 	for _, g := range gateways {
 		var answer About

@@ -289,10 +289,7 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, environment string) 
 	}
 	problem := errors.New("no gateway responded, and only gateways know how much of a quota is used")
 	var other figures
-	// Silent gateways are asked last, because each of them may cost the whole timeout.
-	slices.SortStableFunc(gateways, func(a, b keystore.Gateway) int {
-		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()), max(b.Age, keystore.SilentAfter.Milliseconds()))
-	})
+	silentLast(gateways)
 	for _, g := range gateways {
 		switch f, err := askGateway(ctx, g, t); {
 		case err != nil:
@@ -307,6 +304,13 @@ func (o Operator) figures(ctx context.Context, t id.Tenant, environment string) 
 		return other, nil
 	}
 	return figures{}, problem
+}
+
+// silentLast sorts gateways in the order in which to ask them: each silent one may cost the whole timeout.
+func silentLast(gateways []keystore.Gateway) {
+	slices.SortStableFunc(gateways, func(a, b keystore.Gateway) int {
+		return cmp.Compare(max(a.Age, keystore.SilentAfter.Milliseconds()), max(b.Age, keystore.SilentAfter.Milliseconds()))
+	})
 }
 
 func askGateway(ctx context.Context, g keystore.Gateway, t id.Tenant) (figures, error) {
