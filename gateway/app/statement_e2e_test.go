@@ -5,6 +5,7 @@ package app_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,37 +33,31 @@ func TestStatementOfASilentDatabase(t *testing.T) {
 	r.awaitUsage(t, "", token)
 	proxy.BlackHole()
 	type outcome struct {
-		status int
-		took   time.Duration
+		body string
+		took time.Duration
 	}
-	slow := make(chan outcome, 1)
-	go func() {
-		began := time.Now()
-		response, _ := get(t, r.url+"/v1/usage", token)
-		slow <- outcome{response.StatusCode, time.Since(began)}
-	}()
-	served, longest := 0, time.Duration(0)
-	for done := false; !done && served < 40; served++ {
-		began := time.Now()
-		if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
-			t.Fatalf("beside it: %d %s", response.StatusCode, body)
+	// A machine that stops for two seconds may leave no time for requests beside the slow one. A gateway that makes them wait never has it.
+	testkit.Eventually(t, time.Minute, "usage fails after two seconds, while three requests are served", func() bool {
+		slow := make(chan outcome, 1)
+		go func() {
+			began := time.Now()
+			_, body := get(t, r.url+"/v1/usage", token)
+			slow <- outcome{body, time.Since(began)}
+		}()
+		served := 0
+		for {
+			select {
+			case o := <-slow:
+				t.Logf("figure: usage of a silent database: %s after %v; %d requests beside it", o.body, o.took, served)
+				return strings.Contains(o.body, `"usage_unavailable"`) && o.took > 1900*time.Millisecond && o.took < 10*time.Second && served >= 3
+			case <-time.After(50 * time.Millisecond):
+			}
+			if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
+				t.Fatalf("beside it: %d %s", response.StatusCode, body)
+			}
+			served++
 		}
-		longest = max(longest, time.Since(began))
-		select {
-		case o := <-slow:
-			slow <- o
-			done = true
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	o := <-slow
-	t.Logf("figure: usage of a silent database: %d after %v; %d requests beside it, the longest %v", o.status, o.took, served, longest)
-	if o.status != http.StatusServiceUnavailable || o.took < 1900*time.Millisecond || o.took > 10*time.Second {
-		t.Errorf("%d after %v", o.status, o.took)
-	}
-	if served < 3 {
-		t.Errorf("only %d requests were served beside it: they waited for it", served)
-	}
+	})
 	proxy.Restore(t)
 	r.awaitUsage(t, "", token)
 	r.end(t)

@@ -107,6 +107,8 @@ type Edge struct {
 	http        http1.Settings
 	slack       time.Duration // how late a client connection's deadline may be
 
+	statementWithin time.Duration // the constant, except in tests
+
 	inFlight    atomic.Int64
 	connections atomic.Int64
 	draining    atomic.Bool
@@ -128,7 +130,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, statements: deps.Statements, log: deps.Log,
 		tracer: deps.Tracer,
 		clock:  deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
-		upstreams: upstreams, strikes: newStrikes(cfg.BanRule),
+		upstreams: upstreams, strikes: newStrikes(cfg.BanRule), statementWithin: statementWithin,
 		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
 	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))

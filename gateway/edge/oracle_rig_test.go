@@ -133,7 +133,8 @@ var documentation = []portal.Page{
 type setup struct {
 	edge.Config
 	edge.Deps
-	listen func(net.Listener) net.Listener // wraps the socket; nil = as it is
+	listen          func(net.Listener) net.Listener // wraps the socket; nil = as it is
+	statementWithin time.Duration                   // how long a client waits for its usage; 0 = as in production
 }
 
 // newRig serves until the test ends. change may be nil.
@@ -141,6 +142,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
 	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}}
 	s := setup{
+		statementWithin: patience, // a machine may stop for longer than the two seconds of production
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
 			ReadTimeout: 500 * time.Millisecond, UpstreamTimeout: 2 * time.Second,
@@ -182,6 +184,9 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		t.Fatal(err)
 	}
 	r.edge = e
+	if s.statementWithin > 0 {
+		e.SetStatementWithin(s.statementWithin)
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

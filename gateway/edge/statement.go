@@ -103,7 +103,7 @@ func (e *Edge) statement(x *exchange) refusal {
 		e.reads.running.Add(-1)
 		return refusal{reason: usageOverloaded}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), statementWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), e.statementWithin)
 	defer cancel()
 	answer := make(chan *written, 1)
 	go func() {
@@ -111,17 +111,22 @@ func (e *Edge) statement(x *exchange) refusal {
 		e.reads.running.Add(-1)
 		answer <- w
 	}()
+	var w *written
 	select {
-	case w := <-answer:
-		if w.refusal.reason == invalidParameter {
-			x.parameter = "since"
-		}
-		x.statement = w
-		return w.refusal
+	case w = <-answer:
 	case <-ctx.Done():
-		e.logStatement(ask, ctx.Err())
-		return refusal{reason: usageUnavailable}
+		select {
+		case w = <-answer: // it was ready, too
+		default:
+			e.logStatement(ask, ctx.Err())
+			return refusal{reason: usageUnavailable}
+		}
 	}
+	if w.refusal.reason == invalidParameter {
+		x.parameter = "since"
+	}
+	x.statement = w
+	return w.refusal
 }
 
 // readStatementAsk reads the parameters. Unknown ones are ignored. Known ones must not be repeated.

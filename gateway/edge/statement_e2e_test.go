@@ -18,6 +18,7 @@ func TestStatementHangs(t *testing.T) {
 	released := make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	r := newRig(t, func(s *setup) {
+		s.statementWithin = 0
 		s.Statements = fakeStatements(func(ctx context.Context, ask asked) (edge.Statement, error) {
 			<-released
 			return twoRows(ctx, ask)

@@ -164,6 +164,7 @@ func TestSlowStatements(t *testing.T) {
 	arrived, released := make(chan time.Duration), make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	r := newRig(t, func(s *setup) {
+		s.statementWithin = 0
 		s.Statements = fakeStatements(func(ctx context.Context, ask asked) (edge.Statement, error) {
 			select {
 			case <-released:
