@@ -105,8 +105,9 @@ func parseURL(text string) (network, address string, err error) {
 
 // Send sends a request and reads its response within the timeout, which counts from request.At. It sends a request a second time
 // only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot be
-// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that responds with 401. If a
-// second attempt gets a status of 500 or more, Send returns ErrBroken: the first one may have been carried out.
+// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that has its maximum of
+// requests, and for one that responds with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken: the first one
+// may have been carried out.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat := request.MayRepeat
@@ -125,7 +126,8 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		case outcome == full && failure == ErrBroken:
 			return ErrBroken
 		case outcome == full:
-			return ErrOverloaded
+			tried |= h.bit
+			failure = ErrOverloaded
 		case outcome == late:
 			return ErrTimeout
 		case outcome == unconnected:

@@ -300,6 +300,34 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// A request that the only instance that is in has no slot for goes to one that is out.
+func TestFullInstance(t *testing.T) {
+	in, out := newInstance(t, hang), newInstance(t, ok)
+	p := newPool(t, io.Discard, nil, in, out)
+	p.judge(p.hosts[1], errIll)
+	done := make(chan error)
+	for n := range byte(4) {
+		go func() { done <- p.ask(n/2, false) }()
+	}
+	testkit.Eventually(t, patience, "no free slot", func() bool { return p.hosts[0].inFlight.Load() == 4 })
+	if err := p.ask(3, false); err != nil {
+		t.Errorf("to the other instance: %v", err)
+	}
+	out.answerWith(forbidden)
+	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("the other instance does not accept the gateway: %v", err)
+	}
+	_ = out.ln.Close()
+	p.CloseIdle()
+	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("the other instance is gone: %v", err)
+	}
+	in.hangUp()
+	for range 4 {
+		<-done
+	}
+}
+
 // An instance that fails, refuses the gateway or says that it closes gets no requests for a while, if there is another one. Then it
 // gets them again.
 func TestEjection(t *testing.T) {
