@@ -109,7 +109,7 @@ func (a *app) run(args []string) error {
 	}
 	words := make([]string, len(args))
 	for i, arg := range args {
-		words[i] = shellWord(arg)
+		words[i] = operate.ShellWord(arg)
 	}
 	a.called = strings.Join(words, " ")
 	parsed, err := a.parse(args)

@@ -324,7 +324,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		var all []candidate
 		for _, t := range tenants {
 			c := candidate{t.Name, "plan " + t.Plan}
-			if !plainWord.MatchString(t.Name) { // a shell would need quotes
+			if operate.ShellWord(t.Name) != t.Name { // a shell would need quotes
 				c = candidate{t.ID.String(), t.Name}
 			}
 			all = append(all, c)

@@ -87,7 +87,7 @@ func (a *app) confirmBy(ctx context.Context, r operate.Registry, c confirmation)
 func advice(p operate.Progress) string {
 	switch forget, fenced := p.Cure(); {
 	case forget != nil:
-		return "If a silent gateway has ended and will not come back: keyadmin gateway forget " + shellWord(operate.Printable(forget.ID))
+		return "If a silent gateway has ended and will not come back: " + operate.ForgetCommand(forget.ID)
 	case fenced > 0:
 		return "A silent gateway refuses every call once its maximum age has passed: repeat the command with --wait " +
 			(fenced + time.Second).Round(time.Second).String() + " to see the change confirmed."

@@ -148,10 +148,10 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 		switch state := g.State(last); state {
 		case keystore.GatewayReplaced:
 			d.find(name, "an earlier process with this ID has not signed off: changes wait for it",
-				"give each gateway its own GATEWAY_ID; when the process has ended: `keyadmin gateway forget "+shellWord(name)+"`")
+				"give each gateway its own GATEWAY_ID; when the process has ended: `keyadmin gateway forget "+operate.ShellWord(name)+"`")
 		case keystore.GatewaySilent, keystore.GatewayFenced:
 			d.find(name, "it was last seen "+operate.Age(g)+" ago: changes wait for it",
-				"restart it, or see why it cannot reach the database; when it will not come back: `keyadmin gateway forget "+shellWord(name)+"`")
+				"restart it, or see why it cannot reach the database; when it will not come back: `keyadmin gateway forget "+operate.ShellWord(name)+"`")
 		case keystore.GatewayBehind, keystore.GatewayStarting:
 			if time.Duration(g.Age)*time.Millisecond < lagMax && d.recent(last) {
 				continue

@@ -76,8 +76,8 @@ func (a *app) noteSilent(gateways []keystore.Gateway) {
 	}
 	if len(silent) > 0 {
 		a.note("Changes stay unconfirmed until %s is back, because a silent gateway may still accept what it has in memory.\n"+
-			"If it has ended and will not come back: keyadmin gateway forget %s",
-			operate.Either(len(silent) == 1, operate.GatewayName(silent[0]), "each silent gateway"), shellWord(operate.Printable(silent[0].ID)))
+			"If it has ended and will not come back: %s",
+			operate.Either(len(silent) == 1, operate.GatewayName(silent[0]), "each silent gateway"), operate.ForgetCommand(silent[0].ID))
 	}
 }
 

@@ -149,7 +149,7 @@ func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
 	}
 	a.noteQuota(t.View())
 	if t.Suspended {
-		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, shellWord(t.Name))
+		a.warn("Tenant %s is suspended: its keys are refused. To resume it: keyadmin tenant resume %s", t.Name, operate.ShellWord(t.Name))
 	}
 	return nil
 }

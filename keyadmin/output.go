@@ -135,18 +135,8 @@ func (a *app) asCalled(text string) string {
 		return text
 	}
 	return calls.ReplaceAllStringFunc(text, func(call string) string {
-		return strings.TrimSuffix(call, "keyadmin ") + shellWord(a.Program) + " "
+		return strings.TrimSuffix(call, "keyadmin ") + operate.ShellWord(a.Program) + " "
 	})
-}
-
-var plainWord = regexp.MustCompile(`^[\pL\pN_./:@%+=,-]+$`)
-
-// shellWord quotes an argument for a shell, if it needs quotes.
-func shellWord(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // warn writes a highlighted note.

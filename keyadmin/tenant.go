@@ -46,7 +46,7 @@ func (a *app) changeTenant(ctx context.Context, o operation) error {
 
 func (a *app) noteQuota(v operate.TenantView) {
 	if why := v.NoQuota(); why != "" {
-		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, shellWord(v.Name), missingLimits(v.Limits))
+		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, operate.ShellWord(v.Name), missingLimits(v.Limits))
 	}
 }
 
@@ -100,7 +100,7 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 		Operation: a.operator.CreateTenant(spec, c.IfNotExists), wait: c.Wait,
 		table: func(r operate.Outcome) table { return table{rows: [][]string{{r.View.(operate.TenantView).ID}}} },
 		add: func(r operate.Outcome) string {
-			return operate.Either(r.Existed, "", " Its first key: keyadmin key create "+shellWord(spec.Name))
+			return operate.Either(r.Existed, "", " Its first key: keyadmin key create "+operate.ShellWord(spec.Name))
 		},
 	})
 	return a.explainPlan(ctx, spec.Plan, err)
@@ -252,7 +252,7 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 		Operation: op, yes: c.Yes, wait: c.Wait,
 		add: func(operate.Outcome) string {
 			keepsOwn := t.Override != (plan.Limits{}) && c.limits() == (plan.Limits{}) && to != t.Plan
-			return operate.Either(keepsOwn, "\nTo clear them: keyadmin tenant set-quota "+shellWord(t.Name)+" --clear", "")
+			return operate.Either(keepsOwn, "\nTo clear them: keyadmin tenant set-quota "+operate.ShellWord(t.Name)+" --clear", "")
 		},
 	})
 	return a.explainPlan(ctx, to, err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"petgate/shared/operate"
 )
 
 // needsCommand replaces kong's list of commands, which it cuts off after five.
@@ -116,7 +118,7 @@ func noCommand(at *kong.Node, word string) string {
 	}
 	near := didYouMean(word, names)
 	if near == "" && slices.Contains(names, "show") { // it may be what to show
-		return text + fmt.Sprintf(": did you mean `keyadmin %s show %s`?", noun, shellWord(word))
+		return text + fmt.Sprintf(": did you mean `keyadmin %s show %s`?", noun, operate.ShellWord(word))
 	}
 	return text + near
 }

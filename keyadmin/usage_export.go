@@ -172,7 +172,7 @@ func (e *exporting) tellOpen(ctx context.Context) error {
 		switch {
 		case from >= wanted:
 		case g.Age > keystore.SilentAfter.Milliseconds():
-			e.warn("%s, last seen %s ago, may have usage of them. If it will not come back: keyadmin gateway forget %s", open, operate.Age(g), shellWord(g.ID))
+			e.warn("%s, last seen %s ago, may have usage of them. If it will not come back: %s", open, operate.Age(g), operate.ForgetCommand(g.ID))
 		case g.UsageThrough == 0:
 			e.warn("%s stores no usage. See its log. If its version is older than the database's schema, update it.", open)
 		case e.now().Sub(g.UsageThrough) > storedWithin:

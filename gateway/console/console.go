@@ -234,6 +234,7 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 		c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
 			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
 				"after every upgrade.")
+	case v != nil && v.hasLeft(): // which cancels what was asked of the database
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
 		c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",

@@ -60,7 +60,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 
 // cureOf says what the state of a gateway means and what ends it, if operators should know.
 func cureOf(g keystore.Gateway, state string) string {
-	forget := fmt.Sprintf("If its process has ended and will not come back, run: keyadmin gateway forget %s", g.ID)
+	forget := "If its process has ended and will not come back, run: " + operate.ForgetCommand(g.ID)
 	switch state {
 	case keystore.GatewaySilent:
 		text := "not seen for " + operate.Age(g) + ": it has stopped, hangs, or cannot reach the database. It may still serve what it has in " +

@@ -1,12 +1,15 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -18,6 +21,7 @@ type visit struct {
 	store    *keystore.Store  // its events name the session's person
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
+	hasLeft  func() bool      // whether the browser waits no longer
 }
 
 // cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
@@ -73,6 +77,9 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			http.Redirect(w, r, loginPath+"?ended", http.StatusSeeOther)
 			return
 		}
+		if hasLeft(r) {
+			return
+		}
 		if err != nil {
 			c.fail(w, nil, err)
 			return
@@ -80,7 +87,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		store := c.cfg.Store.As(session.Actor)
 		v := &visit{
 			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
-			note: c.notes.of(session.ID, r.URL.Query().Get("done")),
+			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
 		}
 		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if session.ReadOnly && !isRead && r.URL.Path != Home+"logout" {
@@ -92,8 +99,25 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
 			return
 		}
+		if !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()) {
+			c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
+			return
+		}
 		serve(w, r, v)
 	}
+}
+
+// hasLeft reports whether the browser waits no longer for the response.
+func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
+
+// isText reports whether all values are text that a database can have.
+func isText(values url.Values) bool {
+	for _, all := range values {
+		if slices.ContainsFunc(all, func(value string) bool { return !utf8.ValidString(value) || strings.Contains(value, "\x00") }) {
+			return false
+		}
+	}
+	return true
 }
 
 // tokenStart finds the beginning of the token of a key.

@@ -56,7 +56,11 @@ func AskAdmin(ctx context.Context, g keystore.Gateway, path string, answer any) 
 		return err
 	}
 	// Not http.DefaultClient: it would use a proxy from the environment, which cannot reach the private admin port.
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)}}
+	// Redirects are not followed: a false gateway could have any other address asked.
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: adminTLS(ctx)},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -75,6 +76,21 @@ func Printable(text string) string {
 		}
 		return r
 	}, text)
+}
+
+var plainWord = regexp.MustCompile(`^[\pL\pN_./:@%+=,-]+$`)
+
+// ShellWord quotes an argument for a shell, if it needs quotes.
+func ShellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// ForgetCommand is the command that forgets a gateway. Gateways write their IDs themselves.
+func ForgetCommand(gateway string) string {
+	return "keyadmin gateway forget " + ShellWord(Printable(gateway))
 }
 
 // LimitText describes a limit in force. override is the tenant's own; 0: it has none.
