@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -14,8 +15,12 @@ import (
 	"petgate/shared/service"
 )
 
-// consoleConnections are the connections of the console to Postgres. They are its own, so that no page delays the directory.
-const consoleConnections = 2
+// The connections of the console to Postgres. They are its own, so that no page delays the directory. Forms do not wait for pages: a
+// slow page does not delay a revocation.
+const (
+	pageConnections = 2
+	formConnections = 1
+)
 
 // consoleDatabase returns the URL of the console's database.
 func (c *Config) consoleDatabase() string {
@@ -39,26 +44,35 @@ func serveConsole(
 	if err != nil {
 		return nil, err
 	}
+	forms := db
 	if db.Dialect() == database.Postgres {
-		db.SetMaxOpenConns(consoleConnections)
+		db.SetMaxOpenConns(pageConnections)
+		if forms, err = database.Open(cfg.consoleDatabase()); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+		forms.SetMaxOpenConns(formConnections)
 	}
+	closeAll := func() error { return errors.Join(db.Close(), forms.Close()) }
 	tls, err := cfg.AdminTLS.Client(log)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, closeAll())
 	}
 	pages, err := console.New(console.Config{
-		Gateway: gateway, Address: address, Store: keystore.New(db, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
+		Gateway: gateway, Address: address, Store: keystore.New(db, nil, nil, gateway), Forms: keystore.New(forms, nil, nil, gateway), Problems: problems, AdminTLS: tls, Log: log,
 		Quota: func(ctx context.Context, tenant id.Tenant) (quota.Verdict, error) {
 			p, err := peek(ctx, tenants, peeker, tenant)
+			if errors.As(err, new(unknownTenantError)) {
+				err = fmt.Errorf("%w: %w", console.ErrUnknownTenant, err)
+			}
 			return p.verdict, err
 		},
 	})
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, closeAll())
 	}
 	admin.Handle(console.Home, pages)
 	return func() error {
 		pages.Close()
-		return db.Close()
+		return closeAll()
 	}, nil
 }

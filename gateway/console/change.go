@@ -257,7 +257,7 @@ type note struct {
 
 // confirm waits until gateways have applied a change.
 func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outcome) note {
-	waiter := operate.Waiter{Registry: c.cfg.Store, Clock: c.cfg.Clock, Sleep: operate.Sleep}
+	waiter := operate.Waiter{Registry: c.cfg.Forms, Clock: c.cfg.Clock, Sleep: operate.Sleep}
 	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
 	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(p.Laggard)), IsConfirmed: progress.IsConfirmed()}
 	if progress.All == 0 && p.Alone != "" {

@@ -51,14 +51,19 @@ type Config struct {
 	Gateway  string                   // the ID of the gateway that serves it
 	Address  string                   // of its admin port, as it is registered
 	Store    *keystore.Store          // with the rights of keyadmin, and connections that no request of the public port needs
+	Forms    *keystore.Store          // the same for forms, with connections that no page needs; nil: Store
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
 	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: that of the system
 
-	// Quota returns how much of its limits a tenant has used, and charges nothing. nil: not known.
+	// Quota returns how much of its limits a tenant has used, and charges nothing. ErrUnknownTenant: this gateway does not know the tenant
+	// yet. nil: not known.
 	Quota func(context.Context, id.Tenant) (quota.Verdict, error)
 }
+
+// ErrUnknownTenant is the error of Config.Quota for a tenant that this gateway does not know. Other tenants may have an answer.
+var ErrUnknownTenant = errors.New("unknown tenant")
 
 // Console serves the pages. It is safe for concurrent use.
 type Console struct {
@@ -79,6 +84,9 @@ type Console struct {
 func New(cfg Config) (*Console, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.Forms == nil {
+		cfg.Forms = cfg.Store
 	}
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}, streams: make(chan struct{}, streamsMax)}
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))

@@ -77,10 +77,7 @@ type event struct {
 func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event, error) {
 	asking, cancel := context.WithTimeout(ctx, databaseWithin)
 	defer cancel()
-	cookie, err := r.Cookie(cookieName(r))
-	if err == nil {
-		_, err = c.cfg.Store.ConsoleSession(asking, cookie.Value)
-	}
+	_, err := sessionOf(asking, c.cfg.Store, r)
 	if errors.Is(err, keystore.ErrNotFound) {
 		return event{[]byte("event: end\ndata: Your session has ended. Sign in again.\n\n"), true}, nil
 	}

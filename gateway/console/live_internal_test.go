@@ -25,6 +25,8 @@ import (
 type stage struct {
 	*testing.T
 	console *Console
+	db      *database.DB
+	path    string // of its file
 	store   *keystore.Store
 	server  *httptest.Server
 	cookie  *http.Cookie
@@ -36,7 +38,8 @@ func init() { operate.LiveWithin = time.Minute }
 // newStage returns a console that sends live figures every few milliseconds.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	url := testkit.SQLite(t)
+	db, err := database.OpenOrCreate(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func newStage(t *testing.T) *stage {
 	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, store: keystore.New(db, nil, nil, "gw-1")}
+	s := &stage{T: t, db: db, path: strings.TrimPrefix(url, "sqlite:"), store: keystore.New(db, nil, nil, "gw-1")}
 	s.console, err = New(Config{
 		Gateway: "gw-1", Store: s.store, Log: slog.New(slog.DiscardHandler),
 		Problems: func() []service.Problem {

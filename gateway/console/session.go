@@ -52,25 +52,38 @@ func setCookie(w http.ResponseWriter, r *http.Request, token string) {
 
 // checkFile makes sure that statements use the database's present file. If the file was replaced, the first check reports it and closes
 // the connections to the old one; the second finds nothing wrong.
-func (c *Console) checkFile() error {
-	if c.cfg.Store.CheckFile() == nil {
+func checkFile(store *keystore.Store) error {
+	if store.CheckFile() == nil {
 		return nil
 	}
-	return c.cfg.Store.CheckFile()
+	return store.CheckFile()
+}
+
+// sessionOf returns the open session of a request. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
+func sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (keystore.ConsoleSession, error) {
+	cookie, err := r.Cookie(cookieName(r))
+	if err == nil {
+		err = checkFile(store)
+	}
+	if err != nil {
+		return keystore.ConsoleSession{}, err
+	}
+	return store.ConsoleSession(ctx, cookie.Value)
 }
 
 // inSession serves requests of an open session. It sends others to the page that opens one. A session that is read-only gets 403 for
 // every request that could change something, except for its own end.
 func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		cookie, err := r.Cookie(cookieName(r))
-		if err != nil {
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		store := c.cfg.Store
+		if !isRead {
+			store = c.cfg.Forms
+		}
+		session, err := sessionOf(r.Context(), store, r)
+		if errors.Is(err, http.ErrNoCookie) {
 			http.Redirect(w, r, loginPath, http.StatusSeeOther)
 			return
-		}
-		var session keystore.ConsoleSession
-		if err = c.checkFile(); err == nil {
-			session, err = c.cfg.Store.ConsoleSession(r.Context(), cookie.Value)
 		}
 		if errors.Is(err, keystore.ErrNotFound) {
 			setCookie(w, r, "")
@@ -84,12 +97,11 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			c.fail(w, nil, err)
 			return
 		}
-		store := c.cfg.Store.As(session.Actor)
+		store = store.As(session.Actor)
 		v := &visit{
 			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
 			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
 		}
-		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
 		if session.ReadOnly && !isRead && r.URL.Path != Home+"logout" {
 			c.say(w, v, http.StatusForbidden, "This session is read-only",
 				"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
@@ -148,11 +160,11 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	if err := c.checkFile(); err != nil {
+	if err := checkFile(c.cfg.Forms); err != nil {
 		c.fail(w, nil, err)
 		return
 	}
-	token, session, err := c.cfg.Store.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
+	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
 		c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
 			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",

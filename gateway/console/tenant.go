@@ -67,10 +67,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		page.Bans.Next = bansPath(t.ID, banCursor(bans[pageRows-1]))
 	}
 	page.Sheet = tenantSheet(page.TenantView)
-	if page.Usage, err = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits); err != nil {
-		c.fail(w, v, err)
-		return
-	}
+	page.Usage = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits)
 	c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
 }
 
@@ -94,6 +91,8 @@ func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
 	if c.cfg.Quota == nil || !t.Limits.IsSet() {
 		return ""
 	}
+	ctx, cancel := context.WithTimeout(ctx, databaseWithin/2) // the rest of the time is for the database
+	defer cancel()
 	use, err := c.cfg.Quota(ctx, t.ID)
 	if err != nil {
 		return "How much it has used cannot be read: " + err.Error() + "."

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -111,13 +112,15 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 		Columns: columns("Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused since "+since.Time().Format("15:04")+" UTC", "Status"),
 		None:    "There are no tenants.", Cure: "Create the first one below, or run", Command: "keyadmin tenant create NAME",
 	}
-	isKnown := c.cfg.Quota != nil
+	canAsk := c.cfg.Quota != nil
 	for i, t := range views {
 		var use quota.Verdict
-		if isKnown {
+		isKnown := canAsk
+		if canAsk {
 			// If the quotas cannot be read for one tenant, they are not asked for the others: each question could take its whole time.
 			use, err = c.cfg.Quota(ctx, tenants[i].ID)
 			isKnown = err == nil
+			canAsk = isKnown || errors.Is(err, ErrUnknownTenant)
 		}
 		status := cell{Text: t.Status(), Status: well}
 		if t.Status() != "active" {

@@ -20,6 +20,7 @@ type usagePart struct {
 	Spans    []usageSpan
 	Drawings []drawing      // none: there were no requests
 	Outcomes []outcomeTotal // the most frequent first
+	Problem  string         // why nothing can be shown; empty: nothing is wrong
 }
 
 // usageSpan is a time until now. The query ?usage=NAME of a page chooses it.
@@ -66,16 +67,21 @@ const drawingWidth = 520
 
 // usageOf reads a tenant's requests in the span with the given name, or in the first span if there is no such name. limits are the
 // tenant's; they may be unset.
-func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.Tenant, name string, limits plan.Limits) (part usagePart, err error) {
+func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.Tenant, name string, limits plan.Limits) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
 	at := max(0, slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name }))
 	part.Spans[at].Chosen = true
 	span := part.Spans[at]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
 	rows, err := store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
+	if err != nil {
+		c.cfg.Log.Warn("console: the usage of a tenant cannot be read", "tenant", tenant, "error", err)
+		part.Problem = "The requests cannot be read: " + err.Error() + "."
+		return part
+	}
 	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == reportOutcome })
-	if err != nil || len(rows) == 0 {
-		return part, err
+	if len(rows) == 0 {
+		return part
 	}
 	byOutcome := span.plot("usage-outcome", "Requests by outcome", starts, rows, plot.Outcomes, func(r keystore.PeriodUsage) string { return classOf(r.Outcome) })
 	byOutcome.Limit = span.limit(limits)
@@ -90,7 +96,7 @@ func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.
 	}) {
 		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), plot.Grouped(totals[outcome])})
 	}
-	return part, nil
+	return part
 }
 
 // starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on Monday.
