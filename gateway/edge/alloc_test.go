@@ -34,7 +34,7 @@ const (
 func TestAllocations(t *testing.T) {
 	f := func(name, request string, allocsMax float64) {
 		t.Helper()
-		for _, tracer := range []*trace.Tracer{nil, newTracer(t, 0)} {
+		for _, tracer := range []*trace.Tracer{nil, newTracer(t, "0")} {
 			client := newQuietClient(t, newQuietEdge(t, tracer), request)
 			for range 100 { // pools and buffers are filled first
 				client.ask(t)
@@ -179,8 +179,8 @@ func BenchmarkServe(b *testing.B) {
 	}
 	admitted := rawGet("User-Agent: wrk")
 	f("admitted", admitted, nil)
-	f("admitted, traces at ratio 0", admitted, newTracer(b, 0))
-	f("admitted, traces at 1 %", admitted, newTracer(b, .01))
+	f("admitted, traces at ratio 0", admitted, newTracer(b, "0"))
+	f("admitted, traces at 1 %", admitted, newTracer(b, "0.01"))
 	f("refused", rawKey("Authorization: Bearer "+usedUpToken), nil)
 	f("keyless", rawKey(), nil)
 }
@@ -195,7 +195,7 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 // newTracer returns a tracer with a collector.
-func newTracer(t testing.TB, ratio trace.Ratio) *trace.Tracer {
+func newTracer(t testing.TB, ratio string) *trace.Tracer {
 	t.Helper()
 	tracer, err := trace.Open(trace.Config{
 		Settings: trace.Settings{Endpoint: testkit.StartCollector(t).URL, Ratio: ratio}, Program: "gateway",

@@ -32,7 +32,7 @@ type traced struct {
 }
 
 // newTraced returns a rig with a sampler's ratio. The peer of its connections may be a trusted proxy.
-func newTraced(t *testing.T, ratio trace.Ratio, trusted bool) *traced {
+func newTraced(t *testing.T, ratio string, trusted bool) *traced {
 	t.Helper()
 	r := &traced{collector: testkit.StartCollector(t), registry: prometheus.NewRegistry()}
 	var err error
@@ -64,7 +64,7 @@ func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
 
 // The span of a request is the parent that the upstream gets. It has the caller's span as its parent, and what the access log has.
 func TestSpan(t *testing.T) {
-	r := newTraced(t, 1, false)
+	r := newTraced(t, "1", false)
 	client := r.dial(t)
 	client.ask(t, rawTarget("/v1/pets?secret=1"))
 	client.ask(t, rawGet(droppedField)) // the client does not decide
@@ -113,7 +113,7 @@ func TestSpan(t *testing.T) {
 
 // Only a trusted proxy's flag samples. A refusal has a span too.
 func TestWhoSamples(t *testing.T) {
-	f := func(name string, ratio trace.Ratio, trusted bool, field string, sampled bool) {
+	f := func(name, ratio string, trusted bool, field string, sampled bool) {
 		t.Helper()
 		r := newTraced(t, ratio, trusted)
 		client := r.dial(t)
@@ -130,15 +130,15 @@ func TestWhoSamples(t *testing.T) {
 			t.Errorf("%s: %d spans, %v, %s", name, len(spans), seen, r.accessLog)
 		}
 	}
-	f("a client's flag", 0, false, sampledField, false)
-	f("a client without the flag", 1, false, droppedField, true)
-	f("a trusted proxy's flag", 0, true, sampledField, true)
-	f("a trusted proxy without the flag", 1, true, droppedField, false)
+	f("a client's flag", "0", false, sampledField, false)
+	f("a client without the flag", "1", false, droppedField, true)
+	f("a trusted proxy's flag", "0", true, sampledField, true)
+	f("a trusted proxy without the flag", "1", true, droppedField, false)
 }
 
 // Two fields traceparent are none, and one leaves.
 func TestTwoTracesBecomeOne(t *testing.T) {
-	r := newTraced(t, 0, true)
+	r := newTraced(t, "0", true)
 	r.dial(t).ask(t, rawGet(sampledField, strings.ToUpper(sampledField[:11])+sampledField[11:]))
 	fields := r.upstream.Seen()[0].Fields["traceparent"]
 	if len(fields) != 1 || strings.Contains(fields[0], callersTrace) || !strings.HasSuffix(fields[0], "-00") {
@@ -160,7 +160,7 @@ func TestTraceGoesThroughAGatewayWithoutTraces(t *testing.T) {
 
 // A failure of the gateway or of the upstream is a failed span, with the code or the status.
 func TestFailedSpan(t *testing.T) {
-	r := newTraced(t, 1, false)
+	r := newTraced(t, "1", false)
 	client := r.dial(t)
 	for _, answer := range []string{"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "nonsense\r\n\r\n"} {
 		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {

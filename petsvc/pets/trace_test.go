@@ -29,7 +29,7 @@ func TestSpans(t *testing.T) {
 		var log testkit.Output
 		collector := testkit.StartCollector(t)
 		tracer, err := trace.Open(trace.Config{
-			Settings: trace.Settings{Endpoint: collector.URL}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+			Settings: trace.Settings{Endpoint: collector.URL, Ratio: "0"}, Program: "petsvc", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 		})
 		if err != nil {
 			t.Fatal(err)

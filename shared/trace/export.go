@@ -86,7 +86,8 @@ func Open(cfg Config) (*Tracer, error) {
 	url, urlErr := cfg.url()
 	headers, headersErr := cfg.headers()
 	attributes, attributesErr := pairs(cfg.Attributes)
-	if err := errors.Join(urlErr, headersErr, attributesErr); err != nil {
+	ratio, ratioErr := cfg.ratio()
+	if err := errors.Join(urlErr, ratioErr, headersErr, attributesErr); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
 	headers.Set("Content-Type", "application/x-protobuf")
@@ -98,7 +99,7 @@ func Open(cfg Config) (*Tracer, error) {
 		transport = own
 	}
 	t := &Tracer{
-		threshold: thresholdOf(float64(cfg.Ratio)), queue: make(chan *tracepb.Span, queueMax), filled: make(chan struct{}, 1),
+		threshold: thresholdOf(ratio), queue: make(chan *tracepb.Span, queueMax), filled: make(chan struct{}, 1),
 		url: url, headers: headers, log: cfg.Log, resource: cfg.resource(attributes),
 		client: http.Client{
 			Transport: transport, Timeout: postTimeout,

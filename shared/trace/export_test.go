@@ -89,7 +89,7 @@ func open(t *testing.T, answers ...answer) *exporter {
 	var err error
 	e.Tracer, err = Open(Config{
 		Settings: Settings{
-			Endpoint: "http://collector:4318/base/", Ratio: 1, Headers: "X-Scope=team%20a,authorization=Basic%20eA%3D%3D",
+			Endpoint: "http://collector:4318/base/", Ratio: "1", Headers: "X-Scope=team%20a,authorization=Basic%20eA%3D%3D",
 			Attributes: "deployment.environment.name=live,service.name=overruled", Service: "edge",
 		},
 		Program: "gateway", Instance: "gw-1", Log: slog.New(slog.NewTextHandler(&e.log, nil)), Metrics: prometheus.NewRegistry(), Transport: e.collector,
@@ -349,7 +349,7 @@ func BenchmarkRequest(b *testing.B) {
 	f("off", nil)
 	f("ratio 0", tracerOf(0))
 	tracer, err := Open(Config{
-		Settings: Settings{Endpoint: "http://collector", Ratio: 1}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Settings: Settings{Endpoint: "http://collector", Ratio: "1"}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 		Transport: taker{},
 	})
 	if err != nil {

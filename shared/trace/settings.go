@@ -18,7 +18,7 @@ type Settings struct {
 	Protocol   string         `name:"otlp-protocol" env:"OTEL_EXPORTER_OTLP_PROTOCOL" default:"http/protobuf" placeholder:"NAME" help:"Protocol to the collector. There is only this one."`
 	Headers    service.Secret `name:"otlp-headers" env:"OTEL_EXPORTER_OTLP_HEADERS" help:"Headers for the collector: name=value, separated by commas, with percent-encoding."`
 	Sampler    string         `name:"traces-sampler" env:"OTEL_TRACES_SAMPLER" default:"parentbased_traceidratio" placeholder:"NAME" help:"Which requests are traced: those that a trusted caller has sampled, and a part of the others. There is only this one."`
-	Ratio      Ratio          `name:"traces-sampler-arg" env:"OTEL_TRACES_SAMPLER_ARG" default:"1" placeholder:"RATIO" help:"That part, from 0 to 1."`
+	Ratio      string         `name:"traces-sampler-arg" env:"OTEL_TRACES_SAMPLER_ARG" default:"1" placeholder:"RATIO" help:"That part, from 0 to 1."`
 	Service    string         `name:"traces-service" env:"OTEL_SERVICE_NAME" placeholder:"NAME" help:"Name of this service in traces. Default: the program's name."`
 	Attributes string         `name:"traces-attributes" env:"OTEL_RESOURCE_ATTRIBUTES" placeholder:"NAME=VALUE" help:"More attributes of this service, separated by commas, with percent-encoding."`
 }
@@ -27,23 +27,6 @@ const (
 	protocol = "http/protobuf"
 	sampler  = "parentbased_traceidratio"
 )
-
-// Ratio is a part of all requests, from 0 to 1.
-type Ratio float64
-
-// UnmarshalText reads a number. Nothing is 1, as OpenTelemetry specifies.
-func (r *Ratio) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*r = 1
-		return nil
-	}
-	number, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(number >= 0 && number <= 1) {
-		return fmt.Errorf("%q is not a ratio: use a number from 0 to 1, such as 0.01", text)
-	}
-	*r = Ratio(number)
-	return nil
-}
 
 // Check records what is wrong with the settings. Without an endpoint they are not used, and may be for other programs.
 func (s *Settings) Check(bad *service.BadSettings) {
@@ -56,10 +39,24 @@ func (s *Settings) Check(bad *service.BadSettings) {
 		"use %s, and in OTEL_EXPORTER_OTLP_ENDPOINT the port of the collector for HTTP, usually 4318", protocol)
 	bad.Require(s.Sampler == "" || s.Sampler == sampler, "traces-sampler",
 		"use %s with a ratio in OTEL_TRACES_SAMPLER_ARG: 1 samples all requests, 0 those that a trusted caller has sampled", sampler)
+	_, err = s.ratio()
+	bad.Require(err == nil, "traces-sampler-arg", "%v", err)
 	_, err = s.headers()
 	bad.Require(err == nil, "otlp-headers", "%v", err)
 	_, err = pairs(s.Attributes)
 	bad.Require(err == nil, "traces-attributes", "%v", err)
+}
+
+// ratio returns the part of requests that is sampled, from 0 to 1. Nothing is 1, as OpenTelemetry specifies.
+func (s *Settings) ratio() (float64, error) {
+	if s.Ratio == "" {
+		return 1, nil
+	}
+	number, err := strconv.ParseFloat(s.Ratio, 64)
+	if err != nil || !(number >= 0 && number <= 1) {
+		return 0, fmt.Errorf("%q is not a ratio: use a number from 0 to 1, such as 0.01", s.Ratio)
+	}
+	return number, nil
 }
 
 // url returns where spans are sent.

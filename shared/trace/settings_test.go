@@ -31,7 +31,7 @@ func TestSettings(t *testing.T) {
 			t.Setenv(name, value)
 			var errs bytes.Buffer
 			_, failed := service.Load(&settings{}, "prog", "", nil, &errs, &errs)
-			isUsed := name == "OTEL_EXPORTER_OTLP_ENDPOINT" || name == "OTEL_TRACES_SAMPLER_ARG" || endpoint != ""
+			isUsed := name == "OTEL_EXPORTER_OTLP_ENDPOINT" || endpoint != ""
 			if failed != (want != "" && isUsed) || failed && !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "hunter2") {
 				t.Errorf("%s=%s with endpoint %q: %s", name, value, endpoint, errs.String())
 			}
@@ -47,12 +47,14 @@ func TestSettings(t *testing.T) {
 	f("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "usually 4318")
 	f("OTEL_TRACES_SAMPLER", "parentbased_traceidratio", "")
 	f("OTEL_TRACES_SAMPLER", "always_on", "use parentbased_traceidratio")
+	f("OTEL_TRACES_SAMPLER_ARG", "", "")
 	f("OTEL_TRACES_SAMPLER_ARG", "0", "")
 	f("OTEL_TRACES_SAMPLER_ARG", "0.01", "")
 	f("OTEL_TRACES_SAMPLER_ARG", "1.5", "from 0 to 1")
 	f("OTEL_TRACES_SAMPLER_ARG", "-1", "from 0 to 1")
 	f("OTEL_TRACES_SAMPLER_ARG", "NaN", "from 0 to 1")
 	f("OTEL_TRACES_SAMPLER_ARG", "10%", "from 0 to 1")
+	f("OTEL_TRACES_SAMPLER_ARG", "endpoint=http://sampler:14250,pollingIntervalMs=5000", "from 0 to 1")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c=d%20e,", "")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=b,hunter2", "number 2 is not name=value")
 	f("OTEL_EXPORTER_OTLP_HEADERS", "a=hunter2%zz", "number 1 is not name=value")
