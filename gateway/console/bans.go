@@ -19,7 +19,11 @@ func (c *Console) serveBans() {
 
 // addBan prepares a ban of the key that a field names.
 func addBan(ctx context.Context, f *form) (prepared, error) {
-	t, k, err := readKey(ctx, f.visit, f.value("key"))
+	key, err := id.ParseKey(f.value("key"))
+	if err != nil {
+		return prepared{}, formError{"Key: " + err.Error() + "."}
+	}
+	t, k, err := readKey(ctx, f.visit, key)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -33,10 +37,7 @@ func bansPath(tenant id.Tenant, after string) string {
 }
 
 // bansPage is the content of the page of all bans, or of those of one tenant.
-type bansPage struct {
-	List     list
-	MayWrite bool
-}
+type bansPage struct{ List list }
 
 func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
@@ -72,7 +73,7 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 	if c.sendData(w, r, v, "bans", views, next) {
 		return
 	}
-	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans).paged(r, next), !v.session.ReadOnly})
+	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans).paged(r, next)})
 }
 
 // banList returns the rows of bans. Those who may change something can lift each of them.

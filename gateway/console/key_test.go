@@ -97,3 +97,72 @@ func TestPastedToken(t *testing.T) {
 		t.Errorf("the token is repeated: %.300s", everything.String()[max(0, at-200):])
 	}
 }
+
+// The page of a key offers what can be done with it in its state.
+func TestKeyPageByState(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	create := func() keystore.Key {
+		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	revoked, expired := create(), create()
+	_, _, err := s.operator.RevokeKey(t.Context(), revoked.ID)
+	if err == nil {
+		_, _, _, err = s.operator.RotateKey(t.Context(), keys[1].ID, instant.Of(time.Now()).Add(time.Hour))
+	}
+	if err == nil {
+		_, err = s.migrated().Exec("UPDATE tenant_keys SET expires_at = 1 WHERE id = $1", expired.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
+	for state, test := range map[string]struct {
+		key   keystore.Key
+		says  string
+		forms []string
+	}{
+		"active":   {keys[0], "active", []string{"update", "rotate", "ban", "revoke"}},
+		"rotating": {keys[1], "Change the key that replaces it", []string{"rotate", "ban", "revoke"}},
+		"expired":  {expired, "With a later expiry it is valid again", []string{"update", "ban", "revoke"}},
+		"revoked":  {revoked, "This key has ended", []string{"ban"}},
+	} {
+		_, _, page := s.send(b, "GET", "/console/keys/"+test.key.ID.String(), "")
+		var found []string
+		for _, form := range regexp.MustCompile(`action="/console/keys/[^/"]+/([a-z]+)"`).FindAllStringSubmatch(page, -1) {
+			found = append(found, form[1])
+		}
+		if !slices.Equal(found, test.forms) || !strings.Contains(page, test.says) {
+			t.Errorf("%s: the forms are %v, want %v, and %q in\n%s", state, found, test.forms, test.says, page)
+		}
+		if _, _, page := s.send(reader, "GET", "/console/keys/"+test.key.ID.String(), ""); strings.Contains(page, "/console/keys/"+test.key.ID.String()+"/") {
+			t.Errorf("%s: a read-only session sees forms", state)
+		}
+	}
+	if status, _, page := s.send(b, "GET", "/console/keys/x", ""); status != 404 || strings.Contains(page, "changed") {
+		t.Errorf("the page of no key: %d\n%s", status, page)
+	}
+}
+
+// A program without an open session gets an error, and a session that is read-only is not sent to forms that it does not have.
+func TestDataAndReadOnly(t *testing.T) {
+	s := newSite(t)
+	for _, cookie := range []string{"", "petgate-console-" + s.url[strings.LastIndex(s.url, ":")+1:] + "=AAAAAAAAAAAAAAAAAAAAAAAAAA"} {
+		if status, _, page := s.send(browser(), "GET", "/console/tenants?format=json", "", "Cookie", cookie); status != 401 || strings.Contains(page, "<html") {
+			t.Errorf("data with the cookie %q: %d\n%s", cookie, status, page)
+		}
+	}
+	bare, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "bare", Plan: "enterprise"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/console/tenants/" + bare.ID.String(), "/console/tenants?search=nothing", "/console/plans", "/console/bans"} {
+		if _, _, page := s.send(s.signIn(keystore.ConsoleInvitation{ReadOnly: true}), "GET", path, ""); strings.Contains(page, "below") {
+			t.Errorf("%s: a read-only session reads %q", path, page[strings.Index(page, "below")-40:])
+		}
+	}
+}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,12 +31,17 @@ func (c *Console) serveKeys() {
 
 func keyPath(id string) string { return Home + "keys/" + url.PathEscape(id) }
 
-// readKey reads a key by its ID, and its tenant.
-func readKey(ctx context.Context, v *visit, text string) (t operate.Owner, k keystore.Key, err error) {
-	key, err := id.ParseKey(text)
+// keyInPath reads the ID of a key in the path of a request.
+func keyInPath(r *http.Request) (id.Key, error) {
+	key, err := id.ParseKey(r.PathValue("key"))
 	if err != nil {
-		return t, k, formError{err.Error() + "."}
+		err = fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
 	}
+	return key, err
+}
+
+// readKey reads a key and its tenant.
+func readKey(ctx context.Context, v *visit, key id.Key) (t operate.Owner, k keystore.Key, err error) {
 	if k, err = v.store.Key(ctx, key); err != nil {
 		return t, k, err
 	}
@@ -51,7 +57,8 @@ type keyPage struct {
 	Lines    string // the allow-list, a block a line
 	HasEnded bool
 	IsBanned bool
-	MayWrite bool
+
+	IsEditable bool // its terms can be changed. A later expiry makes an expired key valid again
 }
 
 type scopeBox struct {
@@ -69,7 +76,12 @@ func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 	ctx := r.Context()
-	t, k, err := readKey(ctx, v, r.PathValue("key"))
+	key, err := keyInPath(r)
+	if err != nil {
+		c.fail(w, v, err)
+		return
+	}
+	t, k, err := readKey(ctx, v, key)
 	if err != nil {
 		c.fail(w, v, err)
 		return
@@ -84,7 +96,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 		return
 	}
 	page := keyPage{
-		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, MayWrite: !v.session.ReadOnly,
+		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
 		HasEnded: slices.Contains([]string{"revoked", "expired", "rotated"}, view.Status),
 	}
 	page.Scopes = boxesOf(k.Scopes)
@@ -113,7 +125,11 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 // ofKey prepares a change of the key that the path names.
 func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
 	return func(ctx context.Context, f *form) (prepared, error) {
-		t, k, err := readKey(ctx, f.visit, f.r.PathValue("key"))
+		key, err := keyInPath(f.r)
+		if err != nil {
+			return prepared{}, err
+		}
+		t, k, err := readKey(ctx, f.visit, key)
 		if err != nil {
 			return prepared{}, err
 		}

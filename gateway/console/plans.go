@@ -17,9 +17,8 @@ func (c *Console) servePlans() {
 
 // plansPage is the content of the page of all plans.
 type plansPage struct {
-	List     list
-	Names    []string
-	MayWrite bool
+	List  list
+	Names []string
 }
 
 func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
@@ -40,9 +39,9 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	page := plansPage{MayWrite: !v.session.ReadOnly, List: list{
+	page := plansPage{List: list{
 		Caption: "Plans", Columns: columns("Name", "#Per minute", "#Per day", "#Tenants", "Created"),
-		None: "There are no plans.", Cure: "Create one below.",
+		None: "There are no plans.", Cure: v.below("Create one below."),
 	}}
 	for _, p := range plans {
 		page.Names = append(page.Names, p.Name)

@@ -24,6 +24,14 @@ type visit struct {
 	hasLeft  func() bool      // whether the browser waits no longer
 }
 
+// below returns a sentence about a form of the page. A session that is read-only sees no such form.
+func (v *visit) below(sentence string) string {
+	if v.session.ReadOnly {
+		return ""
+	}
+	return sentence
+}
+
 // cookieName returns the name of the cookie with a session's token. A browser has one set of cookies for all ports of a host (RFC 6265,
 // section 8.5), so the name has the port: two consoles may be forwarded to one host. The prefix makes browsers refuse a cookie that
 // came without TLS.
@@ -82,12 +90,12 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		}
 		session, err := sessionOf(r.Context(), store, r)
 		if errors.Is(err, http.ErrNoCookie) {
-			http.Redirect(w, r, loginPath, http.StatusSeeOther)
+			toLogin(w, r, "")
 			return
 		}
 		if errors.Is(err, keystore.ErrNotFound) {
 			setCookie(w, r, "")
-			http.Redirect(w, r, loginPath+"?ended", http.StatusSeeOther)
+			toLogin(w, r, "?ended")
 			return
 		}
 		if hasLeft(r) {
@@ -130,6 +138,15 @@ func isText(values url.Values) bool {
 		}
 	}
 	return true
+}
+
+// toLogin answers a request without an open session. A program that asks for data would take the page for it.
+func toLogin(w http.ResponseWriter, r *http.Request, query string) {
+	if r.URL.Query().Get("format") != "" {
+		http.Error(w, "There is no open session. keyadmin console prints a link that opens one.", http.StatusUnauthorized)
+		return
+	}
+	http.Redirect(w, r, loginPath+query, http.StatusSeeOther)
 }
 
 // tokenStart finds the beginning of the token of a key.

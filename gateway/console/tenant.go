@@ -20,15 +20,14 @@ import (
 // tenantPage is the content of the page of one tenant.
 type tenantPage struct {
 	operate.TenantView
-	Sheet    list
-	Used     string // a sentence
-	Keys     list
-	Bans     list
-	Usage    usagePart
-	Plans    []string
-	Scopes   []scopeBox // of a new key
-	Once     string     // names the form of a new key
-	MayWrite bool
+	Sheet  list
+	Used   string // a sentence
+	Keys   list
+	Bans   list
+	Usage  usagePart
+	Plans  []string
+	Scopes []scopeBox // of a new key
+	Once   string     // names the form of a new key
 }
 
 func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
@@ -59,7 +58,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 	}
 	bans, isMore := cut(bans, pageRows)
 	page := tenantPage{
-		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(), MayWrite: !v.session.ReadOnly,
+		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(),
 		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, bans),
 	}
 	page.Bans.None = "No key of this tenant is banned."
@@ -130,7 +129,7 @@ func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner) (l list, 
 	}
 	l = list{
 		Caption: "Keys of the tenant", Columns: columns("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
-		None: "This tenant has no keys.", Cure: "Create its first one below.",
+		None: "This tenant has no keys.", Cure: v.below("Create its first one below."),
 	}
 	views = make([]operate.KeyView, len(keys))
 	for i, k := range keys {

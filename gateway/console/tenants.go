@@ -84,7 +84,7 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		return
 	}
 	if search != "" {
-		page.List.None, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), ""
+		page.List.None, page.List.Cure, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), "", ""
 	}
 	page.List = page.List.paged(r, next)
 	c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
@@ -110,7 +110,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 	l := list{
 		Caption: "Tenants",
 		Columns: columns("Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused since "+since.Time().Format("15:04")+" UTC", "Status"),
-		None:    "There are no tenants.", Cure: "Create the first one below, or run", Command: "keyadmin tenant create NAME",
+		None:    "There are no tenants.", Cure: operate.Either(v.session.ReadOnly, "To create one, run", "Create the first one below, or run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil
 	for i, t := range views {
