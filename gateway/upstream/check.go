@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,11 +22,8 @@ import (
 //     refused connection or a status other than 2xx takes it out at once.
 //   - The last instance that is in stays in. So a single slow instance, or a wrong path, stops no request.
 //
-// Active and passive health share one state, ejectedUntil. A check that succeeds ends only what a check began: an ejection by
-// requests lasts its time, because the path of the check may succeed where requests fail.
-
-// untilCheck is the ejectedUntil of an instance that a check has taken out.
-const untilCheck = math.MaxInt64
+// A check that succeeds ends only what a check began: an ejection by requests lasts its time, because the path of the check may
+// succeed where requests fail.
 
 // Check says how instances are checked.
 type Check struct {
@@ -160,7 +156,7 @@ func (p *Pool) judge(h *host, err error) {
 	switch {
 	case err == nil:
 		*s = standing{}
-		h.ejectedUntil.CompareAndSwap(untilCheck, 0)
+		h.checkedOut.Store(false)
 	case isOurs(err): // it says nothing about the instance
 		h.checkFailures.Add(1)
 		return
@@ -173,7 +169,7 @@ func (p *Pool) judge(h *host, err error) {
 			s.since = time.Now()
 		}
 		s.cause = err
-		if s.isOut = s.isOut || p.hasOther(h, time.Now()); s.isOut && h.ejectedUntil.Swap(untilCheck) != untilCheck {
+		if s.isOut = s.isOut || p.hasOther(h, time.Now()); s.isOut && !h.checkedOut.Swap(true) {
 			h.ejections.Add(1)
 		}
 	}
@@ -191,7 +187,7 @@ func (p *Pool) judge(h *host, err error) {
 // hasOther reports whether an instance at another address is in.
 func (p *Pool) hasOther(h *host, now time.Time) bool {
 	for _, other := range p.hosts {
-		if other.address != h.address && other.ejectedUntil.Load() <= now.UnixMilli() {
+		if other.address != h.address && other.isIn(now.UnixMilli()) {
 			return true
 		}
 	}

@@ -99,7 +99,7 @@ func TestSingleInstanceIsNeverCheckedOut(t *testing.T) {
 	}
 }
 
-// Requests and checks share one state: neither readmits what the other has taken out.
+// Neither requests nor checks readmit an instance that the other has taken out.
 func TestChecksAndRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := checkedPool(t, io.Discard, 3)
@@ -128,6 +128,18 @@ func TestChecksAndRequests(t *testing.T) {
 		p.judge(b, errDown)
 		time.Sleep(2 * ejectedFor)
 		want("a check fails after requests failed", false, true, false)
+
+		a.eject()
+		p.judge(a, errDown)
+		p.judge(a, nil)
+		want("a check fails and succeeds after requests failed", true, true, false)
+		time.Sleep(ejectedFor)
+		p.judge(a, errDown)
+		a.eject()
+		p.judge(a, nil)
+		want("requests fail and a check succeeds after a check failed", true, true, false)
+		time.Sleep(ejectedFor)
+		want("later", false, true, false)
 
 		p.judge(a, errDown)
 		p.hosts[2].eject()

@@ -30,7 +30,8 @@ type host struct {
 
 	inFlight     atomic.Int64
 	failures     atomic.Int64 // in a row
-	ejectedUntil atomic.Int64 // Unix ms, by the machine's clock; 0: it is in; or untilCheck
+	ejectedUntil atomic.Int64 // by requests; Unix ms, by the machine's clock; 0: it is not
+	checkedOut   atomic.Bool  // a check has ejected it
 	isRefusing   atomic.Bool  // its last response was a 401
 	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
 
@@ -220,7 +221,7 @@ func (h *host) succeeded() {
 	if h.failures.Load() != 0 {
 		h.failures.Store(0)
 	}
-	if until := h.ejectedUntil.Load(); until != 0 && until != untilCheck {
+	if until := h.ejectedUntil.Load(); until != 0 {
 		h.ejectedUntil.CompareAndSwap(until, 0)
 	}
 	if h.isRefusing.Load() {
@@ -246,12 +247,11 @@ func (h *host) note(err error) {
 	}
 }
 
-// eject prefers other instances for a while, unless a check already does.
+// eject prefers other instances for a while.
 func (h *host) eject() {
-	for until := h.ejectedUntil.Load(); until != untilCheck; until = h.ejectedUntil.Load() {
-		if h.ejectedUntil.CompareAndSwap(until, time.Now().Add(ejectedFor).UnixMilli()) {
-			h.ejections.Add(1)
-			return
-		}
-	}
+	h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
+	h.ejections.Add(1)
 }
+
+// isIn reports whether neither requests nor checks have ejected the instance. now is in Unix ms.
+func (h *host) isIn(now int64) bool { return !h.checkedOut.Load() && h.ejectedUntil.Load() <= now }

@@ -160,9 +160,9 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	for i := range p.hosts {
 		h := p.hosts[(i+offset)%len(p.hosts)]
 		load := h.inFlight.Load()
-		if until := h.ejectedUntil.Load(); until == untilCheck {
+		if h.checkedOut.Load() {
 			load += 2 << 32
-		} else if until > now {
+		} else if h.ejectedUntil.Load() > now {
 			load += 1 << 32
 		}
 		if tried&h.bit == 0 && (best == nil || load < bestLoad) {
@@ -199,7 +199,7 @@ func (p *Pool) Stats(now time.Time) (all []Stats) {
 		s.Failures += h.failed.Load()
 		s.Ejections += h.ejections.Load()
 		s.CheckFailures += h.checkFailures.Load()
-		s.IsEjected = s.IsEjected && h.ejectedUntil.Load() > now.UnixMilli()
+		s.IsEjected = s.IsEjected && !h.isIn(now.UnixMilli())
 		h.mu.Lock()
 		s.Idle += int64(len(h.idle))
 		h.mu.Unlock()
