@@ -133,6 +133,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		upstreams: upstreams, strikes: newStrikes(cfg.BanRule), statementWithin: statementWithin,
 		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
+	e.reads.tenants = share.New(tenantStatementsMax)
 	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
 	e.http.MakeRoom = func() bool { return e.crowd.evict(&e.crowd.slow) }
 	if cfg.UpstreamSecret != "" {

@@ -58,6 +58,7 @@ var (
 	rotatedToken   = mintToken(apikey.Live, 12)
 	scraperToken   = mintToken(apikey.Live, 13)
 	unpaidToken    = mintToken(apikey.Live, 14)
+	otherToken     = mintToken(apikey.Live, 15)
 
 	authorization = "Authorization: Bearer " + token
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/http1"
+	"petgate/gateway/share"
 	"petgate/shared/api"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -41,8 +42,12 @@ type StatementRow struct {
 }
 
 const (
-	// statementsMax is how many statements are read and written at a time. Together they hold about 10 MB.
+	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold about 10 MB together. What is then sent
+	// has up to 2 MB and counts no longer: the client's connection holds it until it is sent or WriteTimeout passes.
 	statementsMax = 2
+
+	// tenantStatementsMax is how many of these one tenant has.
+	tenantStatementsMax = 1
 
 	// statementWithin is how long a client waits for its statement at most.
 	statementWithin = 2 * time.Second
@@ -69,10 +74,16 @@ const (
 	sinceMax       = 400 * day // how long usage is kept
 )
 
-// statementReads counts what is being read. The zero value is ready to use.
+// statementReads counts what is being read.
 type statementReads struct {
+	tenants  *share.Shares
 	running  atomic.Int64
 	loggedAt atomic.Int64 // when a failure was logged last, in Unix ms
+}
+
+func (r *statementReads) end(t id.Tenant) {
+	r.running.Add(-1)
+	r.tenants.Return(t)
 }
 
 // statementAsk is what a client asked for. It keeps nothing of the exchange, because the exchange may end first.
@@ -99,8 +110,11 @@ func (e *Edge) statement(x *exchange) refusal {
 	if wrong.isRefused() {
 		return wrong
 	}
+	if !e.reads.tenants.Take(ask.tenant) {
+		return refusal{reason: usageOverloaded, message: "another request for the usage of your account is being answered: try again"}
+	}
 	if e.reads.running.Add(1) > statementsMax {
-		e.reads.running.Add(-1)
+		e.reads.end(ask.tenant)
 		return refusal{reason: usageOverloaded}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.statementWithin)
@@ -108,7 +122,7 @@ func (e *Edge) statement(x *exchange) refusal {
 	answer := make(chan *written, 1)
 	go func() {
 		w := e.readStatement(ctx, ask)
-		e.reads.running.Add(-1)
+		e.reads.end(ask.tenant)
 		answer <- w
 	}()
 	var w *written

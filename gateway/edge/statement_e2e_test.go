@@ -27,10 +27,10 @@ func TestStatementHangs(t *testing.T) {
 	t.Cleanup(release)
 	answers := make(chan answer, 2)
 	began := time.Now()
-	for range 2 {
+	for _, key := range []string{token, otherToken} {
 		waiting := r.dial(t)
 		go func() {
-			a, _ := waiting.try(rawUsage(""))
+			a, _ := waiting.try(rawUsageOf(key))
 			answers <- a
 		}()
 	}
@@ -43,7 +43,7 @@ func TestStatementHangs(t *testing.T) {
 		t.Errorf("the clients waited for %v", took)
 	}
 	client := r.dial(t)
-	if got := client.ask(t, rawUsage("")); codeOf(got) != "usage_overloaded" {
+	if got := client.ask(t, rawUsageOf(rotatedToken)); codeOf(got) != "usage_overloaded" {
 		t.Errorf("a third one: %d %s", got.Status, got.Body)
 	}
 	release()

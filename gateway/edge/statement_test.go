@@ -46,6 +46,9 @@ func rawUsage(query string, fields ...string) string {
 	return rawStart("GET /v1/usage"+query+" HTTP/1.1", fields...)
 }
 
+// rawUsageOf is rawUsage of another key.
+func rawUsageOf(key string) string { return strings.Replace(rawUsage(""), token, key, 1) }
+
 func TestStatement(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.Clock = func() time.Time { return now } })
 	client := r.dial(t)
@@ -76,7 +79,7 @@ func TestStatement(t *testing.T) {
 	f(rawUsage("", "Accept: text/csv"), asCSV, lines)
 	f(rawUsage("", "Accept: text/html, Text/CSV;q=0.9, */*;q=0.1"), asCSV, lines)
 	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), asJSON, "")
-	if got := client.ask(t, strings.Replace(rawUsage(""), token, readerToken, 1)); got.Status != 403 || codeOf(got) != "insufficient_scope" ||
+	if got := client.ask(t, rawUsageOf(readerToken)); got.Status != 403 || codeOf(got) != "insufficient_scope" ||
 		!strings.Contains(got.Body, "usage:read") {
 		t.Errorf("without the scope: %d %s", got.Status, got.Body)
 	}
@@ -159,7 +162,7 @@ func TestStatementIsBounded(t *testing.T) {
 	}
 }
 
-// While a database is slow, two requests wait for it at most, and no other request does.
+// While a database is slow, two requests wait for it at most, only one of a tenant, and no other request does.
 func TestSlowStatements(t *testing.T) {
 	arrived, released := make(chan time.Duration), make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
@@ -178,18 +181,21 @@ func TestSlowStatements(t *testing.T) {
 	})
 	t.Cleanup(release)
 	answers, began := make(chan answer, 2), time.Now()
-	for range 2 {
+	client := r.dial(t)
+	for _, key := range []string{token, otherToken} {
 		waiting := r.dial(t)
 		go func() {
-			a, _ := waiting.try(rawUsage(""))
+			a, _ := waiting.try(rawUsageOf(key))
 			answers <- a
 		}()
 		if left := receive(t, arrived, "the database is asked"); left > 2*time.Second {
 			t.Errorf("the database has %v", left)
 		}
+		if got := client.ask(t, rawUsageOf(key)); got.Status != 503 || codeOf(got) != "usage_overloaded" || !strings.Contains(got.Body, "your account") {
+			t.Errorf("a second one of the tenant: %d %s", got.Status, got.Body)
+		}
 	}
-	client := r.dial(t)
-	if got := client.ask(t, rawUsage("")); got.Status != 503 || codeOf(got) != "usage_overloaded" || got.field("retry-after") != "1" {
+	if got := client.ask(t, rawUsageOf(rotatedToken)); got.Status != 503 || codeOf(got) != "usage_overloaded" || got.field("retry-after") != "1" {
 		t.Errorf("a third one: %d %v %s", got.Status, got.Fields, got.Body)
 	}
 	for range 20 {

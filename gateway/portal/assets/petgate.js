@@ -353,10 +353,12 @@ const unreadable = "This key cannot read usage: it does not have the scope usage
 const series = ["answered", "refused", "failed"];
 const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent)); // of the service, not of the caller
 
+let asking = ""; // the key whose usage is awaited: a gateway reads that of an account once at a time
+
 // askUsage draws the usage of an account. That costs one request.
 async function askUsage(query) {
-  if (performance.now() < blockedUntil || !hasKey(usageState)) return;
-  const used = key;
+  if (performance.now() < blockedUntil || !hasKey(usageState) || asking === key) return;
+  const used = (asking = key);
   say(usageState, "Asking…");
   try {
     const response = await fetch(`v1/usage?${query}`, options("GET"));
@@ -367,6 +369,8 @@ async function askUsage(query) {
     showLimits(usageState, response, body.code);
   } catch {
     say(usageState, "No response: the API could not be reached.", true);
+  } finally {
+    if (asking === used) asking = "";
   }
 }
 
