@@ -51,13 +51,9 @@ type eventKind string
 
 func (k *eventKind) UnmarshalText(text []byte) error {
 	*k = eventKind(text)
-	known := slices.Clone(keystore.EventKinds)
-	for _, kind := range keystore.EventKinds {
-		noun, _, _ := strings.Cut(kind, ".")
-		if kind == string(text) || noun == string(text) {
-			return nil
-		}
-		known = append(known, noun)
+	known := keystore.EventKindsAndGroups()
+	if slices.Contains(known, string(text)) {
+		return nil
 	}
 	return fmt.Errorf("%q is not a kind of change%s; all kinds: %s", text, didYouMean(string(text), known),
 		strings.Join(keystore.EventKinds, " "))

@@ -85,14 +85,9 @@ func (a *app) confirmBy(ctx context.Context, r operate.Registry, c confirmation)
 
 // advice says what to do about the laggards.
 func advice(p operate.Progress) string {
-	switch forget, fenced := p.Cure(); {
-	case forget != nil:
-		return "If a silent gateway has ended and will not come back: " + operate.ForgetCommand(forget.ID)
-	case fenced > 0:
-		return "A silent gateway refuses every call once its maximum age has passed: repeat the command with --wait " +
-			(fenced + time.Second).Round(time.Second).String() + " to see the change confirmed."
-	}
-	return "Gateways seen recently are probably still catching up; check the LAG column of `keyadmin gateway list`."
+	return p.Advice(func(fenced time.Duration) string {
+		return ": repeat the command with --wait " + (fenced + time.Second).Round(time.Second).String() + " to see the change confirmed."
+	}, "; check the LAG column of `keyadmin gateway list`.")
 }
 
 // errDeclined is returned when the operator does not confirm.

@@ -26,16 +26,7 @@ type auditPage struct {
 // auditFilter are the fields of the filter, as they were sent.
 type auditFilter struct{ Tenant, Key, Actor, Kind, Since string }
 
-// eventKinds are all kinds of events, each group of them after its noun.
-var eventKinds = func() []string {
-	kinds := slices.Clone(keystore.EventKinds)
-	for _, kind := range keystore.EventKinds {
-		noun, _, _ := strings.Cut(kind, ".")
-		kinds = append(kinds, noun)
-	}
-	slices.Sort(kinds)
-	return slices.Compact(kinds)
-}()
+var eventKinds = keystore.EventKindsAndGroups()
 
 func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) {
 	ctx, query := r.Context(), r.URL.Query()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -266,14 +265,7 @@ func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outco
 	if n.IsConfirmed || progress.Err != nil {
 		return n
 	}
-	switch forget, fenced := progress.Cure(); {
-	case forget != nil:
-		n.Cure = fmt.Sprintf("If gateway %s has ended and will not come back, run: %s", operate.GatewayName(*forget), operate.ForgetCommand(forget.ID))
-	case fenced > 0:
-		n.Cure = fmt.Sprintf("A silent gateway refuses every call once its maximum age has passed, in at most %s.", operate.Span(fenced))
-	default:
-		n.Cure = "Gateways seen recently are probably still catching up: the overview shows their lag."
-	}
+	n.Cure = progress.Advice(func(fenced time.Duration) string { return ", in at most " + operate.Span(fenced) + "." }, ": the overview shows their lag.")
 	return n
 }
 

@@ -320,20 +320,35 @@ func TestForeignAndReadOnlyRequests(t *testing.T) {
 // Every response, of every kind, is protected from scripts of others, from frames and from caches.
 func TestHeaders(t *testing.T) {
 	s := newSite(t)
+	tenant, keys, _ := s.populated()
 	b := s.signIn(keystore.ConsoleInvitation{})
-	for _, path := range []string{"/console/", "/console/login", "/console/nothing", "/console/assets/console.js"} {
-		_, header, page := s.send(b, "GET", path, "")
+	check := func(what string, header http.Header) {
 		if policy := header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
-			t.Errorf("%s: Content-Security-Policy %q", path, policy)
+			t.Errorf("%s: Content-Security-Policy %q", what, policy)
 		}
 		if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") == "" || header.Get("Referrer-Policy") != "same-origin" {
-			t.Errorf("%s: %v", path, header)
+			t.Errorf("%s: %v", what, header)
 		}
-		if strings.Contains(page, "style=") || strings.Contains(page, "onclick") {
+	}
+	for _, path := range append(paths(s.pages.Routes(), tenant, keys[0]), "/console/nothing", "/console/tenants?format=json", "/console/tenants?format=csv") {
+		_, header, page := s.send(b, "GET", path, "")
+		check(path, header)
+		isPage := strings.HasPrefix(header.Get("Content-Type"), "text/html")
+		if isPage && (strings.Contains(page, "style=") || strings.Contains(page, "onclick")) {
 			t.Errorf("%s has inline style or script", path)
 		}
-		if isCurrent := strings.Contains(page, "aria-current"); isCurrent != (path == "/console/") {
+		if isCurrent := strings.Contains(page, `<a href="/console/" aria-current="page">`); isCurrent != (path == "/console/") {
 			t.Errorf("%s is marked as the overview: %t", path, isCurrent)
 		}
 	}
+	_, header, _ := s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "")
+	check("a question", header)
+	_, header, _ = s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
+	check("an answer", header)
+	stream, err := b.Get(s.url + streamPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	check("the stream", stream.Header)
 }

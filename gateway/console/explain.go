@@ -27,7 +27,8 @@ type explainPage struct {
 func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) {
 	query := r.URL.Query()
 	page := explainPage{
-		Key: strings.TrimSpace(query.Get("key")), From: query.Get("from"), Operation: query.Get("operation"), MayPaste: !v.session.ReadOnly,
+		Key: strings.TrimSpace(query.Get("key")), From: strings.TrimSpace(query.Get("from")), Operation: strings.TrimSpace(query.Get("operation")),
+		MayPaste: !v.session.ReadOnly,
 	}
 	if page.Key == "" {
 		c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)

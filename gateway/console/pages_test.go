@@ -175,7 +175,7 @@ func TestExplain(t *testing.T) {
 	s.wants(b, "/console/explain", 200, `type="password"`, "!It would")
 	s.wants(reader, "/console/explain", 200, "This session is read-only", `!type="password"`)
 	s.wants(reader, "/console/explain?key="+key, 200, "It would pass", "7 of 10 used, 3 remaining", "by all gateways together")
-	s.wants(reader, "/console/explain?key="+key+"&from=203.0.113.5&operation=createPet", 200, "passes from 203.0.113.5")
+	s.wants(reader, "/console/explain?key="+key+"&from=+203.0.113.5&operation=createPet+", 200, "passes from 203.0.113.5")
 	s.wants(reader, "/console/explain?key="+key+"&operation=nothing", 400, "nothing")
 	s.wants(reader, "/console/explain?key="+key+"&from=here", 400, "use 203.0.113.5")
 	s.wants(reader, "/console/explain?key=x", 400, "Key: ")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"petgate/shared/core/access"
@@ -185,6 +186,17 @@ var EventKinds = []string{
 	TenantCreated, TenantPlanSet, TenantQuotaSet, TenantSuspended, TenantResumed, PlanCreated, PlanUpdated, KeyCreated, KeyUpdated,
 	KeyRevoked, KeyRotated, BanAdded, BanLifted, QuotaReset, GatewayForgot, RefusalLost, RefusalDropped,
 	ConsoleInvited, ConsoleOpened, ConsoleEnded, Restored,
+}
+
+// EventKindsAndGroups returns what EventFilter.Kind can be: the kinds of events, and the parts before their dots. It is sorted.
+func EventKindsAndGroups() []string {
+	all := slices.Clone(EventKinds)
+	for _, kind := range EventKinds {
+		group, _, _ := strings.Cut(kind, ".")
+		all = append(all, group)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // UsageRow is the number of requests of one key in one hour that called one operation and ended in one way.

@@ -197,6 +197,18 @@ func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
 	return nil, fenced
 }
 
+// Advice is a sentence on what to do about the laggards. inFenced and where continue it: how to see the change confirmed once all laggards
+// are fenced, and where to look at those that catch up.
+func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
+	switch forget, fenced := p.Cure(); {
+	case forget != nil:
+		return "If a silent gateway has ended and will not come back: " + ForgetCommand(forget.ID)
+	case fenced > 0:
+		return "A silent gateway refuses every call once its maximum age has passed" + inFenced(fenced)
+	}
+	return "Gateways seen recently are probably still catching up" + where
+}
+
 // Sleep returns nil after a duration, or the error of the context if that ends before.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
