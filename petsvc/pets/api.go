@@ -246,7 +246,7 @@ func (s *Service) finish(rc *fasthttp.RequestCtx, span *trace.Span, operation, o
 		rc.SetConnectionClose()
 	}
 	s.metrics.count(operation, outcome, took, span)
-	s.export(rc, span, operation, outcome, began.Add(took))
+	defer s.export(rc, span, operation, outcome, began.Add(took)) // last, because it ends the span
 	if s.config.AccessLog == nil {
 		return
 	}
