@@ -40,7 +40,7 @@ const (
 	// complainEvery is how often it is logged that spans cannot be delivered.
 	complainEvery = time.Minute
 
-	answerBytesMax = 64 << 10
+	answerBytesMax = 64 << 10 // of the header of a response, and of its body
 )
 
 // CloseMax is how long programs give Close. Spans that have not been delivered then are dropped.
@@ -95,7 +95,7 @@ func Open(cfg Config) (*Tracer, error) {
 	transport := cfg.Transport
 	if transport == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
-		own.MaxIdleConns, own.IdleConnTimeout = 1, time.Minute
+		own.MaxIdleConns, own.IdleConnTimeout, own.MaxResponseHeaderBytes = 1, time.Minute, answerBytesMax
 		transport = own
 	}
 	t := &Tracer{
@@ -136,8 +136,14 @@ func (c *Config) resource(attributes [][2]string) *resourcepb.Resource {
 	return r
 }
 
-// push queues a span, or drops it if the queue is full.
+// push queues a span, or drops it if the queue is full or the Tracer is closed.
 func (t *Tracer) push(span *tracepb.Span) {
+	select {
+	case <-t.done:
+		t.undelivered.Inc()
+		return
+	default:
+	}
 	select {
 	case t.queue <- span:
 	default:
@@ -284,9 +290,9 @@ func (t *Tracer) post(body []byte) (rejected int64, wait time.Duration, err erro
 	_ = response.Body.Close()
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return 0, retryAfter(response.Header, time.Now()), errors.New("it responded with " + response.Status)
+		return 0, retryAfter(response.Header, time.Now()), fmt.Errorf("it responded with %d", status)
 	case status < 200 || status > 299:
-		return 0, never, errors.New("it responded with " + response.Status)
+		return 0, never, fmt.Errorf("it responded with %d", status)
 	case err != nil:
 		return 0, 0, err
 	}

@@ -1,9 +1,9 @@
 // Package trace continues traces (W3C Trace Context) and exports spans to an OpenTelemetry collector by OTLP over HTTP.
 //
-// A program decides once, when a request arrives, whether its trace is sampled. A request that is not sampled costs one comparison:
-// no clock is read, nothing is allocated, and all methods of its nil *Span do nothing. A span of a sampled request goes into a queue
-// when it ends. The queue is bounded: nothing waits for the collector. Spans that do not fit, or that the collector does not take, are
-// dropped and counted.
+// A program decides once, when a request arrives, whether its trace is sampled. A request that is not sampled costs up to three random
+// numbers, for IDs, and a comparison: no clock is read, nothing is allocated, and all methods of its nil *Span do nothing. A span of a
+// sampled request goes into a queue when it ends. The queue is bounded: nothing waits for the collector. Spans that do not fit, that
+// the collector does not take, or that end after Close, are dropped and counted.
 //
 // Not the SDK of OpenTelemetry: it allocates a span and a context for each request, also for those that are not sampled.
 //
