@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -60,7 +59,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var h keystore.BackupHeader
-	err := replaceFile(c.File, func(file *os.File) (err error) {
+	err := writeFile(c.File, c.Force, func(file *os.File) (err error) {
 		progress, end := a.rowProgress()
 		defer end()
 		if h, err = a.store.WriteBackup(ctx, file, progress); err != nil {
@@ -84,13 +83,11 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// replaceFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it.
-func replaceFile(path string, write func(*os.File) error) error {
-	unfinished := path + ".new"
-	if err := os.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// writeFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it. Unless replace, a file
+// that has appeared meanwhile stays, and the error is fs.ErrExist.
+func writeFile(path string, replace bool, write func(*os.File) error) error {
+	// A name of its own: another backup may be written to the same path at this moment.
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
@@ -98,11 +95,19 @@ func replaceFile(path string, write func(*os.File) error) error {
 	if err == nil {
 		err = file.Sync()
 	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(unfinished, path)
+	err = errors.Join(err, file.Close())
+	put := os.Link // fails if the path exists
+	if replace {
+		put = os.Rename
+	}
+	if err == nil {
+		err = put(file.Name(), path)
+	}
+	if err != nil || !replace {
+		err = errors.Join(err, os.Remove(file.Name()))
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(unfinished))
+		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

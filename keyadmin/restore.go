@@ -65,7 +65,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}
-	if empty, err := a.openForRestore(ctx, c.DryRun); err != nil {
+	if empty, err := a.openForRestore(ctx, backup, c.DryRun); err != nil {
 		return err
 	} else if empty {
 		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(backup))
@@ -125,8 +125,9 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// openForRestore opens the database and, unless it only looks, creates missing tables. empty: it only looks, and there are none.
-func (a *app) openForRestore(ctx context.Context, look bool) (empty bool, err error) {
+// openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: it only looks,
+// and there are none.
+func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) (empty bool, err error) {
 	if err := a.openPatient(!look); err != nil {
 		return false, err
 	}
@@ -140,7 +141,12 @@ func (a *app) openForRestore(ctx context.Context, look bool) (empty bool, err er
 		return false, schemaErr
 	case have > 0:
 		return false, err
-	case look:
+	}
+	// Before the tables are created: the program of the backup's version would refuse them.
+	if err := b.CheckSchema(ctx, a.db); err != nil {
+		return false, err
+	}
+	if look {
 		return true, nil
 	}
 	return false, a.db.Migrate(ctx, keystore.Migrations)

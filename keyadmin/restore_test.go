@@ -58,16 +58,10 @@ func TestBackup(t *testing.T) {
 func TestBackupFile(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	path := filepath.Join(t.TempDir(), "backup")
-	if err := os.WriteFile(path+".new", []byte("of a process that was killed"), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	s.ok("backup", path)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want the mode 0600", info, err)
-	}
-	if _, err := os.Stat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the unfinished file: %v", err)
 	}
 	before, err := os.ReadFile(path)
 	if err != nil {
@@ -86,6 +80,69 @@ func TestBackupFile(t *testing.T) {
 		t.Errorf("files: %v, %v", files, err)
 	}
 	s.want(exitFailed, "no such file", "backup", filepath.Join(t.TempDir(), "none", "backup"))
+}
+
+// Two backups that are written to one path at the same time do not touch each other's unfinished files.
+func TestBackupsOfOnePath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "backup")
+	write := func(replace bool, text string, meanwhile func()) error {
+		return writeFile(path, replace, func(file *os.File) error {
+			meanwhile()
+			_, err := file.WriteString(text)
+			return err
+		})
+	}
+	want := func(text string) {
+		t.Helper()
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("the file has %q (%v), want %q", got, err, text)
+		}
+	}
+	err := write(false, "slow", func() {
+		if err := write(false, "fast", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+	if !errors.Is(err, fs.ErrExist) {
+		t.Errorf("the error is %v: the file has appeared meanwhile", err)
+	}
+	want("fast")
+	if err := write(true, "last", func() {
+		if err := write(true, "second", func() { want("fast") }); err != nil {
+			t.Error(err)
+		}
+		want("second")
+	}); err != nil {
+		t.Error(err)
+	}
+	want("last")
+	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+		t.Errorf("files: %v, %v", files, err)
+	}
+}
+
+// A backup of another version leaves an empty database empty: the program of its version would refuse tables of this one.
+func TestRestoreOfAnotherVersion(t *testing.T) {
+	from := newMigrated(t, testkit.SQLite(t))
+	db := from.open()
+	if _, err := db.Exec("DELETE FROM " + keystore.Migrations.Table + " WHERE version_id > 6"); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "backup")
+	if err := writeFile(path, false, func(file *os.File) error {
+		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := newShell(t, testkit.Postgres(t))
+	for _, flags := range [][]string{{"--dry-run"}, {}} {
+		s.want(exitFailed, "schema 6", append([]string{"restore", path}, flags...)...)
+		var tables int
+		if err := s.open().Get(&tables, `SELECT COUNT(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false))`); err != nil || tables != 0 {
+			t.Errorf("%v: there are %d tables, %v", flags, tables, err)
+		}
+	}
 }
 
 // Restore creates the tables of an empty database, and a missing SQLite file.

@@ -191,8 +191,8 @@ func (b Backup) each(f func(t BackupTable, line []byte) error) error {
 	return nil
 }
 
-// fits checks that the rows can be written to the tables of a database.
-func (b Backup) fits(ctx context.Context, db *database.DB) error {
+// CheckSchema returns ErrSchema unless the backup has the schema that this program has. It changes nothing.
+func (b Backup) CheckSchema(ctx context.Context, db *database.DB) error {
 	_, want, err := db.Schema(ctx, Migrations)
 	if err != nil {
 		return err
@@ -200,6 +200,14 @@ func (b Backup) fits(ctx context.Context, db *database.DB) error {
 	if b.Schema != want {
 		return fmt.Errorf("%w: the backup has schema %d of the key tables, this program has %d: restore it into an empty database with the "+
 			"program of its version, and then migrate", ErrSchema, b.Schema, want)
+	}
+	return nil
+}
+
+// fits checks that the rows can be written to the tables of a database.
+func (b Backup) fits(ctx context.Context, db *database.DB) error {
+	if err := b.CheckSchema(ctx, db); err != nil {
+		return err
 	}
 	names := make([]string, len(b.Tables))
 	for i, t := range b.Tables {
