@@ -130,11 +130,11 @@ The key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per 
 
     %[4]s
 
-List pets, add a pet, get a pet:
+List pets, add a pet, see what is left of the limits:
 
     %[5]s %[1]s/v1/pets
     %[5]s -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' %[1]s/v1/pets
-    %[5]s %[1]s/v1/pets/1
+    %[5]s %[1]s/v1/quota
 
 %[11]sEvery request is logged in %[10]s.
 
