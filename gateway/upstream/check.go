@@ -111,7 +111,7 @@ func (h *host) probe(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("GET %s: %w", check.Path, err)
 	case response.Status == http.StatusUnauthorized:
-		return &statusError{check.Path, response.Status, errRefused.Error()}
+		return &statusError{check.Path, response.Status, refusedReason}
 	case response.Status/100 != 2:
 		return &statusError{check.Path, response.Status, fmt.Sprintf("%.*q", reasonRunesMax, response.Body.Bytes)}
 	}

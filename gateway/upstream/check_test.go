@@ -218,7 +218,7 @@ func TestProbe(t *testing.T) {
 	}
 	f("well", closing, "")
 	f("ill", busy, "GET /readyz?a=b responded with 503: \"{}\"")
-	f("it does not accept the gateway", forbidden, "GATEWAY_UPSTREAM_SECRET")
+	f("it does not accept the gateway", forbidden, "GET /readyz?a=b responded with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET")
 	f("malformed", "HTTP/1.1 2000 OK\r\n\r\n", "GET /readyz?a=b: ")
 	f("dead", dead, "GET /readyz?a=b: ")
 }

@@ -103,8 +103,10 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 
 // errRefused is logged when an instance responds with 401. Upstreams do not get the client's Authorization, so a 401 concerns the
 // gateway.
-var errRefused = errors.New("it responds with 401: it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret " +
-	"that it expects, for petsvc its PETSVC_SECRET")
+var errRefused = errors.New("it responds with 401: " + refusedReason)
+
+// refusedReason is what a 401 means, and its cure.
+const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
 
 // enter takes a slot, unless all slots are taken or the tenant already has TenantConnsMax. So one tenant cannot block the
 // others.
