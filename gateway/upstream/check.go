@@ -59,6 +59,25 @@ type standing struct {
 	since  time.Time // of cause
 }
 
+// verdict is a standing in one word.
+type verdict uint8
+
+const (
+	well verdict = iota
+	failing
+	out
+)
+
+func (s *standing) verdict() verdict {
+	switch {
+	case s.isOut:
+		return out
+	case s.cause != nil:
+		return failing
+	}
+	return well
+}
+
 // Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
 func (p *Pool) Check(ctx context.Context) {
 	if p.cfg.Check.Path == "" {
@@ -148,11 +167,11 @@ func isOurs(err error) bool {
 	return false
 }
 
-// judge applies the result of a check. It logs each change once.
+// judge applies the result of a check.
 func (p *Pool) judge(h *host, err error) {
 	p.checking.Lock()
 	defer p.checking.Unlock()
-	s, was := &h.standing, h.standing
+	s := &h.standing
 	switch {
 	case err == nil:
 		*s = standing{}
@@ -173,14 +192,25 @@ func (p *Pool) judge(h *host, err error) {
 			h.ejections.Add(1)
 		}
 	}
-	switch {
-	case s.isOut && !was.isOut:
-		p.cfg.Log.Warn("an upstream gets no requests until its check succeeds", "upstream", h.address, "error", err.Error())
-	case s.cause != nil && was.cause == nil:
-		p.cfg.Log.Warn("the check of an upstream fails; it still gets requests, because no other upstream does",
-			"upstream", h.address, "error", err.Error())
-	case s.cause == nil && was.cause != nil:
-		p.cfg.Log.Info("the check of an upstream succeeds again", "upstream", h.address)
+	h.report()
+}
+
+// report logs what the checks say, if the log does not say so yet, and at most once in logEvery. The next check reports what this one
+// does not.
+func (h *host) report() {
+	s, now := &h.standing, time.Now()
+	if s.verdict() == h.reported || now.Sub(h.reportedAt) < logEvery {
+		return
+	}
+	h.reported, h.reportedAt = s.verdict(), now
+	log := h.pool.cfg.Log.With("upstream", h.address)
+	switch h.reported {
+	case out:
+		log.Warn("an upstream gets no requests until its check succeeds", "error", s.cause.Error())
+	case failing:
+		log.Warn("the check of an upstream fails; it still gets requests, because no other upstream does", "error", s.cause.Error())
+	case well:
+		log.Info("the check of an upstream succeeds again")
 	}
 }
 

@@ -47,12 +47,13 @@ func TestJudge(t *testing.T) {
 		of  int
 		err error
 	}
-	f := func(name string, wantLines int, firstIsOut, secondIsOut bool, results ...result) {
+	judge := func(t *testing.T, name string, wantLines int, firstIsOut, secondIsOut bool, results ...result) {
 		t.Helper()
 		var log testkit.Output
 		p := checkedPool(t, &log, 2)
 		for _, r := range results {
 			p.judge(p.hosts[r.of], r.err)
+			time.Sleep(logEvery)
 		}
 		if got := p.ejected(); !slices.Equal(got, []bool{firstIsOut, secondIsOut}) {
 			t.Errorf("%s: out are %v", name, got)
@@ -65,6 +66,10 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%s: %+v", name, failing)
 			}
 		}
+	}
+	f := func(name string, wantLines int, firstIsOut, secondIsOut bool, results ...result) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) { judge(t, name, wantLines, firstIsOut, secondIsOut, results...) })
 	}
 	f("all is well", 0, false, false, result{0, nil}, result{1, nil})
 	f("a refused connection takes out at once, and is logged once", 1, true, false, result{0, errDown}, result{0, errDown})
@@ -81,6 +86,29 @@ func TestJudge(t *testing.T) {
 		result{0, errDown}, result{1, errDown}, result{0, nil}, result{1, errDown})
 	f("a lack of descriptors says nothing", 0, false, false,
 		result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE}, result{0, syscall.EMFILE})
+}
+
+// An instance whose checks fail and succeed in turn does not fill the log, and the log ends with how it is.
+func TestFickleInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, checks = 100 * time.Millisecond, 101
+		var log testkit.Output
+		p := checkedPool(t, &log, 2)
+		for n := range checks {
+			p.judge(p.hosts[0], []error{errIll, nil}[n%2])
+			time.Sleep(every)
+		}
+		if n := len(log.Lines()); n < 2 || n > 1+int(checks*every/logEvery) {
+			t.Errorf("%d lines: %s", n, log.String())
+		}
+		for range logEvery / every {
+			p.judge(p.hosts[0], nil)
+			time.Sleep(every)
+		}
+		if lines := log.Lines(); !strings.Contains(lines[len(lines)-1], "succeeds again") {
+			t.Errorf("the log ends with %s", lines[len(lines)-1])
+		}
+	})
 }
 
 // A single instance gets its requests, whatever its checks say.

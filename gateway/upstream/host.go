@@ -39,7 +39,10 @@ type host struct {
 
 	tenants *share.Shares // of the slots
 
-	standing standing // guarded by Pool.checking
+	// Pool.checking guards the following.
+	standing   standing
+	reported   verdict // what the log last said about the checks
+	reportedAt time.Time
 
 	mu    sync.Mutex
 	idle  []*conn     // in the order of their last use
