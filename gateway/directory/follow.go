@@ -257,7 +257,7 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 	}
 }
 
-// tail applies the next events and returns how many there were.
+// tail applies the next events and returns how many there were. ErrRewound: the database was restored, so all must be loaded.
 func (d *Directory) tail(ctx context.Context) (int, error) {
 	f := &d.follower
 	s := d.state.Load()
@@ -266,6 +266,10 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	events, err := d.store.Tail(ctx, f.last, f.uuid, tailEvents, c.rows())
 	if err != nil || len(events) == 0 {
 		return 0, err
+	}
+	// Earlier events may have come with rows that the restore has undone, so no event of their own brings these back.
+	if slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.Restored }) {
+		return 0, keystore.ErrRewound
 	}
 	if s.lost.touched(events) {
 		if err := d.readLost(ctx, s); err != nil {

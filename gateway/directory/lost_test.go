@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -298,6 +299,69 @@ func TestResetsAfterARewind(t *testing.T) {
 		}
 		if want := []keystore.Change{first, second}; !slices.Equal(done, want) || !applied(t, store, second) {
 			t.Errorf("carried out %v, want %v; confirmed: %t", done, want, applied(t, store, second))
+		}
+	})
+}
+
+// Rows can be newer than the event that a gateway has applied. After a restore to a later event, they are read again.
+func TestRestoreAheadOfTheGateway(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		ctx, db := t.Context(), openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		tenant, _, hash := fixture(t, store)
+		d, err := Open(ctx, store, Config{GatewayID: "gw-1"})
+		if err == nil {
+			err = d.sync(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := store.Suspend(ctx, tenant.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := store.Resume(ctx, tenant.ID); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if _, err := store.WriteBackup(ctx, file, nil); err != nil {
+			t.Fatal(err)
+		}
+		backup, err := keystore.ReadBackup(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The event of this change is one that the gateway has not reached.
+		if _, err := db.Exec("UPDATE tenants SET plan = 'pro'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if e, _ := d.Lookup(hash); e.Plan != "pro" {
+			t.Fatalf("the plan before the restore is %q", e.Plan)
+		}
+		restore, err := store.PrepareRestore(ctx, backup, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer restore.Close()
+		change, err := restore.Commit(ctx, false, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.sync(ctx); !errors.Is(err, keystore.ErrRewound) {
+			t.Errorf("after the restore: %v", err)
+		}
+		if err := d.sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if e, _ := d.Lookup(hash); e.Plan != "free" || !applied(t, store, change) {
+			t.Errorf("the plan after the restore is %q; confirmed: %t", e.Plan, applied(t, store, change))
 		}
 	})
 }
