@@ -195,14 +195,20 @@ func (p *Pool) judge(h *host, err error) {
 	h.report()
 }
 
-// report logs what the checks say, if the log does not say so yet, and at most once in logEvery. The next check reports what this one
-// does not.
+// reportsAtOnce is how many changes of an instance are logged at once. A restart has two, each with its reason.
+const reportsAtOnce = 6
+
+// report logs what the checks say, if the log does not say so yet. After reportsAtOnce lines it logs one in logEvery. The next check
+// reports what this one does not.
 func (h *host) report() {
 	s, now := &h.standing, time.Now()
-	if s.verdict() == h.reported || now.Sub(h.reportedAt) < logEvery {
+	if s.verdict() == h.reported || h.reportsPaid.Sub(now) > (reportsAtOnce-1)*logEvery {
 		return
 	}
-	h.reported, h.reportedAt = s.verdict(), now
+	if h.reportsPaid.Before(now) {
+		h.reportsPaid = now
+	}
+	h.reported, h.reportsPaid = s.verdict(), h.reportsPaid.Add(logEvery)
 	log := h.pool.cfg.Log.With("upstream", h.address)
 	switch h.reported {
 	case out:

@@ -40,9 +40,9 @@ type host struct {
 	tenants *share.Shares // of the slots
 
 	// Pool.checking guards the following.
-	standing   standing
-	reported   verdict // what the log last said about the checks
-	reportedAt time.Time
+	standing    standing
+	reported    verdict   // what the log last said about the checks
+	reportsPaid time.Time // when all reports will have had their logEvery
 
 	mu    sync.Mutex
 	idle  []*conn     // in the order of their last use
