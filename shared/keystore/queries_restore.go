@@ -32,11 +32,16 @@ const (
 				WHERE k.replaced_by <> '' AND k.replaced_by <> r.replaced_by
 			UNION SELECT k.replaced_by FROM tenant_keys k JOIN carried c ON c.id = k.id WHERE k.replaced_by <> '')
 		INSERT INTO restored_tenant_keys (%[1]s) SELECT %[1]s FROM tenant_keys
-			WHERE id IN (SELECT id FROM carried) AND id NOT IN (SELECT id FROM restored_tenant_keys)
+			WHERE id IN (SELECT id FROM carried)
+				AND NOT EXISTS (SELECT 1 FROM restored_tenant_keys r WHERE r.id = tenant_keys.id)
 		RETURNING id`
 
 	// $1: key.
 	deleteCarried = `DELETE FROM restored_tenant_keys WHERE id = $1`
+
+	// The last use of keys is usage, which a restore does not take back.
+	keepLastUse = `UPDATE restored_tenant_keys SET last_used_at = k.last_used_at FROM tenant_keys k
+		WHERE k.id = restored_tenant_keys.id AND k.last_used_at > restored_tenant_keys.last_used_at`
 
 	// $1: tenant.
 	suspendTenant = `UPDATE tenants SET suspended = true WHERE id = $1`
@@ -46,10 +51,14 @@ const (
 		VALUES (CAST($10 AS BIGINT) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
 )
 
-// The indexes for comparisons. All names are those of temporary tables.
+// The indexes for comparisons, and what the planner needs to use them. All names are those of temporary tables.
 var indexRestored = []string{
 	`CREATE UNIQUE INDEX restored_tenants_by_id ON restored_tenants (id)`,
 	`CREATE UNIQUE INDEX restored_tenant_keys_by_id ON restored_tenant_keys (id)`,
 	`CREATE UNIQUE INDEX restored_bans_by_key ON restored_bans (key_id)`,
 	`CREATE UNIQUE INDEX restored_events_by_id ON restored_events (id)`,
+	`ANALYZE restored_tenants`,
+	`ANALYZE restored_tenant_keys`,
+	`ANALYZE restored_bans`,
+	`ANALYZE restored_events`,
 }

@@ -281,6 +281,9 @@ func (r *Restore) columns(table string) string {
 
 // replace replaces the decided tables by the rows of the backup.
 func (r *Restore) replace(t *tx) error {
+	if err := t.exec(keepLastUse); err != nil {
+		return err
+	}
 	// Not TRUNCATE: a gateway that loads at this moment would read empty tables.
 	for _, name := range slices.Backward(decided) {
 		if err := t.exec("DELETE FROM " + name); err != nil {

@@ -118,6 +118,13 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 
+		used := []keystore.UsageRow{
+			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
+		}
+		if err := s.AddUsage(ctx, g, 1, used, nil); err != nil {
+			t.Fatal(err)
+		}
+
 		r := prepare(t, s, b)
 		var newer []string
 		for _, n := range r.Newer {
@@ -153,7 +160,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if k := key(replaced.ID); k.RevokedAt == 0 || k.ReplacedBy != instead.ID {
 			t.Errorf("the key that was replaced at once: %+v", k)
 		}
-		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 {
+		if k := key(untouched.ID); k.RevokedAt != 0 || k.GraceEndsAt != 0 || k.LastUsedAt != c.millis() {
 			t.Errorf("a key that nobody changed: %+v", k)
 		}
 		_, err = s.Key(ctx, created.ID)
