@@ -26,8 +26,8 @@ serve. Run it as the owner of the database, like migrate.
 
 Later changes are lost, with their record in the audit log: make a backup of the database as it is first. But
 revocations, rotations, suspensions and bans that the database has and the backup lacks are listed and made again, and the keys that
-replaced rotated ones stay. With --lose-newer they are lost too; gateways that run still keep those that they know in force, and
-gateway lost lists them. All sessions of the console end.
+replaced rotated ones stay. With --lose-newer they are lost too; gateways that run still impose bans again, and keep the rest in
+force: gateway lost lists it. All sessions of the console end.
 
 Examples:
 
@@ -172,7 +172,7 @@ func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
 	switch n := operate.Plural(len(r.Newer), "refusal"); {
 	case len(r.Newer) == 0:
 	case loseNewer:
-		a.warn("It loses the %s in the list too. Gateways that run keep in force what they know: `keyadmin gateway lost`", n)
+		a.warn("It loses the %s in the list too. Gateways that run impose bans again (`keyadmin ban lift`) and keep the rest in force (`keyadmin gateway lost`).", n)
 	default:
 		a.note("It makes the %s in the list again.", n)
 	}
