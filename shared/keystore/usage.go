@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	usageKept   = 400 * 24 * time.Hour // a little more than a year
+	usageKept   = 401 * 24 * time.Hour // tenants can ask for 400 days, of which the first is whole
 	minutesKept = 35 * 24 * time.Hour  // a little more than a month
 )
 
@@ -33,7 +33,7 @@ const (
 
 // AddUsage adds a gateway's batch of requests and updates the last use of their keys. Batches have growing numbers. A batch that was
 // already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch differ only in numbers, and
-// no two minutes have the same tenant and hour. Usage older than 400 days and minutes older than 35 days are deleted. Errors:
+// no two minutes have the same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted. Errors:
 // ErrNotFound if the gateway was forgotten, ErrDisplaced.
 func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
 	return fail("add usage", s.addUsage(ctx, r, batch, rows, minutes))

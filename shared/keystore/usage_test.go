@@ -68,8 +68,8 @@ func TestUsage(t *testing.T) {
 		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
 			t.Errorf("last used at %d", used)
 		}
-		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 401*24*hour, Requests: 6}}
-		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 399*24*hour, Requests: 7}}
+		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
+		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
 		add(t, s, gateway, 3, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
 		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway.Generation = must[int64](t)(s.Register(ctx, gateway, nil))

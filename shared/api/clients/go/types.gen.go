@@ -424,7 +424,8 @@ type Quota struct {
 type Usage struct {
 	By UsageBy `json:"by"`
 
-	// CompleteThrough Every request that was made before this instant is counted. Later ones may be missing.
+	// CompleteThrough Every request that was made before this instant is counted, except those that the service has lost, such as the last seconds of a
+	// gateway that was killed. Later ones may be missing.
 	CompleteThrough time.Time  `json:"completeThrough"`
 	Rows            []UsageRow `json:"rows"`
 
