@@ -30,7 +30,7 @@ func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *a
 	})}
 }
 
-// complainEvery is how often it is logged that lines cannot be written, for example because the disk is full.
+// complainEvery is how often it is logged that lines cannot be written, for example because the disk is full, or usage cannot be read.
 const complainEvery = time.Minute
 
 // close writes the lines that are left.

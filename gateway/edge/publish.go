@@ -87,7 +87,7 @@ func (e *Edge) publish(x *exchange) *page {
 		if p := e.pages.byPath[string(q.Path)]; p != nil {
 			return p
 		}
-		if e.pages.home != nil && string(q.Path) == "/" && names(q, "accept", "text/html") {
+		if e.pages.home != nil && string(q.Path) == "/" && weight(q, "accept", "text/html") > 0 {
 			return e.pages.home
 		}
 	case http.MethodOptions:
@@ -107,7 +107,7 @@ func (x *exchange) writePage(h *fasthttp.ResponseHeader) {
 		return
 	}
 	h.SetStatusCode(p.status)
-	if len(p.gzip) > 0 && names(&x.request, "accept-encoding", "gzip") {
+	if len(p.gzip) > 0 && weight(&x.request, "accept-encoding", "gzip") > 0 {
 		h.Set("Content-Encoding", "gzip")
 		x.rc.Response.SetBodyRaw(p.gzip)
 		return
@@ -133,9 +133,9 @@ func hasETag(q *http1.Request, etag []byte) bool {
 	return false
 }
 
-// names reports whether a field lists a media type or a coding by its name, with a weight other than 0 (RFC 9110, section
-// 12.4.2). Wildcards do not count: they are in almost every request, and say little about what the client can use.
-func names(q *http1.Request, field, want string) bool {
+// weight returns the weight of a media type or a coding that a field lists by its name, in thousandths (RFC 9110, section 12.4.2). It
+// is 0 without such a name. Wildcards do not count: they are in almost every request, and say little about what the client can use.
+func weight(q *http1.Request, field, want string) int {
 	for _, f := range q.Fields {
 		if !http1.EqualFold(f.Name, field) {
 			continue
@@ -143,20 +143,32 @@ func names(q *http1.Request, field, want string) bool {
 		for one := range bytes.SplitSeq(f.Value, []byte{','}) {
 			name, parameters, _ := bytes.Cut(one, []byte{';'})
 			if http1.EqualFold(http1.Trim(name), want) {
-				return !isZeroWeight(parameters)
+				return parseWeight(parameters)
 			}
 		}
 	}
-	return false
+	return 0
 }
 
-// isZeroWeight reports whether parameters have a weight of 0.
-func isZeroWeight(parameters []byte) bool {
+// parseWeight returns the weight that parameters have, in thousandths.
+func parseWeight(parameters []byte) (thousandths int) {
+	const most, digits = 1000, 3
 	for one := range bytes.SplitSeq(parameters, []byte{';'}) {
 		name, value, _ := bytes.Cut(http1.Trim(one), []byte{'='})
-		if http1.EqualFold(name, "q") {
-			return len(bytes.Trim(value, "0.")) == 0
+		if !http1.EqualFold(name, "q") {
+			continue
 		}
+		whole, fraction, _ := bytes.Cut(value, []byte{'.'})
+		if len(bytes.Trim(whole, "0")) > 0 {
+			return most
+		}
+		for n := range digits {
+			thousandths *= 10
+			if n < len(fraction) {
+				thousandths += int(fraction[n] - '0')
+			}
+		}
+		return thousandths
 	}
-	return false
+	return most
 }

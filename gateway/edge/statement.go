@@ -28,7 +28,7 @@ type Statements interface {
 // Statement is the usage of one tenant.
 type Statement struct {
 	Rows            []StatementRow // ordered by start, key, operation and outcome
-	CompleteThrough instant.Millis // it has all requests that were made before
+	CompleteThrough instant.Millis // it has all requests that were made before, except those that the service has lost
 }
 
 // StatementRow is the number of requests of one key in one period that called one operation and ended in one way.
@@ -54,8 +54,6 @@ const (
 
 	// statementRowsMax bounds the response: a row has up to 200 bytes.
 	statementRowsMax = 10_000
-
-	statementLogInterval = time.Minute
 )
 
 // tooManyRows refuses a statement that is too long. Nothing is left out without notice.
@@ -71,7 +69,7 @@ const (
 	sinceMin       = time.Hour
 	sinceDefault   = 7 * day
 	sinceHourlyMax = 35 * day
-	sinceMax       = 400 * day // how long usage is kept
+	sinceMax       = 400 * day // usage is kept for a day longer, so the first day is whole
 )
 
 // statementReads counts what is being read.
@@ -146,8 +144,8 @@ func (e *Edge) statement(x *exchange) refusal {
 // readStatementAsk reads the parameters. Unknown ones are ignored. Known ones must not be repeated.
 func (x *exchange) readStatementAsk() (ask statementAsk, wrong refusal) {
 	ask = statementAsk{
-		tenant: x.entry.Tenant, now: x.now, since: sinceDefault, period: day, isCSV: names(&x.request, "accept", "text/csv"),
-		requestID: string(x.id),
+		tenant: x.entry.Tenant, now: x.now, since: sinceDefault, period: day,
+		isCSV: weight(&x.request, "accept", "text/csv") > weight(&x.request, "accept", "application/json"), requestID: string(x.id),
 	}
 	invalid := func(name, text string) refusal {
 		x.parameter = parameter(name)
@@ -234,10 +232,11 @@ func (e *Edge) readStatement(ctx context.Context, ask statementAsk) (w *written)
 	return &written{text: s.json(ask), mimeType: "application/json"}
 }
 
-// logStatement logs at most one failure in a minute: clients may ask again and again while the database is away.
+// logStatement logs at most one failure in a minute: clients may ask again and again while the database is away. After the clock has
+// stepped back, it does not wait for the old time.
 func (e *Edge) logStatement(ask statementAsk, err error) {
 	was := e.reads.loggedAt.Load()
-	if ask.now.Sub(instant.Millis(was)) < statementLogInterval || !e.reads.loggedAt.CompareAndSwap(was, int64(ask.now)) {
+	if ask.now.Sub(instant.Millis(was)).Abs() < complainEvery || !e.reads.loggedAt.CompareAndSwap(was, int64(ask.now)) {
 		return
 	}
 	e.log.Warn("the usage of a tenant cannot be read", "tenant", ask.tenant.String(), "requestId", ask.requestID, "error", err)

@@ -78,6 +78,9 @@ func TestStatement(t *testing.T) {
 	f(rawUsage("", "Accept: text/html, text/csv;q=0"), asJSON, text)
 	f(rawUsage("", "Accept: text/csv"), asCSV, lines)
 	f(rawUsage("", "Accept: text/html, Text/CSV;q=0.9, */*;q=0.1"), asCSV, lines)
+	f(rawUsage("", "Accept: application/json;q=0.05, text/csv;q=0.1"), asCSV, lines)
+	f(rawUsage("", "Accept: application/json, text/csv;q=0.1"), asJSON, text)
+	f(rawUsage("", "Accept: text/csv;q=0.7, application/json;q=0.75"), asJSON, text)
 	f(strings.Replace(rawUsage(""), "GET", "HEAD", 1), asJSON, "")
 	if got := client.ask(t, rawUsageOf(readerToken)); got.Status != 403 || codeOf(got) != "insufficient_scope" ||
 		!strings.Contains(got.Body, "usage:read") {
@@ -86,8 +89,8 @@ func TestStatement(t *testing.T) {
 	if seen := r.upstream.Seen(); len(seen) != 0 {
 		t.Errorf("the upstream got %v", seen)
 	}
-	r.awaitLines(t, 7)
-	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 7 || strings.Count(lines, `"outcome":"ok"`) != 6 {
+	r.awaitLines(t, 10)
+	if lines := r.accessLog.String(); strings.Count(lines, `"operation":"getUsage"`) != 10 || strings.Count(lines, `"outcome":"ok"`) != 9 {
 		t.Errorf("the access log has %s", lines)
 	}
 }
@@ -213,7 +216,7 @@ func TestSlowStatements(t *testing.T) {
 	testkit.Eventually(t, patience, "usage can be read afterwards", func() bool { return client.ask(t, rawUsage("")).Status == 200 })
 }
 
-// If the usage cannot be read, the log says why: once in a minute.
+// If the usage cannot be read, the log says why: once in a minute, also after the clock has stepped back by an hour.
 func TestStatementFails(t *testing.T) {
 	var passed atomic.Int64
 	r := newRig(t, func(s *setup) {
@@ -223,12 +226,12 @@ func TestStatementFails(t *testing.T) {
 		})
 	})
 	client := r.dial(t)
-	for n, after := range []time.Duration{0, 59 * time.Second, 60 * time.Second} {
+	for n, after := range []time.Duration{0, 59 * time.Second, 60 * time.Second, -time.Hour} {
 		passed.Store(int64(after))
 		if got := client.ask(t, rawUsage("")); got.Status != 503 || codeOf(got) != "usage_unavailable" || got.field("retry-after") != "5" {
 			t.Errorf("%d %v %s", got.Status, got.Fields, got.Body)
 		}
-		want := []int{1, 1, 2}[n]
+		want := []int{1, 1, 2, 3}[n]
 		testkit.Eventually(t, patience, fmt.Sprintf("the log has %d lines after %v", want, after), func() bool {
 			return strings.Count(r.log.String(), "the planted failure") == want
 		})
