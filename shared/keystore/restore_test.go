@@ -255,6 +255,7 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		}, nil); err != nil {
 			t.Fatal(err)
 		}
+		seal := must[keystore.UsageSeal](t)(s.SealUsage(ctx))
 		b, _ := backup(t, s)
 		testkit.EachDatabase(t, func(t *testing.T, url string) {
 			other := keystore.New(open(t, url), c.read, nil, "ada")
@@ -273,6 +274,11 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 				case "events":
 					if table.Sum.Rows != want.Sum.Rows+1 {
 						t.Errorf("%d events, there were %d", table.Sum.Rows, want.Sum.Rows)
+					}
+				case "usage_ledger":
+					next := must[keystore.UsageSeal](t)(other.SealUsage(t.Context()))
+					if next.Installation != seal.Installation || next.Through < seal.Through || next.Number < seal.Number+1000 {
+						t.Errorf("the next seal is %+v after %+v: the lost database may have used its number", next, seal)
 					}
 				case "gateway_registry":
 					if next := must[int64](t)(other.Register(t.Context(), g, nil)); next <= generation {
