@@ -160,6 +160,9 @@ func contents(b keystore.Backup) string {
 
 // noteLost says what a restore loses, and what it makes again.
 func (a *app) noteLost(r *keystore.Restore, loseNewer bool) {
+	if r.Foreign {
+		a.warn("The backup and the database have no change in common: the backup is probably of another installation.")
+	}
 	if len(r.Lost) == 0 {
 		a.note("The database has no change that the backup lacks.")
 		return

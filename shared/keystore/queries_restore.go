@@ -21,6 +21,9 @@ const (
 		WHERE b.until > $1 AND b.lifted_at = 0 AND (r.until IS NULL OR r.until < b.until)
 		ORDER BY t.name, b.key_id`
 
+	// Whether the database and the backup have a change in common.
+	isRelated = `SELECT EXISTS (SELECT 1 FROM events e JOIN restored_events r ON r.id = e.id AND r.uuid = e.uuid)`
+
 	// The changes that the backup does not have.
 	newerEvents = `SELECT kind, COUNT(*) AS number FROM events e
 		WHERE NOT EXISTS (SELECT 1 FROM restored_events r WHERE r.id = e.id AND r.uuid = e.uuid)

@@ -57,9 +57,10 @@ type newerKey struct {
 
 // Restore is a restore that is prepared, and not carried out yet. Close it. One goroutine uses it.
 type Restore struct {
-	Live  bool           // the database has tenants or events, which the backup replaces
-	Newer []NewerRefusal // none if the database is not live
-	Lost  []LostChanges  // all changes since the backup, those of Newer included
+	Live    bool           // the database has tenants or events, which the backup replaces
+	Foreign bool           // it is live, and has no change in common with the backup
+	Newer   []NewerRefusal // none if the database is not live
+	Lost    []LostChanges  // all changes since the backup, those of Newer included
 
 	store  *Store
 	conn   *sqlx.Conn // has the rows of the backup in temporary tables
@@ -109,7 +110,12 @@ func (r *Restore) prepare(ctx context.Context, progress func(string, int64)) (er
 	if err := r.carry(ctx, r.conn); err != nil {
 		return err
 	}
-	r.Live, r.Newer, r.Lost, err = r.compare(ctx, r.conn)
+	if r.Live, r.Newer, r.Lost, err = r.compare(ctx, r.conn); err != nil || !r.Live {
+		return err
+	}
+	var related bool
+	err = sqlx.GetContext(ctx, r.conn, &related, isRelated)
+	r.Foreign = !related
 	return err
 }
 
