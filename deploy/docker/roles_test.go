@@ -83,11 +83,14 @@ func TestRoles(t *testing.T) {
 
 	// The console needs keyadmin's rights, and says so to a person who signs in without them.
 	lacking := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true")
-	_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console", "--gateway", gateway.ID)), "#")
-	if status, page := signIn(t, lacking, code); status != http.StatusServiceUnavailable || !strings.Contains(page, "GATEWAY_CONSOLE_DATABASE_URL") {
+	invite := func(to *fleet.Program) string {
+		_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console", "--gateway", to.ID)), "#")
+		return code
+	}
+	if status, page := signIn(t, lacking, invite(lacking)); status != http.StatusServiceUnavailable || !strings.Contains(page, "GATEWAY_CONSOLE_DATABASE_URL") {
 		t.Errorf("the console with the gateway's role: %d\n%s", status, page)
 	}
-	if status, page := signIn(t, gateway, code); status != http.StatusOK || !strings.Contains(page, "console.opened") {
+	if status, page := signIn(t, gateway, invite(gateway)); status != http.StatusOK || !strings.Contains(page, "console.opened") {
 		t.Errorf("the console with keyadmin's role: %d\n%s", status, page)
 	}
 	lacking.Stop()
