@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +40,15 @@ type BackupHeader struct {
 	TakenAt   instant.Millis `json:"takenAt"`   // ms, by the clock of the store
 	LastEvent Change         `json:"lastEvent"` // 0: none
 	Tables    []BackupTable  `json:"tables"`
+	Sum       string         `json:"sum"` // SHA-256 of this header without its sum, in hexadecimal
+}
+
+// sum returns what Sum must be.
+func (h BackupHeader) sum() (string, error) {
+	h.Sum = ""
+	text, err := json.Marshal(h)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
 }
 
 // BackupTable is one table of a backup.
@@ -106,6 +117,9 @@ func (s *Store) writeBackup(ctx context.Context, file io.WriteSeeker, progress f
 	if err := out.Flush(); err != nil {
 		return h, err
 	}
+	if h.Sum, err = h.sum(); err != nil {
+		return h, err
+	}
 	head, err := json.Marshal(h)
 	if err != nil {
 		return h, err
@@ -146,6 +160,9 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 		return b, fmt.Errorf("%w: its first line is not the head of one", ErrNoBackup)
 	case b.Version != backupVersion:
 		return b, fmt.Errorf("%w: it has the form %d, this program knows the form %d", ErrNoBackup, b.Version, backupVersion)
+	}
+	if sum, err := b.sum(); err != nil || sum != b.Sum {
+		return b, errors.Join(err, fmt.Errorf("%w: its first line does not have the sum in it", ErrNoBackup))
 	}
 	sums := make(map[string]*database.Sum, len(b.Tables))
 	for _, t := range b.Tables {
