@@ -270,11 +270,9 @@ func TestHTTP2Client(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
 	free := f.NewTenant("acme", fleet.Unlimited...)
 	office := f.NewKey("acme", "--allow", "127.0.0.2/32")
-	small := f.NewTenant("small", "--plan", "free", "--minute", strconv.Itoa(limit), "--day", strconv.Itoa(limit))
 	front := startHTTP2Front(t, f.Gateways)
 	c := front.client(t, "127.0.0.1")
 	c.await(t, free.Token)
-	before := c.dials.Load()
 
 	for from, want := range map[string]int{"127.0.0.2": 200, "127.0.0.3": 403} {
 		own := front.client(t, from)
@@ -287,13 +285,45 @@ func TestHTTP2Client(t *testing.T) {
 		}
 	}
 
+	// Redis has 50 ms for a call, and a gateway that does not get its answer decides alone. On a machine that is busy, this is repeated until
+	// Redis has decided everything.
+	attempt := 0
+	testkit.Eventually(t, 2*time.Minute, "Redis decides all requests of a load", func() bool {
+		attempt++
+		small := f.NewTenant("small-"+strconv.Itoa(attempt), "--plan", "free", "--minute", strconv.Itoa(limit), "--day", strconv.Itoa(limit))
+		c.await(t, free.Token) // haproxy closes a connection that has been idle for ten seconds
+		dials, alone := c.dials.Load(), decidedAlone(t, f)
+		counts := c.burst(t, small.Token, 3*limit)
+		if n := decidedAlone(t, f) - alone; n != 0 {
+			t.Logf("attempt %d: %v decisions without Redis, %v", attempt, n, counts)
+			return false
+		}
+		if counts[200] != limit || counts[200]+counts[429] != 3*limit {
+			t.Errorf("with a limit of %d: %v", limit, counts)
+		}
+		if n := c.dials.Load() - dials; n != 0 {
+			t.Errorf("the client opened %d more connections", n)
+		}
+		t.Logf("figure: %d HTTP/2 streams on one connection, two gateways: of %d requests with a limit of %d, %d were admitted", streams, 3*limit, limit, counts[200])
+		return true
+	})
+	for _, g := range f.Gateways {
+		if n := g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`); n == 0 {
+			t.Errorf("%s got no request", g.ID)
+		}
+	}
+}
+
+// burst sends requests on all streams, and returns how many responses had each status.
+func (c *http2Client) burst(t *testing.T, token string, requests int) map[int]int {
+	t.Helper()
 	var mu sync.Mutex
 	counts := map[int]int{}
 	var all sync.WaitGroup
 	for range streams {
 		all.Go(func() {
-			for range 3 * limit / streams {
-				status, text, err := c.do("GET", small.Token, "")
+			for range requests / streams {
+				status, text, err := c.do("GET", token, "")
 				mu.Lock()
 				if counts[status]++; err != nil {
 					t.Errorf("%d %s %v", status, text, err)
@@ -303,16 +333,20 @@ func TestHTTP2Client(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if counts[200] != limit || counts[200]+counts[429] != 3*limit {
-		t.Errorf("with a limit of %d: %v", limit, counts)
-	}
+	return counts
+}
+
+// decidedAlone is how often gateways decided, or refused to decide, because Redis did not answer in time.
+func decidedAlone(t *testing.T, f *fleet.Fleet) (n float64) {
+	t.Helper()
 	for _, g := range f.Gateways {
-		if n := g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`); n == 0 {
-			t.Errorf("%s got no request", g.ID)
+		n += g.Metric(t, "petgate_gateway_limits_timeouts_total", "")
+		for _, outcome := range []string{"local_admitted", "local_refused", "undecided"} {
+			n += g.Metric(t, "petgate_gateway_limits_decisions_total", `outcome="`+outcome+`"`)
+		}
+		for _, result := range []string{"failed", "unsure"} {
+			n += g.Metric(t, "petgate_gateway_limits_trips_total", `result="`+result+`"`)
 		}
 	}
-	if n := c.dials.Load() - before; n != 0 {
-		t.Errorf("the client opened %d more connections", n)
-	}
-	t.Logf("figure: %d HTTP/2 streams on one connection, two gateways: of %d requests with a limit of %d, %d were admitted", streams, 3*limit, limit, counts[200])
+	return n
 }
