@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -139,6 +140,7 @@ type prepared struct {
 func (c *Console) changing(prepare func(context.Context, *form) (prepared, error)) http.HandlerFunc {
 	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
 		f := &form{visit: v, r: r}
+		v.form = formPath(r)
 		if err := r.ParseForm(); err != nil {
 			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
 			return
@@ -172,7 +174,7 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			return
 		}
 		if once != "" && !c.notes.add(once, note{session: v.session.ID}) {
-			c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{sentBefore, p.back})
+			c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: p.back})
 			return
 		}
 		outcome, err := p.Change(ctx)
@@ -180,7 +182,7 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			// The note stays: if the change was made, the same form must not make it again.
 			c.cfg.Log.Warn("console: it is not known whether a change was made", "path", r.URL.Path, "error", err)
 			c.show(w, v, http.StatusServiceUnavailable, "message", "It is not known whether the change was made",
-				message{notKnown + err.Error(), cmp.Or(p.back, Home+"tenants")})
+				message{Text: notKnown + err.Error(), Back: cmp.Or(p.back, Home+"tenants")})
 			return
 		}
 		if err != nil {
@@ -206,6 +208,14 @@ const (
 	notKnown = "The database did not answer. Look whether the change is there, and repeat it if it is not. If it should have made a key " +
 		"whose token you have not seen, revoke that key and create another. The error: "
 )
+
+// formPath returns the path of the page with the form that a request sends: forms are sent to their page or to a path below it.
+func formPath(r *http.Request) string {
+	if at := r.URL.EscapedPath(); path.Dir(at)+"/" != Home {
+		return path.Dir(at)
+	}
+	return r.URL.EscapedPath()
+}
 
 // question is the page that asks before something ends. Its form repeats the fields of the form before.
 type question struct {

@@ -167,11 +167,11 @@ func TestMistakes(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{"/console/tenants", "name=acme&plan=free", 422, "choose another name"},
+		{"/console/tenants", "name=acme&plan=free", 422, "<p class=\"lines\">Already exists: a tenant named &#34;acme&#34;; choose another name.</p>"},
 		{"/console/tenants", "name=&plan=free", 422, "must not be empty"},
-		{"/console/tenants", "name=x&plan=nothing", 404, "there is no plan"},
+		{"/console/tenants", "name=x&plan=nothing", 404, "There is no plan"},
 		{"/console/tenants", "name=x&plan=free&day=many", 422, "Per day: &#34;many&#34; is not a whole number"},
-		{"/console/tenants/nobody/suspend", "sure=yes", 404, "there is no tenant"},
+		{"/console/tenants/nobody/suspend", "sure=yes", 404, "<p class=\"lines\">There is no tenant &#34;nobody&#34;.</p>"},
 		{at + "/limits", "", 422, "Give a limit"},
 		{at + "/keys", "name=x", 422, "choose at least one"},
 		{at + "/keys", "name=x&scope=pets:read&allow=10.0.0.1/8", 422, "did you mean 10.0.0.0/8?"},
@@ -180,7 +180,7 @@ func TestMistakes(t *testing.T) {
 		{key + "/rotate", "grace=soon", 422, "is not a duration"},
 		{"/console/keys/nothing/revoke", "sure=yes", 404, "&#34;nothing&#34; is not an ID"},
 		{"/console/bans", "key=nothing&for=1h&reason=x", 422, "Key: &#34;nothing&#34; is not an ID"},
-		{"/console/keys/key_0000000000000000/revoke", "sure=yes", 404, "there is no key"},
+		{"/console/keys/key_0000000000000000/revoke", "sure=yes", 404, "There is no key"},
 		{"/console/plans", "name=x&minute=5", 422, "Give both limits"},
 		{"/console/plans/update", "name=free", 422, "Give a limit"},
 		{"/console/plans", "name=%zz", 400, "cannot be read"},
@@ -191,8 +191,14 @@ func TestMistakes(t *testing.T) {
 	} {
 		if status, _, page := s.send(b, "POST", c.path, c.body); status != c.status || !strings.Contains(page, c.says) {
 			t.Errorf("%s %s: %d, want %d and %q in\n%s", c.path, c.body, status, c.status, c.says, page)
+		} else if status != 400 && !strings.Contains(page, ">Back to the form</a>") {
+			t.Errorf("%s %s: the page has no link to the form:\n%s", c.path, c.body, page)
 		}
 	}
+	_, _, page := s.send(b, "POST", at+"/keys", "name=x")
+	s.checkPage("the page of a mistake", 422, 422, page, `<a href="`+at+`">Back to the form</a>`)
+	_, _, page = s.send(b, "POST", "/console/bans", "key=nothing")
+	s.checkPage("the page of a mistake", 422, 422, page, `<a href="/console/bans">Back to the form</a>`)
 	if s.lastEvent().ID != before {
 		t.Error("a mistake has changed something")
 	}

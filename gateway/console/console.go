@@ -19,6 +19,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"petgate/gateway/portal"
@@ -182,7 +183,8 @@ type view struct {
 	Gateway string
 	Session *keystore.ConsoleSession // nil: not signed in
 	Nav     []section
-	Note    *note // what a form has changed; nil: nothing
+	In      string // the name of the section that the page belongs to; empty: none, or it is the section's own page
+	Note    *note  // what a form has changed; nil: nothing
 	Page    any
 }
 
@@ -200,11 +202,14 @@ var sections = []section{
 	{"explain", Home + "explain", "Explain"},
 }
 
+// sectionOf names the section of pages that have no entry of their own.
+var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token": "tenants"}
+
 // show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
-		shown.Session, shown.Nav, shown.Note = &v.session, sections, v.note
+		shown.Session, shown.Nav, shown.Note, shown.In = &v.session, sections, v.note, sectionOf[name]
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
@@ -221,10 +226,26 @@ func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title 
 type message struct {
 	Text string
 	Back string // the path of the page that the text is about; empty: there is none
+	Form string // the path of the page with the form that was sent; empty: there is none
 }
 
+// say writes a page with one text. After a form, it has a link to the page with the form.
 func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text string) {
-	c.show(w, v, status, "message", title, message{Text: text})
+	m := message{Text: text}
+	if v != nil {
+		m.Form = v.form
+	}
+	c.show(w, v, status, "message", title, m)
+}
+
+// reason returns what an error says after the first of the given errors that it wraps: what was not found, for example.
+func reason(err error, kinds ...error) string {
+	for _, kind := range kinds {
+		if _, text, isFound := strings.Cut(err.Error(), kind.Error()+": "); isFound && errors.Is(err, kind) {
+			return text
+		}
+	}
+	return err.Error()
 }
 
 // fail writes the page for an error.
@@ -232,11 +253,13 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	var mistake formError
 	switch {
 	case errors.Is(err, keystore.ErrNotFound):
-		c.say(w, v, http.StatusNotFound, "This does not exist", err.Error())
+		c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
 	case errors.As(err, &mistake):
-		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text+" Go back to correct it.")
-	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict), errors.Is(err, keystore.ErrExists):
-		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", err.Error())
+		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text)
+	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
+		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
+	case errors.Is(err, keystore.ErrExists):
+		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence("already exists: "+reason(err, keystore.ErrExists)))
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
 		c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",

@@ -117,7 +117,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Replaced by"}, {Text: view.ReplacedBy, Link: keyPath(view.ReplacedBy)}})
 	}
 	if page.IsBanned {
-		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By + ": " + ban.Reason}})
+		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By + ": " + ban.Reason}}, []cell{{Text: "Told the tenant"}, {Text: operate.OrDash(ban.Notice)}})
 	}
 	c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
 }

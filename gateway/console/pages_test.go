@@ -179,7 +179,7 @@ func TestExplain(t *testing.T) {
 	s.wants(reader, "/console/explain?key="+key+"&operation=nothing", 400, "nothing")
 	s.wants(reader, "/console/explain?key="+key+"&from=here", 400, "use 203.0.113.5")
 	s.wants(reader, "/console/explain?key=x", 400, "Key: ")
-	s.wants(reader, "/console/explain?key=key_0000000000000000", 404, "there is no key")
+	s.wants(reader, "/console/explain?key=key_0000000000000000", 404, "There is no key")
 
 	wrong := "0"
 	if strings.HasSuffix(tokens[0], wrong) {
@@ -209,4 +209,23 @@ func TestExplain(t *testing.T) {
 	if s.lastEvent().ID != before {
 		t.Error("asking has changed something")
 	}
+}
+
+// A banned key's page has what its tenant was told; the overview leads to the ban. Pages below an entry of the navigation mark it.
+func TestPagesOfABan(t *testing.T) {
+	s := newSite(t)
+	tenant, keys, _ := s.populated()
+	b := s.signIn(keystore.ConsoleInvitation{})
+	s.wants(b, "/console/", 200, "No key is banned.", `!<a href="/console/bans">One`)
+	key := "/console/keys/" + keys[0].ID.String()
+	if status, _, page := s.send(b, "POST", key+"/ban", "sure=yes&for=7d&reason=invoice&notice=Please+pay."); status != 303 {
+		t.Fatalf("the ban: %d\n%s", status, page)
+	}
+	const marked = `<a href="/console/tenants" aria-current="true">`
+	s.wants(b, "/console/", 200, `<a href="/console/bans">One key is banned</a>`, "!"+marked)
+	s.wants(b, key, 200, `<th scope="row">Told the tenant</th><td>Please pay.</td>`, marked)
+	s.wants(b, "/console/tenants/"+tenant.ID.String(), 200, marked)
+	s.wants(b, "/console/tenants", 200, "!"+marked, "!All tenants")
+	s.wants(b, "/console/tenants?search=zzz", 200, `<a href="/console/tenants">All tenants</a>`)
+	s.wants(b, "/console/plans", 200, "<td>built in</td>")
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -50,7 +51,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 			{Text: operate.LimitText(p.Limits.Minute, 0)},
 			{Text: operate.LimitText(p.Limits.Day, 0)},
 			{Text: plot.Grouped(int64(tenants[p.Name]))},
-			{Text: operate.OrDash(p.CreatedAt.String())},
+			{Text: cmp.Or(p.CreatedAt.String(), "built in")},
 		})
 	}
 	page.List = page.List.paged(r, "")

@@ -22,6 +22,7 @@ type visit struct {
 	operator operate.Operator // of the store
 	note     *note            // what the form before has changed; nil: nothing
 	hasLeft  func() bool      // whether the browser waits no longer
+	form     string           // the path of the page with the form that was sent; empty: none was
 }
 
 // below returns a sentence about a form of the page. A session that is read-only sees no such form.
