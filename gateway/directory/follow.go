@@ -257,7 +257,7 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 	}
 }
 
-// tail applies the next events and returns how many there were. ErrRewound: the database was restored, so all must be loaded.
+// tail applies the next events and returns how many there were. If the database was restored, it loads everything and returns 0.
 func (d *Directory) tail(ctx context.Context) (int, error) {
 	f := &d.follower
 	s := d.state.Load()
@@ -267,9 +267,10 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
-	// Earlier events may have come with rows that the restore has undone, so no event of their own brings these back.
+	// Earlier events may have come with rows that the restore has undone, so no event of their own brings these back. The database still
+	// has all that this process has confirmed, so it has lost no refusal.
 	if slices.ContainsFunc(events, func(e keystore.EventRow) bool { return e.Kind == keystore.Restored }) {
-		return 0, keystore.ErrRewound
+		return 0, d.load(ctx)
 	}
 	if s.lost.touched(events) {
 		if err := d.readLost(ctx, s); err != nil {

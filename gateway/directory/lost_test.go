@@ -320,6 +320,9 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if _, _, err := store.Suspend(ctx, tenant.ID); err != nil {
 			t.Fatal(err)
 		}
+		if err := d.sync(ctx); err != nil {
+			t.Fatal(err)
+		}
 		if _, _, err := store.Resume(ctx, tenant.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -354,14 +357,14 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.sync(ctx); !errors.Is(err, keystore.ErrRewound) {
-			t.Errorf("after the restore: %v", err)
-		}
 		if err := d.sync(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if e, _ := d.Lookup(hash); e.Plan != "free" || !applied(t, store, change) {
-			t.Errorf("the plan after the restore is %q; confirmed: %t", e.Plan, applied(t, store, change))
+		if e, _ := d.Lookup(hash); e.Plan != "free" || e.Suspended || !applied(t, store, change) {
+			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended, applied(t, store, change))
+		}
+		if lost, err := store.LostRefusals(ctx); err != nil || len(lost) != 0 {
+			t.Errorf("refusals that an operator had ended are forced: %v, %v", lost, err)
 		}
 	})
 }
