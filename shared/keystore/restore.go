@@ -328,7 +328,7 @@ func (r *Restore) fill(t *tx) error {
 			return errors.Join(err, fmt.Errorf("the rows of %s differ from the backup. Nothing was restored", table.Name))
 		}
 	}
-	if err := t.exec(skipSeals); err != nil {
+	if err := t.exec(skipSeals, t.at); err != nil {
 		return err
 	}
 	// A gateway may be registered already, so the generation must not go back.

@@ -37,7 +37,7 @@ CREATE TABLE usage_minutes (
 -- One row. The hours before through are sealed.
 CREATE TABLE usage_ledger (
     installation TEXT NOT NULL,   -- random: names this database to receivers of usage; '' before the first seal
-    seal         BIGINT NOT NULL, -- how often a seal was set
+    seal         BIGINT NOT NULL, -- the number of the last seal
     through      BIGINT NOT NULL
 );
 
