@@ -80,7 +80,7 @@ func TestDeadUpstreamLeavesFirst(t *testing.T) {
 	}
 	for _, p := range pets {
 		left := func(line string) bool {
-			return strings.Contains(line, "an upstream gets no requests until its check succeeds") && strings.Contains(line, p.Addr())
+			return strings.Contains(line, "an upstream gets only requests that no other takes, until its check succeeds") && strings.Contains(line, p.Addr())
 		}
 		if !slices.ContainsFunc(gateway.Stderr.Lines(), left) {
 			t.Errorf("the log does not say that %s left", p.Addr())

@@ -247,7 +247,7 @@ func refused(upstreams []string) string {
 func unwell(f upstream.Failing) string {
 	effect := "it still gets requests, because no other upstream does"
 	if f.IsOut {
-		effect = "it gets no requests until its check succeeds"
+		effect = "until its check succeeds, it gets only requests that no other upstream takes"
 	}
 	return fmt.Sprintf("the check of %s fails since %s: %v; %s", f.Address, f.Since.UTC().Format(time.RFC3339), f.Cause, effect)
 }

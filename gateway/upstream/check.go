@@ -212,7 +212,7 @@ func (h *host) report() {
 	log := h.pool.cfg.Log.With("upstream", h.address)
 	switch h.reported {
 	case out:
-		log.Warn("an upstream gets no requests until its check succeeds", "error", s.cause.Error())
+		log.Warn("an upstream gets only requests that no other takes, until its check succeeds", "error", s.cause.Error())
 	case failing:
 		log.Warn("the check of an upstream fails; it still gets requests, because no other upstream does", "error", s.cause.Error())
 	case well:
@@ -234,7 +234,7 @@ func (p *Pool) hasOther(h *host, now time.Time) bool {
 type Failing struct {
 	Address string
 	Cause   error
-	IsOut   bool // it gets no requests until its check succeeds; false: it is the last one
+	IsOut   bool // others are preferred until its check succeeds; false: it is the last one
 	Since   time.Time
 }
 

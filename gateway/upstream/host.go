@@ -255,7 +255,9 @@ func (h *host) note(err error) {
 // eject prefers other instances for a while.
 func (h *host) eject() {
 	h.ejectedUntil.Store(time.Now().Add(ejectedFor).UnixMilli())
-	h.ejections.Add(1)
+	if !h.checkedOut.Load() { // otherwise others are preferred already
+		h.ejections.Add(1)
+	}
 }
 
 // isIn reports whether neither requests nor checks have ejected the instance. now is in Unix ms.

@@ -126,7 +126,7 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		case outcome == full && failure == ErrBroken:
 			return ErrBroken
 		case outcome == full:
-			tried |= h.bit
+			tried |= h.bit | p.failing(request.At.UnixMilli())
 			failure = ErrOverloaded
 		case outcome == late:
 			return ErrTimeout
@@ -172,6 +172,17 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	return best
 }
 
+// failing returns the instances that requests have ejected. They may hang, so they do not get what is too much for the others. now is in
+// Unix ms.
+func (p *Pool) failing(now int64) (set uint64) {
+	for _, h := range p.hosts {
+		if h.ejectedUntil.Load() > now {
+			set |= h.bit
+		}
+	}
+	return set
+}
+
 // Retries returns how many requests were sent a second time.
 func (p *Pool) Retries() int64 { return p.retries.Load() }
 
@@ -181,7 +192,7 @@ type Stats struct {
 	Open, Idle int64 // connections; idle ones are open and carry no request
 	Failures   int64 // dials and exchanges that failed, unless they were repeated, and responses with 401
 	Ejections  int64
-	IsEjected  bool // it gets no requests, unless all instances are ejected
+	IsEjected  bool // others are preferred
 
 	CheckFailures int64
 }

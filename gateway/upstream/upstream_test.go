@@ -313,6 +313,11 @@ func TestFullInstance(t *testing.T) {
 	if err := p.ask(3, false); err != nil {
 		t.Errorf("to the other instance: %v", err)
 	}
+	p.hosts[1].eject()
+	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("the other instance has failed requests: %v", err)
+	}
+	p.hosts[1].succeeded()
 	out.answerWith(forbidden)
 	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("the other instance does not accept the gateway: %v", err)
