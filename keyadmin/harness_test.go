@@ -26,7 +26,9 @@ import (
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func init() {
-	operate.LiveWithin, readWithin, namesWithin, completeWithin = time.Minute, time.Minute, time.Minute, time.Minute
+	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin, &namesWithin, &completeWithin} {
+		*limit = time.Minute
+	}
 }
 
 // within changes a time limit for one test.

@@ -33,7 +33,7 @@ type stage struct {
 }
 
 // A gateway of these tests answers on a busy machine, too.
-func init() { operate.LiveWithin = time.Minute }
+func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
 
 // newStage returns a console that sends live figures every few milliseconds.
 func newStage(t *testing.T) *stage {

@@ -234,7 +234,8 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	answered := make(chan answer)
 	go func() { answered <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
 	testkit.Eventually(t, patience, "the commit is under way", func() (is bool) {
-		if err := db.Get(&is, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`); err != nil {
+		if err := db.Get(&is, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`); err != nil {
 			t.Fatal(err)
 		}
 		return is
