@@ -68,7 +68,7 @@ func TestPortalDrawsUsage(t *testing.T) {
 	if table := b.text("#usage-drawing table"); !want.MatchString(table) || drawn("tbody tr") < 7 {
 		t.Errorf("the table has\n%s\nwant %s", table, want)
 	}
-	for _, part := range []string{".answered", ".refused path", ".failed"} {
+	for _, part := range []string{".served", ".refused path", ".failed"} {
 		if drawn(".picture "+part) == 0 {
 			t.Errorf("nothing is drawn as %s", part)
 		}

@@ -35,7 +35,7 @@ type usageSpan struct {
 
 const day = 24 * time.Hour
 
-// usageSpans are the spans that can be chosen. Usage is kept for 400 days; they are in at most 59 weeks.
+// usageSpans are the spans that can be chosen. They are in at most 59 weeks.
 var usageSpans = []usageSpan{
 	{Name: "24h", Title: "24 hours", period: "hour", length: time.Hour, bars: 24},
 	{Name: "30d", Title: "30 days", period: "day", length: day, bars: 30},

@@ -49,7 +49,7 @@ type problemRow struct {
 	Severe bool // a gateway does not serve, or is not known to serve
 }
 
-// look returns what the gateways do now.
+// look returns what the gateways do now. Those who wait while the gateways are asked share the answer.
 func (w *watch) look() overviewLive {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *watch) refresh(now time.Time) {
 		seen.Gateways = append(seen.Gateways, row)
 	}
 	seen.Problems = found.rows()
-	w.seen, w.before, w.at = seen, next, now
+	w.seen, w.before, w.at = seen, next, w.clock()
 }
 
 // askGateway asks a gateway for its figures, and for its problems if they are not known otherwise.

@@ -16,14 +16,16 @@
 }
 // A second click would send a form again, and the browser would not show the first response, which may have a new token.
 {
-  let sent = new WeakSet();
+  let sentAt = new WeakMap();
   addEventListener('submit', (event) => {
     if (event.target.method !== 'post') return;
-    if (sent.has(event.target)) event.preventDefault();
-    sent.add(event.target);
+    if (event.timeStamp - sentAt.get(event.target) < 15000) event.preventDefault(); // a change takes less time
+    else sentAt.set(event.target, event.timeStamp);
   });
-  addEventListener('pageshow', () => { sent = new WeakSet(); }); // somebody went back to correct a form
+  addEventListener('pageshow', () => { sentAt = new WeakMap(); }); // somebody went back to correct a form
 }
+// On a narrow screen a drawing begins with its oldest hours: show the latest.
+for (const drawing of document.querySelectorAll('.drawing > .wide')) drawing.scrollLeft = drawing.scrollWidth;
 // Live figures: the server sends parts of the page. A page that cannot be seen has no stream, because a browser opens only a few
 // connections to a host.
 {

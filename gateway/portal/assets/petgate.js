@@ -350,7 +350,7 @@ for (const form of $$(".try")) {
 const usageState = $("#usage .state");
 const drawing = $("#usage-drawing");
 const unreadable = "This key cannot read usage: it does not have the scope usage:read. Ask who gave you the key for one that has it.";
-const series = ["answered", "refused", "failed"];
+const series = ["served", "refused", "failed"];
 const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent)); // of the service, not of the caller
 
 let asking = ""; // the key whose usage is awaited: a gateway reads that of an account once at a time
