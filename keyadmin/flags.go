@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -99,11 +100,11 @@ func (s *scope) UnmarshalText(text []byte) error {
 
 // scopesOf combines scopes. An empty list means the default scopes.
 func scopesOf(scopes []scope) apikey.Scopes {
-	sets := make([]apikey.Scopes, len(scopes))
-	for i, s := range scopes {
-		sets[i] = apikey.Scopes(s)
+	var set apikey.Scopes
+	for _, s := range scopes {
+		set |= apikey.Scopes(s)
 	}
-	return operate.ScopesOf(sets)
+	return cmp.Or(set, apikey.DefaultScopes)
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.

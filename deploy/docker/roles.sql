@@ -1,8 +1,8 @@
 -- Database roles with the rights that each program needs, and no others. A superuser runs this after `keyadmin migrate`, after
 -- every upgrade; running it again changes nothing. psql variables: gateway_password, petsvc_password, keyadmin_password.
 --
---   gateway   reads tenants, plans and keys, and cannot create or change them. It writes bans with their events, its own
---             registration, statistics, and the quotas of a gateway without Redis.
+--   gateway   reads all key tables, and cannot create or change tenants, plans and keys. It writes bans with their events,
+--             registrations of gateways, statistics, and the quotas of a gateway without Redis.
 --   petsvc    owns the schema petsvc with its tables, and sees nothing else.
 --   keyadmin  changes tenants, plans, keys and bans. The schema is changed by the superuser, who runs `keyadmin migrate`.
 

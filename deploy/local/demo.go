@@ -92,7 +92,7 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant
 			return "", err
 		}
 	}
-	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment})
+	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: apikey.AllScopes})
 	if err != nil {
 		return "", err
 	}

@@ -45,7 +45,7 @@ type Config struct {
 
 	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time, of 512 in all. Further requests get 503."`
 
-	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For is trusted, and the sampled flag of whose traceparent. Every client in these ranges can claim any address."`
+	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
 	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`

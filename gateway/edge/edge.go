@@ -61,8 +61,8 @@ type Usage interface {
 	Count(request directory.Usage)
 }
 
-// Deps are the dependencies of an edge. All but Pages, AccessLog and Tracer are required; Statements only if Operations has one with a
-// scope that the gateway itself answers.
+// Deps are the dependencies of an edge. All but Pages, AccessLog and Tracer are required; Statements only if Operations has
+// GET /v1/usage.
 type Deps struct {
 	Directory  Directory
 	Quotas     Quotas

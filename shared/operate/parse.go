@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -54,18 +53,6 @@ func ParseLimit(text string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a whole number: use 1 to %d, digits only", text, plan.LimitMax)
 	}
 	return n, nil
-}
-
-// ScopesOf combines scopes. An empty list means the default scopes.
-func ScopesOf(scopes []apikey.Scopes) apikey.Scopes {
-	if len(scopes) == 0 {
-		return apikey.DefaultScopes
-	}
-	var set apikey.Scopes
-	for _, s := range scopes {
-		set |= s
-	}
-	return set
 }
 
 // ParseBlock reads a CIDR block. A bare address is the block of that address alone.

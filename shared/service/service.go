@@ -46,7 +46,7 @@ func Version() string {
 }
 
 // forceAfter is how much later a second signal must come to end the process. Some supervisors send one signal twice.
-var forceAfter = time.Second // a variable for a test that must not end
+var forceAfter = time.Second // a variable, so that a test can make it longer than itself
 
 // Run runs a program and returns its exit code. SIGTERM and SIGINT end ctx; a second signal, a second later, ends the process. A second
 // signal that comes earlier changes nothing, also after Run: the process still ends with the exit code.

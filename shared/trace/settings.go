@@ -15,9 +15,9 @@ import (
 // the same as none.
 type Settings struct {
 	Endpoint   string         `name:"otlp-endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"OpenTelemetry collector that gets traces, such as http://127.0.0.1:4318; /v1/traces is added. Empty: no traces."`
-	Protocol   string         `name:"otlp-protocol" env:"OTEL_EXPORTER_OTLP_PROTOCOL" default:"http/protobuf" placeholder:"NAME" help:"Protocol to the collector. There is only this one."`
+	Protocol   string         `name:"otlp-protocol" env:"OTEL_EXPORTER_OTLP_PROTOCOL" default:"http/protobuf" placeholder:"NAME" help:"Protocol to the collector. Must be http/protobuf."`
 	Headers    service.Secret `name:"otlp-headers" env:"OTEL_EXPORTER_OTLP_HEADERS" help:"Headers for the collector: name=value, separated by commas, with percent-encoding."`
-	Sampler    string         `name:"traces-sampler" env:"OTEL_TRACES_SAMPLER" default:"parentbased_traceidratio" placeholder:"NAME" help:"Which requests are traced: those that a trusted caller has sampled, and a part of the others. There is only this one."`
+	Sampler    string         `name:"traces-sampler" env:"OTEL_TRACES_SAMPLER" default:"parentbased_traceidratio" placeholder:"NAME" help:"Which requests are traced. Must be parentbased_traceidratio: those that a trusted caller has sampled, and a part of the others."`
 	Ratio      string         `name:"traces-sampler-arg" env:"OTEL_TRACES_SAMPLER_ARG" default:"1" placeholder:"RATIO" help:"That part, from 0 to 1."`
 	Service    string         `name:"traces-service" env:"OTEL_SERVICE_NAME" placeholder:"NAME" help:"Name of this service in traces. Default: the program's name."`
 	Attributes string         `name:"traces-attributes" env:"OTEL_RESOURCE_ATTRIBUTES" placeholder:"NAME=VALUE" help:"More attributes of this service, separated by commas, with percent-encoding."`
