@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ type consoleCommand struct {
 	ReadOnly    bool   `help:"The session may not change anything."`
 	TTL         period `name:"ttl" default:"8h" placeholder:"AGE" help:"How long the session lasts, at most 7d."`
 	Gateway     string `placeholder:"ID" help:"The gateway that shows the console (default: the first live one that serves it)."`
+	At          string `placeholder:"ADDRESS" help:"The gateway's admin port as the browser reaches it, for example that of a tunnel (default: as the gateway listens)."`
 	EndSessions bool   `help:"End all sessions of the console and all links, instead of making a link."`
 	asking
 }
@@ -36,15 +39,18 @@ Examples:
     # A session in which nothing can be changed, for an hour
     keyadmin console --read-only --ttl 1h
 
-    # The admin port of a gateway on another host, through SSH
-    ssh -L 9090:127.0.0.1:9090 gateway-host`
+    # The admin port 10.0.0.1:9090 of a gateway, through SSH
+    ssh -L 9099:10.0.0.1:9090 gateway-host
+    keyadmin console --at 127.0.0.1:9099`
 }
 
 // BadSettings checks that the flags fit together.
 func (c *consoleCommand) BadSettings() service.BadSettings {
 	var bad service.BadSettings
 	bad.Require(time.Duration(c.TTL) <= sessionMax, "ttl", "use 1s to 7d")
-	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "", "end-sessions", "it cannot be combined with flags for a link")
+	_, _, err := net.SplitHostPort(c.At)
+	bad.Require(c.At == "" || err == nil, "at", "use host:port")
+	bad.Require(!c.EndSessions || !c.ReadOnly && c.Gateway == "" && c.At == "", "end-sessions", "it cannot be combined with flags for a link")
 	return bad
 }
 
@@ -79,7 +85,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	view := consoleView{URL: consoleURL(g.AdminAddress) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
+	view := consoleView{URL: consoleURL(g.AdminAddress, c.At) + "#" + code, Gateway: g.ID, ReadOnly: c.ReadOnly}
 	a.note("The link works once, within a minute. The session lasts %s and acts as %s.", operate.Span(time.Duration(c.TTL)), a.actor())
 	return a.printSecret(view, view.URL)
 }
@@ -138,11 +144,11 @@ func firstWithConsole(ctx context.Context, gateways []keystore.Gateway) (keystor
 		silent.String())
 }
 
-// consoleURL returns the address of the page that opens a session.
-func consoleURL(adminAddress string) string {
+// consoleURL returns the address of the page that opens a session. at replaces host and port, unless it is empty.
+func consoleURL(adminAddress, at string) string {
 	scheme, host, hasScheme := strings.Cut(adminAddress, "://")
 	if !hasScheme {
 		scheme, host = "http", adminAddress
 	}
-	return (&url.URL{Scheme: scheme, Host: host, Path: "/console/login"}).String()
+	return (&url.URL{Scheme: scheme, Host: cmp.Or(at, host), Path: "/console/login"}).String()
 }

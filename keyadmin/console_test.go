@@ -15,6 +15,7 @@ func TestConsole(t *testing.T) {
 		s.want(exitFailed, "no gateway is registered", "console")
 		s.want(exitUsage, "cannot be combined", "console", "--end-sessions", "--read-only")
 		s.want(exitUsage, "use 1s to 7d", "console", "--ttl", "8d")
+		s.want(exitUsage, "use host:port", "console", "--at", "localhost")
 		without, with := newStation(t), newStation(t)
 		s.gateway(s.store(), "gw-1", "127.0.0.1:1").follow()
 		s.gateway(s.store(), "gw-2", without.url).follow()
@@ -33,6 +34,7 @@ func TestConsole(t *testing.T) {
 		}{
 			{nil, "http://" + with.url + "/console/login", with.url, false},
 			{[]string{"--gateway", "gw-4", "--read-only"}, "https://gw-4:9090/console/login", "https://gw-4:9090", true},
+			{[]string{"--gateway", "gw-4", "--at", "127.0.0.1:9099"}, "https://127.0.0.1:9099/console/login", "https://gw-4:9090", false},
 		} {
 			link := s.ok(append([]string{"console"}, test.args...)...)
 			page, code, _ := strings.Cut(link, "#")

@@ -129,8 +129,8 @@ func TestHealthChecksProbe(t *testing.T) {
 			t.Errorf("%s has the health check %+v, want %v", name, s.Healthcheck, want)
 		}
 	}
-	if checked != 3 {
-		t.Errorf("%d programs are checked, want two gateways and petsvc", checked)
+	if checked != 4 {
+		t.Errorf("%d programs are checked, want two gateways, the console and petsvc", checked)
 	}
 }
 
@@ -160,6 +160,14 @@ func TestOnlyGatewaysPublishPorts(t *testing.T) {
 	published := 0
 	for name, s := range load(t).Services {
 		if len(s.Ports) == 0 || isObserver(s.Profiles) {
+			continue
+		}
+		if name == "console" {
+			_, listens, _ := strings.Cut(s.Environment["GATEWAY_ADMIN_LISTEN"], ":")
+			if !slices.Equal(s.Ports, []string{"127.0.0.1:${CONSOLE_PORT:-9093}:" + listens}) || !strings.HasPrefix(s.Environment["GATEWAY_LISTEN"], "127.") ||
+				!slices.Equal(s.Profiles, []string{"console"}) {
+				t.Errorf("%s publishes %v and listens on %s: it has keyadmin's rights", name, s.Ports, s.Environment["GATEWAY_LISTEN"])
+			}
 			continue
 		}
 		published++
@@ -275,7 +283,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 			given[reader] = append(given[reader], fields[1:len(fields)-1]...)
 		}
 	}
-	if len(given) != 6 {
+	if len(given) != 7 {
 		t.Errorf("%d readers are given secrets: %v", len(given), given)
 	}
 	inText := regexp.MustCompile(`/run/petgate/([\w${}]+)`)
@@ -284,6 +292,9 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 		reader := cmp.Or(program(s.Image), name)
 		if slices.Contains(owners, name) {
 			reader = "owner"
+		}
+		if name == "console" {
+			reader = name
 		}
 		var reads, mounts []string
 		texts := append(slices.Concat(s.Command, s.Entrypoint), slices.Collect(maps.Values(s.Environment))...)
@@ -331,7 +342,7 @@ func TestEachServiceSeesItsOwnSecrets(t *testing.T) {
 // The script that generates the secrets gives each reader its files. When it runs again, it gives the same files.
 func TestSecretsAreDrawnOnce(t *testing.T) {
 	dir := t.TempDir()
-	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner"} {
+	for _, sub := range []string{"secrets", "readers/postgres", "readers/redis", "readers/gateway", "readers/petsvc", "readers/keyadmin", "readers/owner", "readers/console"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
