@@ -178,12 +178,11 @@ func TestScale(t *testing.T) {
 	if grown := m.AfterBogus - m.Resident; grown > 10*megabyte {
 		t.Errorf("bogus look-ups took %d MB", grown/megabyte)
 	}
-	// This checks processor time, because elapsed time also depends on what else the machine does. A million keys take 4.5 to 6 s; the
-	// bound leaves room for a machine on which neighbours make each cache miss slower. SQLite's driver takes 60 % of the time, half of
-	// it to lock and unlock the connection for each column: it offers no way to turn this off. Reading the fields of a row takes 22 %,
-	// and storing the record 12 %.
-	if !raceEnabled && (m.LoadCPU > 7*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
-		t.Errorf("load took %v of CPU, want at most 7 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
+	// A million keys take 4.5 to 6 s of processor time on an idle machine, and more where neighbours make each cache miss slower: only a
+	// load that costs several times as much is a fault. SQLite's driver takes 60 % of the time, half of it to lock and unlock the
+	// connection for each column: it offers no way to turn this off. Reading the fields of a row takes 22 %, and storing the record 12 %.
+	if !raceEnabled && (m.LoadCPU > 25*time.Second || max(m.Peak, m.Churned) > 256*megabyte) {
+		t.Errorf("load took %v of CPU, want at most 25 s; peak %d MB, at work %d MB, want at most 256", m.LoadCPU,
 			m.Peak/megabyte, m.Churned/megabyte)
 	}
 }
