@@ -56,12 +56,13 @@ func record(key fleet.Key) string { return "petgate:{" + key.TenantID + "}" }
 // Whatever happens to Redis, no request fails because of it, and nothing is unlimited. No window admits more than twice the
 // limit plus one request per gateway. Responses stay fast, and the gateways use Redis again as soon as it is back.
 func TestRedisFaults(t *testing.T) {
-	const limit, gateways, lasting, lossy = 300, 3, 3 * time.Second, "flushed"
+	const limit, gateways, lasting, recoveryMax, lossy = 300, 3, 3 * time.Second, 5 * time.Second, "flushed"
 	server := testkit.StartRedis(t)
 	proxy := testkit.NewProxy(t, server.Addr)
 	s := openQuotaSite(t, fleet.Spec{Redis: "redis://" + proxy.Addr, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")
 	s.server = server
 	roomy := s.NewTenant("roomy", fleet.Unlimited...)
+	var recoveries []time.Duration
 
 	f := func(name string, outage bool, begin, end func(t *testing.T, tight fleet.Key)) {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +70,8 @@ func TestRedisFaults(t *testing.T) {
 			tight := s.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", "100000")
 			fresh := s.NewTenant(name+" fresh", "--minute", fmt.Sprint(limit), "--day", "100000")
 			before := s.decidedAlone()
-			all := map[string]*load{"roomy": s.load(roomy), "tight": s.load(tight)}
 			healthy := time.Now()
+			all := map[string]*load{"roomy": s.load(roomy), "tight": s.load(tight)}
 			wait(2 * time.Second)
 			began := time.Now()
 			begin(t, tight)
@@ -82,8 +83,11 @@ func TestRedisFaults(t *testing.T) {
 			}
 			end(t, tight)
 			back := time.Now()
-			testkit.Eventually(t, 5*time.Second, "Redis decides again", func() bool { return s.inMode("shared") })
+			testkit.Eventually(t, fleet.ReplyWithin, "Redis decides again", func() bool { return s.inMode("shared") })
 			recovery := time.Since(back)
+			if outage {
+				recoveries = append(recoveries, recovery)
+			}
 			wait(2 * time.Second) // every tenant's debt is charged with its first request
 			settled, alone := time.Now(), s.decidedAlone()
 			wait(time.Second)
@@ -91,10 +95,8 @@ func TestRedisFaults(t *testing.T) {
 			for _, one := range all {
 				one.end()
 			}
-			over := time.Now()
-			if over.Sub(healthy) > 59*time.Second {
-				t.Fatal("this machine took longer than a window")
-			}
+			// What a slow machine does later may be in a new window.
+			over := healthy.Add(59 * time.Second)
 			bound := 2*limit + gateways // each may admit one request of a tenant that has used up its limit
 			if name == lossy {
 				bound += s.decidedAlone() - before // the loss of the counts is one fault; an outage on top of it admits more
@@ -117,13 +119,14 @@ func TestRedisFaults(t *testing.T) {
 			if n := admitted(during); n != len(during) {
 				t.Errorf("%d of %d requests far below a limit refused", len(during)-n, len(during))
 			}
-			usual, later := latency(all["roomy"].between(healthy, began), 0.99), latency(during, 0.99)
+			usual := all["roomy"].between(healthy, began)
 			t.Logf("figure: Redis %s: of limit %d a tenant %d admitted, a new one %d; Redis decides again after %v; "+
 				"p99 %v before, worst %v in the first second, p99 %v then", name, limit, admitted(all["tight"].end()),
-				admitted(all["fresh"].end()), recovery.Round(time.Millisecond), usual,
-				latency(all["roomy"].between(began, broken.Add(time.Second)), 1), later)
-			if later > usual+5*60*time.Millisecond {
-				t.Errorf("p99 %v without Redis, %v with it", later, usual)
+				admitted(all["fresh"].end()), recovery.Round(time.Millisecond), latency(usual, 0.99),
+				latency(all["roomy"].between(began, broken.Add(time.Second)), 1), latency(during, 0.99))
+			// A pause of the machine delays few requests. A gateway that waits for Redis delays all, by its budget of 50 ms.
+			if with, without := latency(usual, 0.5), latency(during, 0.5); without > with+40*time.Millisecond {
+				t.Errorf("median %v without Redis, %v with it", without, with)
 			}
 		})
 	}
@@ -147,6 +150,9 @@ func TestRedisFaults(t *testing.T) {
 		do("RENAME", record(tight), "aside")(t, tight)
 		do("LPUSH", record(tight), "not a record")(t, tight)
 	}, func(t *testing.T, tight fleet.Key) { do("RENAME", "aside", record(tight))(t, tight) })
+	if slices.Sort(recoveries); len(recoveries) > 0 && median(recoveries) > recoveryMax {
+		t.Errorf("Redis decides again after %v (median), want at most %v", median(recoveries), recoveryMax)
+	}
 }
 
 // between returns the requests that started within the time.

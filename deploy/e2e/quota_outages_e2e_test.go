@@ -56,26 +56,30 @@ func TestOutageOfRedisAndPostgres(t *testing.T) {
 			if !s.inMode("outage") {
 				t.Error("Redis is down, and some gateway is not in an outage")
 			}
-			shares := map[*fleet.Program]int{}
-			for g, answers := range l.since(key.Token, began.Add(-time.Second)) {
-				shares[g] = answers[200]
-			}
-			sum := 0
-			for _, g := range s.Gateways {
-				sum += shares[g]
-				if shares[g] == 0 {
-					t.Errorf("%s admitted nothing", g.ID)
+			// Only the requests of one window are judged. On a slow machine, the gateways may have a new one before Redis is back.
+			window := func() []shot { return l.between(began.Add(-time.Second), began.Add(59*time.Second)) }
+			var shares, refused map[*fleet.Program]int
+			testkit.Eventually(t, fleet.ReplyWithin, "each gateway has admitted its share", func() bool {
+				shares, refused = map[*fleet.Program]int{}, map[*fleet.Program]int{}
+				for _, one := range window() {
+					if one.Status == 200 {
+						shares[one.gateway]++
+					} else if one.Status == 429 && one.Code() == "limits_degraded" {
+						refused[one.gateway]++
+					}
 				}
-				g.Want(t, key.Token, 429, "limits_degraded")
+				return len(shares) == gateways && len(refused) == gateways
+			})
+			sum := 0
+			for _, n := range shares {
+				sum += n
 			}
 
 			redis.Start(t)
-			testkit.Eventually(t, 5*time.Second, "Redis decides again", func() bool { return s.inMode("shared") })
+			testkit.Eventually(t, fleet.ReplyWithin, "Redis decides again", func() bool { return s.inMode("shared") })
 			wait(time.Second)
-			all := admitted(l.end())
-			if took := time.Since(began); took > 59*time.Second {
-				t.Fatalf("the machine took %v, longer than a window", took)
-			}
+			l.end()
+			all := admitted(window())
 			t.Logf("figure: Redis and Postgres down for %v, %s: the shares of %d gateways admitted %d of limit %d; "+
 				"%d in the window, the recovery included", away, name, gateways, sum, limit, all)
 			if sum > limit {
