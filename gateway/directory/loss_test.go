@@ -27,21 +27,33 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	d := start(t, proxied, Config{Snapshot: path})
 	awaitSnapshot(t, path)
 	for _, statement := range []string{
-		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$",
+		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$",
 		"CREATE CONSTRAINT TRIGGER late AFTER DELETE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
 	} {
 		if _, err := db.Exec(statement); err != nil {
 			t.Fatal(err)
 		}
 	}
+	holds, err := db.Begin() // until the connection of the gateway is cut
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holds.Rollback()
+	if _, err := holds.Exec("SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(1)"); err != nil {
+		t.Fatal(err)
+	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- d.stop() }()
 	eventually(t, "the sign-off commits", func() bool {
 		var n int
-		err := db.Get(&n, "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'")
+		err := db.Get(&n, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 		return err == nil && n == 1
 	})
 	proxy.Kill()
+	if err := holds.Rollback(); err != nil {
+		t.Fatal(err)
+	}
 	<-stopped
 	eventually(t, "it is committed", func() bool {
 		gateways, err := store.Gateways(t.Context())

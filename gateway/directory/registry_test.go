@@ -90,9 +90,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	if err := first.stop(); !errors.Is(err, keystore.ErrDisplaced) {
 		t.Errorf("run: %v", err)
 	}
-	if err := second.Ready(); err != nil || !second.Fresh(instant.Of(time.Now())) {
-		t.Errorf("the second one: %v", err)
-	}
+	eventually(t, "the second one is ready", func() bool { return second.Ready() == nil && second.Fresh(instant.Of(time.Now())) })
 }
 
 // Without a maximum age, an operator has to say that the replaced process has ended.
@@ -175,9 +173,11 @@ func TestClockSkewIsReported(t *testing.T) {
 			t.Error(err)
 		}
 		for d, want := range map[*running]string{ahead: "5s ahead of", behind: "5s behind"} {
-			if err := d.Skewed(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "NTP") {
-				t.Errorf("%v, want %q", err, want)
-			}
+			// If this machine stops during a heartbeat, the measured skew is smaller. Each heartbeat measures anew.
+			eventually(t, "the report says "+want, func() bool {
+				err := d.Skewed()
+				return err != nil && strings.Contains(err.Error(), want) && strings.Contains(err.Error(), "NTP")
+			})
 			if d.Ready() != nil || strings.Count(d.log.String(), "NTP") != 1 {
 				t.Errorf("ready: %v; log %s", d.Ready(), d.log)
 			}

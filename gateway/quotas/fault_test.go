@@ -134,7 +134,7 @@ func TestFaults(t *testing.T) {
 		fault = 5 * time.Second
 	}
 	window := brief.Window()
-	f := func(name string, down bool, start, end func(t *testing.T, s *testkit.Server, p *testkit.Proxy)) {
+	f := func(name string, down, forgets bool, start, end func(t *testing.T, s *testkit.Server, p *testkit.Proxy)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testkit.StartRedis(t)
@@ -168,7 +168,7 @@ func TestFaults(t *testing.T) {
 			}
 			end(t, server, proxy)
 			back := time.Now()
-			testkit.Eventually(t, 5*time.Second, "every gateway uses Redis again", all(modeShared))
+			testkit.Eventually(t, restored, "every gateway uses Redis again", all(modeShared))
 			recovery := time.Since(back)
 			wait(2 * window) // what was admitted without Redis leaves the window
 			settled := time.Now()
@@ -183,7 +183,10 @@ func TestFaults(t *testing.T) {
 			busy.end()
 			fresh.end()
 
-			lines := log.Lines()
+			lines, allowed := log.Lines(), 2*limit
+			if forgets && !isQuiet() {
+				allowed += limit // Redis lost its counts, and there was another outage: see model.limits
+			}
 			for who, w := range map[string]*load{"busy": busy, "fresh": fresh} {
 				if w.errors != 0 {
 					t.Errorf("%s: %d requests failed", who, w.errors)
@@ -194,8 +197,8 @@ func TestFaults(t *testing.T) {
 					"recovered in %v; latency p50 %s p99 %s max %s", who, len(w.took), len(w.admitted), most, limit, len(during),
 					recovery.Round(time.Millisecond), milliseconds(quantile(w.took, 0.5)),
 					milliseconds(quantile(w.took, 0.99)), milliseconds(quantile(w.took, 1)))
-				if most > 2*limit {
-					t.Errorf("%s: %d admitted in a window, more than twice the limit", who, most)
+				if most > allowed {
+					t.Errorf("%s: %d admitted in a window, want at most %d", who, most, allowed)
 				}
 				if isQuiet() && after > limit {
 					t.Errorf("%s: %d admitted in a window after recovery, want %d", who, after, limit)
@@ -217,21 +220,21 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	}
-	f("kill", true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
+	f("kill", true, true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
 		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Start(t) })
-	f("pause", true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Pause(t) },
+	f("pause", true, false, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Pause(t) },
 		func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Resume(t) })
-	f("latency of 500 ms", true,
+	f("latency of 500 ms", true, false,
 		func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Latency(500 * time.Millisecond) }, restore)
-	f("black hole", true, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.BlackHole() }, restore)
-	f("connections refused", true, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Kill() }, restore)
-	f("connections reset", false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Reset() }, none)
-	f("flushed", false, do("FLUSHALL"), none)
-	f("scripts flushed", false, do("SCRIPT", "FLUSH"), none)
+	f("black hole", true, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.BlackHole() }, restore)
+	f("connections refused", true, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Kill() }, restore)
+	f("connections reset", false, false, func(t *testing.T, _ *testkit.Server, p *testkit.Proxy) { p.Reset() }, none)
+	f("flushed", false, true, do("FLUSHALL"), none)
+	f("scripts flushed", false, false, do("SCRIPT", "FLUSH"), none)
 	// One script does both steps, because a gateway may write between two commands.
-	f("wrong type", false, do("EVAL", "redis.call('DEL', KEYS[1]); redis.call('LPUSH', KEYS[1], 'not a record'); return 1", 1,
+	f("wrong type", false, true, do("EVAL", "redis.call('DEL', KEYS[1]); redis.call('LPUSH', KEYS[1], 'not a record'); return 1", 1,
 		"petgate:{"+tenant(1).String()+"}"), do("DEL", "petgate:{"+tenant(1).String()+"}"))
-	f("out of memory", true, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
+	f("out of memory", true, false, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0"))
 }
 
 func btoi(b bool) int {
@@ -256,7 +259,8 @@ func TestRefusalFlood(t *testing.T) {
 	before := commandCalls(t, l, "evalsha")
 	var requests atomic.Int64
 	var all sync.WaitGroup
-	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	began := time.Now()
+	end := began.Add(time.Duration(seconds) * time.Second)
 	for range 8 {
 		all.Go(func() {
 			for time.Now().Before(end) {
@@ -269,10 +273,11 @@ func TestRefusalFlood(t *testing.T) {
 		})
 	}
 	all.Wait()
+	took := time.Since(began) // longer than seconds, if this machine stopped during the last requests
 	calls := commandCalls(t, l, "evalsha") - before
-	t.Logf("%d refused requests in %d s: %d Redis calls", requests.Load(), seconds, calls)
-	if calls > seconds+1 {
-		t.Errorf("%d calls in %d s", calls, seconds)
+	t.Logf("%d refused requests in %v: %d Redis calls", requests.Load(), took, calls)
+	if calls > int(took.Seconds())+1 {
+		t.Errorf("%d calls in %v", calls, took)
 	}
 	if v, err := l.Peek(background, a); err != nil || v.Day.Used != 60 {
 		t.Errorf("refusals cost: %+v, %v", v, err)
