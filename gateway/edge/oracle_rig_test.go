@@ -146,7 +146,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		statementWithin: patience, // a machine may stop for longer than the two seconds of production
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
-			ReadTimeout: 500 * time.Millisecond, UpstreamTimeout: noTimeout,
+			ReadTimeout: patience, UpstreamTimeout: noTimeout,
 			BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
 		},
 		Deps: edge.Deps{

@@ -232,7 +232,11 @@ func TestOracle(t *testing.T) {
 		total += len(attacks)
 		t.Run(theme, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, nil)
+			r := newRig(t, func(s *setup) {
+				if slices.ContainsFunc(attacks, func(a attack) bool { return strings.Contains(a.want, "request_timeout") }) {
+					s.ReadTimeout = 500 * time.Millisecond
+				}
+			})
 			for _, a := range attacks {
 				before := r.counts()
 				answers, err := r.playSocket(a, [][]byte{[]byte(a.bytes)})

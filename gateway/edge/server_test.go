@@ -50,7 +50,7 @@ func TestSilentHandshake(t *testing.T) {
 	certified.Close()
 	r := newRig(t, func(s *setup) {
 		s.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
-		s.ConnectionsMax = 1
+		s.ConnectionsMax, s.ReadTimeout = 1, 500*time.Millisecond
 	})
 	var silent [2]net.Conn
 	for i := range silent {
