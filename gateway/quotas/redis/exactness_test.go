@@ -65,7 +65,8 @@ func TestExactness(t *testing.T) {
 	t.Logf("figure: exactness, brief windows: %d requests of %d tenants at %d gateways, %d admitted, over %d windows and %d "+
 		"days, %d decisions in Redis: each as the rule and a list of admissions say", requests, tenants, gateways, sum,
 		windows, (r.last-r.first)/rule.Day.Milliseconds(), r.calls)
-	if windows < 4 || requests < 3*sum || r.spent != 0 {
+	// The number of admitted requests grows with the time that the run takes, so it is only asked for many refusals.
+	if windows < 4 || requests-sum < 1000 || r.spent != 0 {
 		t.Errorf("that shows too little: %d windows, %d admitted, %d charged for outages", windows, sum, r.spent)
 	}
 }
