@@ -205,9 +205,9 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	store := keystore.New(db, nil, nil, "test")
 	seed(t, db, countTenants, countTenants)
 	edge := instant.Of(time.Now().Add(-time.Hour)).Truncate(time.Hour) // both hours ended long ago by the database's clock
-	// shift puts a gateway's clock at so long before the edge of the hour.
+	// shift returns what a gateway adds to its clock, in ms, to be this long before the edge of the hour.
 	shift := func(before time.Duration) int64 { return edge.Sub(instant.Of(time.Now().Add(before))).Milliseconds() }
-	starting := shift(10 * time.Minute) // however long the gateways take to start
+	starting := shift(10 * time.Minute) // until all gateways have started
 	gateways := make([]*admitted, countGateways)
 	for i := range gateways {
 		a := &admitted{cmd: exec.Command(os.Args[0]), log: &testkit.Output{}}

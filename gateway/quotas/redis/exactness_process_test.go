@@ -255,7 +255,8 @@ func TestExactnessAfterKill(t *testing.T) {
 	for _, m := range r.tenants {
 		granted, want := told.granted[m.key], min(m.limits.Minute, m.limits.Day)
 		if differ(granted, want) > alone || m.ok.Load() > granted+alone || m.ok.Load()+m.lost.Load() < granted-alone {
-			t.Errorf("%s: Redis granted %d, want %d; %d answered 200, %d lost; %d decided without Redis", m.key, granted, want, m.ok.Load(), m.lost.Load(), alone)
+			t.Errorf("%s: Redis granted %d, want %d; %d answered 200, %d lost; %d decided without Redis",
+				m.key, granted, want, m.ok.Load(), m.lost.Load(), alone)
 		}
 	}
 	t.Logf("figure: exactness with a gateway killed and started again: %d requests, %d lost with it, %d admitted, no tenant "+
