@@ -218,15 +218,17 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("the quota did not survive: %d requests, and %s", used, body)
 	}
 	l.keyadmin(t, "tenant", "set-plan", "demo", "pro")
-	if response, body := l.call(t, token, http.MethodGet, added, ""); response.StatusCode != 200 || !strings.Contains(body, "Rex") {
+	response, body = l.call(t, token, http.MethodGet, added, "")
+	if response.StatusCode != 200 || !strings.Contains(body, "Rex") {
 		t.Errorf("after set-plan demo pro, %s: %d %s", added, response.StatusCode, body)
 	}
 
 	// Others beside it, on its ports or on others, say what is running and touch nothing.
-	before, err := os.ReadFile(filepath.Join(l.dir, "var", "access.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var before []byte
+	testkit.Eventually(t, startWithin, "the last request is in the access log", func() bool {
+		before, err = os.ReadFile(filepath.Join(l.dir, "var", "access.log"))
+		return err == nil && bytes.Contains(before, []byte(response.Header.Get("X-Request-Id")))
+	})
 	free := []string{"GATEWAY_LISTEN=127.0.0.1:0", "GATEWAY_ADMIN_LISTEN=127.0.0.1:0"}
 	for _, env := range [][]string{l.env, append(slices.Clone(l.env), free...)} {
 		other := testkit.Start(t, l.binary, env)
