@@ -211,7 +211,7 @@ func knownToLago(status int, body []byte) bool {
 		bytes.Contains(body, []byte(`"value_already_exist"`))
 }
 
-// lagoEvent has the members of a Lago event. The customer is the external ID of the subscription.
+// lagoEvent has the members of a Lago event. Lago knows a tenant by the external ID of its subscription.
 func lagoEvent(e usageEvent) any {
 	type properties struct {
 		Operation string `json:"operation"`
@@ -257,7 +257,7 @@ func (a *app) customers(ctx context.Context, path string) (map[id.Tenant]string,
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the customers: %w", err)
+		return nil, fmt.Errorf("read --customers: %w", err)
 	}
 	defer file.Close()
 	tenants, err := a.store.Tenants(ctx)
@@ -277,12 +277,12 @@ func (a *app) customers(ctx context.Context, path string) (map[id.Tenant]string,
 			return customers, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the customers: %s: %w", path, err)
+			return nil, fmt.Errorf("read --customers: %s: %w", path, err)
 		}
 		tenant, known := byName[strings.TrimSpace(fields[0])]
 		if !known {
 			line, _ := lines.FieldPos(0)
-			return nil, fmt.Errorf("read the customers: %s, line %d: there is no tenant %q", path, line, fields[0])
+			return nil, fmt.Errorf("read --customers: %s, line %d: there is no tenant %q", path, line, fields[0])
 		}
 		customers[tenant] = strings.TrimSpace(fields[1])
 	}
