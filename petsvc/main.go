@@ -57,11 +57,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), trace.CloseMax)
-		defer cancel()
-		tracer.Close(settle)
-	}()
+	defer tracer.Close(trace.CloseMax)
 	p := pets.Open(ctx, db, pets.Config{
 		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
 	})

@@ -67,7 +67,7 @@ func exposed(t *testing.T) *describing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer.Close(t.Context())
+	tracer.Close(trace.CloseMax)
 	service.RegisterBuildInfo(found)
 	service.NewCertificates(found)
 	return found

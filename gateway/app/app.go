@@ -16,7 +16,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"petgate/gateway/directory"
@@ -99,8 +98,15 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	defer keys.SignOff()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	stopKeys := background(keys.Run, end)
-	defer func() { err = errors.Join(err, stopKeys()) }()
+	var keysErr error
+	stopKeys := background(func(ctx context.Context) {
+		keysErr = keys.Run(ctx)
+		end()
+	})
+	defer func() {
+		stopKeys()
+		err = errors.Join(err, keysErr)
+	}()
 	limits, err := quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
 		LiveGateways: keys.Gateways, Saver: saver{store}, OutageFile: cfg.outageFile(), GatewayID: self,
@@ -111,7 +117,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	}
 	defer func() {
 		// A reset must not come during or after the last save of quotas. The deferred call above reports the error.
-		_ = stopKeys()
+		stopKeys()
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 		defer cancel()
 		err = errors.Join(err, limits.Close(settle))
@@ -154,11 +160,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	defer func() {
-		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), trace.CloseMax)
-		defer cancel()
-		tracer.Close(settle)
-	}()
+	defer tracer.Close(trace.CloseMax)
 	public, err := edge.New(edgeConfig, edge.Deps{
 		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys, Statements: statements,
 		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics, Clock: time.Now,
@@ -166,11 +168,7 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if err != nil {
 		return err
 	}
-	stopChecks := background(func(ctx context.Context) error {
-		public.CheckUpstreams(ctx)
-		return nil
-	}, func() {})
-	defer func() { _ = stopChecks() }()
+	defer background(public.CheckUpstreams)()
 	admin.Handle("GET /live", serveLive(self, cfg.Environment.String(), keys, limits, public, time.Now))
 	problems := func() []service.Problem {
 		found := cfg.problems(keys)
@@ -258,18 +256,18 @@ func apart(gateways int) string {
 		"set REDIS_URL to one Redis for all", gateways)
 }
 
-// background runs f and calls ended when f returns. stop cancels f's context, waits for f and returns its error.
-func background(f func(context.Context) error, ended func()) (stop func() error) {
+// background runs f. stop cancels f's context and waits until f has returned. It may be called again.
+func background(f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		done <- f(ctx)
-		ended()
+		defer close(done)
+		f(ctx)
 	}()
-	return sync.OnceValue(func() error {
+	return func() {
 		cancel()
-		return <-done
-	})
+		<-done
+	}
 }
 
 // saver keeps quotas in the database, so that quotas without Redis survive a restart.

@@ -122,6 +122,23 @@ func open(t *testing.T, url string) *database.DB {
 	return db
 }
 
+// behindProxy returns a migrated Postgres database, and its URL through a proxy.
+func behindProxy(t *testing.T) (direct *database.DB, throughProxy string, proxy *testkit.Proxy) {
+	t.Helper()
+	at := testkit.Postgres(t)
+	direct = open(t, at)
+	if err := direct.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy = testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	return direct, u.String(), proxy
+}
+
 // newKey makes a tenant on plan free and a key of it.
 func newKey(t *testing.T, db *database.DB) (tenant id.Tenant, token string) {
 	t.Helper()
@@ -312,17 +329,8 @@ func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 }
 
 func TestDatabaseOutageIsReported(t *testing.T) {
-	direct := testkit.Postgres(t)
-	if err := open(t, direct).Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := testkit.NewProxy(t, u.Host)
-	u.Host = proxy.Addr
-	r := start(t, u.String(), nil)
+	_, databaseURL, proxy := behindProxy(t)
+	r := start(t, databaseURL, nil)
 	r.awaitReady(t)
 	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"database"`) {
 		t.Errorf("before the outage: %s", body)
@@ -343,22 +351,12 @@ func TestDatabaseOutageIsReported(t *testing.T) {
 // A gateway that restarts while its database is unavailable knows its keys from the snapshot, but not the saved quotas. It answers
 // 503 at once, so that no tenant gets a second limit in the same minute.
 func TestRestartWithoutTheSavedQuotas(t *testing.T) {
-	direct := testkit.Postgres(t)
-	db := open(t, direct)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	db, databaseURL, proxy := behindProxy(t)
 	_, token := newKey(t, db)
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := testkit.NewProxy(t, u.Host)
-	u.Host = proxy.Addr
 	snapshot := t.TempDir() + "/snapshot"
 	sameSnapshot := func(cfg *app.Config) { cfg.Snapshot = snapshot }
 
-	r := start(t, u.String(), sameSnapshot)
+	r := start(t, databaseURL, sameSnapshot)
 	r.awaitReady(t)
 	if response, body := get(t, r.url+"/v1/pets", token); response.StatusCode != http.StatusOK {
 		t.Fatalf("GET /v1/pets: %d %s", response.StatusCode, body)
@@ -371,7 +369,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 	r.stop()
 	<-r.ended // with an error: it could not sign off
 
-	r = start(t, u.String(), sameSnapshot)
+	r = start(t, databaseURL, sameSnapshot)
 	testkit.Eventually(t, readyWithin, "it says that it cannot decide", func() bool {
 		response, body := get(t, r.url+"/v1/pets", token)
 		return response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"limits_unavailable"`) &&

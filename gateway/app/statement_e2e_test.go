@@ -4,31 +4,19 @@ package app_test
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
 // While the database accepts connections and answers nothing, a request for usage fails after two seconds. Requests beside it do not
 // wait. When the database answers again, usage can be read.
 func TestStatementOfASilentDatabase(t *testing.T) {
-	direct := testkit.Postgres(t)
-	db := open(t, direct)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	db, databaseURL, proxy := behindProxy(t)
 	_, _, token := newAccountant(t, db)
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := testkit.NewProxy(t, u.Host)
-	u.Host = proxy.Addr
-	r := start(t, u.String(), nil)
+	r := start(t, databaseURL, nil)
 	r.awaitReady(t)
 	r.awaitUsage(t, "", token)
 	proxy.BlackHole()

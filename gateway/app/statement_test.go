@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -101,19 +100,9 @@ func TestStatement(t *testing.T) {
 
 // While the database is away, usage cannot be read. Other requests are served.
 func TestStatementWithoutDatabase(t *testing.T) {
-	direct := testkit.Postgres(t)
-	db := open(t, direct)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	db, databaseURL, proxy := behindProxy(t)
 	_, _, token := newAccountant(t, db)
-	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := testkit.NewProxy(t, u.Host)
-	u.Host = proxy.Addr
-	r := start(t, u.String(), nil)
+	r := start(t, databaseURL, nil)
 	r.awaitReady(t)
 	expect := func(what, path string, status int) {
 		t.Helper()

@@ -6,7 +6,6 @@ package edge_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -204,6 +203,6 @@ func newTracer(t testing.TB, ratio string) *trace.Tracer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tracer.Close(context.Background()) })
+	t.Cleanup(func() { tracer.Close(trace.CloseMax) })
 	return tracer
 }

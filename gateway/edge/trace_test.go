@@ -56,9 +56,7 @@ func newTraced(t *testing.T, ratio string, trusted bool) *traced {
 func (r *traced) spans(t *testing.T, n int) []testkit.ExportedSpan {
 	t.Helper()
 	r.awaitLines(t, n)
-	ctx, cancel := contextFor(patience)
-	defer cancel()
-	r.tracer.Close(ctx)
+	r.tracer.Close(patience)
 	return r.collector.Spans()
 }
 

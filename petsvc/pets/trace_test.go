@@ -1,7 +1,6 @@
 package pets_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -53,9 +52,7 @@ func TestSpans(t *testing.T) {
 		ask("GET", "/v1/pets", "", secret) // the ratio is 0
 		ask("GET", "/v1/pets", "", sampled)
 		testkit.Eventually(t, patience, "the access log", func() bool { return len(log.Lines()) == asked })
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		tracer.Close(ctx)
+		tracer.Close(patience)
 
 		var got []string
 		away := 0

@@ -110,7 +110,7 @@ func Open(cfg Config) (*Tracer, error) {
 	}
 	spans := promauto.With(cfg.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_trace_spans_total",
-		Help: "Spans of sampled requests: exported; unqueued, dropped because the queue was full; undelivered, dropped because the collector did not take them. Without an endpoint there is no such metric.",
+		Help: "Spans of sampled requests: exported; unqueued, dropped because the queue was full; undelivered, dropped because the collector did not take them or because they ended after the export. Without an endpoint there is no such metric.",
 	}, []string{"result"})
 	t.exported, t.unqueued, t.undelivered = spans.WithLabelValues("exported"), spans.WithLabelValues("unqueued"), spans.WithLabelValues("undelivered")
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -158,16 +158,18 @@ func (t *Tracer) push(span *tracepb.Span) {
 	}
 }
 
-// Close exports what is queued until ctx ends, and then drops the rest. Spans that end later are dropped. A nil Tracer has nothing to
-// close.
-func (t *Tracer) Close(ctx context.Context) {
+// Close exports what is queued for at most a time, and then drops the rest. Spans that end later are dropped. A nil Tracer has nothing
+// to close.
+func (t *Tracer) Close(atMost time.Duration) {
 	if t == nil {
 		return
 	}
 	close(t.stop)
+	late := time.NewTimer(atMost)
+	defer late.Stop()
 	select {
 	case <-t.done:
-	case <-ctx.Done():
+	case <-late.C:
 	}
 	t.cancel()
 	<-t.done

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -113,12 +112,10 @@ func (e *exporter) counts() string {
 		testutil.ToFloat64(e.exported), testutil.ToFloat64(e.unqueued), testutil.ToFloat64(e.undelivered))
 }
 
-// closeWithin closes within a limit and returns how long it took.
-func (e *exporter) closeWithin(limit time.Duration) time.Duration {
+// close closes the Tracer as programs do, and returns how long it took.
+func (e *exporter) close() time.Duration {
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	e.Close(ctx)
+	e.Close(CloseMax)
 	return time.Since(begun)
 }
 
@@ -171,7 +168,7 @@ func TestExport(t *testing.T) {
 			child.EndTimeUnixNano-child.StartTimeUnixNano != uint64(time.Second) || child.Flags != flagSampled|flagKnowsRemote {
 			t.Errorf("the span of the statement: %v", child)
 		}
-		e.closeWithin(CloseMax)
+		e.close()
 		if got := e.counts(); got != "exported 2, unqueued 0, undelivered 0" {
 			t.Error(got)
 		}
@@ -200,7 +197,7 @@ func TestAnswers(t *testing.T) {
 				logs == "" && e.log.Len() > 0 || e.log.Len() > 300 {
 				t.Errorf("%s: %d posts, the last after %v; %s; %.300s", name, len(e.posts), last, e.counts(), e.log.String())
 			}
-			e.closeWithin(CloseMax)
+			e.close()
 		})
 	}
 	const both, neither = "exported 2, unqueued 0, undelivered 0", "exported 0, unqueued 0, undelivered 2"
@@ -237,7 +234,7 @@ func TestRetriesEnd(t *testing.T) {
 		if n := len(e.posts); n < 6 || n > 11 || e.posts[n-1].at > batchWait+retryMax {
 			t.Errorf("%d posts, the last after %v", n, e.posts[n-1].at)
 		}
-		e.closeWithin(CloseMax)
+		e.close()
 		if got := e.counts(); got != "exported 0, unqueued 0, undelivered 1" {
 			t.Error(got)
 		}
@@ -261,7 +258,7 @@ func TestSilentCollector(t *testing.T) {
 		if got := e.counts(); got != "exported 0, unqueued 100, undelivered 0" {
 			t.Error(got)
 		}
-		if took := e.closeWithin(CloseMax); took != CloseMax {
+		if took := e.close(); took != CloseMax {
 			t.Errorf("Close took %v", took)
 		}
 		if got, want := e.counts(), fmt.Sprintf("exported 0, unqueued 100, undelivered %d", queueMax+1); got != want {
@@ -282,7 +279,7 @@ func TestClose(t *testing.T) {
 		for range batchMax + 1 {
 			e.span()
 		}
-		if took := e.closeWithin(CloseMax); took != 0 {
+		if took := e.close(); took != 0 {
 			t.Errorf("Close took %v", took)
 		}
 		var sizes []int
@@ -300,7 +297,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("after Close: %s, want %s", got, want)
 		}
 	})
-	(*Tracer)(nil).Close(t.Context())
+	(*Tracer)(nil).Close(CloseMax)
 }
 
 // Many spans do not wait for others.
@@ -314,7 +311,7 @@ func TestFullBatchesGoAtOnce(t *testing.T) {
 		if len(e.posts) == 0 || e.posts[0].spans != batchMax || e.posts[0].at != 0 {
 			t.Errorf("posts: %v", e.posts)
 		}
-		e.closeWithin(CloseMax)
+		e.close()
 		if got := e.counts(); got != fmt.Sprintf("exported %d, unqueued 0, undelivered 0", 2*batchMax) {
 			t.Error(got)
 		}
@@ -359,7 +356,7 @@ func BenchmarkRequest(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { tracer.Close(context.Background()) })
+	b.Cleanup(func() { tracer.Close(CloseMax) })
 	f("sampled", tracer)
 }
 
