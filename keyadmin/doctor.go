@@ -15,6 +15,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/service"
 )
 
 type doctorCommand struct{}
@@ -167,20 +168,11 @@ func (d *doctor) recent(last keystore.Change) bool {
 	return err == nil && len(events) > 0 && events[len(events)-1].ID == last
 }
 
-// readiness is a gateway's response to GET /readyz.
-type readiness struct {
-	Ready    bool `json:"ready"`
-	Problems []struct {
-		Name   string `json:"name"`
-		Detail string `json:"detail"`
-	} `json:"problems"`
-}
-
 // answer is what one gateway says about itself.
 type answer struct {
-	about     operate.About
-	readiness readiness
-	err       error
+	about    operate.About
+	problems []service.Problem
+	err      error
 }
 
 // examineAnswers asks all gateways at once, and compares them.
@@ -191,7 +183,7 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 		group.Go(func() {
 			answer := &answers[i]
 			if answer.about, answer.err = operate.AskAbout(ctx, g); answer.err == nil {
-				answer.err = operate.AskAdmin(ctx, g, operate.ReadyPath, &answer.readiness)
+				answer.problems, answer.err = operate.AskProblems(ctx, g)
 			}
 		})
 	}
@@ -204,7 +196,7 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 				"run keyadmin where the admin ports can be reached; check GATEWAY_ADMIN_LISTEN and GATEWAY_ADMIN_HOSTS")
 			continue
 		}
-		for _, p := range answer.readiness.Problems {
+		for _, p := range answer.problems {
 			d.find(name, p.Name+": "+p.Detail, cureOf[p.Name])
 		}
 		for _, server := range answer.about.Redis {

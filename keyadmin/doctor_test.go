@@ -11,14 +11,16 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
 
 // station stands for a gateway's admin port.
 type station struct {
-	about operate.About
-	ready readiness
-	url   string
+	about    operate.About
+	problems []service.Problem
+	isDown   bool // /readyz responds with 503
+	url      string
 }
 
 func newStation(t *testing.T) *station {
@@ -29,22 +31,19 @@ func newStation(t *testing.T) *station {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any = s.about
 		if r.URL.Path == operate.ReadyPath {
-			if answer = s.ready; !s.ready.Ready {
+			if answer = map[string]any{"ready": !s.isDown, "problems": s.problems}; s.isDown {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	t.Cleanup(server.Close)
-	s.ready.Ready, s.url = true, strings.TrimPrefix(server.URL, "http://")
+	s.url = strings.TrimPrefix(server.URL, "http://")
 	return s
 }
 
 func (s *station) report(name, detail string) {
-	s.ready.Problems = append(s.ready.Problems, struct {
-		Name   string `json:"name"`
-		Detail string `json:"detail"`
-	}{name, detail})
+	s.problems = append(s.problems, service.Problem{Name: name, Detail: detail})
 }
 
 // Doctor finds each planted fault, names a cure, and ends with 1. On a healthy system it finds nothing.
@@ -93,7 +92,7 @@ func TestDoctor(t *testing.T) {
 		{"upstream secret", func(_ *shell, g, _ *station) { g.report("upstream", "it responded with 401") }, "gw-1", "upstream: it responded with 401"},
 		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
 		{"not ready", func(_ *shell, g, _ *station) {
-			g.ready.Ready = false
+			g.isDown = true
 			g.report("quotas", "Redis does not answer")
 		}, "gw-1", "Redis does not answer"},
 		{"eviction", func(_ *shell, g, _ *station) { g.about.Redis[0].Policy = "allkeys-lru" }, "redis", "maxmemory-policy allkeys-lru"},

@@ -119,6 +119,8 @@ func askGateway(ctx context.Context, g keystore.Gateway, withProblems bool) (a a
 	var group sync.WaitGroup
 	if withProblems {
 		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, operate.LiveWithin)
+			defer cancel()
 			// A gateway that does not answer here does not answer the other question either, whose error is shown.
 			a.problems, _ = operate.AskProblems(ctx, g)
 		})

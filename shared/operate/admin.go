@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/service"
 )
 
 // AskWithin is how long a gateway has to answer AskAdmin. A variable, because tests have to pass on a busy machine.
@@ -110,6 +111,15 @@ type RedisServer struct {
 
 // ReadyPath is the path of a gateway's readiness on its admin port. A response of 503 has a body too.
 const ReadyPath = "/readyz"
+
+// AskProblems asks a gateway what it reports on /readyz.
+func AskProblems(ctx context.Context, g keystore.Gateway) ([]service.Problem, error) {
+	var answer struct {
+		Problems []service.Problem `json:"problems"`
+	}
+	err := AskAdmin(ctx, g, ReadyPath, &answer)
+	return answer.Problems, err
+}
 
 // AskAbout asks a gateway about itself.
 func AskAbout(ctx context.Context, g keystore.Gateway) (About, error) {

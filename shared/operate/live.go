@@ -12,10 +12,9 @@ import (
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
-	"petgate/shared/service"
 )
 
-// LiveWithin is how long a gateway has to answer AskLive and AskProblems. A variable, because tests have to pass on a busy machine.
+// LiveWithin is how long a gateway has to answer AskLive. A variable, because tests have to pass on a busy machine.
 var LiveWithin = time.Second
 
 // Live is a gateway's response to GET /live on its admin port: what it does now. Counts grow from Since on.
@@ -64,28 +63,15 @@ func (l Live) Rates(was Live) (requests, refused float64, known bool) {
 
 // AskLive asks a gateway what it does now. The answer has at most n tenants. An error says in words why there is no answer.
 func AskLive(ctx context.Context, g keystore.Gateway, n int) (l Live, err error) {
-	return l, askSoon(ctx, g, fmt.Sprintf("/live?n=%d", n), &l)
-}
-
-// AskProblems asks a gateway what it reports on /readyz. An error says in words why there is no answer.
-func AskProblems(ctx context.Context, g keystore.Gateway) ([]service.Problem, error) {
-	var answer struct {
-		Problems []service.Problem `json:"problems"`
-	}
-	err := askSoon(ctx, g, ReadyPath, &answer)
-	return answer.Problems, err
-}
-
-func askSoon(ctx context.Context, g keystore.Gateway, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, LiveWithin)
 	defer cancel()
 	if g.AdminAddress == "" {
-		return errors.New("it has registered no admin address")
+		return l, errors.New("it has registered no admin address")
 	}
-	if err := AskAdmin(ctx, g, path, answer); err != nil {
-		return errors.New(unreachable(err))
+	if err := AskAdmin(ctx, g, fmt.Sprintf("/live?n=%d", n), &l); err != nil {
+		return l, errors.New(unreachable(err))
 	}
-	return nil
+	return l, nil
 }
 
 // unreachable says why a gateway cannot be asked.
