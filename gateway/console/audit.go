@@ -109,20 +109,18 @@ func (f auditFilter) read(ctx context.Context, v *visit, after string) (filter k
 // eventList returns events as a table, with the names of their tenants.
 func eventList(ctx context.Context, store *keystore.Store, events []keystore.Event) (list, error) {
 	l := list{Caption: "Changes", Columns: columns("At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event")}
-	names := map[id.Tenant]string{}
+	tenants := make([]id.Tenant, len(events))
+	for i, e := range events {
+		tenants[i] = e.Tenant
+	}
+	names, err := store.TenantNames(ctx, tenants)
+	if err != nil {
+		return l, err
+	}
 	for _, e := range events {
 		tenant := cell{Text: "-"}
 		if !e.Tenant.IsZero() {
-			name, known := names[e.Tenant]
-			if !known {
-				t, err := store.Tenant(ctx, e.Tenant.String())
-				if err != nil && !errors.Is(err, keystore.ErrNotFound) {
-					return l, err
-				}
-				name = cmp.Or(t.Name, e.Tenant.String())
-				names[e.Tenant] = name
-			}
-			tenant = cell{Text: name, Link: tenantPath(e.Tenant.String())}
+			tenant = cell{Text: cmp.Or(names[e.Tenant], e.Tenant.String()), Link: tenantPath(e.Tenant.String())}
 		}
 		subject := cell{Text: operate.OrDash(operate.SubjectOf(e))}
 		if !e.Key.IsZero() {

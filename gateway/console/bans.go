@@ -66,18 +66,23 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 	if isMore {
 		next = banCursor(bans[n-1])
 	}
+	views := viewBans(bans)
+	if c.sendData(w, r, v, "bans", views, next) {
+		return
+	}
+	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, views).paged(r, next)})
+}
+
+func viewBans(bans []keystore.NamedBan) []operate.BanView {
 	views := make([]operate.BanView, len(bans))
 	for i, b := range bans {
 		views[i] = operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
 	}
-	if c.sendData(w, r, v, "bans", views, next) {
-		return
-	}
-	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans).paged(r, next)})
+	return views
 }
 
 // banList returns the rows of bans. Those who may change something can lift each of them.
-func banList(v *visit, bans []keystore.NamedBan) list {
+func banList(v *visit, bans []operate.BanView) list {
 	l := list{
 		Caption: "Bans", Columns: columns("Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"),
 		None: "No key is banned.",
@@ -85,8 +90,7 @@ func banList(v *visit, bans []keystore.NamedBan) list {
 	if !v.session.ReadOnly {
 		l.Columns = append(l.Columns, column{Title: "Lift"})
 	}
-	for _, b := range bans {
-		view := operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
+	for _, view := range bans {
 		row := []cell{
 			{Text: view.KeyID, Link: keyPath(view.KeyID)},
 			{Text: view.Key},

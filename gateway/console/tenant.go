@@ -59,7 +59,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 	bans, isMore := cut(bans, pageRows)
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(),
-		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, bans),
+		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, viewBans(bans)),
 	}
 	page.Bans.None = "No key of this tenant is banned."
 	if isMore {

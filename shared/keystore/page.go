@@ -52,6 +52,33 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 	return keys, fail("find keys", err)
 }
 
+// rowsText returns rows with one member, for statements that read {rows}. The values are IDs or names.
+func rowsText[T any](member string, values []T) string {
+	rows := make([]map[string]T, len(values))
+	for i, v := range values {
+		rows[i] = map[string]T{member: v}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		panic("bug: rows that are no JSON: " + err.Error())
+	}
+	return string(text)
+}
+
+// TenantNames returns the names of tenants. Those that do not exist are left out.
+func (s *Store) TenantNames(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]string, error) {
+	var rows []struct {
+		ID   id.Tenant `db:"id"`
+		Name string    `db:"name"`
+	}
+	err := s.db.SelectContext(ctx, &rows, s.expand.Replace(tenantNames), rowsText("tenantId", tenants))
+	names := make(map[id.Tenant]string, len(rows))
+	for _, r := range rows {
+		names[r.ID] = r.Name
+	}
+	return names, fail("names of tenants", err)
+}
+
 // NamedBan is a ban with the names of its key and its tenant.
 type NamedBan struct {
 	Ban
@@ -73,19 +100,8 @@ func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, until instant.Mi
 
 // BansOf returns the current bans of some keys.
 func (s *Store) BansOf(ctx context.Context, keys []id.Key) (map[id.Key]Ban, error) {
-	type row struct {
-		Key id.Key `json:"keyId"`
-	}
-	rows := make([]row, len(keys))
-	for i, k := range keys {
-		rows[i] = row{k}
-	}
-	text, err := json.Marshal(rows)
-	if err != nil {
-		return nil, fail("bans of keys", err)
-	}
 	var found []Ban
-	if err := s.db.SelectContext(ctx, &found, s.expand.Replace(bansOfKeys), string(text), s.now()); err != nil {
+	if err := s.db.SelectContext(ctx, &found, s.expand.Replace(bansOfKeys), rowsText("keyId", keys), s.now()); err != nil {
 		return nil, fail("bans of keys", err)
 	}
 	bans := make(map[id.Key]Ban, len(found))
@@ -104,18 +120,7 @@ type TenantOutcome struct {
 
 // TenantOutcomes adds up the requests of tenants by outcome, beginning with the hour of since.
 func (s *Store) TenantOutcomes(ctx context.Context, tenants []id.Tenant, since instant.Millis) ([]TenantOutcome, error) {
-	type row struct {
-		Tenant id.Tenant `json:"tenantId"`
-	}
-	rows := make([]row, len(tenants))
-	for i, t := range tenants {
-		rows[i] = row{t}
-	}
-	text, err := json.Marshal(rows)
-	if err != nil {
-		return nil, fail("outcomes of tenants", err)
-	}
 	outcomes := []TenantOutcome{}
-	err = s.db.SelectContext(ctx, &outcomes, s.expand.Replace(outcomesOfTenants), string(text), since.Truncate(time.Hour))
+	err := s.db.SelectContext(ctx, &outcomes, s.expand.Replace(outcomesOfTenants), rowsText("tenantId", tenants), since.Truncate(time.Hour))
 	return outcomes, fail("outcomes of tenants", err)
 }

@@ -6,6 +6,9 @@ const (
 	// $1: the name of the last tenant before, $2: a pattern for names, $3: an ID, or '', $4: number of rows.
 	tenantsFound = selectTenants + ` WHERE name > $1 AND (LOWER(name) LIKE LOWER($2) ESCAPE '\' OR id = $3) ORDER BY name LIMIT $4`
 
+	// $1: rows with tenantId.
+	tenantNames = `SELECT id, name FROM tenants WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
+
 	tenantsByPlan = `SELECT plan, COUNT(*) AS tenants FROM tenants GROUP BY plan`
 
 	// The newest first. $1: tenant, $2, $3: creation and ID of the last key before, $4: number of rows.

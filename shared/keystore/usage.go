@@ -223,25 +223,13 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
 // hour of recent on. It leaves out the first from rows and returns at most n.
 func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis, from, n int) ([]OperationUsage, error) {
-	type row struct {
-		Operation string `json:"operation"`
-	}
-	named := make([]row, len(operations))
-	for i, o := range operations {
-		named[i].Operation = o
-	}
-	const op = "list the keys that call operations"
-	text, err := json.Marshal(named)
-	if err != nil {
-		return nil, fail(op, err)
-	}
 	rows := []OperationUsage{}
-	err = s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), string(text), since.Truncate(time.Hour), recent.Truncate(time.Hour),
-		n, from)
-	return rows, fail(op, err)
+	err := s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), rowsText("operation", operations), since.Truncate(time.Hour),
+		recent.Truncate(time.Hour), n, from)
+	return rows, fail("list the keys that call operations", err)
 }
 
-// Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since. Only tests call it: no command shows minutes.
+// Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
 func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
 	minutes, err := s.minutes(ctx, tenant, since)
 	return minutes, fail("show minutes", err)
