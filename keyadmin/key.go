@@ -86,7 +86,7 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	o, err := a.withLimits(ctx, t)
+	o, err := a.operator.Owner(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -195,27 +195,16 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var only *id.Tenant
-	var tenants []keystore.Tenant
 	if c.Tenant != "" {
 		t, err := a.tenant(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}
-		only, tenants = &t.ID, []keystore.Tenant{t}
-	} else {
-		all, err := a.store.Tenants(ctx)
-		if err != nil {
-			return err
-		}
-		tenants = all
+		only = &t.ID
 	}
-	owners, err := a.operator.Owners(ctx, tenants...)
+	owners, err := a.operator.Owners(ctx)
 	if err != nil {
 		return err
-	}
-	byID := make(map[id.Tenant]operate.Owner, len(owners))
-	for _, t := range owners {
-		byID[t.ID] = t
 	}
 	keys, err := a.store.Keys(ctx, only)
 	if err != nil {
@@ -240,7 +229,7 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		t.none = "No key expires until " + expiring.String() + "."
 	}
 	for _, k := range keys {
-		v := operate.ViewKey(k, byID[k.Tenant], bans[k.ID].Until, a.now())
+		v := operate.ViewKey(k, owners[k.Tenant], bans[k.ID].Until, a.now())
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),

@@ -65,15 +65,6 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
 }
 
-// withLimits adds its limits to a tenant.
-func (a *app) withLimits(ctx context.Context, t keystore.Tenant) (operate.Owner, error) {
-	owners, err := a.operator.Owners(ctx, t)
-	if err != nil {
-		return operate.Owner{}, err
-	}
-	return owners[0], nil
-}
-
 // openTenant opens the database and finds a tenant by its ID or name.
 func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, error) {
 	if err := a.open(ctx); err != nil {

@@ -27,8 +27,7 @@ func tenantTable(views []operate.TenantView) table {
 	}
 	for _, v := range views {
 		t.rows = append(t.rows, []string{
-			v.ID, v.Name, v.Plan, operate.LimitText(v.Limits.Minute, v.Override.Minute), operate.LimitText(v.Limits.Day, v.Override.Day),
-			v.Status(), v.CreatedAt,
+			v.ID, v.Name, v.Plan, v.PerMinute(), v.PerDay(), v.Status(), v.CreatedAt,
 		})
 	}
 	return t
@@ -46,7 +45,7 @@ func (a *app) changeTenant(ctx context.Context, o operation) error {
 
 func (a *app) noteQuota(v operate.TenantView) {
 	if why := v.NoQuota(); why != "" {
-		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, operate.ShellWord(v.Name), missingLimits(v.Limits))
+		a.warn("%s\nSet its limits: keyadmin tenant set-quota %s%s", why, operate.ShellWord(v.Name), missingLimits(v.Owner.Limits))
 	}
 }
 
@@ -134,7 +133,7 @@ func (tenantList) Run(ctx context.Context, a *app) error {
 	}
 	views := make([]operate.TenantView, 0, len(tenants))
 	for _, t := range tenants {
-		views = append(views, operate.ViewTenant(t, plans))
+		views = append(views, plans.Owner(t).View())
 	}
 	return a.print(views, tenantTable(views))
 }
@@ -156,17 +155,17 @@ func (c *tenantShow) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plans, err := a.operator.PlanLimits(ctx)
+	owner, err := a.operator.Owner(ctx, t)
 	if err != nil {
 		return err
 	}
-	v := operate.ViewTenant(t, plans)
+	v := owner.View()
 	return a.print(v, table{rows: [][]string{
 		{"ID", v.ID},
 		{"Name", v.Name},
 		{"Plan", v.Plan},
-		{"Requests per minute", operate.LimitText(v.Limits.Minute, v.Override.Minute)},
-		{"Requests per day", operate.LimitText(v.Limits.Day, v.Override.Day)},
+		{"Requests per minute", v.PerMinute()},
+		{"Requests per day", v.PerDay()},
 		{"Status", v.Status()},
 		{"Created", v.CreatedAt},
 	}})

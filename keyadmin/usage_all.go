@@ -7,19 +7,18 @@ import (
 	"math"
 	"strings"
 
-	"petgate/shared/core/plan"
 	"petgate/shared/operate"
 )
 
 // usageTopView is a tenant's usage as JSON; scripts rely on its fields.
 type usageTopView struct {
-	TenantID   string      `json:"tenantId"`
-	Tenant     string      `json:"tenant"` // its name
-	Plan       string      `json:"plan"`
-	Limits     plan.Limits `json:"limits"`
-	Requests   int64       `json:"requests"`
-	Charged    int64       `json:"charged"`
-	BusiestDay int64       `json:"busiestDay"` // charged in the busiest UTC day
+	TenantID   string             `json:"tenantId"`
+	Tenant     string             `json:"tenant"` // its name
+	Plan       string             `json:"plan"`
+	Limits     operate.LimitsView `json:"limits"`
+	Requests   int64              `json:"requests"`
+	Charged    int64              `json:"charged"`
+	BusiestDay int64              `json:"busiestDay"` // charged in the busiest UTC day
 }
 
 type usageTop struct {
@@ -55,7 +54,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	tenants, err := a.operator.OwnersByID(ctx)
+	tenants, err := a.operator.Owners(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,12 +66,12 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	for _, r := range rows {
 		o := tenants[r.Tenant]
 		v := usageTopView{
-			TenantID: r.Tenant.String(), Tenant: cmp.Or(o.Name, r.Tenant.String()), Plan: o.Plan, Limits: o.Limits, Requests: r.Requests, Charged: r.Charged,
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(o.Name, r.Tenant.String()), Plan: o.Plan, Limits: operate.ViewLimits(o.Limits), Requests: r.Requests, Charged: r.Charged,
 			BusiestDay: r.BusiestDay,
 		}
 		views = append(views, v)
 		t.rows = append(t.rows, []string{
-			v.Tenant, v.Plan, count(v.Requests), count(v.Charged), operate.LimitText(v.Limits.Day, 0), share(v.BusiestDay, v.Limits.Day),
+			v.Tenant, v.Plan, count(v.Requests), count(v.Charged), operate.LimitText(o.Limits.Day, 0), share(v.BusiestDay, o.Limits.Day),
 		})
 	}
 	return a.print(views, t)

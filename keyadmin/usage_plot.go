@@ -26,7 +26,7 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 	if len(rows) == 0 {
 		return nil
 	}
-	owners, err := a.operator.Owners(ctx, t)
+	owner, err := a.operator.Owner(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 	if a.env["TERM"] == "dumb" {
 		signs = asciiSigns
 	}
-	return a.writeLines(barsOf(rows, period, owners[0].Limits).lines(a.width(), signs, func(code, text string) string {
+	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), signs, func(code, text string) string {
 		return a.style(a.OutTerminal, code, text)
 	}))
 }

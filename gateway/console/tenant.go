@@ -10,7 +10,6 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -42,7 +41,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	owner := operate.Owner{Tenant: t, Limits: plan.Effective(plans[t.Plan], t.Override)}
+	owner := plans.Owner(t)
 	keys, views, next, err := c.readKeys(r, v, owner)
 	if err != nil {
 		c.fail(w, v, err)
@@ -79,8 +78,8 @@ func tenantSheet(t operate.TenantView) list {
 		{{Text: "ID"}, {Text: t.ID}},
 		{{Text: "Status"}, status},
 		{{Text: "Plan"}, {Text: t.Plan}},
-		{{Text: "Requests per minute"}, {Text: operate.LimitText(t.Limits.Minute, t.Override.Minute)}},
-		{{Text: "Requests per day"}, {Text: operate.LimitText(t.Limits.Day, t.Override.Day)}},
+		{{Text: "Requests per minute"}, {Text: t.PerMinute()}},
+		{{Text: "Requests per day"}, {Text: t.PerDay()}},
 		{{Text: "Created"}, {Text: t.CreatedAt}},
 	}}
 }
@@ -155,10 +154,10 @@ func statusOf(k operate.KeyView) cell {
 	return cell{Text: k.Status, Status: unwell}
 }
 
-func sortedNames(plans map[string]plan.Limits) []string { return slices.Sorted(maps.Keys(plans)) }
+func sortedNames(plans operate.PlanLimits) []string { return slices.Sorted(maps.Keys(plans)) }
 
 func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-	owners, err := f.operator.Owners(ctx, t)
+	owner, err := f.operator.Owner(ctx, t)
 	if err != nil {
 		return operate.Operation{}, err
 	}
@@ -169,5 +168,5 @@ func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operati
 	if f.value("environment") == apikey.Test.String() {
 		spec.Environment = apikey.Test
 	}
-	return f.operator.CreateKey(owners[0], spec), nil
+	return f.operator.CreateKey(owner, spec), nil
 }

@@ -73,7 +73,7 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 	}
 	views := make([]operate.TenantView, len(found))
 	for i, t := range found {
-		views[i] = operate.ViewTenant(t, plans)
+		views[i] = plans.Owner(t).View()
 	}
 	if c.sendData(w, r, v, "tenants", views, next) {
 		return
@@ -129,9 +129,9 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 		l.Rows = append(l.Rows, []cell{
 			{Text: t.Name, Link: tenantPath(t.ID)},
 			{Text: t.Plan},
-			{Text: operate.LimitText(t.Limits.Minute, t.Override.Minute)},
+			{Text: t.PerMinute()},
 			{Text: share(use.Minute, isKnown)},
-			{Text: operate.LimitText(t.Limits.Day, t.Override.Day)},
+			{Text: t.PerDay()},
 			{Text: share(use.Day, isKnown)},
 			{Text: plot.Grouped(refused[tenants[i].ID])},
 			status,

@@ -56,37 +56,31 @@ type Owner struct {
 	Limits plan.Limits
 }
 
-// View returns the view of the tenant.
-func (t Owner) View() TenantView {
-	v := ViewTenant(t.Tenant, nil)
-	v.Limits = t.Limits
-	return v
+// PlanLimits are the limits of all plans by name.
+type PlanLimits map[string]plan.Limits
+
+// Owner adds its limits to a tenant.
+func (p PlanLimits) Owner(t keystore.Tenant) Owner {
+	return Owner{t, plan.Effective(p[t.Plan], t.Override)}
 }
 
-// PlanLimits reads the limits of all plans by name.
-func (o Operator) PlanLimits(ctx context.Context) (map[string]plan.Limits, error) {
+// PlanLimits reads the limits of all plans.
+func (o Operator) PlanLimits(ctx context.Context) (PlanLimits, error) {
 	plans, err := o.Store.Plans(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits := make(map[string]plan.Limits, len(plans))
+	limits := make(PlanLimits, len(plans))
 	for _, p := range plans {
 		limits[p.Name] = p.Limits
 	}
 	return limits, nil
 }
 
-// Owners adds their limits to tenants.
-func (o Operator) Owners(ctx context.Context, tenants ...keystore.Tenant) ([]Owner, error) {
+// Owner adds its limits to a tenant.
+func (o Operator) Owner(ctx context.Context, t keystore.Tenant) (Owner, error) {
 	plans, err := o.PlanLimits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	owners := make([]Owner, len(tenants))
-	for i, t := range tenants {
-		owners[i] = Owner{t, plan.Effective(plans[t.Plan], t.Override)}
-	}
-	return owners, nil
+	return plans.Owner(t), err
 }
 
 // OwnerOf finds the tenant of a key.
@@ -95,26 +89,22 @@ func (o Operator) OwnerOf(ctx context.Context, k keystore.Key) (Owner, error) {
 	if err != nil {
 		return Owner{}, err
 	}
-	owners, err := o.Owners(ctx, t)
-	if err != nil {
-		return Owner{}, err
-	}
-	return owners[0], nil
+	return o.Owner(ctx, t)
 }
 
-// OwnersByID returns all tenants with their limits.
-func (o Operator) OwnersByID(ctx context.Context) (map[id.Tenant]Owner, error) {
+// Owners returns all tenants with their limits.
+func (o Operator) Owners(ctx context.Context) (map[id.Tenant]Owner, error) {
 	tenants, err := o.Store.Tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
-	owners, err := o.Owners(ctx, tenants...)
+	plans, err := o.PlanLimits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[id.Tenant]Owner, len(owners))
-	for _, o := range owners {
-		byID[o.ID] = o
+	owners := make(map[id.Tenant]Owner, len(tenants))
+	for _, t := range tenants {
+		owners[t.ID] = plans.Owner(t)
 	}
-	return byID, nil
+	return owners, nil
 }

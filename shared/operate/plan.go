@@ -12,26 +12,30 @@ import (
 // PlanView is a plan as JSON; scripts rely on its fields.
 type PlanView struct {
 	Name      string     `json:"name"`
-	Limits    LimitsView `json:"limits"`
+	Limits    LimitsView `json:"limits"`              // null: its tenants need limits of their own
 	CreatedAt string     `json:"createdAt,omitempty"` // not of plans that came with the tables
 }
 
-// LimitsView are the limits of a plan as JSON. null: not set; its tenants need limits of their own.
+// LimitsView are limits as JSON. null: not set. 0 would look like a limit that admits nothing, or like no limit.
 type LimitsView struct {
 	Minute *int64 `json:"minute"`
 	Day    *int64 `json:"day"`
 }
 
-// ViewPlan returns the view of a plan.
-func ViewPlan(p keystore.Plan) PlanView {
-	v := PlanView{Name: p.Name, CreatedAt: p.CreatedAt.String()}
-	if p.Limits.Minute != 0 {
-		v.Limits.Minute = &p.Limits.Minute
+// ViewLimits returns the view of limits.
+func ViewLimits(l plan.Limits) (v LimitsView) {
+	if l.Minute != 0 {
+		v.Minute = &l.Minute
 	}
-	if p.Limits.Day != 0 {
-		v.Limits.Day = &p.Limits.Day
+	if l.Day != 0 {
+		v.Day = &l.Day
 	}
 	return v
+}
+
+// ViewPlan returns the view of a plan.
+func ViewPlan(p keystore.Plan) PlanView {
+	return PlanView{Name: p.Name, Limits: ViewLimits(p.Limits), CreatedAt: p.CreatedAt.String()}
 }
 
 // CreatePlan prepares a new plan. If ifNotExists and a plan of that name exists, the plan stays as it is.

@@ -11,29 +11,39 @@ import (
 
 // TenantView is a tenant as JSON; scripts rely on its fields.
 type TenantView struct {
-	ID        string      `json:"id"`
-	Name      string      `json:"name"`
-	Plan      string      `json:"plan"`
-	Limits    plan.Limits `json:"limits"`   // in force; 0: not set, so every request is refused
-	Override  plan.Limits `json:"override"` // the tenant's own; 0: the plan's limit applies
-	Suspended bool        `json:"suspended"`
-	CreatedAt string      `json:"createdAt"`
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Plan      string     `json:"plan"`
+	Limits    LimitsView `json:"limits"`   // in force; null: not set, so every request is refused
+	Override  LimitsView `json:"override"` // the tenant's own; null: the plan's limit applies
+	Suspended bool       `json:"suspended"`
+	CreatedAt string     `json:"createdAt"`
+
+	Owner Owner `json:"-"` // what the view is of
 }
 
-// ViewTenant returns the view of a tenant, given the limits of all plans.
-func ViewTenant(t keystore.Tenant, plans map[string]plan.Limits) TenantView {
+// View returns the view of the tenant.
+func (t Owner) View() TenantView {
 	return TenantView{
-		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: t.Override,
-		Limits: plan.Effective(plans[t.Plan], t.Override), CreatedAt: t.CreatedAt.String(),
+		ID: t.ID.String(), Name: t.Name, Plan: t.Plan, Suspended: t.Suspended, Override: ViewLimits(t.Override), Limits: ViewLimits(t.Limits),
+		CreatedAt: t.CreatedAt.String(), Owner: t,
 	}
 }
+
+// PerMinute describes its limit per minute.
+func (v TenantView) PerMinute() string {
+	return LimitText(v.Owner.Limits.Minute, v.Owner.Override.Minute)
+}
+
+// PerDay describes its limit per day.
+func (v TenantView) PerDay() string { return LimitText(v.Owner.Limits.Day, v.Owner.Override.Day) }
 
 // Status is a short text for what happens to the tenant's requests.
 func (v TenantView) Status() string {
 	switch {
 	case v.Suspended:
 		return "suspended"
-	case !v.Limits.IsSet():
+	case !v.Owner.Limits.IsSet():
 		return "no quota"
 	}
 	return "active"
@@ -41,14 +51,14 @@ func (v TenantView) Status() string {
 
 // NoQuota says why all requests of the tenant are refused, if a limit is missing. Empty: no limit is missing, or the tenant is suspended.
 func (v TenantView) NoQuota() string {
-	if v.Limits.IsSet() || v.Suspended {
+	if v.Owner.Limits.IsSet() || v.Suspended {
 		return ""
 	}
 	why := "plan " + v.Plan + " has no limits"
 	switch {
-	case v.Limits.Minute != 0:
+	case v.Limits.Minute != nil:
 		why = "its limit per day is missing"
-	case v.Limits.Day != 0:
+	case v.Limits.Day != nil:
 		why = "its limit per minute is missing"
 	}
 	return fmt.Sprintf("Tenant %s has no quota: %s. Its requests are refused with 403 quota_not_set.", v.Name, why)
@@ -68,7 +78,7 @@ func (o Operator) changeTenant(
 		if err != nil {
 			return Outcome{}, err
 		}
-		return Outcome{Change: c, View: ViewTenant(t, plans), Done: done}, nil
+		return Outcome{Change: c, View: plans.Owner(t).View(), Done: done}, nil
 	}
 }
 
@@ -124,7 +134,7 @@ func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, 
 	if err != nil {
 		return Operation{}, err
 	}
-	was := plan.Effective(plans[t.Plan], t.Override)
+	was := plans.Owner(t).Limits
 	is := plan.Effective(plans[to], plan.Effective(t.Override, own))
 	op := Operation{Laggard: "may still apply the old plan"}
 	if _, known := plans[to]; known && was.IsSet() && !is.IsSet() {
@@ -170,7 +180,7 @@ func (o Operator) SetQuota(ctx context.Context, t keystore.Tenant, own plan.Limi
 		} else {
 			changed, change, err = o.Store.SetQuota(ctx, t.ID, own)
 		}
-		moved := MovedLimits(plan.Effective(plans[t.Plan], t.Override), plan.Effective(plans[t.Plan], changed.Override))
+		moved := MovedLimits(plans.Owner(t).Limits, plans.Owner(changed).Limits)
 		done := "Changed the limits of tenant " + t.Name + ": " + moved + "."
 		switch {
 		case changed.Override == t.Override:
