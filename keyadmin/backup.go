@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,7 +15,7 @@ import (
 
 type backupCommand struct {
 	File  string `arg:"" help:"The file to write."`
-	Force bool   `help:"Replace the file if it exists."`
+	Force bool   `help:"Replace the file if it exists. Needed on file systems without hard links, such as FAT."`
 }
 
 func (backupCommand) Help() string {
@@ -69,7 +70,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w. Nothing was written", err)
+		return err
 	}
 	if a.asData() {
 		v := backupView{File: c.File, TakenAt: h.TakenAt.String(), Schema: h.Schema, LastEvent: int64(h.LastEvent)}
@@ -84,36 +85,48 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 }
 
 // writeFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it. Unless replace, a file
-// that has appeared meanwhile stays, and the error is fs.ErrExist.
+// that has appeared meanwhile stays, and the error wraps fs.ErrExist. An error says whether the file was written.
 func writeFile(path string, replace bool, write func(*os.File) error) error {
+	const nothing = "%w. Nothing was written"
 	// A name of its own: another backup may be written to the same path at this moment.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return err
+		return fmt.Errorf(nothing, err)
 	}
 	err = write(file)
 	if err == nil {
 		err = file.Sync()
 	}
 	err = errors.Join(err, file.Close())
-	put := os.Link // fails if the path exists
-	if replace {
-		put = os.Rename
-	}
 	if err == nil {
-		err = put(file.Name(), path)
-	}
-	if err != nil || !replace {
-		err = errors.Join(err, os.Remove(file.Name()))
+		err = put(file.Name(), path, replace)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf(nothing, errors.Join(err, os.Remove(file.Name())))
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
+	if !replace {
+		err = os.Remove(file.Name())
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	dir, openErr := os.Open(filepath.Dir(path))
+	if openErr == nil {
+		openErr = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err = errors.Join(err, openErr); err != nil {
+		return fmt.Errorf("%s was written and is complete. A later step failed: %w", path, err)
+	}
+	return nil
+}
+
+// put gives a file a name. Unless replace, it needs a file system with hard links: only a link never replaces a file.
+func put(file, path string, replace bool) error {
+	if replace {
+		return os.Rename(file, path)
+	}
+	err := os.Link(file, path)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: its file system may have no hard links; --force does not need them", err)
+	}
+	return err
 }
 
 // openPatient opens the database for a command that copies whole tables. It does not check the tables.
