@@ -319,41 +319,21 @@ func (a *app) stored(read func(context.Context, *app) ([]candidate, error), word
 
 // stored are the kinds of values that the database has.
 var stored = map[string]func(context.Context, *app) ([]candidate, error){
-	"tenant": func(ctx context.Context, a *app) ([]candidate, error) {
-		tenants, err := a.store.Tenants(ctx)
-		var all []candidate
-		for _, t := range tenants {
-			c := candidate{t.Name, "plan " + t.Plan}
-			if operate.ShellWord(t.Name) != t.Name { // a shell would need quotes
-				c = candidate{t.ID.String(), t.Name}
-			}
-			all = append(all, c)
+	"tenant": storedTenants,
+	"key":    storedKeys,
+	"key-or-tenant": func(ctx context.Context, a *app) ([]candidate, error) {
+		tenants, err := storedTenants(ctx, a)
+		if err != nil {
+			return nil, err
 		}
-		return all, err
+		keys, err := storedKeys(ctx, a)
+		return append(tenants, keys...), err
 	},
 	"plan": func(ctx context.Context, a *app) ([]candidate, error) {
 		plans, err := a.store.Plans(ctx)
 		var all []candidate
 		for _, p := range plans {
 			all = append(all, candidate{p.Name, operate.PerMinuteAndDay(p.Limits)})
-		}
-		return all, err
-	},
-	"key": func(ctx context.Context, a *app) ([]candidate, error) {
-		tenants, err := a.store.Tenants(ctx)
-		if err != nil {
-			return nil, err
-		}
-		names := map[string]string{}
-		for _, t := range tenants {
-			names[t.ID.String()] = t.Name
-		}
-		keys, err := a.store.Keys(ctx, nil)
-		var all []candidate
-		for _, k := range keys {
-			if exported(k, a.now()) {
-				all = append(all, candidate{k.ID.String(), names[k.Tenant.String()] + "/" + k.Name})
-			}
 		}
 		return all, err
 	},
@@ -377,4 +357,36 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		}
 		return all, err
 	},
+}
+
+func storedTenants(ctx context.Context, a *app) ([]candidate, error) {
+	tenants, err := a.store.Tenants(ctx)
+	var all []candidate
+	for _, t := range tenants {
+		c := candidate{t.Name, "plan " + t.Plan}
+		if operate.ShellWord(t.Name) != t.Name { // a shell would need quotes
+			c = candidate{t.ID.String(), t.Name}
+		}
+		all = append(all, c)
+	}
+	return all, err
+}
+
+func storedKeys(ctx context.Context, a *app) ([]candidate, error) {
+	tenants, err := a.store.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, t := range tenants {
+		names[t.ID.String()] = t.Name
+	}
+	keys, err := a.store.Keys(ctx, nil)
+	var all []candidate
+	for _, k := range keys {
+		if exported(k, a.now()) {
+			all = append(all, candidate{k.ID.String(), names[k.Tenant.String()] + "/" + k.Name})
+		}
+	}
+	return all, err
 }

@@ -63,7 +63,7 @@ func TestComplete(t *testing.T) {
 		{"key create acme --if|", "--if-not-exists"},
 		{"audit --kind key.r|", "key.revoked key.rotated"},
 		{"audit --tenant acm|", "acme"},
-		{"usage show acme --by |", "hour day operation key outcome"},
+		{"usage show acme --by |", "minute hour day operation key outcome"},
 		{"top --by |", "rate minute day refused bans"},
 		{"gateway forget |", "gw-1"},
 		{"apply |", completeFiles},

@@ -12,14 +12,15 @@ import (
 )
 
 type usageExplain struct {
-	Key       explained `arg:"" optional:"" help:"The key's ID, key_… (default: the key of a token read from standard input)."`
+	Of        explained `arg:"" optional:"" name:"key-or-tenant" help:"The key's ID, key_…, or the tenant's ID or name (default: the key of a token read from standard input)."`
 	From      address   `placeholder:"ADDRESS" help:"The client's address, for keys with an allow-list."`
 	Operation string    `placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
 func (usageExplain) Help() string {
-	return `Says whether a request with the key would be admitted, and if not, why and until when. It reads the key from the database
-and the tenant's usage from a registered gateway. It does not count as a request.
+	return `Says whether a request with the key would be admitted, and if not, why and until when. Of a tenant, it says this for any key
+that is valid. It reads keys and tenants from the database and the tenant's usage from a registered gateway. It does not count as a
+request.
 
 The exit status is 0 whether the request would pass or not, and 1 if no gateway responds.
 
@@ -29,19 +30,25 @@ Examples:
     keyadmin usage explain < ci.token
     keyadmin usage explain key_0123456789abcdef
 
+    # How much of its limits has this tenant left?
+    keyadmin usage explain acme
+
     # May this client add a pet?
     keyadmin usage explain key_0123456789abcdef --from 203.0.113.5 --operation createPet`
 }
 
-// explained is the ID of a key. The quota is a tenant's, but a request is made with a key.
-type explained keyArgument
+// explained is the key or the tenant that a request is made with. The zero value is none.
+type explained struct {
+	key    id.Key // zero: the tenant
+	tenant string
+}
 
 func (e *explained) UnmarshalText(text []byte) error {
-	err := (*keyArgument)(e).UnmarshalText(text)
-	if err != nil {
-		err = fmt.Errorf("%w; `keyadmin usage show TENANT` shows the usage of a tenant", err)
+	if !strings.HasPrefix(string(text), id.KeyPrefix) {
+		e.tenant = string(text)
+		return nil
 	}
-	return err
+	return (*keyArgument)(&e.key).UnmarshalText(text)
 }
 
 // address is a client's address.
@@ -57,8 +64,11 @@ func (a *address) UnmarshalText(text []byte) error {
 }
 
 func (c *usageExplain) Run(ctx context.Context, a *app) error {
+	if c.Of.tenant != "" && (netip.Addr(c.From).IsValid() || c.Operation != "") {
+		return usageErrorf("--from and --operation are for a key: its allow-list and its scopes decide")
+	}
 	var token []byte
-	if id.Key(c.Key).IsZero() {
+	if c.Of == (explained{}) {
 		var err error
 		if token, err = a.token(); err != nil {
 			return err
@@ -83,7 +93,14 @@ func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (opera
 	if len(token) > 0 {
 		return a.operator.ExplainToken(ctx, token, netip.Addr(c.From), c.Operation)
 	}
-	_, k, err := a.findKey(ctx, id.Key(c.Key))
+	if c.Of.tenant != "" {
+		t, err := a.tenant(ctx, c.Of.tenant)
+		if err != nil {
+			return operate.Explanation{}, err
+		}
+		return a.operator.ExplainTenant(ctx, t)
+	}
+	_, k, err := a.findKey(ctx, c.Of.key)
 	if err != nil {
 		return operate.Explanation{}, err
 	}

@@ -307,12 +307,16 @@ func TestUsage(t *testing.T) {
 			{Tenant: acme.ID, Key: key, Outcome: "no_such_route", Charged: true, Hour: hour(2), Requests: 1},
 			{Tenant: acme.ID, Key: key, Outcome: "minute_quota_exceeded", Hour: hour(2), Requests: 4},
 			{Tenant: acme.ID, Key: key, Operation: "listPets", Outcome: "ok", Charged: true, Hour: hour(30), Requests: 5},
-		}, nil); err != nil {
+		}, []keystore.UsageMinutes{
+			{Tenant: acme.ID, Hour: hour(1), Attempts: [60]int64{7: 1234560, 58: 7}}, {Tenant: acme.ID, Hour: hour(2), Attempts: [60]int64{59: 8}},
+		}); err != nil {
 			s.t.Fatal(err)
 		}
 		s.ok("usage", "show", "acme")
 		s.ok("usage", "show", "acme", "--by", "hour,outcome", "--since", "1d12h")
 		s.ok("usage", "show", "acme", "--by", "day")
+		s.ok("usage", "show", "acme", "--by", "minute")
+		s.ok("usage", "show", "acme", "--by", "minute", "--since", "2026-03-01T11:00:00Z", "--until", "2026-03-01T11:58:00Z", "-o", "json")
 		s.ok("usage", "show", "acme", "--by", "operation")
 		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "-o", "csv")
 		s.ok("usage", "show", "acme", "--by", "key", "-o", "json")
@@ -393,8 +397,10 @@ func TestUsageExplain(t *testing.T) {
 		set("memory", minuteFree, dayFree)
 		explain(token)
 		explain(token, "-o", "json")
+		s.keyadmin("usage", "explain", "acme")
 		set("shared", minuteFull, dayFree)
 		explain(token)
+		s.keyadmin("usage", "explain", "acme", "-o", "json")
 		explain(token, "-o", "json")
 		set("outage", minuteFull, dayFull)
 		explain(token)
@@ -409,6 +415,7 @@ func TestUsageExplain(t *testing.T) {
 		s.ok("gateway", "forget", "gw-1", "-y")
 		s.ok("tenant", "suspend", "acme", "-y")
 		explain(token)
+		s.keyadmin("usage", "explain", acme)
 		s.ok("tenant", "resume", "acme")
 		s.sure("tenant", "set-plan", "acme", "enterprise")
 		explain(token)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -37,17 +38,22 @@ type usageView struct {
 
 // grouping is by what usage is added up.
 type grouping struct {
-	period                  time.Duration // an hour or a UTC day; 0: the whole time
+	period                  time.Duration // a minute, an hour or a UTC day; 0: the whole time
 	operation, key, outcome bool
 }
 
 // groupings are the names of what usage can be grouped by.
-var groupings = []string{"hour", "day", "operation", "key", "outcome"}
+var groupings = []string{"minute", "hour", "day", "operation", "key", "outcome"}
 
 func (g *grouping) UnmarshalText(text []byte) error {
 	*g = grouping{}
 	for name := range strings.SplitSeq(string(text), ",") {
 		switch name {
+		case "minute":
+			if name != string(text) {
+				return errors.New("minute stands alone: by minute, only attempts are kept")
+			}
+			g.period = time.Minute
 		case "hour":
 			g.period = time.Hour
 		case "day":
@@ -96,13 +102,16 @@ func between(since, until instant.Millis) string {
 type usageShow struct {
 	Tenant string `arg:"" help:"ID or name."`
 	usagePeriod
-	By   grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas."`
+	By   grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
 	Plot bool     `help:"Draw charged and refused requests by hour or day, with the limit."`
 }
 
 func (usageShow) Help() string {
 	return `Shows statistics. They are a few seconds late and are kept for 400 days. To see whether the next request would be
 admitted, use usage explain. Requests that were refused before their operation was known have no operation.
+
+By minute, it shows the attempts: the requests that asked for a part of the quota, whether they got it or not. They are up to
+two minutes late and are kept for 35 days. Minutes without attempts are left out.
 
 Examples:
 
@@ -114,6 +123,9 @@ Examples:
 
     # The last 24 hours as bars
     keyadmin usage show acme --since 24h --by hour --plot
+
+    # When did the bursts come?
+    keyadmin usage show acme --since 3h --by minute
 
     # What was charged in November, by operation
     keyadmin usage show acme --since 2026-11-01 --until 2026-12-01 --by operation`
@@ -130,6 +142,9 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
+	}
+	if c.By.period == time.Minute {
+		return a.showMinutes(ctx, t, since, until)
 	}
 	rows, err := a.store.Usage(ctx, t.ID, since)
 	if err != nil {
@@ -233,6 +248,37 @@ func (g grouping) table(views []usageView) table {
 		t.rows = append(t.rows, append(row, count(v.Requests), count(v.Charged)))
 	}
 	return t
+}
+
+// showMinutes prints the attempts of a tenant by minute.
+func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until instant.Millis) error {
+	views, err := a.operator.Minutes(ctx, t.ID, since, until)
+	if err != nil {
+		return err
+	}
+	owner, err := a.operator.Owner(ctx, t)
+	if err != nil {
+		return err
+	}
+	shown := table{head: []string{"MINUTE (UTC)", "ATTEMPTS"}}
+	var sum int64
+	var busiest operate.MinuteView
+	for _, v := range views {
+		shown.rows = append(shown.rows, []string{v.Start, count(v.Attempts)})
+		if sum += v.Attempts; v.Attempts > busiest.Attempts {
+			busiest = v
+		}
+	}
+	if err := a.print(views, shown); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s attempts of tenant %s %s.", count(sum), t.Name, between(since, until))
+	if sum > 0 {
+		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start, count(busiest.Attempts),
+			operate.LimitText(owner.Limits.Minute, t.Override.Minute))
+	}
+	a.note("%s", text)
+	return nil
 }
 
 type usageReset struct {

@@ -65,7 +65,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		page.Bans.Next = bansPath(t.ID, banCursor(bans[pageRows-1]))
 	}
 	page.Sheet = tenantSheet(page.TenantView)
-	page.Usage = c.usageOf(ctx, v.store, t.ID, r.URL.Query().Get("usage"), owner.Limits)
+	page.Usage = c.usageOf(ctx, v.operator, t.ID, r.URL.Query().Get("usage"), owner.Limits)
 	c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"html/template"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/plot"
 )
 
@@ -19,6 +21,7 @@ import (
 type usagePart struct {
 	Spans    []usageSpan
 	Drawings []drawing      // none: there were no requests
+	About    string         // what the drawings show, if they do not show all requests; may be empty
 	Outcomes []outcomeTotal // the most frequent first
 	Problem  string         // why nothing can be shown; empty: nothing is wrong
 }
@@ -37,10 +40,20 @@ const day = 24 * time.Hour
 
 // usageSpans are the spans that can be chosen. They are in at most 59 weeks.
 var usageSpans = []usageSpan{
+	{Name: "3h", Title: "3 hours", period: "minute", length: time.Minute, bars: 180},
 	{Name: "24h", Title: "24 hours", period: "hour", length: time.Hour, bars: 24},
 	{Name: "30d", Title: "30 days", period: "day", length: day, bars: 30},
 	{Name: "400d", Title: "400 days", period: "week", length: 7 * day, bars: 59},
 }
+
+// usualSpan is the index of the span that is shown if none is chosen.
+const usualSpan = 1
+
+// attempts is the only series of minutes.
+const attempts = "attempts"
+
+const aboutAttempts = "An attempt is a request that asked for a part of the quota, whether it got it or not. Gateways store attempts once a " +
+	"minute: those of the last two minutes may be missing."
 
 // drawing is a plot with its figures.
 type drawing struct {
@@ -65,18 +78,34 @@ const otherOperations = "others"
 
 const drawingWidth = 520
 
-// usageOf reads a tenant's requests in the span with the given name, or in the first span if there is no such name. limits are the
+// usageOf reads a tenant's requests in the span with the given name, or in the usual span if there is no such name. limits are the
 // tenant's; they may be unset.
-func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.Tenant, name string, limits plan.Limits) (part usagePart) {
+func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, name string, limits plan.Limits) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
-	at := max(0, slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name }))
+	at := slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name })
+	if at < 0 {
+		at = usualSpan
+	}
 	part.Spans[at].Chosen = true
 	span := part.Spans[at]
 	starts := span.starts(instant.Of(c.cfg.Clock()))
-	rows, err := store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
+	var rows []keystore.PeriodUsage
+	var err error
+	if span.length == time.Minute {
+		part.About = aboutAttempts
+		rows, err = attemptsSince(ctx, o, tenant, starts[0])
+	} else {
+		rows, err = o.Store.UsageByPeriod(ctx, tenant, starts[0], min(span.length, day))
+	}
 	if err != nil {
 		c.cfg.Log.Warn("console: the usage of a tenant cannot be read", "tenant", tenant, "error", err)
 		part.Problem = "The requests cannot be read: " + err.Error() + "."
+		return part
+	}
+	if span.length == time.Minute && len(rows) > 0 {
+		byMinute := span.plot("usage-minute", "Attempts by minute", starts, rows, []string{attempts}, func(keystore.PeriodUsage) string { return attempts })
+		byMinute.Limit = span.limit(limits)
+		part.Drawings = []drawing{drawn(byMinute)}
 		return part
 	}
 	rows = slices.DeleteFunc(rows, func(r keystore.PeriodUsage) bool { return r.Outcome == reportOutcome })
@@ -99,6 +128,16 @@ func (c *Console) usageOf(ctx context.Context, store *keystore.Store, tenant id.
 	return part
 }
 
+// attemptsSince returns the attempts of a tenant by minute.
+func attemptsSince(ctx context.Context, o operate.Operator, tenant id.Tenant, since instant.Millis) ([]keystore.PeriodUsage, error) {
+	minutes, err := o.Minutes(ctx, tenant, since, math.MaxInt64)
+	rows := make([]keystore.PeriodUsage, len(minutes))
+	for i, m := range minutes {
+		rows[i] = keystore.PeriodUsage{Start: m.At, Requests: m.Attempts}
+	}
+	return rows, err
+}
+
 // starts returns the starts of the span's bars. The last bar is the present one. Weeks begin on Monday.
 func (s usageSpan) starts(now instant.Millis) []instant.Millis {
 	last := now.Truncate(min(s.length, day))
@@ -118,6 +157,8 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 	switch s.length {
 	case day:
 		return limits.Day
+	case time.Minute:
+		return limits.Minute
 	case time.Hour:
 		if hour := 60 * limits.Minute; hour <= limits.Day {
 			return hour
@@ -133,7 +174,7 @@ func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keysto
 		at := start.Time().UTC()
 		bar := plot.Bar{Label: at.Format("2 Jan"), Name: at.Format("2006-01-02"), Counts: make([]int64, len(series))}
 		switch s.period {
-		case "hour":
+		case "minute", "hour":
 			bar.Label, bar.Name = at.Format("15:04"), at.Format("2006-01-02 15:04 UTC")
 		case "week":
 			bar.Name = "the week of " + bar.Name

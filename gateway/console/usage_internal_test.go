@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/testkit"
 )
 
@@ -92,7 +93,7 @@ func TestUsageOfSpans(t *testing.T) {
 			{"the week of 2026-03-02", "1,302", "7", "20"}, {"the week of 2026-02-23", "4", "0", "0"}, {"the week of 2025-02-24", "60", "0", "0"},
 		}, []string{"listPets", "createPet", "no operation", "getPet"}},
 	} {
-		part := c.usageOf(t.Context(), c.cfg.Store, tenant, test.span, plan.Limits{Minute: 10, Day: 10_000})
+		part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, test.span, plan.Limits{Minute: 10, Day: 10_000})
 		if part.Problem != "" || len(part.Drawings) != 2 {
 			t.Fatalf("%s: %d drawings, %v", test.span, len(part.Drawings), part.Problem)
 		}
@@ -111,9 +112,9 @@ func TestUsageOfSpans(t *testing.T) {
 			t.Errorf("%s has a limit: %t, want %q", test.span, hasLimit, test.limit)
 		}
 	}
-	part := c.usageOf(t.Context(), c.cfg.Store, tenant, "nonsense", plan.Limits{})
-	if part.Problem != "" || !part.Spans[0].Chosen || part.Outcomes[0] != (outcomeTotal{"ok", "served", "1,002"}) || len(part.Outcomes) != 3 {
-		t.Errorf("without a known span: %+v, outcomes %v, %v", part.Spans[0], part.Outcomes, part.Problem)
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "nonsense", plan.Limits{})
+	if part.Problem != "" || !part.Spans[usualSpan].Chosen || part.Outcomes[0] != (outcomeTotal{"ok", "served", "1,002"}) || len(part.Outcomes) != 3 {
+		t.Errorf("without a known span: %+v, outcomes %v, %v", part.Spans[usualSpan], part.Outcomes, part.Problem)
 	}
 	page := rendered(t, c, part)
 	for _, want := range []string{
@@ -138,9 +139,38 @@ func rendered(t *testing.T, c *Console, part usagePart) string {
 	return page.String()
 }
 
+// The attempts of all gateways are added up by minute. Those before the span are left out.
+func TestMinutes(t *testing.T) {
+	c, tenant := used(t)
+	for i, id := range []string{"gw-2", "gw-3"} {
+		gateway := keystore.Registration{ID: id, Incarnation: "a"}
+		if _, err := c.cfg.Store.Register(t.Context(), gateway, nil); err != nil {
+			t.Fatal(err)
+		}
+		hours := []keystore.UsageMinutes{{Tenant: tenant, Hour: hourOf("2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf("2026-03-03 07:00")}}
+		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
+		if err := c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours); err != nil {
+			t.Fatal(err)
+		}
+	}
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "3h", plan.Limits{Minute: 600, Day: 10_000})
+	page := rendered(t, c, part)
+	for _, want := range []string{
+		"Attempts by minute", ">limit 600<", `<th scope="row">2026-03-03 10:29 UTC</th><td class="number">2,001</td>`,
+		`<th scope="row">2026-03-03 07:31 UTC</th><td class="number">4</td>`, "An attempt is",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(page, "07:30 UTC") || strings.Contains(page, "Outcomes") {
+		t.Errorf("the page has a minute before the span, or outcomes:\n%s", page)
+	}
+}
+
 func TestUsageOfNobody(t *testing.T) {
 	c, tenant := used(t)
-	part := c.usageOf(t.Context(), c.cfg.Store, tenant, "30d", plan.Limits{})
+	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "30d", plan.Limits{})
 	if part.Problem != "" || len(part.Drawings) != 0 {
 		t.Fatalf("%+v", part)
 	}
@@ -159,7 +189,7 @@ func TestManyOperations(t *testing.T) {
 	if want := strings.Fields("a b c d e others"); !slices.Equal(series, want) {
 		t.Errorf("the series are %v, want %v", series, want)
 	}
-	u := usageSpans[0].plot("x", "x", usageSpans[0].starts(instant.Of(at)), rows, series, operationOf)
+	u := usageSpans[usualSpan].plot("x", "x", usageSpans[usualSpan].starts(instant.Of(at)), rows, series, operationOf)
 	if counts := u.Bars[23].Counts; !slices.Equal(counts, []int64{10, 9, 8, 7, 6, 9}) {
 		t.Errorf("the counts are %v", counts)
 	}

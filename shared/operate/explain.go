@@ -43,16 +43,21 @@ type Explanation struct {
 // Sheet returns the explanation as names and texts for people. The first row is the verdict.
 func (e Explanation) Sheet() [][2]string {
 	rows := [][2]string{{"The next call", e.verdict()}}
-	if e.KeyID == "" {
+	if e.TenantID == "" {
 		return rows
 	}
-	rows = append(rows, [][2]string{
-		{"Key", e.KeyID},
-		{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan},
-		{"Accepted at", "gateways of the " + e.Environment + " environment"},
-		{"Accepted from", Anywhere(e.Allow)},
-		{"Scopes", strings.Join(e.Scopes, " ")},
-	}...)
+	tenant := [2]string{"Tenant", e.Tenant + " (" + e.TenantID + "), plan " + e.Plan}
+	if e.KeyID == "" {
+		rows = append(rows, tenant)
+	} else {
+		rows = append(rows, [][2]string{
+			{"Key", e.KeyID},
+			tenant,
+			{"Accepted at", "gateways of the " + e.Environment + " environment"},
+			{"Accepted from", Anywhere(e.Allow)},
+			{"Scopes", strings.Join(e.Scopes, " ")},
+		}...)
+	}
 	for _, p := range []struct {
 		name string
 		view *PolicyView
@@ -77,6 +82,8 @@ func (e Explanation) verdict() string {
 		return "passes from " + e.From
 	case e.Passes && len(e.Allow) > 0:
 		return "passes from " + Anywhere(e.Allow) + " only"
+	case e.Passes && e.KeyID == "":
+		return "passes, if its key is valid"
 	case e.Passes:
 		return "passes"
 	}
@@ -170,6 +177,25 @@ func (o Operator) Explain(ctx context.Context, k keystore.Key, from netip.Addr, 
 		return e.byOperation(ctx, operation, k, f)
 	}
 	return e, nil
+}
+
+// ExplainTenant is Explain for any valid key of a tenant: without its bans, allow-list and scopes.
+func (o Operator) ExplainTenant(ctx context.Context, t keystore.Tenant) (e Explanation, err error) {
+	owner, err := o.Owner(ctx, t)
+	if err != nil {
+		return e, err
+	}
+	e = Explanation{TenantID: t.ID.String(), Tenant: t.Name, Plan: t.Plan}
+	var k keystore.Key
+	if why := decide(k, owner, netip.Addr{}, 0, o.Now()); why != access.Allowed {
+		return e.refuse(code.Of(why), refusedBecause(why, k, owner)), nil
+	}
+	f, err := o.figures(ctx, t.ID, apikey.Live.String())
+	if err != nil {
+		return e, err
+	}
+	e.Environment = f.Environment
+	return e.byFigures(f), nil
 }
 
 // UnknownOperationError is a call of an operation that gateways do not serve.
