@@ -44,7 +44,7 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 		}
 		labs[name] = side
 		for _, row := range comparedRows {
-			if sites[name+row.name], err = side.open(ctx, row); err != nil {
+			if sites[name+row.name], err = side.open(ctx, row, setup{}); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -74,18 +74,18 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 
 // openSide makes a lab with the programs in bin. It shares only the upstream and the database server with l.
 func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
-	side := &lab{dir: filepath.Join(l.dir, name), bin: bin, upstreamAddr: l.upstreamAddr}
-	side.namePaths()
+	side := newLab(filepath.Join(l.dir, name), bin)
+	side.upstreamAddr = l.upstreamAddr
 	l.sides = append(l.sides, side)
 	if err := os.Mkdir(side.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := side.startRedis(ctx); err != nil {
+	var err error
+	if side.redis[volatile], err = side.startRedis(ctx); err != nil {
 		return nil, err
 	}
 	server := *l.postgres
 	side.postgres = &server
-	var err error
 	if server.url, err = l.postgres.createDatabase(ctx, name); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (l *lab) countSystemCalls(ctx context.Context, o *site, connections int) (f
 		log.Printf("system calls are not counted: perf stat: %v", err)
 		return 0, nil
 	}
-	s, err := wrk(ctx, o.listen, connections, countingRun, l.keysPath, perf...)
+	s, err := wrk(ctx, o, traffic{connections: connections, duration: countingRun, keysPath: l.keysPath}, perf...)
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,15 +16,27 @@ type lab struct {
 	dir          string
 	bin          string
 	upstreamAddr string
-	redisAddr    string
-	redisProcess *process
+	redis        map[storage]*store
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
 	smallKeyPath string // one key of a tenant that may make one request a day; bans are off where it is used
 	bannedPath   string // one key of another such tenant, used where bans are on
+	certificate  string // PEM files of a certificate for 127.0.0.1, of its key, and of both
+	privateKey   string
+	identity     string
+	collector    string              // URL of a collector of traces
+	descriptors  uint64              // that a program may have open
+	notes        map[string][]string // of sections, for the page
 	processes    []*process
-	sides        []*lab // of a comparison
+	sides        []*lab             // of a comparison
+	shared       map[standing]*site // the sites that sections share
+}
+
+// standing is what tells one site from another.
+type standing struct {
+	name string
+	as   setup
 }
 
 func openLab(ctx context.Context, bin string) (l *lab, err error) {
@@ -33,20 +44,25 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &lab{dir: dir, bin: bin}
-	l.namePaths()
+	l = newLab(dir, bin)
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
+	if l.descriptors, err = raiseDescriptors(); err != nil {
+		return nil, err
+	}
 	if l.upstreamAddr, err = freeAddress(); err != nil {
 		return nil, err
 	}
 	if _, err = l.launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr); err != nil {
 		return nil, err
 	}
-	if err = l.startRedis(ctx); err != nil {
+	if l.redis[volatile], err = l.startRedis(ctx); err != nil {
+		return nil, err
+	}
+	if err = errors.Join(l.createCertificate(), l.startCollector()); err != nil {
 		return nil, err
 	}
 	if l.postgres, err = openPostgres(ctx, l); err != nil {
@@ -55,26 +71,23 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	return l, awaitListener(ctx, l.upstreamAddr)
 }
 
-func (l *lab) namePaths() {
-	l.keysPath, l.keyMapPath = filepath.Join(l.dir, "keys"), filepath.Join(l.dir, "keys.map")
-	l.smallKeyPath, l.bannedPath = filepath.Join(l.dir, "small"), filepath.Join(l.dir, "banned")
-}
-
-func (l *lab) startRedis(ctx context.Context) (err error) {
-	if l.redisAddr, err = freeAddress(); err != nil {
-		return err
+func newLab(dir, bin string) *lab {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return &lab{
+		dir: dir, bin: bin, keysPath: in("keys"), keyMapPath: in("keys.map"), smallKeyPath: in("small"), bannedPath: in("banned"),
+		certificate: in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
+		redis: map[storage]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
 	}
-	_, port, _ := net.SplitHostPort(l.redisAddr)
-	l.redisProcess, err = l.launch(nil, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", l.dir)
-	if err != nil {
-		return err
-	}
-	return awaitListener(ctx, l.redisAddr)
 }
 
 // launch starts a program that ends with the lab.
 func (l *lab) launch(env []string, name string, args ...string) (*process, error) {
-	p, err := launch(env, nil, name, args...)
+	return l.launchTo(nil, env, name, args...)
+}
+
+// launchTo is launch for a program whose standard output goes to a file.
+func (l *lab) launchTo(stdout *os.File, env []string, name string, args ...string) (*process, error) {
+	p, err := launch(stdout, env, nil, name, args...)
 	if err == nil {
 		l.processes = append(l.processes, p)
 	}
@@ -96,35 +109,54 @@ func (l *lab) binary(name string) string { return filepath.Join(l.bin, name) }
 // site is a running system. It stays up for all of its runs and is idle while others are measured.
 type site struct {
 	system
+	as      setup
 	listen  string
 	process *process
 }
 
 // open starts a system and warms it up.
-func (l *lab) open(ctx context.Context, s system) (*site, error) {
+func (l *lab) open(ctx context.Context, s system, as setup) (*site, error) {
 	listen, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.start(l, listen)
+	p, err := s.start(l, listen, as)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	o := &site{system: s, listen: listen, process: p}
+	o := &site{system: s, as: as, listen: listen, process: p}
 	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if err := awaitListener(ready, listen); err != nil {
+	if err := errors.Join(awaitListener(ready, listen), l.awaitResponse(o)); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
-	if _, err := wrk(ctx, listen, 32, time.Second, l.keysPath); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+	if _, err := wrk(ctx, o, traffic{connections: 32, duration: time.Second, keysPath: l.keysPath}); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)
 	}
 	return o, nil
 }
 
+// share returns the site of this system and setup. It opens one if there is none.
+func (l *lab) share(ctx context.Context, s system, as setup) (o *site, err error) {
+	which := standing{s.name, as}
+	if l.shared[which] == nil {
+		l.shared[which], err = l.open(ctx, s, as)
+	}
+	return l.shared[which], err
+}
+
+// note adds a sentence to a section of the page.
+func (l *lab) note(section, sentence string) { l.notes[section] = append(l.notes[section], sentence) }
+
+// end stops a site before the lab ends.
+func (l *lab) end(o *site) {
+	l.processes = slices.DeleteFunc(l.processes, func(p *process) bool { return p == o.process })
+	o.process.stop()
+}
+
 func (l *lab) openAll(ctx context.Context, systems []system) (sites []*site, err error) {
 	for _, s := range systems {
-		o, err := l.open(ctx, s)
+		o, err := l.open(ctx, s, setup{})
 		if err != nil {
 			return nil, err
 		}
@@ -136,6 +168,7 @@ func (l *lab) openAll(ctx context.Context, systems []system) (sites []*site, err
 // Run is one measurement: one system under one load for one duration.
 type Run struct {
 	Section       string
+	Load          string `json:",omitempty"` // of a section that loads its systems in several ways
 	System        string
 	Round         int
 	Connections   int
@@ -148,23 +181,31 @@ type Run struct {
 	SystemCalls   float64 `json:",omitempty"` // per request; only a comparison counts them
 	PostgresShare float64 // processor time of Postgres, in cores
 	ResidentMB    float64
-	Refused       int64 // responses other than 2xx and 3xx
+	IdleKB        float64 `json:",omitempty"` // memory per idle connection
+	Refused       int64   // responses other than 2xx and 3xx
 }
 
 // micros is the processor time per request, of the gateway and of Redis.
 func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 
-// run loads sites of one system at the same time, each with the given number of connections. Latency is taken from the
-// site that finished last.
+// run loads sites of one system at the same time with wrk, each with the given number of connections.
 func (l *lab) run(ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
+	t := traffic{connections: connections, duration: duration, keysPath: keysPath}
+	return l.measure(name, t, func(o *site) (summary, error) { return wrk(ctx, o, t) }, sites...)
+}
+
+// measure takes the figures of sites of one system that are loaded at the same time. Latency is taken from the site that
+// finished last.
+func (l *lab) measure(name string, t traffic, generate func(*site) (summary, error), sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {
 			sum += o.process.cpu()
 		}
 		return sum
 	}
-	gatewayBefore, redisBefore, postgresBefore := cpu(), l.redisProcess.cpu(), l.postgres.process.cpu()
-	callsBefore, err := redisCalls(l.redisAddr)
+	redis := l.redis[sites[0].as.redis]
+	gatewayBefore, redisBefore, postgresBefore := cpu(), redis.cpu(), l.postgres.process.cpu()
+	callsBefore, err := redis.calls()
 	if err != nil {
 		return Run{}, err
 	}
@@ -175,11 +216,11 @@ func (l *lab) run(ctx context.Context, name string, connections int, duration ti
 	outcomes := make(chan outcome)
 	for _, o := range sites {
 		go func() {
-			s, err := wrk(ctx, o.listen, connections, duration, keysPath)
+			s, err := generate(o)
 			outcomes <- outcome{s, err}
 		}()
 	}
-	run := Run{System: name, Connections: connections}
+	run := Run{System: name, Connections: t.connections}
 	for range sites {
 		o := <-outcomes
 		err = errors.Join(err, o.err)
@@ -190,15 +231,15 @@ func (l *lab) run(ctx context.Context, name string, connections int, duration ti
 	if err != nil {
 		return Run{}, fmt.Errorf("%s: %w", run.System, err)
 	}
-	gateway, redis, postgres := cpu()-gatewayBefore, l.redisProcess.cpu()-redisBefore, l.postgres.process.cpu()-postgresBefore
-	calls, err := redisCalls(l.redisAddr)
+	gatewayTook, redisTook, postgresTook := cpu()-gatewayBefore, redis.cpu()-redisBefore, l.postgres.process.cpu()-postgresBefore
+	calls, err := redis.calls()
 	if err != nil {
 		return Run{}, err
 	}
 	n := float64(run.Requests)
-	run.GatewayMicros, run.PostgresShare = float64(gateway.Microseconds())/n, postgres.Seconds()/duration.Seconds()
+	run.GatewayMicros, run.PostgresShare = float64(gatewayTook.Microseconds())/n, postgresTook.Seconds()/t.duration.Seconds()
 	if sites[0].redis {
-		run.RedisMicros, run.RedisCalls = float64(redis.Microseconds())/n, float64(calls-callsBefore)/n
+		run.RedisMicros, run.RedisCalls = float64(redisTook.Microseconds())/n, float64(calls-callsBefore)/n
 	}
 	for _, o := range sites {
 		run.ResidentMB += float64(o.process.resident()) / 1e6

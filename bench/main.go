@@ -32,7 +32,7 @@ func main() {
 	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds")
 	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections, separated by commas")
 	flag.StringVar(&only, "only", "", "regular expression: rows of the main table to run; the first row always runs")
-	flag.StringVar(&sections, "sections", "", "regular expression: sections to run (gateways, trip, refusals, pets, scale)")
+	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
 	flag.BoolVar(&report, "report", false, "measure nothing; write tables and plots again from the figures in -out")
@@ -104,7 +104,7 @@ func (p *program) parse(connections, only, sections string) error {
 	if err != nil {
 		return fmt.Errorf("-sections: %w", err)
 	}
-	for _, s := range allSections {
+	for _, s := range allSections() {
 		if names.MatchString(s.name) {
 			p.sections = append(p.sections, s)
 		}
@@ -118,6 +118,14 @@ func (p *program) parse(connections, only, sections string) error {
 	return nil
 }
 
+func sectionNames() string {
+	var names []string
+	for _, s := range allSections() {
+		names = append(names, s.name)
+	}
+	return strings.Join(names, ", ")
+}
+
 func (p *program) measure(ctx context.Context) (Result, error) {
 	l, err := openLab(ctx, p.bin)
 	if err != nil {
@@ -129,7 +137,7 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String()}
+	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes}
 	var turns []turn
 	for _, s := range p.sections {
 		t, err := s.open(ctx, l, p)

@@ -59,7 +59,7 @@ func newCanvas(id string, height float64, title string) *plot.Canvas {
 // plotCPU shows the processor time per request: the gateway's, followed by that of Redis.
 func (r Result) plotCPU() string {
 	const gatewayColor, redisColor = "#4878a8", "#d08050"
-	rows := r.rows("gateways")
+	rows := r.systems("gateways")
 	c := newCanvas("cpu", float64(60+lineStep*len(rows)), fmt.Sprintf("CPU µs per request, %d connections: the gateway's (blue) and Redis's (orange)", manyConnections))
 	var most float64
 	for _, name := range rows {
@@ -101,7 +101,7 @@ func (r Result) plotLatency() string {
 		}
 	}
 	colors := []string{"#888888", "#bbbbbb", "#c0a050", "#60a060", "#7050a0", "#c03030", "#50a0c0", "#d08050", "#a06080"}
-	for i, name := range r.rows("gateways") {
+	for i, name := range r.systems("gateways") {
 		runs := r.of("gateways", name, someConnections)
 		var points [][2]float64
 		for at, p := range percentiles {

@@ -57,8 +57,8 @@ func openPostgres(ctx context.Context, l *lab) (*postgres, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	s.process, err = launch(nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off")
+	s.process, err = launch(nil, nil, owner, filepath.Join(bin, "postgres"), "-D", data, "-p", port,
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=400")
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -21,11 +22,15 @@ type process struct {
 	log  *bytes.Buffer
 }
 
-// launch starts a program as owner; nil is the current user. On Linux the program ends when bench does.
-func launch(env []string, owner *syscall.Credential, name string, args ...string) (*process, error) {
+// launch starts a program as owner; nil is the current user. Its standard output goes to a file, or with its standard error to
+// the log. On Linux the program ends when bench does.
+func launch(stdout *os.File, env []string, owner *syscall.Credential, name string, args ...string) (*process, error) {
 	p := &process{name: filepath.Base(name), cmd: exec.Command(name, args...), log: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Setpgid: true}
 	endWithParent(p.cmd.SysProcAttr)
 	if err := p.cmd.Start(); err != nil {
@@ -84,6 +89,14 @@ func childrenOf(pid int) []int {
 		}
 	}
 	return pids
+}
+
+// raiseDescriptors raises the limit of this process, which its children inherit, to the highest that is allowed.
+func raiseDescriptors() (uint64, error) {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
+	limit.Cur = limit.Max
+	return limit.Max, errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 }
 
 // awaitListener waits until connections to addr are accepted.

@@ -11,13 +11,108 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// redisCalls counts the script calls that the Redis at addr has received since it started. Commands that a script runs are
-// not counted: a call is a trip.
+// storage is how a Redis keeps what it is told.
+type storage string
+
+const (
+	volatile   storage = ""
+	appendOnly storage = "appendonly yes, appendfsync everysec"
+	cluster    storage = "Redis Cluster of three"
+)
+
+// store is one Redis, or the nodes of a cluster.
+type store struct {
+	addrs     []string
+	processes []*process
+}
+
+// url is the gateway's setting.
+func (s *store) url() string {
+	urls := make([]string, len(s.addrs))
+	for i, addr := range s.addrs {
+		urls[i] = "redis://" + addr
+	}
+	return strings.Join(urls, ",")
+}
+
+func (s *store) cpu() (sum time.Duration) {
+	for _, p := range s.processes {
+		sum += p.cpu()
+	}
+	return sum
+}
+
+// calls counts the script calls that the servers have received since they started. Commands that a script runs are not
+// counted: a call is a trip.
+func (s *store) calls() (sum int64, err error) {
+	for _, addr := range s.addrs {
+		n, err := redisCalls(addr)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// openStore starts a Redis of this kind, if the lab has none.
+func (l *lab) openStore(ctx context.Context, kind storage) (err error) {
+	if l.redis[kind] != nil {
+		return nil
+	}
+	switch kind {
+	case appendOnly:
+		l.redis[kind], err = l.startRedis(ctx, "--appendonly", "yes", "--appendfsync", "everysec")
+	case cluster:
+		l.redis[kind], err = l.startCluster(ctx)
+	default:
+		l.redis[kind], err = l.startRedis(ctx)
+	}
+	return err
+}
+
+func (l *lab) startRedis(ctx context.Context, settings ...string) (*store, error) {
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	host, port, _ := net.SplitHostPort(addr)
+	dir := filepath.Join(l.dir, "redis-"+port)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	args := []string{"--port", port, "--bind", host, "--save", "", "--dir", dir}
+	p, err := l.launch(nil, "redis-server", append(args, settings...)...)
+	if err != nil {
+		return nil, err
+	}
+	return &store{addrs: []string{addr}, processes: []*process{p}}, awaitListener(ctx, addr)
+}
+
+// startCluster starts a cluster of three masters without replicas.
+func (l *lab) startCluster(ctx context.Context) (*store, error) {
+	all := new(store)
+	for range 3 {
+		node, err := l.startRedis(ctx, "--cluster-enabled", "yes")
+		if err != nil {
+			return nil, err
+		}
+		all.addrs, all.processes = append(all.addrs, node.addrs...), append(all.processes, node.processes...)
+	}
+	create := append([]string{"--cluster", "create", "--cluster-yes"}, all.addrs...)
+	if out, err := exec.CommandContext(ctx, "redis-cli", create...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("redis-cli --cluster create: %w\n%s", err, out)
+	}
+	return all, nil
+}
+
+// redisCalls counts the script calls that one server has received.
 func redisCalls(addr string) (int64, error) {
 	text, err := redisInfo(addr, "commandstats")
 	if err != nil {

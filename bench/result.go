@@ -21,6 +21,7 @@ type Result struct {
 	Machine  map[string]string
 	Rounds   int
 	Duration string
+	Notes    map[string][]string `json:",omitempty"` // what a section leaves out
 	Runs     []Run
 }
 
@@ -48,21 +49,44 @@ func (r Result) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644)
 }
 
-// of returns the runs of one row, one per round. 0 connections matches any number.
-func (r Result) of(section, system string, connections int) (runs []Run) {
+// row is one row of a table. A section that loads its systems in one way names no load.
+type row struct {
+	section, load, system string
+	connections           int // 0 matches any number
+}
+
+// runs returns the runs of a row, one per round.
+func (r Result) runs(at row) (runs []Run) {
 	for _, run := range r.Runs {
-		if run.Section == section && run.System == system && (connections == 0 || run.Connections == connections) {
+		if run.Section == at.section && run.Load == at.load && run.System == at.system &&
+			(at.connections == 0 || run.Connections == at.connections) {
 			runs = append(runs, run)
 		}
 	}
 	return runs
 }
 
-// rows lists the systems of a section in their order.
-func (r Result) rows(section string) (names []string) {
+// of returns the runs of a row of a section that loads its systems in one way.
+func (r Result) of(section, system string, connections int) []Run {
+	return r.runs(row{section: section, system: system, connections: connections})
+}
+
+// rowsOf lists the rows of a section in their order. 0 connections stands for any number.
+func (r Result) rowsOf(section string, connections int) (rows []row) {
 	for _, run := range r.Runs {
-		if run.Section == section && !slices.Contains(names, run.System) {
-			names = append(names, run.System)
+		at := row{run.Section, run.Load, run.System, connections}
+		if run.Section == section && (connections == 0 || run.Connections == connections) && !slices.Contains(rows, at) {
+			rows = append(rows, at)
+		}
+	}
+	return rows
+}
+
+// systems lists the systems of a section in their order.
+func (r Result) systems(section string) (names []string) {
+	for _, at := range r.rowsOf(section, 0) {
+		if !slices.Contains(names, at.system) {
+			names = append(names, at.system)
 		}
 	}
 	return names

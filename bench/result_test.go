@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -108,5 +109,64 @@ func TestComparison(t *testing.T) {
 	}
 	if strings.Contains(text, "CPU of Redis") || strings.Contains(text, "quotas in Redis") {
 		t.Errorf("rows without figures in\n%s", text)
+	}
+}
+
+// TestSuiteTable has a system under two loads in two rounds, the second on a slower machine.
+func TestSuiteTable(t *testing.T) {
+	tls := suites[0]
+	kept, secure := tls.loads[0].name, tls.loads[2].name
+	r := Result{Notes: map[string][]string{tls.name: {"Left out: much."}}}
+	for round, slow := range []float64{1, 10, 2} {
+		for _, m := range []struct {
+			load, system string
+			micros       float64
+		}{{kept, nginxPlain, 10}, {kept, petgateMemory, 20}, {secure, nginxPlain, 20}, {secure, petgateMemory, 25}} {
+			r.Runs = append(r.Runs, Run{
+				Section: tls.name, Load: m.load, System: m.system, Round: round, Connections: someConnections, GatewayMicros: m.micros * slow,
+			})
+		}
+	}
+	want := "### " + tls.title + `
+
+| load | what ran | CPU µs per request: program | ÷ nginx, plain proxy, same load | ÷ itself, first load |
+|---|---|---|---|---|
+| kept connections | nginx, plain proxy | 20.0 | 1.00 (1.00–1.00) | 1.00 (1.00–1.00) |
+| kept connections | Petgate, quotas in memory | 40.0 | 2.00 (2.00–2.00) | 1.00 (1.00–1.00) |
+| kept connections, TLS | nginx, plain proxy | 40.0 | 1.00 (1.00–1.00) | 2.00 (2.00–2.00) |
+| kept connections, TLS | Petgate, quotas in memory | 50.0 | 1.25 (1.25–1.25) | 1.25 (1.25–1.25) |
+
+Left out: much.
+`
+	if text := r.tables(); !strings.Contains(text, want) {
+		t.Errorf("the tables are\n%s\nwant in them\n%s", text, want)
+	}
+}
+
+func TestSuitesAreConsistent(t *testing.T) {
+	sections := map[string]bool{}
+	for _, s := range allSections() {
+		if sections[s.name] {
+			t.Errorf("two sections are %q", s.name)
+		}
+		sections[s.name] = true
+	}
+	for _, s := range suites {
+		known, loads := map[string]bool{}, map[string]bool{}
+		for _, system := range s.systems {
+			known[system.name] = true
+		}
+		if !known[s.base] {
+			t.Errorf("%s: no system %q to compare with", s.name, s.base)
+		}
+		for _, load := range s.loads {
+			if loads[load.name] {
+				t.Errorf("%s: two loads are %q", s.name, load.name)
+			}
+			loads[load.name] = true
+			if len(load.only) > 0 && !slices.ContainsFunc(load.only, func(name string) bool { return known[name] }) {
+				t.Errorf("%s: no system for the load %q", s.name, load.name)
+			}
+		}
 	}
 }

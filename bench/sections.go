@@ -16,11 +16,19 @@ type section struct {
 // turn runs every row of a section once.
 type turn func(ctx context.Context) ([]Run, error)
 
-var allSections = []section{{"gateways", gateways}, {"trip", trip}, {"refusals", refusals}, {"pets", petService}, {"scale", scale}}
+// allSections lists the sections in the order of the page.
+func allSections() []section {
+	all := []section{{"gateways", gateways}}
+	for _, s := range suites {
+		all = append(all, section{s.name, s.open})
+	}
+	return append(all, section{"trip", trip}, section{"refusals", refusals}, section{"pets", petService}, section{"scale", scale})
+}
 
 // Names of rows that the summary refers to.
 const (
 	nginxPlain      = "nginx, plain proxy"
+	haproxyPlain    = "haproxy, plain proxy"
 	policyIsOff     = "Petgate, policy off"
 	petgateMemory   = "Petgate, quotas in memory"
 	petgateRedis    = "Petgate, quotas in Redis"
@@ -72,18 +80,18 @@ func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 			}
 			runs = append(runs, run)
 		}
-		run, err := redisBenchmark(ctx, l.redisAddr)
+		run, err := redisBenchmark(ctx, l.redis[volatile].addrs[0])
 		return append(runs, run), err
 	}, err
 }
 
 // refusals loads the gateway with requests that it refuses.
 func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
-	strict, err := l.open(ctx, system{start: petgate("redis"), redis: true})
+	strict, err := l.open(ctx, system{start: petgate("redis"), redis: true}, setup{})
 	if err != nil {
 		return nil, err
 	}
-	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true})
+	lenient, err := l.open(ctx, system{start: petgate("redis", "GATEWAY_BAN_AFTER=0"), redis: true}, setup{})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, row := range []struct {
 			name string
@@ -105,12 +113,12 @@ func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
 // petService compares lists over HTTP with pgbench on as many database connections, and the whole chain with the pet
 // service alone.
 func petService(ctx context.Context, l *lab, p *program) (turn, error) {
-	service, err := l.open(ctx, system{name: petsvcRow, start: petsvc})
+	service, err := l.open(ctx, system{name: petsvcRow, start: petsvc}, setup{})
 	if err != nil {
 		return nil, err
 	}
 	near := "unix:" + filepath.Join(l.dir, "petsvc") // a second pet service, for the gateways of this section
-	if _, err := petsvc(l, near); err != nil {
+	if _, err := petsvc(l, near, setup{}); err != nil {
 		return nil, err
 	}
 	chains, err := l.openAll(ctx, []system{
@@ -156,7 +164,7 @@ func scale(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites := make([]*site, gatewaysMax)
 	for i := range sites {
 		var err error
-		if sites[i], err = l.open(ctx, system{start: petgate("redis"), redis: true}); err != nil {
+		if sites[i], err = l.open(ctx, system{start: petgate("redis"), redis: true}, setup{}); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"text/template"
 )
 
@@ -15,14 +16,27 @@ var peerFiles embed.FS
 // system is one row of a table.
 type system struct {
 	name  string
-	start func(l *lab, listen string) (*process, error)
+	start func(l *lab, listen string, as setup) (*process, error)
 	redis bool // it asks Redis
 }
+
+// setup is how a system is configured. The main table has the zero setup: no TLS, no access log, and a Redis without
+// persistence.
+type setup struct {
+	tls      bool
+	log      sink
+	redis    storage
+	cors     bool   // scripts of the site `origin` may read responses
+	settings string // further settings of Petgate, separated by spaces
+}
+
+// origin is a site whose scripts call the API.
+const origin = "https://app.example"
 
 // The rows of the main table. Ratios are to the first one.
 var systems = []system{
 	{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
-	{name: "haproxy, plain proxy", start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
+	{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
 	{name: "fasthttp, plain proxy", start: bare},
 	{name: policyIsOff, start: policyOff},
 	{name: petgateMemory, start: petgate("memory")},
@@ -34,56 +48,89 @@ var systems = []system{
 }
 
 // peer starts another program on one of the configurations in peers/.
-func peer(program, config string, args ...string) func(*lab, string) (*process, error) {
-	return func(l *lab, listen string) (*process, error) {
-		text, err := template.ParseFS(peerFiles, "peers/"+config)
+func peer(program, config string, args ...string) func(*lab, string, setup) (*process, error) {
+	return func(l *lab, listen string, as setup) (*process, error) {
+		text, err := template.ParseFS(peerFiles, "peers/"+config, "peers/nginx-parts.conf")
 		if err != nil {
 			return nil, err
 		}
-		path := filepath.Join(l.dir, config)
+		path := filepath.Join(l.dir, listen+"-"+config)
 		file, err := os.Create(path)
 		if err != nil {
 			return nil, err
 		}
 		defer file.Close()
-		redisHost, redisPort, err := net.SplitHostPort(l.redisAddr)
+		redisHost, redisPort, err := net.SplitHostPort(l.redis[as.redis].addrs[0])
 		if err != nil {
 			return nil, err
 		}
-		if err := text.Execute(file, map[string]string{
+		fields := map[string]string{
 			"Dir": l.dir, "Listen": listen, "Upstream": l.upstreamAddr, "Keys": l.keysPath, "KeyMap": l.keyMapPath,
 			"RedisHost": redisHost, "RedisPort": redisPort,
-		}); err != nil {
+		}
+		if as.tls {
+			fields["Certificate"], fields["PrivateKey"], fields["Identity"] = l.certificate, l.privateKey, l.identity
+		}
+		if as.cors {
+			fields["Origin"] = origin
+		}
+		stdout, err := as.log.open(l, listen)
+		if err != nil {
 			return nil, err
 		}
-		return l.launch(nil, program, append(args, path)...)
+		if stdout != nil {
+			defer stdout.Close()
+			fields["Log"] = stdout.Name()
+		}
+		if err := text.Execute(file, fields); err != nil {
+			return nil, err
+		}
+		return l.launchTo(stdout, nil, program, append(args, path)...)
 	}
 }
 
-func bare(l *lab, listen string) (*process, error) {
+func bare(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("bare"), "-listen", listen, "-upstream", l.upstreamAddr)
 }
 
 // policyOff is the gateway's request path without directory and quotas: every stage runs, but nothing is looked up or counted.
-func policyOff(l *lab, listen string) (*process, error) {
+func policyOff(l *lab, listen string, _ setup) (*process, error) {
 	return l.launch(nil, l.binary("policyoff"), "-listen", listen, "-upstream", "http://"+l.upstreamAddr)
 }
 
 // petgate starts the product's gateway with quotas in Redis or in memory. settings are added to its environment.
-func petgate(quotas string, settings ...string) func(*lab, string) (*process, error) {
-	return func(l *lab, listen string) (*process, error) {
+func petgate(quotas string, settings ...string) func(*lab, string, setup) (*process, error) {
+	return func(l *lab, listen string, as setup) (*process, error) {
 		admin, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		stdout, err := as.log.open(l, listen)
 		if err != nil {
 			return nil, err
 		}
 		env := append([]string{
 			"DATABASE_URL=" + l.postgres.url, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
-			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=", "GATEWAY_ACCESS_LOG=false",
+			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=",
+			"GATEWAY_ACCESS_LOG=" + strconv.FormatBool(stdout != nil),
 		}, settings...)
+		env = append(env, strings.Fields(as.settings)...)
 		if quotas == "redis" {
-			env = append(env, "REDIS_URL=redis://"+l.redisAddr)
+			env = append(env, "REDIS_URL="+l.redis[as.redis].url())
 		}
-		return l.launch(env, l.binary("gateway"))
+		if as.tls {
+			env = append(env, "GATEWAY_TLS_CERT="+l.certificate, "GATEWAY_TLS_KEY="+l.privateKey)
+		}
+		if as.cors {
+			env = append(env, "GATEWAY_CORS_ORIGINS="+origin)
+		}
+		if strings.Contains(as.settings, "OTEL_") {
+			env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+l.collector)
+		}
+		if stdout != nil {
+			defer stdout.Close()
+		}
+		return l.launchTo(stdout, env, l.binary("gateway"))
 	}
 }
 
@@ -91,7 +138,7 @@ func petgate(quotas string, settings ...string) func(*lab, string) (*process, er
 const databaseConnections = 8
 
 // petsvc starts the product's pet service.
-func petsvc(l *lab, listen string) (*process, error) {
+func petsvc(l *lab, listen string, _ setup) (*process, error) {
 	admin, err := freeAddress()
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,19 +15,10 @@ func (r Result) tables() string {
 		m["go"], r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration)
 	r.writeFigures(&b)
 	for _, connections := range r.connections("gateways") {
-		fmt.Fprintf(&b, "### Connections: %d\n\n| what ran | req/s | p50 µs | p99 µs | CPU µs per request: gateway | Redis | sum ÷ %s | "+
-			"÷ %s | Redis calls per request | MB |\n|---|---|---|---|---|---|---|---|---|---|\n", connections, nginxPlain, policyIsOff)
-		for _, name := range r.rows("gateways") {
-			runs := r.of("gateways", name, connections)
-			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.1f | %.1f | %v | %v | %.3f | %.0f |\n", name,
-				over(runs, perSecond).median, over(runs, latency(p50)).median, over(runs, latency(p99)).median,
-				over(runs, func(r Run) float64 { return r.GatewayMicros }).median,
-				over(runs, func(r Run) float64 { return r.RedisMicros }).median,
-				ratio(runs, r.of("gateways", nginxPlain, connections), Run.micros),
-				ratio(runs, r.of("gateways", policyIsOff, connections), Run.micros),
-				over(runs, redisCalled).median, over(runs, func(r Run) float64 { return r.ResidentMB }).median)
-		}
-		b.WriteByte('\n')
+		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
+			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
+			ratioTo(policyIsOff, Run.micros, func(at row) row { at.system = policyIsOff; return at }),
+			callsColumn, memoryColumn))
 	}
 	var requests, refused int64
 	for _, run := range r.Runs {
@@ -37,6 +29,12 @@ func (r Result) tables() string {
 	if requests > 0 {
 		fmt.Fprintf(&b, "Requests in these tables: %d. Responses with a status other than 200: %d.\n\n", requests, refused)
 	}
+	for _, s := range suites {
+		r.writeTable(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
+			ratioTo(s.base+", same load", Run.micros, func(at row) row { at.system = s.base; return at }),
+			ratioTo("itself, first load", Run.micros, func(at row) row { at.load = s.loads[0].name; return at }),
+			callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
+	}
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
@@ -44,22 +42,92 @@ func (r Result) tables() string {
 	return b.String()
 }
 
-// writeSmall writes a section of a few rows.
-func (r Result) writeSmall(b *strings.Builder, section, title, base string) {
-	if len(r.rows(section)) == 0 {
+// column is a figure of each row of a table.
+type column struct {
+	name   string
+	format string // of the median; empty: the median with the least and the most
+	of     func(r Result, at row) spread
+}
+
+// median is a column with the median of a figure.
+func median(name, format string, figure func(Run) float64) column {
+	return column{name, format, func(r Result, at row) spread { return over(r.runs(at), figure) }}
+}
+
+// ratioTo is a column with a figure divided by that of another row in the same round.
+func ratioTo(name string, figure func(Run) float64, base func(row) row) column {
+	return column{"÷ " + name, "", func(r Result, at row) spread { return ratio(r.runs(at), r.runs(base(at)), figure) }}
+}
+
+func (c column) text(s spread) string {
+	switch {
+	case s == spread{}:
+		return "–"
+	case c.format == "":
+		return s.String()
+	}
+	return fmt.Sprintf(c.format, s.median)
+}
+
+var (
+	loadColumns = []column{
+		median("req/s", "%.0f", perSecond),
+		median("p50 µs", "%.0f", latency(p50)),
+		median("p99 µs", "%.0f", latency(p99)),
+		median("p99.9 µs", "%.0f", latency(p999)),
+		median("CPU µs per request: program", "%.1f", func(r Run) float64 { return r.GatewayMicros }),
+		median("Redis", "%.1f", func(r Run) float64 { return r.RedisMicros }),
+	}
+	callsColumn   = median("Redis calls per request", "%.3f", redisCalled)
+	memoryColumn  = median("MB", "%.0f", func(r Run) float64 { return r.ResidentMB })
+	refusedColumn = median("% not 2xx", "%.2f", func(r Run) float64 { return 100 * float64(r.Refused) / float64(max(1, r.Requests)) })
+	idleColumn    = median("kB per connection", "%.1f", func(r Run) float64 { return r.IdleKB })
+)
+
+// writeTable writes the rows that were measured, and notes below them. Columns that are always 0 are left out.
+func (r Result) writeTable(b *strings.Builder, title string, rows []row, columns []column, notes ...string) {
+	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "### %s\n\n| load | req/s | ÷ %s | CPU µs per request: program | Redis | Redis calls per request | a second | "+
-		"cores of Postgres |\n|---|---|---|---|---|---|---|---|\n", title, base)
-	for _, name := range r.rows(section) {
-		runs := r.of(section, name, 0)
-		fmt.Fprintf(b, "| %s | %.0f | %v | %.1f | %.1f | %.3f | %.0f | %.2f |\n", name, over(runs, perSecond).median,
-			ratio(runs, r.of(section, base, 0), perSecond),
-			over(runs, func(r Run) float64 { return r.GatewayMicros }).median,
-			over(runs, func(r Run) float64 { return r.RedisMicros }).median, over(runs, redisCalled).median,
-			over(runs, callsPerSecond).median, over(runs, func(r Run) float64 { return r.PostgresShare }).median)
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return !slices.ContainsFunc(rows, func(at row) bool { return c.of(r, at).max > 0 })
+	})
+	head, rule := "| what ran |", "|---|"
+	if rows[0].load != "" {
+		head, rule = "| load | what ran |", "|---|---|"
+	}
+	for _, c := range columns {
+		head, rule = head+" "+c.name+" |", rule+"---|"
+	}
+	fmt.Fprintf(b, "### %s\n\n%s\n%s\n", title, head, rule)
+	for _, at := range rows {
+		line := "| "
+		if at.load != "" {
+			line += at.load + " | "
+		}
+		line += at.system + " |"
+		for _, c := range columns {
+			line += " " + c.text(c.of(r, at)) + " |"
+		}
+		b.WriteString(line + "\n")
 	}
 	b.WriteByte('\n')
+	for _, note := range notes {
+		b.WriteString(note + "\n\n")
+	}
+}
+
+// writeSmall writes a section of a few rows.
+func (r Result) writeSmall(b *strings.Builder, section, title, base string) {
+	r.writeTable(b, title, r.rowsOf(section, 0), []column{
+		median("req/s", "%.0f", perSecond),
+		ratioTo(base, perSecond, func(at row) row { at.system, at.connections = base, 0; return at }),
+		median("CPU µs per request: program", "%.1f", func(r Run) float64 { return r.GatewayMicros }),
+		median("Redis", "%.1f", func(r Run) float64 { return r.RedisMicros }),
+		callsColumn,
+		median("Redis calls a second", "%.0f", callsPerSecond),
+		median("cores of Postgres", "%.2f", func(r Run) float64 { return r.PostgresShare }),
+	})
 }
 
 func callsPerSecond(r Run) float64 { return r.RedisCalls * r.PerSecond }
@@ -97,6 +165,7 @@ func (r Result) writeFigures(b *strings.Builder) {
 		{"the same ÷ " + haproxyTables, ratio(ours, row(haproxyTables), Run.micros)},
 		{"Redis calls per admitted request", over(ours, redisCalled)},
 		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), ratio(some(petgateRedis), some(nginxPlain), latency(p99))},
+		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
 		{"p50 that policy adds with one connection ÷ p50 of the same script in redis-benchmark", r.addedTrips()},
 		{"CPU of a request over its quota ÷ an admitted one", ratio(refused(overQuota), refused(admitted), Run.micros)},
 		{"Redis calls per second, after the first, for one tenant over its quota", over(refused(overQuota), furtherCallsPerSecond)},

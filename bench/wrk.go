@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,8 +16,9 @@ var percentiles = []float64{10, 25, 50, 75, 90, 95, 99, 99.9}
 
 // Indexes in percentiles.
 const (
-	p50 = 2
-	p99 = 6
+	p50  = 2
+	p99  = 6
+	p999 = 7
 )
 
 // summary is what load.lua prints.
@@ -27,14 +29,33 @@ type summary struct {
 
 func (s summary) perSecond() float64 { return float64(s.Requests) / (float64(s.Micros) / 1e6) }
 
-// wrk loads addr with the keys of a file; without a file the requests carry no key. The command starts with wrapper, which
-// may be empty.
-func wrk(ctx context.Context, addr string, connections int, duration time.Duration, keysPath string, wrapper ...string) (summary, error) {
-	args := append(wrapper, "wrk", "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%.0fs", duration.Seconds()),
-		"-s", "bench/load.lua", "http://"+addr)
+// traffic is what clients do.
+type traffic struct {
+	connections int
+	duration    time.Duration
+	keysPath    string // without it, requests carry no key
+	path        string // and query; empty: a list of 20
+	field       string // a further header field of each request
+	bodyBytes   int    // above 0, each request is a POST with a body of this length
+}
+
+// wrk loads a site. The command starts with wrapper, which may be empty.
+func wrk(ctx context.Context, o *site, t traffic, wrapper ...string) (summary, error) {
+	scheme := "http://"
+	if o.as.tls {
+		scheme = "https://"
+	}
+	args := append(wrapper, "wrk", "-t1", fmt.Sprintf("-c%d", t.connections), fmt.Sprintf("-d%.0fs", t.duration.Seconds()),
+		"--timeout", "10s", "-s", "bench/load.lua", scheme+o.listen)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	if keysPath != "" {
-		cmd.Env = append(os.Environ(), "KEYS="+keysPath)
+	cmd.Env = os.Environ()
+	for name, value := range map[string]string{"KEYS": t.keysPath, "PATH_QUERY": t.path, "FIELD": t.field} {
+		if value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	if t.bodyBytes > 0 {
+		cmd.Env = append(cmd.Env, "BODY_BYTES="+strconv.Itoa(t.bodyBytes))
 	}
 	text, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// suite is a section that loads the same systems in several ways. Its first load is the plain one.
+type suite struct {
+	name, title string
+	base        string // the system to which the others are compared under the same load
+	systems     []system
+	loads       []load
+}
+
+// load is one way to configure and load the systems of a suite.
+type load struct {
+	name    string
+	as      setup
+	traffic traffic                                                                // connections: someConnections if it is 0
+	client  func(ctx context.Context, l *lab, o *site, t traffic) (summary, error) // nil: wrk
+	isIdle  bool                                                                   // connections are open and silent
+	only    []string                                                               // systems that can do this; nil: all
+}
+
+const (
+	suiteDuration = time.Second     // of one run
+	crowdDuration = 3 * time.Second // with 1,000 connections and more: opening them takes time
+)
+
+var (
+	proxies = []system{
+		{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
+		{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
+		{name: petgateMemory, start: petgate("memory")},
+		{name: petgateRedis, start: petgate("redis"), redis: true},
+		{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
+	}
+	petgates  = []string{petgateMemory, petgateRedis}
+	corsField = "Origin: " + origin
+)
+
+// The suites, in the order of the page.
+var suites = []suite{
+	{
+		name: "tls", title: fmt.Sprintf("TLS 1.3 and new connections, %d at a time", someConnections), base: nginxPlain, systems: proxies,
+		loads: []load{
+			{name: "kept connections"},
+			{name: "a connection for each request", traffic: traffic{field: "Connection: close"}},
+			{name: "kept connections, TLS", as: setup{tls: true}},
+			{name: "a TLS connection for each request, full handshake", as: setup{tls: true}, client: fullHandshakes},
+			{name: "a TLS connection for each request, resumed session", as: setup{tls: true}, client: resumedHandshakes},
+		},
+	},
+	{
+		name: "log", title: fmt.Sprintf("The access log, %d connections", manyConnections), base: nginxPlain, systems: proxies,
+		loads: []load{
+			{name: "no access log", traffic: traffic{connections: manyConnections}},
+			{name: "to a file", as: setup{log: toFile}, traffic: traffic{connections: manyConnections}},
+			{name: "to a pipe", as: setup{log: toPipe}, traffic: traffic{connections: manyConnections}},
+		},
+	},
+	{
+		name: "connections", title: "Many connections", base: nginxPlain, systems: proxies,
+		loads: []load{
+			{name: "128, active", traffic: traffic{connections: manyConnections}},
+			{name: "1,000, active", traffic: traffic{connections: 1000}},
+			{name: "5,000, active", traffic: traffic{connections: 5000}},
+			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true},
+			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true},
+		},
+	},
+	{
+		name: "bodies", title: fmt.Sprintf("Responses and request bodies, %d connections", someConnections), base: nginxPlain, systems: proxies,
+		loads: []load{
+			{name: "GET, response of 1.2 kB"},
+			{name: "GET, response of 100 kB", traffic: traffic{path: "/v1/pets?limit=20&bytes=100000"}},
+			{name: "POST, body of 64 kB", traffic: traffic{path: "/v1/pets", bodyBytes: 64_000}},
+		},
+	},
+	{
+		name: "redis", title: fmt.Sprintf("Other Redis servers, %d connections", manyConnections), base: nginxLuaRedis,
+		systems: []system{proxies[4], proxies[3]},
+		loads: []load{
+			{name: "one Redis, no persistence", traffic: traffic{connections: manyConnections}},
+			{name: string(appendOnly), as: setup{redis: appendOnly}, traffic: traffic{connections: manyConnections}},
+			{name: string(cluster), as: setup{redis: cluster}, traffic: traffic{connections: manyConnections}, only: petgates},
+		},
+	},
+	{
+		name: "features", title: fmt.Sprintf("Features, %d connections", manyConnections), base: nginxPlain,
+		systems: []system{proxies[0], proxies[2], proxies[3]},
+		loads: []load{
+			{name: "defaults: documentation page, usage by operation", traffic: traffic{connections: manyConnections}},
+			{name: "without the documentation page", as: setup{settings: "GATEWAY_DOCS=false"}, traffic: traffic{connections: manyConnections}, only: petgates},
+			{name: "CORS, each request with an Origin", as: setup{cors: true}, traffic: traffic{connections: manyConnections, field: corsField}},
+			{name: "traces of 0 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0"}, traffic: traffic{connections: manyConnections}, only: petgates},
+			{name: "traces of 1 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0.01"}, traffic: traffic{connections: manyConnections}, only: petgates},
+		},
+	},
+}
+
+// open starts the systems. Loads that need more descriptors than bench may open are left out.
+func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
+	var pairs []pair
+	for _, load := range s.loads {
+		load.traffic.keysPath, load.traffic.duration = l.keysPath, suiteDuration
+		if load.traffic.connections == 0 {
+			load.traffic.connections = someConnections
+		}
+		if load.traffic.connections >= 1000 {
+			load.traffic.duration = crowdDuration
+		}
+		if need := descriptorsFor(load.traffic.connections); need > l.descriptors {
+			l.note(s.name, fmt.Sprintf("Left out: %s. It needs %d descriptors, and the limit is %d.", load.name, need, l.descriptors))
+			continue
+		}
+		if err := l.openStore(ctx, load.as.redis); err != nil {
+			return nil, err
+		}
+		for _, system := range s.systems {
+			if load.only != nil && !slices.Contains(load.only, system.name) {
+				continue
+			}
+			next := pair{load: load, system: system}
+			if !load.isIdle {
+				var err error
+				if next.site, err = l.share(ctx, system, load.as); err != nil {
+					return nil, err
+				}
+			}
+			pairs = append(pairs, next)
+		}
+	}
+	return func(ctx context.Context) (runs []Run, err error) {
+		for _, p := range pairs {
+			run, err := p.measure(ctx, l)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.load.name, err)
+			}
+			run.Load = p.load.name
+			runs = append(runs, run)
+		}
+		return runs, nil
+	}, nil
+}
+
+// pair is a row of a suite: a system under a load.
+type pair struct {
+	load
+	system
+	site *site // nil if connections are idle
+}
+
+func (p pair) measure(ctx context.Context, l *lab) (Run, error) {
+	if p.isIdle {
+		return l.idle(ctx, p.system, p.as, p.traffic)
+	}
+	return l.measure(p.system.name, p.traffic, func(o *site) (summary, error) {
+		if p.client != nil {
+			return p.client(ctx, l, o, p.traffic)
+		}
+		return wrk(ctx, o, p.traffic)
+	}, p.site)
+}
+
+// descriptorsFor is what a proxy needs: one for each client and one for each upstream connection, and some for itself.
+func descriptorsFor(connections int) uint64 { return 2*uint64(connections) + 500 }
