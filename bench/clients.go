@@ -90,7 +90,7 @@ func requestText(token, fields string) []byte {
 }
 
 // fullHandshakes and resumedHandshakes make a new connection with TLS for each request. The servers' session tickets make a
-// handshake short.
+// handshake short; the first one of each client is full.
 func fullHandshakes(ctx context.Context, l *lab, o *site, t traffic) (summary, error) {
 	return handshakes(ctx, l, o, t, false)
 }
@@ -146,11 +146,17 @@ func handshakes(ctx context.Context, l *lab, o *site, t traffic, resume bool) (s
 	if s.Requests, s.Micros = int64(len(took)), time.Since(begin).Microseconds(); err != nil || len(took) == 0 {
 		return s, fmt.Errorf("%d handshakes: %w", len(took), err)
 	}
+	s.Percentiles = percentilesOf(took)
+	return s, nil
+}
+
+// percentilesOf returns the percentiles that load.lua prints, in µs. It sorts the durations, of which there is at least one.
+func percentilesOf(took []time.Duration) (micros []int64) {
 	slices.Sort(took)
 	for _, p := range percentiles {
-		s.Percentiles = append(s.Percentiles, took[int(p/100*float64(len(took)-1))].Microseconds())
+		micros = append(micros, took[int(p/100*float64(len(took)-1))].Microseconds())
 	}
-	return s, nil
+	return micros
 }
 
 // exchangeOnce makes one request on a new connection, and reports whether its session was resumed and whether the status is 200.

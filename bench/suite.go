@@ -39,6 +39,7 @@ var (
 		{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
 	}
 	petgates  = []string{petgateMemory, petgateRedis}
+	holders   = []string{nginxPlain, haproxyPlain, petgateRedis} // of idle connections
 	corsField = "Origin: " + origin
 )
 
@@ -68,8 +69,8 @@ var suites = []suite{
 			{name: "128, active", traffic: traffic{connections: manyConnections}},
 			{name: "1,000, active", traffic: traffic{connections: 1000}},
 			{name: "5,000, active", traffic: traffic{connections: 5000}},
-			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true},
-			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true},
+			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true, only: holders},
+			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true, only: holders},
 		},
 	},
 	{
