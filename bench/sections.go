@@ -70,7 +70,7 @@ func gateways(ctx context.Context, l *lab, p *program) (turn, error) {
 func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites, err := l.openAll(ctx, []system{
 		{name: policyIsOff, start: policyOff},
-		{name: petgateRedis, start: petgate("redis"), redis: true},
+		inRedis,
 	})
 	return func(ctx context.Context) (runs []Run, err error) {
 		for _, o := range sites {
@@ -87,7 +87,7 @@ func trip(ctx context.Context, l *lab, p *program) (turn, error) {
 
 // refusals loads the gateway with requests that it refuses.
 func refusals(ctx context.Context, l *lab, p *program) (turn, error) {
-	strict, err := l.open(ctx, system{start: petgate("redis"), redis: true}, setup{})
+	strict, err := l.open(ctx, inRedis, setup{})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func scale(ctx context.Context, l *lab, p *program) (turn, error) {
 	sites := make([]*site, gatewaysMax)
 	for i := range sites {
 		var err error
-		if sites[i], err = l.open(ctx, system{start: petgate("redis"), redis: true}, setup{}); err != nil {
+		if sites[i], err = l.open(ctx, inRedis, setup{}); err != nil {
 			return nil, err
 		}
 	}

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
 // suite is a section that loads the same systems in several ways. Its first load is the plain one.
 type suite struct {
 	name, title string
+	connections int    // of the loads that name no number
 	base        string // the system to which the others are compared under the same load
 	systems     []system
 	loads       []load
@@ -19,10 +19,11 @@ type suite struct {
 type load struct {
 	name    string
 	as      setup
-	traffic traffic                                                                // connections: someConnections if it is 0
-	client  func(ctx context.Context, l *lab, o *site, t traffic) (summary, error) // nil: wrk
-	isIdle  bool                                                                   // connections are open and silent
-	only    []string                                                               // systems that can do this; nil: all
+	traffic traffic
+	// client makes the traffic; nil: wrk does.
+	client  func(ctx context.Context, l *lab, o *site, t traffic) (summary, error)
+	isIdle  bool     // connections are open and silent
+	systems []system // that can do this; nil: all of the suite
 }
 
 const (
@@ -31,22 +32,15 @@ const (
 )
 
 var (
-	proxies = []system{
-		{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
-		{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
-		{name: petgateMemory, start: petgate("memory")},
-		{name: petgateRedis, start: petgate("redis"), redis: true},
-		{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
-	}
-	petgates  = []string{petgateMemory, petgateRedis}
-	holders   = []string{nginxPlain, haproxyPlain, petgateRedis} // of idle connections
-	corsField = "Origin: " + origin
+	proxies  = []system{nginx, haproxy, inMemory, inRedis, luaRedis}
+	petgates = []system{inMemory, inRedis}
+	holders  = []system{nginx, haproxy, inRedis} // of idle connections
 )
 
 // The suites, in the order of the page.
 var suites = []suite{
 	{
-		name: "tls", title: fmt.Sprintf("TLS 1.3 and new connections, %d at a time", someConnections), base: nginxPlain, systems: proxies,
+		name: "tls", title: "TLS 1.3 and new connections, 32 at a time", connections: someConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
 			{name: "kept connections"},
 			{name: "a connection for each request", traffic: traffic{field: "Connection: close"}},
@@ -56,25 +50,25 @@ var suites = []suite{
 		},
 	},
 	{
-		name: "log", title: fmt.Sprintf("The access log, %d connections", manyConnections), base: nginxPlain, systems: proxies,
+		name: "log", title: "The access log, 128 connections", connections: manyConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
-			{name: "no access log", traffic: traffic{connections: manyConnections}},
-			{name: "to a file", as: setup{log: toFile}, traffic: traffic{connections: manyConnections}},
-			{name: "to a pipe", as: setup{log: toPipe}, traffic: traffic{connections: manyConnections}},
+			{name: "no access log"},
+			{name: "to a file", as: setup{log: toFile}},
+			{name: "to a pipe", as: setup{log: toPipe}},
 		},
 	},
 	{
-		name: "connections", title: "Many connections", base: nginxPlain, systems: proxies,
+		name: "connections", title: "Many connections", connections: manyConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
-			{name: "128, active", traffic: traffic{connections: manyConnections}},
+			{name: "128, active"},
 			{name: "1,000, active", traffic: traffic{connections: 1000}},
 			{name: "5,000, active", traffic: traffic{connections: 5000}},
-			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true, only: holders},
-			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true, only: holders},
+			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true, systems: holders},
+			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true, systems: holders},
 		},
 	},
 	{
-		name: "bodies", title: fmt.Sprintf("Responses and request bodies, %d connections", someConnections), base: nginxPlain, systems: proxies,
+		name: "bodies", title: "Responses and request bodies, 32 connections", connections: someConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
 			{name: "GET, response of 1.2 kB"},
 			{name: "GET, response of 100 kB", traffic: traffic{path: "/v1/pets?limit=20&bytes=100000"}},
@@ -82,23 +76,23 @@ var suites = []suite{
 		},
 	},
 	{
-		name: "redis", title: fmt.Sprintf("Other Redis servers, %d connections", manyConnections), base: nginxLuaRedis,
-		systems: []system{proxies[4], proxies[3]},
+		name: "redis", title: "Other Redis servers, 128 connections", connections: manyConnections, base: nginxLuaRedis,
+		systems: []system{luaRedis, inRedis},
 		loads: []load{
-			{name: "one Redis, no persistence", traffic: traffic{connections: manyConnections}},
-			{name: string(appendOnly), as: setup{redis: appendOnly}, traffic: traffic{connections: manyConnections}},
-			{name: string(cluster), as: setup{redis: cluster}, traffic: traffic{connections: manyConnections}, only: petgates},
+			{name: "one Redis, no persistence"},
+			{name: string(appendOnly), as: setup{redis: appendOnly}},
+			{name: string(cluster), as: setup{redis: cluster}, systems: []system{inRedis}},
 		},
 	},
 	{
-		name: "features", title: fmt.Sprintf("Features, %d connections", manyConnections), base: nginxPlain,
-		systems: []system{proxies[0], proxies[2], proxies[3]},
+		name: "features", title: "Features, 128 connections", connections: manyConnections, base: nginxPlain,
+		systems: []system{nginx, inMemory, inRedis},
 		loads: []load{
-			{name: "defaults: documentation page, usage by operation", traffic: traffic{connections: manyConnections}},
-			{name: "without the documentation page", as: setup{settings: "GATEWAY_DOCS=false"}, traffic: traffic{connections: manyConnections}, only: petgates},
-			{name: "CORS, each request with an Origin", as: setup{cors: true}, traffic: traffic{connections: manyConnections, field: corsField}},
-			{name: "traces of 0 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0"}, traffic: traffic{connections: manyConnections}, only: petgates},
-			{name: "traces of 1 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0.01"}, traffic: traffic{connections: manyConnections}, only: petgates},
+			{name: "defaults: documentation page, usage by operation"},
+			{name: "without the documentation page", as: setup{settings: "GATEWAY_DOCS=false"}, systems: petgates},
+			{name: "CORS, each request with an Origin", as: setup{cors: true}, traffic: traffic{field: "Origin: " + origin}},
+			{name: "traces of 0 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0"}, systems: petgates},
+			{name: "traces of 1 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0.01"}, systems: petgates},
 		},
 	},
 }
@@ -109,7 +103,7 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 	for _, load := range s.loads {
 		load.traffic.keysPath, load.traffic.duration = l.keysPath, suiteDuration
 		if load.traffic.connections == 0 {
-			load.traffic.connections = someConnections
+			load.traffic.connections = s.connections
 		}
 		if load.traffic.connections >= 1000 {
 			load.traffic.duration = crowdDuration
@@ -121,10 +115,11 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 		if err := l.openStore(ctx, load.as.redis); err != nil {
 			return nil, err
 		}
-		for _, system := range s.systems {
-			if load.only != nil && !slices.Contains(load.only, system.name) {
-				continue
-			}
+		systems := load.systems
+		if systems == nil {
+			systems = s.systems
+		}
+		for _, system := range systems {
 			next := pair{load: load, system: system}
 			if !load.isIdle {
 				var err error

@@ -33,17 +33,26 @@ type setup struct {
 // origin is a site whose scripts call the API.
 const origin = "https://app.example"
 
+// The systems of several tables.
+var (
+	nginx    = system{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")}
+	haproxy  = system{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")}
+	inMemory = system{name: petgateMemory, start: petgate("memory")}
+	inRedis  = system{name: petgateRedis, start: petgate("redis"), redis: true}
+	luaRedis = system{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true}
+)
+
 // The rows of the main table. Ratios are to the first one.
 var systems = []system{
-	{name: nginxPlain, start: peer("nginx", "nginx-plain.conf", "-e", "stderr", "-c")},
-	{name: haproxyPlain, start: peer("haproxy", "haproxy-plain.cfg", "-db", "-f")},
+	nginx,
+	haproxy,
 	{name: "fasthttp, plain proxy", start: bare},
 	{name: policyIsOff, start: policyOff},
-	{name: petgateMemory, start: petgate("memory")},
-	{name: petgateRedis, start: petgate("redis"), redis: true},
+	inMemory,
+	inRedis,
 	{name: petgateRedis + ", one thread", start: petgate("redis", "GOMAXPROCS=1"), redis: true},
 	{name: "nginx + Lua, shared memory (one node)", start: peer("nginx", "nginx-lua-dict.conf", "-e", "stderr", "-c")},
-	{name: nginxLuaRedis, start: peer("nginx", "nginx-lua-redis.conf", "-e", "stderr", "-c"), redis: true},
+	luaRedis,
 	{name: haproxyTables, start: peer("haproxy", "haproxy-policy.cfg", "-db", "-f")},
 }
 
