@@ -41,14 +41,10 @@ test: ## run the tests with the race detector, against real servers
 		$(BUILD) && exec env GOGC=400 go test -race $(UNRACED:%=-gcflags=%=-race=false) \
 			-vet=off -parallel 4 -timeout 10m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
 
-# Runs the packages with tests that exist only in full size, or in two sizes. One package at a time: packages that run together
-# would disturb the figures of one another. Only Linux has systemd.
+# Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
-	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild prometheus $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
-		$(BUILD) && \
-		go test -json -count=1 -p 1 -tags e2e -timeout $(E2E_TIMEOUT) \
-			$$(grep -rlE --include="*_test.go" "^//go:build e2e|testkit\.(Size|FullSize)" . | xargs -n 1 dirname | sort -u) | \
-		go run ./deploy/figures'
+	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild prometheus $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" \
+		E2E_TIMEOUT=$(E2E_TIMEOUT) deploy/services.sh sh -c '$(BUILD) && exec deploy/e2e/run'
 
 # One test, which reports its progress. It fails if something grows by more than the noise.
 soak: ## run the built programs for SOAK (30m) under load, key churn, restarts and faults, and print what grows
@@ -67,7 +63,7 @@ lint: ## check format, vet, staticcheck, generated code, modules and scripts
 	@$(IN) cd shared/api/clients/go && go tool oapi-codegen -config oapi-codegen.yaml ../../openapi.yaml | cmp - types.gen.go || \
 		{ echo "run go generate ./shared/api/clients/go" >&2; exit 1; }
 	@$(IN) go mod verify
-	@$(IN) sh -n deploy/services.sh && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
+	@$(IN) sh -n deploy/services.sh && sh -n deploy/e2e/run && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@$(IN) grep -rno --include="*_test.go" "^func Fuzz[A-Za-z0-9_]*" . | while IFS=: read -r file _ target; do \

@@ -1,18 +1,21 @@
 // Command figures reads `go test -json` and prints a summary: the lines that tests print with "figure: ", the output of failed
-// tests, and go test's line for each package. It exits with 1 if a test failed.
+// tests, go test's line for each package, and its slowest tests. Its arguments are the packages that have to be tested, such as
+// ./deploy/e2e. It exits with 1 if a test failed, or if one of these packages was not tested.
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
 func main() {
-	failed, err := filter(os.Stdin, os.Stdout)
+	failed, err := filter(os.Stdin, os.Stdout, os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 	}
@@ -24,30 +27,36 @@ func main() {
 // event is an event of cmd/test2json.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64 // s
 }
 
-const mark = "figure: "
+const (
+	mark       = "figure: "
+	slowerThan = 10.0 // s: a test that takes longer is named
+)
 
-// filter writes the summary of in to out and reports whether anything failed.
-func filter(in io.Reader, out io.Writer) (failed bool, err error) {
+// filter writes the summary of in to out and reports whether anything failed. It returns an error unless every wanted package ended.
+func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err error) {
 	held := make(map[string][]string) // output by package and test, until the test has passed or failed
+	slow := make(map[string][]event)  // by package
 	decoder := json.NewDecoder(in)
-	ended := 0 // number of packages; 0: go test did not run
+	var ended []string
 	for {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
-			if ended == 0 {
-				err = errors.New("no package was tested")
-			} else {
-				err = nil
-			}
-			return failed, err
+			return failed, missing(wanted, ended)
 		} else if err != nil {
 			return true, fmt.Errorf("read go test -json: %w", err)
 		}
 		name := e.Package + e.ImportPath + " " + e.Test
-		if e.Test == "" && (e.Action == "pass" || e.Action == "fail") {
-			ended++
+		if hasEnded := e.Action == "pass" || e.Action == "fail"; hasEnded && e.Test == "" {
+			ended = append(ended, e.Package)
+			slices.SortFunc(slow[e.Package], func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+			for _, s := range slow[e.Package] {
+				fmt.Fprintf(out, "    %4.0f s  %s\n", s.Elapsed, s.Test)
+			}
+		} else if hasEnded && e.Elapsed > slowerThan && !strings.Contains(e.Test, "/") {
+			slow[e.Package] = append(slow[e.Package], e)
 		}
 		switch e.Action {
 		case "output", "build-output":
@@ -66,6 +75,19 @@ func filter(in io.Reader, out io.Writer) (failed bool, err error) {
 			delete(held, name)
 		}
 	}
+}
+
+// missing returns an error if a wanted package is not among those that ended: go test then did not run, or did not find it.
+func missing(wanted, ended []string) error {
+	for _, w := range wanted {
+		if !slices.Contains(ended, "petgate"+strings.TrimPrefix(w, ".")) {
+			return fmt.Errorf("%s was not tested", w)
+		}
+	}
+	if len(ended) == 0 {
+		return errors.New("no package was tested")
+	}
+	return nil
 }
 
 func isSummary(line string) bool {

@@ -10,10 +10,13 @@ func TestFilter(t *testing.T) {
 {"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:9: figure: 7 apples\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"chatter\n"}
-{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestA","Elapsed":11.2}
+{"Action":"pass","Package":"p","Test":"TestC/part","Elapsed":20}
+{"Action":"pass","Package":"p","Test":"TestC","Elapsed":120.6}
+{"Action":"pass","Package":"p","Test":"TestD","Elapsed":9}
 {"Action":"output","Package":"p","Output":"PASS\n"}
 {"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
-{"Action":"pass","Package":"p"}
+{"Action":"pass","Package":"p","Elapsed":141}
 `
 	const failing = `{"Action":"output","Package":"q","Test":"TestB","Output":"    b_test.go:3: wrong\n"}
 {"Action":"fail","Package":"q","Test":"TestB"}
@@ -24,23 +27,30 @@ func TestFilter(t *testing.T) {
 {"ImportPath":"r [r.test]","Action":"build-fail"}
 {"Action":"fail","Package":"r","FailedBuild":"r [r.test]"}
 `
+	const passed = "figure: 7 apples\nok  \tp\t0.1s\n     121 s  TestC\n      11 s  TestA\n"
 	for _, c := range []struct {
 		name, in, out string
 		failed        bool
 	}{
-		{"passing", passing, "figure: 7 apples\nok  \tp\t0.1s\n", false},
-		{"failing", passing + failing, "figure: 7 apples\nok  \tp\t0.1s\n    b_test.go:3: wrong\nFAIL\tq\t0.1s\n", true},
+		{"passing", passing, passed, false},
+		{"failing", passing + failing, passed + "    b_test.go:3: wrong\nFAIL\tq\t0.1s\n", true},
 		{"not built", unbuilt, "r.go:1: nonsense\n", true},
 	} {
 		var out strings.Builder
-		failed, err := filter(strings.NewReader(c.in), &out)
+		failed, err := filter(strings.NewReader(c.in), &out, nil)
 		if err != nil || failed != c.failed || out.String() != c.out {
 			t.Errorf("%s: failed %t, %v, output %q", c.name, failed, err, out.String())
 		}
 	}
 	for _, in := range []string{"", "not JSON"} {
-		if failed, err := filter(strings.NewReader(in), &strings.Builder{}); err == nil {
+		if failed, err := filter(strings.NewReader(in), &strings.Builder{}, nil); err == nil {
 			t.Errorf("%q: failed %t, no error", in, failed)
+		}
+	}
+	petgate := strings.ReplaceAll(passing, `"p"`, `"petgate/deploy/e2e"`)
+	for want, isMissing := range map[string]bool{"./deploy/e2e": false, "./deploy": true, "./deploy/e2": true, "./e2e": true} {
+		if _, err := filter(strings.NewReader(petgate), &strings.Builder{}, []string{want}); (err != nil) != isMissing {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
