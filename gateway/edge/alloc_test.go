@@ -6,9 +6,11 @@ package edge_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -34,7 +36,7 @@ func TestAllocations(t *testing.T) {
 	f := func(name, request string, allocsMax float64) {
 		t.Helper()
 		for _, tracer := range []*trace.Tracer{nil, newTracer(t, "0")} {
-			client := newQuietClient(t, newQuietEdge(t, tracer), request)
+			client := newQuietClient(t, newQuietEdge(t, tracer, smallAnswer), request)
 			for range 100 { // pools and buffers are filled first
 				client.ask(t)
 			}
@@ -53,8 +55,49 @@ func TestAllocations(t *testing.T) {
 	f("in a client's trace", rawGet(sampledField), admittedAllocsMax)
 }
 
+// How many bytes answers of the tests' upstream have, and bodies of their clients.
+const (
+	smallAnswer = 1200
+	largeAnswer = 100_000
+	largeBody   = 64 << 10
+)
+
+// largeAllocBytesMax is how many bytes the whole process may allocate for one request with a large body or a large answer: much less
+// than either of them has.
+const largeAllocBytesMax = 16 << 10
+
+// The memory for large bodies and answers is used again.
+func TestLargeBodiesAreNotAllocated(t *testing.T) {
+	f := func(name, request string, answerBytes int) {
+		t.Helper()
+		client := newQuietClient(t, newQuietEdge(t, nil, answerBytes), request)
+		for range 100 {
+			client.ask(t)
+		}
+		const rounds = 200
+		before := allocated()
+		for range rounds {
+			client.ask(t)
+		}
+		got := (allocated() - before) / rounds
+		t.Logf("%s: %d bytes allocated for a request", name, got)
+		if got > largeAllocBytesMax {
+			t.Errorf("%s: %d bytes allocated for a request, want at most %d", name, got, largeAllocBytesMax)
+		}
+	}
+	f("a large answer", rawGet(), largeAnswer)
+	f("a large body", rawPost(fmt.Sprintf("Content-Length: %d", largeBody))+repeat("x", largeBody), smallAnswer)
+}
+
+// allocated is how many bytes the process has allocated since its start.
+func allocated() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
+}
+
 // newQuietEdge serves on a socket, with an upstream that answers from one buffer.
-func newQuietEdge(t testing.TB, tracer *trace.Tracer) net.Addr {
+func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes int) net.Addr {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +112,7 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer) net.Addr {
 			if err != nil {
 				return
 			}
-			go answerQuietly(c)
+			go answerQuietly(c, answerBytes)
 		}
 	}()
 	var s setup
@@ -80,6 +123,7 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer) net.Addr {
 	s.Upstreams = []string{"http://" + upstream.Addr().String()}
 	s.Metrics = prometheus.NewRegistry()
 	s.ReadTimeout, s.BanRule = time.Minute, ban.Product
+	s.BodyBytesMax, s.UpstreamBodyBytesMax = largeBody, 2*largeAnswer
 	e, err := edge.New(s.Config, s.Deps)
 	if err != nil {
 		t.Fatal(err)
@@ -100,14 +144,11 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer) net.Addr {
 	return ln.Addr()
 }
 
-func answerQuietly(c net.Conn) {
+func answerQuietly(c net.Conn, answerBytes int) {
 	defer c.Close()
-	answer := []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1200\r\n\r\n" + repeat("x", 1200))
-	buf := make([]byte, 4096)
-	for {
-		if _, err := c.Read(buf); err != nil {
-			return
-		}
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", answerBytes, repeat("x", answerBytes))
+	buf := make([]byte, messageBytesMax)
+	for readQuietly(c, buf) == nil {
 		if _, err := c.Write(answer); err != nil {
 			return
 		}
@@ -126,7 +167,7 @@ func newQuietClient(t testing.TB, address net.Addr, request string) *quietClient
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, 8192)}
+	return &quietClient{Conn: c, request: []byte(request), buf: make([]byte, messageBytesMax)}
 }
 
 var (
@@ -138,35 +179,48 @@ func (c *quietClient) ask(t testing.TB) {
 	if _, err := c.Write(c.request); err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; ; {
-		got, err := c.Read(c.buf[n:])
+	if err := readQuietly(c, c.buf); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// messageBytesMax is more than any message of these tests has.
+const messageBytesMax = 128 << 10
+
+// readQuietly reads one message into buf.
+func readQuietly(c net.Conn, buf []byte) error {
+	for n := 0; !isWhole(buf[:n]); {
+		got, err := c.Read(buf[n:])
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		n += got
-		head := bytes.Index(c.buf[:n], headEnd)
-		at := bytes.Index(c.buf[:n], lengthName)
-		if head < 0 || at < 0 {
-			continue
-		}
-		length := 0
-		for _, digit := range c.buf[at+len(lengthName) : head] {
+	}
+	return nil
+}
+
+func isWhole(message []byte) bool {
+	head := bytes.Index(message, headEnd)
+	if head < 0 {
+		return false
+	}
+	length := 0
+	if at := bytes.Index(message[:head], lengthName); at >= 0 {
+		for _, digit := range message[at+len(lengthName) : head] {
 			if digit < '0' || digit > '9' {
 				break
 			}
 			length = length*10 + int(digit-'0')
 		}
-		if n == head+len(headEnd)+length {
-			return
-		}
 	}
+	return len(message) == head+len(headEnd)+length
 }
 
 // BenchmarkServe also reports processor time, which other programs on the machine change less than time.
 func BenchmarkServe(b *testing.B) {
 	f := func(name, request string, tracer *trace.Tracer) {
 		b.Run(name, func(b *testing.B) {
-			client := newQuietClient(b, newQuietEdge(b, tracer), request)
+			client := newQuietClient(b, newQuietEdge(b, tracer, smallAnswer), request)
 			client.ask(b)
 			b.ReportAllocs()
 			before := processorTime(b)

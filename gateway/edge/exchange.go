@@ -95,8 +95,9 @@ func (p *exchangePool) get(c *clientConn) *exchange {
 	return x
 }
 
-// pooledBytesMax is the largest buffer that a pooled exchange keeps.
-const pooledBytesMax = 64 << 10
+// pooledBytesMax is the largest buffer that a pooled exchange keeps. Most large bodies and answers fit: to allocate memory for each of
+// them costs more than everything else that such a request needs.
+const pooledBytesMax = 256 << 10
 
 func (p *exchangePool) put(x *exchange) {
 	x.state = state{}
