@@ -49,7 +49,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 
 	var accessLog *slog.Logger
 	if c.AccessLog {
-		stdout := lines.New(c.LogFormat.RequestLog(os.Stdout), nil) // no request waits for the reader of the log
+		stdout := lines.New(c.LogFormat.RequestLog(os.Stdout), lines.Pause, nil) // no request waits for the reader of the log
 		defer stdout.Close()
 		accessLog = service.NewLog(stdout, false, slog.LevelInfo, "petsvc")
 	}

@@ -21,7 +21,7 @@ type accessLog struct {
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
 	var complainedAt time.Time // only the goroutine that writes reports errors
-	return &accessLog{log: log, lines: lines.New(to, func(n int, err error) {
+	return &accessLog{log: log, lines: lines.New(to, lines.Pause, func(n int, err error) {
 		dropped.Add(float64(n))
 		if now := time.Now(); err != nil && now.Sub(complainedAt) >= complainEvery {
 			complainedAt = now

@@ -127,6 +127,7 @@ func TestReport(t *testing.T) {
 	if got := client.ask(t, strings.Replace(rawReport(token), "GET", "POST", 1)); got.Status != 405 || got.field("allow") != "GET, HEAD" {
 		t.Errorf("POST: %d %v", got.Status, got.Fields)
 	}
+	r.awaitLines(t, 15)
 	lines := r.accessLog.String()
 	if strings.Count(lines, `"outcome":"report"`) != 9 || !strings.Contains(lines, `"operation":"getQuota"`) {
 		t.Errorf("the access log has %s", lines)

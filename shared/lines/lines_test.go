@@ -4,21 +4,121 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"petgate/shared/lines"
 )
 
 func TestLinesArriveInOrder(t *testing.T) {
-	var got strings.Builder
-	w := lines.New(&got, nil)
-	for _, line := range []string{"a\n", "b\n", "c\n"} {
-		_, _ = io.WriteString(w, line)
+	for _, pause := range []time.Duration{0, lines.Pause} {
+		var got strings.Builder
+		w := lines.New(&got, pause, nil)
+		for _, line := range []string{"a\n", "b\n", "c\n"} {
+			_, _ = io.WriteString(w, line)
+		}
+		if err := w.Close(); err != nil || got.String() != "a\nb\nc\n" {
+			t.Errorf("%q, %v", got.String(), err)
+		}
 	}
-	if err := w.Close(); err != nil || got.String() != "a\nb\nc\n" {
-		t.Errorf("%q, %v", got.String(), err)
+}
+
+// recorder keeps each write.
+type recorder struct {
+	mu     sync.Mutex // for the race detector
+	writes []string
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writes = append(r.writes, string(p))
+	return len(p), nil
+}
+
+// take waits until the Writer has nothing to do at this instant, and returns what it has written.
+func (r *recorder) take() string {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := strings.Join(r.writes, "|")
+	r.writes = nil
+	return taken
+}
+
+// Lines that come in a pause share a write. None waits longer than a pause.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &recorder{}
+		w := lines.New(to, lines.Pause, nil)
+		f := func(name, want string, after time.Duration, written ...string) {
+			t.Helper()
+			for _, line := range written {
+				_, _ = io.WriteString(w, line)
+			}
+			time.Sleep(after)
+			if got := to.take(); got != want {
+				t.Errorf("%s: %d bytes are written, %.40q, want %.40q", name, len(got), got, want)
+			}
+		}
+		long := strings.Repeat("x", 20<<10) + "\n" // two of them end a pause
+		f("the first line", "a\n", 0, "a\n")
+		f("further lines in the pause", "", lines.Pause-1, "b\n", "c\n")
+		f("the end of the pause", "b\nc\n", 1)
+		f("the next pause", "", lines.Pause-1, "d\n")
+		f("its end", "d\n", 1)
+		f("after a pause without lines", "", lines.Pause)
+		f("the first line after a quiet time", "e\n", 0, "e\n")
+		f("half of what ends a pause", "", 0, long)
+		f("what ends a pause", long+long, 0, long)
+		f("the pause after it", "", lines.Pause-1, "f\n")
+		f("the end of that", "f\n", 1)
+		f("the last line", "", 0, "g\n")
+		closedAt := time.Now()
+		if err := w.Close(); err != nil || time.Since(closedAt) != 0 {
+			t.Errorf("Close: %v, after %v", err, time.Since(closedAt))
+		}
+		f("Close does not wait for the end of the pause", "g\n", 0)
+	})
+}
+
+// A log with errors does not pause: the program may end at any time.
+func TestNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &recorder{}
+		w := lines.New(to, 0, nil)
+		for _, line := range []string{"a\n", "b\n", "c\n"} {
+			_, _ = io.WriteString(w, line)
+			if got := to.take(); got != line {
+				t.Errorf("%q is written, want %q", got, line)
+			}
+		}
+		_ = w.Close()
+	})
+}
+
+// What a write costs is shared: whatever the pace, 1000 lines of 400 bytes make at most a write for each pause or for each 32 KiB.
+func TestWritesAreFew(t *testing.T) {
+	const count, size = 1000, 400
+	line := []byte(strings.Repeat("x", size-1) + "\n")
+	for _, distance := range []time.Duration{0, 10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			to := &recorder{}
+			w := lines.New(to, lines.Pause, nil)
+			for range count {
+				_, _ = w.Write(line)
+				synctest.Wait()
+				time.Sleep(distance)
+			}
+			_ = w.Close()
+			most := 2 + int(count*distance/lines.Pause) + count*size/(32<<10)
+			if n := len(to.writes); n > most || len(strings.Join(to.writes, "")) != count*size {
+				t.Errorf("%v apart: %d writes, want at most %d", distance, n, most)
+			}
+		})
 	}
 }
 
@@ -35,7 +135,7 @@ func TestStuckReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := stuck{make(chan struct{})}
 		var dropped atomic.Int64
-		w := lines.New(to, func(n int, err error) {
+		w := lines.New(to, lines.Pause, func(n int, err error) {
 			if err == nil {
 				dropped.Add(int64(n))
 			}
@@ -61,7 +161,7 @@ func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestReaderHasEnded(t *testing.T) {
 	var failed, late int
-	w := lines.New(gone{}, func(n int, err error) {
+	w := lines.New(gone{}, lines.Pause, func(n int, err error) {
 		if err != nil {
 			failed += n
 		} else {

@@ -17,7 +17,7 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	if code, done := Load(settings, name, about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
-	stderr := lines.New(os.Stderr, nil)
+	stderr := lines.New(os.Stderr, 0, nil)
 	common := settings.Common()
 	log := NewLog(stderr, common.LogFormat.IsText(os.Stderr), common.LogLevel, name)
 	if names := unknown(settings, []string{prefix, "OTEL_"}, os.Environ()); names != nil {
