@@ -52,7 +52,7 @@ const loggedPathBytesMax = 256
 // secrets into wrong places, so the line has no query, and no method or path that seems to contain a token.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	dst = append(dst, `{"time":"`...)
-	dst = x.now.Time().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+	dst = x.now.AppendTo(dst)
 	dst = api.AppendString(append(dst, `","level":"INFO","msg":"request","program":"gateway","requestId":`...), x.id)
 	if x.trace.Sampled {
 		dst = append(x.trace.Trace.AppendTo(append(dst, `,"traceId":"`...)), '"')

@@ -1,17 +1,95 @@
 package edge
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/valyala/fasthttp"
 
+	"petgate/shared/api"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/trace"
 )
+
+// took is how long the exchanges of these tests took.
+const took = 1234 * time.Microsecond
+
+// newLogged returns an exchange that has every field of the access log.
+func newLogged() *exchange {
+	x := &exchange{}
+	x.now = instant.Of(time.Date(2026, 11, 21, 9, 8, 7, 65_000_000, time.UTC))
+	x.id = []byte("00112233445566778899aabbccddeeff")
+	x.trace = trace.Context{Trace: trace.TraceID{1, 0xab}, Sampled: true}
+	x.client = netip.MustParseAddr("192.0.2.7")
+	x.request.Method, x.request.Path = []byte("GET"), []byte(`/v1/pets/"7\`)
+	x.route = &route{Operation: api.Operation{ID: "getPet"}}
+	x.isKnown, x.entry.Tenant, x.entry.Key = true, id.Tenant{1}, id.Key{2}
+	x.rc = &fasthttp.RequestCtx{}
+	x.rc.Response.SetBodyString("twelve bytes")
+	return x
+}
+
+// A line is what slog writes for the same fields.
+func TestLineIsLikeSlogs(t *testing.T) {
+	f := func(name string, change func(*exchange), want ...any) {
+		t.Helper()
+		x := newLogged()
+		change(x)
+		record := slog.NewRecord(x.now.Time(), slog.LevelInfo, "request", 0)
+		record.Add(want...)
+		var slogs bytes.Buffer
+		if err := service.NewLog(&slogs, false, slog.LevelInfo, "gateway").Handler().Handle(context.Background(), record); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(appendAccess(nil, x, took)); got != slogs.String() {
+			t.Errorf("%s:\n got %swant %s", name, got, slogs.String())
+		}
+	}
+	f("everything", func(*exchange) {},
+		"requestId", "00112233445566778899aabbccddeeff", "traceId", "01ab0000000000000000000000000000", "client", "192.0.2.7", "method", "GET",
+		"path", `/v1/pets/"7\`, "operation", "getPet", "tenant", "ten_0400000000000000", "key", "key_0800000000000000",
+		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
+	f("a request that could not be read", func(x *exchange) {
+		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.request.Method, x.request.Path = nil, nil
+		x.client, x.refusal.reason = netip.Addr{}, badRequest
+		x.rc.Response.Reset()
+		x.rc.Response.SetStatusCode(400)
+	}, "requestId", "00112233445566778899aabbccddeeff", "status", 400, "outcome", "bad_request", "bytes", 0, "micros", 1234)
+	f("a token at the wrong place, a long path, IPv6", func(x *exchange) {
+		x.id = []byte("client's own\tID")
+		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.request.Method = []byte("ptg_live_x")
+		x.request.Path = []byte("/" + strings.Repeat("é", 200))
+		x.client, x.refusal.reason = netip.MustParseAddr("2001:db8::7"), noSuchRoute
+	}, "requestId", "client's own\tID", "client", "2001:db8::7", "path", "/"+strings.Repeat("é", 127)+"\ufffd",
+		"status", 200, "outcome", "no_such_route", "bytes", 12, "micros", 1234)
+	f("a token in the path", func(x *exchange) {
+		x.trace.Sampled, x.isKnown, x.route = false, false, nil
+		x.request.Path = []byte("/" + strings.Repeat("x", 300) + "/ptg_live_x")
+	}, "requestId", "00112233445566778899aabbccddeeff", "client", "192.0.2.7", "method", "GET", "path", "withheld",
+		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
+}
+
+func BenchmarkLine(b *testing.B) {
+	x := newLogged()
+	x.trace.Sampled, x.request.Path = false, []byte("/v1/pets")
+	b.ReportAllocs()
+	for b.Loop() {
+		x.line = appendAccess(x.line[:0], x, took)
+	}
+}
 
 // gone is a reader of the access log that has gone away.
 type gone struct{}
