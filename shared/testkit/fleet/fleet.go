@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -52,6 +53,7 @@ type Program struct {
 	ID    string // of a gateway; empty for the pet service
 
 	Systemd *testkit.Systemd // starts the program, unless it is nil
+	LogTo   *os.File         // gets the standard output of a start without Systemd, unless it is nil
 
 	path string
 	env  []string
@@ -148,8 +150,13 @@ func (p *Program) Start(t testing.TB) {
 func (p *Program) Launch(t testing.TB) {
 	t.Helper()
 	start := testkit.Start
-	if p.Systemd != nil {
+	switch {
+	case p.Systemd != nil:
 		start = p.Systemd.Start
+	case p.LogTo != nil:
+		start = func(t testing.TB, path string, env []string, args ...string) *testkit.Process {
+			return testkit.StartTo(t, p.LogTo, path, env, args...)
+		}
 	}
 	process := start(t, p.path, p.env)
 	p.closeIdle() // they belong to the earlier process
