@@ -128,7 +128,7 @@ func (p pair) enterStates() {
 
 // In every pair of states, the gateway refuses because of the first one, and keyadmin reports the same for the key.
 func TestEveryPairOfKeyStates(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1, Upstreams: fleet.FixedUpstream(t)})
 	gateway, db := f.Gateways[0], openDatabase(t, f)
 	now := keystore.New(db, time.Now, rand.Reader, "anna")

@@ -14,6 +14,7 @@ import (
 // An operator restores a backup from before a revocation, again and again, while gateways serve. The revoked key is never accepted,
 // and a key of the backup always. A gateway that starts afterwards, and knows nothing of before, refuses the key too.
 func TestRestoreRevivesNoKey(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		redis, prefix := testkit.Redis(t)
 		f := fleet.Start(t, fleet.Spec{

@@ -46,6 +46,7 @@ type revocation struct {
 
 // Whatever the order of the faults: after keyadmin has confirmed a revocation, no gateway accepts the key.
 func TestChaosRevivesNoKey(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	redis, prefix := testkit.Redis(t)

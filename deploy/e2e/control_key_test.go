@@ -34,7 +34,7 @@ func show[T any](t testing.TB, f *fleet.Fleet, args ...string) (shown T) {
 
 // A key and its successor share one quota, and responses to the old key say when it ends.
 func TestRotation(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),
@@ -121,7 +121,7 @@ func usage(t testing.TB, f *fleet.Fleet, tenant string) map[usageLine]int {
 // usage show counts every request, after a gateway has written its usage or ended cleanly. A killed gateway loses only the
 // usage of its last seconds.
 func TestUsageAddsUp(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),
@@ -180,7 +180,7 @@ func TestUsageAddsUp(t *testing.T) {
 
 // Which key may call which gateway, from which address and when.
 func TestWhoMayCall(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},

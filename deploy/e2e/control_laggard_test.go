@@ -39,7 +39,7 @@ func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args 
 
 // A gateway that does not apply a revocation is named, and the gateway that applies it refuses. A repeated command waits again.
 func TestRevocationWithALaggard(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 1, Upstreams: fleet.FixedUpstream(t),
@@ -98,7 +98,7 @@ func TestRevocationWithALaggard(t *testing.T) {
 
 // With a maximum age, a gateway that is cut off refuses all requests after that age, and keyadmin relies on that.
 func TestRevocationFencesAPartitionedGateway(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
 	proxy, through := throughProxy(t, f.Database)

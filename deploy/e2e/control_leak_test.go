@@ -199,7 +199,7 @@ func (m *media) addFile(where, path string) {
 // product prints, stores or passes on contains the token or a part of it. The same holds for the console's codes and tokens. To test the search, a planted token enters every
 // medium in names and IDs that operators and clients choose. The search must find it in all of them.
 func TestTokensDoNotLeak(t *testing.T) {
-	together(t)
+	t.Parallel()
 	m := &media{t: t, texts: map[string]string{}}
 	planted := bogusToken(t)
 	secret := secretOf(planted)

@@ -52,7 +52,7 @@ func backUp(t *testing.T, db *database.DB) (restore func()) {
 // The database is restored from a backup while three gateways serve. After the backup, one gateway was restarted, one was killed
 // and restarted, and keys were revoked and created.
 func TestRestoreFromBackup(t *testing.T) {
-	together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t),

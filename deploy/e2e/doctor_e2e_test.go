@@ -12,6 +12,7 @@ import (
 
 // Doctor finds nothing on a healthy fleet. Then it finds what differs between two gateways, and an upstream that refuses one of them.
 func TestDoctorOnAFleet(t *testing.T) {
+	t.Parallel()
 	redis := testkit.StartRedis(t, "--appendonly", "yes")
 	f := fleet.Start(t, fleet.Spec{Redis: redis.URL, Gateways: 2})
 	if done := f.Keyadmin("doctor"); done.Code != 0 || !strings.Contains(done.Stderr, "2 gateways without a problem, Redis keeps what it is given") {

@@ -55,7 +55,7 @@ func restart(t *testing.T, p *fleet.Program) {
 // TestRestartOfTheOnlyPets restarts the only pet service. Requests fail during the restart, but no pet that was confirmed is
 // lost, and none is stored twice.
 func TestRestartOfTheOnlyPets(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, PetsEnv: []string{"PETSVC_DRAIN_DELAY=0s"}})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	load := startTraffic(key.Token, f.Gateways[0].Addr())

@@ -68,7 +68,7 @@ var hostile = []string{
 
 // TestHostileStreams plays byte streams at a gateway with a real pet service behind it.
 func TestHostileStreams(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Gateways: 1})
 	gateway := f.Gateways[0]
 	key := f.NewTenant("acme", fleet.Unlimited...)

@@ -15,6 +15,7 @@ import (
 // TestOneKeyThroughTwoGateways sends 50 parallel POSTs with one Idempotency-Key through two gateways, and kills one gateway after
 // the first response. Every client repeats its request until it gets a pet, at the other gateway if its own has ended.
 func TestOneKeyThroughTwoGateways(t *testing.T) {
+	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, database string) {
 		const rounds, clients = 10, 50
 		url, prefix := testkit.Redis(t)

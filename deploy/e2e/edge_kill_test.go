@@ -16,7 +16,7 @@ var (
 
 // TestKillUnderPosts kills the pet service and a gateway repeatedly while pets are created.
 func TestKillUnderPosts(t *testing.T) {
-	together(t)
+	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: url, RedisPrefix: prefix})
 	key := f.NewTenant("acme", fleet.Unlimited...)

@@ -59,7 +59,7 @@ func writeFile(t *testing.T, path, text string) {
 
 // TestTLS renews the certificate of a running gateway, with valid and with invalid files.
 func TestTLS(t *testing.T) {
-	together(t)
+	t.Parallel()
 	dir := t.TempDir()
 	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	writeCertificate(t, certPath, keyPath, 1)
@@ -122,7 +122,7 @@ func TestTLS(t *testing.T) {
 
 // TestCheck runs both programs with --check on settings that are nearly all invalid, and on valid ones.
 func TestCheck(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := func(program string, good, bad, named []string) {
 		t.Helper()
 		path := testkit.Build(t, "petgate/"+program)

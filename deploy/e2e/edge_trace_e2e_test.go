@@ -18,6 +18,7 @@ import (
 // A trusted proxy samples a request, and a collector gets the whole tree: proxy, gateway, pet service, statement. The access logs and
 // the metrics name its trace. What is queued when the programs end is not lost.
 func TestTraceTree(t *testing.T) {
+	t.Parallel()
 	const (
 		proxysTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 		proxysSpan  = "00f067aa0ba902b7"

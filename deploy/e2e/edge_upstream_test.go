@@ -12,7 +12,7 @@ import (
 
 // TestHangingPets pauses the pet service: the kernel accepts connections, and nothing answers.
 func TestHangingPets(t *testing.T) {
-	together(t)
+	t.Parallel()
 	const deadline = 2 * time.Second // so long that no other request misses it
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_UPSTREAM_TIMEOUT=" + deadline.String()}})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -56,7 +56,7 @@ func TestHangingPets(t *testing.T) {
 
 // TestSocketAndSecret uses one gateway with a pet service on a Unix socket, and one with a pet service that requires a secret.
 func TestSocketAndSecret(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	socket := "unix:" + filepath.Join(t.TempDir(), "pets.sock")

@@ -100,7 +100,7 @@ func (p *piped) stop() {
 // `gateway | head -n 1`, a log shipper that restarts: the reader of standard output and standard error ends. The
 // programs continue to serve.
 func TestClosedStandardOutputKillsNothing(t *testing.T) {
-	together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t)})
 	for name, want := range map[string]int{"gateway": http.StatusUnauthorized, "petsvc": http.StatusOK} {
 		p := startPiped(t, name, "DATABASE_URL="+f.Database, strings.ToUpper(name)+"_LOG_LEVEL=debug")
