@@ -2,44 +2,64 @@
 package share
 
 import (
+	"math"
 	"sync"
 
 	"petgate/shared/core/id"
 )
 
+// shards keep requests from waiting for one lock, and the maps so small that they are searched without hashing.
+const shards = 64
+
 // Shares counts what each tenant holds of one thing. Its methods are safe for concurrent use.
 type Shares struct {
-	max  int
+	max    int
+	shards [shards]shard
+}
+
+type shard struct {
 	mu   sync.Mutex
 	held map[id.Tenant]int // without zeros
+	_    [48]byte          // gives each shard its own cache line
 }
 
 // New returns shares of at most max for each tenant.
-func New(max int) *Shares { return &Shares{max: max, held: make(map[id.Tenant]int)} }
-
-// Take takes one for the tenant, unless the tenant already holds its maximum.
-func (s *Shares) Take(t id.Tenant) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[t] >= s.max {
-		return false
+func New(max int) *Shares {
+	s := &Shares{max: max}
+	for i := range s.shards {
+		s.shards[i].held = make(map[id.Tenant]int)
 	}
-	s.held[t]++
-	return true
+	return s
 }
 
+// A tenant's ID is random: any of its bytes spreads tenants evenly.
+func (s *Shares) shard(t id.Tenant) *shard { return &s.shards[t[len(t)-1]%shards] }
+
+// Take takes one for the tenant, unless the tenant already holds its maximum.
+func (s *Shares) Take(t id.Tenant) bool { return s.shard(t).take(t, s.max) }
+
 // Add takes one for the tenant, also above its maximum.
-func (s *Shares) Add(t id.Tenant) {
+func (s *Shares) Add(t id.Tenant) { s.shard(t).take(t, math.MaxInt) }
+
+func (s *shard) take(t id.Tenant, max int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[t]++
+	n := s.held[t]
+	if n >= max {
+		return false
+	}
+	s.held[t] = n + 1
+	return true
 }
 
 // Return gives back what Take or Add has taken.
 func (s *Shares) Return(t id.Tenant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[t]--; s.held[t] == 0 {
-		delete(s.held, t)
+	own := s.shard(t)
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if n := own.held[t]; n > 1 {
+		own.held[t] = n - 1
+	} else {
+		delete(own.held, t)
 	}
 }
