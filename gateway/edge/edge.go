@@ -150,7 +150,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 // serve is the life of a request: fasthttp calls it for each one.
 func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	x := rc.Conn().(*clientConn).exchange
-	x.rc, x.startedAt = rc, time.Now()
+	x.rc, x.startedAt = rc, rc.Time()
 	defer e.finish(x)
 	x.now = instant.Of(e.clock())
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered

@@ -31,6 +31,7 @@ type route struct {
 // routes finds operations by method and path. It uses only the router's tree: a handler only stores its route. The
 // router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 type routes struct {
+	fixed   map[string][]fixedRoute // by path: those without parameters, which need no search in the tree
 	router  *router.Router
 	all     []*route
 	methods []string // of any operation
@@ -38,7 +39,7 @@ type routes struct {
 }
 
 func newRoutes(operations []api.Operation) (*routes, error) {
-	r := &routes{router: router.New()}
+	r := &routes{router: router.New(), fixed: map[string][]fixedRoute{}}
 	if len(operations) == 0 {
 		return nil, errors.New("no operations are given")
 	}
@@ -63,6 +64,9 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 			methods = append(methods, http.MethodHead)
 		}
 		for _, method := range methods {
+			if !strings.Contains(o.Path, "{") {
+				r.fixed[o.Path] = append(r.fixed[o.Path], fixedRoute{method, one})
+			}
 			r.router.Handle(method, o.Path, func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundRoute, one) })
 			if !slices.Contains(r.methods, method) {
 				r.methods = append(r.methods, method)
@@ -73,12 +77,23 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 	return r, nil
 }
 
+// fixedRoute is a method of a path without parameters.
+type fixedRoute struct {
+	method string
+	route  *route
+}
+
 // foundRoute is the user value in which a handler stores its route.
 const foundRoute = "route"
 
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent.
-func (r *routes) find(rc *fasthttp.RequestCtx, method, path string) *route {
-	handler, _ := r.router.Lookup(method, path, nil)
+func (r *routes) find(rc *fasthttp.RequestCtx, method string, path []byte) *route {
+	for _, one := range r.fixed[string(path)] {
+		if one.method == method {
+			return one.route
+		}
+	}
+	handler, _ := r.router.Lookup(method, string(path), nil)
 	if handler == nil {
 		return nil
 	}
@@ -107,8 +122,8 @@ func (r *routes) nearby(path string) string {
 
 // route finds the operation. It refuses if there is none, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
-	path := string(x.request.Path)
-	if x.route = e.routes.find(x.rc, methodName(x.request.Method), path); x.route == nil {
+	if x.route = e.routes.find(x.rc, methodName(x.request.Method), x.request.Path); x.route == nil {
+		path := string(x.request.Path)
 		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.byPath[path] != nil {
 			x.allow = pageMethods
 		}
