@@ -1,0 +1,192 @@
+//go:build e2e && linux && amd64 && !race
+
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/ban"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/steps"
+	"petgate/shared/trace"
+)
+
+// countedVariable makes this test a gateway whose instructions are counted. Its value is a countedConfig.
+const countedVariable = "TEST_COUNTED_GATEWAY"
+
+// countedConfig has the settings of a gateway whose instructions are counted.
+type countedConfig struct {
+	Database, Upstream, Traces string
+	CORSOrigins                []string
+	AccessLog, TLS             bool
+}
+
+// noDeadline is longer than a test. Deadlines of sockets do not stand still.
+const noDeadline = time.Hour
+
+// runCounted is the life of the gateway. Time stands still in it: so no timer of the gateway fires.
+func runCounted(t *testing.T, config string) {
+	synctest.Test(t, func(*testing.T) {
+		fmt.Fprintln(os.Stderr, serveCounted(config))
+		os.Exit(1)
+	})
+}
+
+// serveCounted serves the listener that it inherits with the request path of a gateway. Unlike app.Run, it does nothing beside that:
+// it does not follow the database, and saves nothing.
+func serveCounted(config string) error {
+	var cfg countedConfig
+	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	db, err := database.Open(cfg.Database)
+	if err != nil {
+		return err
+	}
+	log, metrics := slog.New(slog.NewTextHandler(os.Stderr, nil)), prometheus.NewRegistry()
+	keys, err := directory.Open(ctx, keystore.New(db, nil, nil, "counted"), directory.Config{GatewayID: "counted", Log: log, Metrics: metrics})
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	limits, err := quotas.Open(ctx, quotas.Config{Metrics: metrics, Log: log})
+	if err != nil {
+		return err
+	}
+	operations, err := api.Operations()
+	if err != nil {
+		return err
+	}
+	tracer, err := trace.Open(trace.Config{
+		Settings: trace.Settings{Endpoint: cfg.Traces, Ratio: "0"}, Program: "gateway", Instance: "counted", Log: log, Metrics: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	edgeConfig := edge.Config{
+		Environment: apikey.Live, Upstreams: []string{cfg.Upstream}, CORSOrigins: cfg.CORSOrigins, BanRule: ban.Product,
+		ReadTimeout: noDeadline, WriteTimeout: noDeadline, IdleTimeout: noDeadline,
+		UpstreamTimeout: noDeadline, UpstreamIdleTimeout: noDeadline,
+		BodyBytesMax: 64 << 10, BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
+	}
+	if cfg.TLS {
+		certified := httptest.NewTLSServer(nil)
+		certified.Close()
+		edgeConfig.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
+	}
+	deps := edge.Deps{
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: operations, Log: log, Tracer: tracer,
+		Metrics: metrics, Clock: time.Now,
+	}
+	if cfg.AccessLog {
+		deps.AccessLog = os.Stdout
+	}
+	e, err := edge.New(edgeConfig, deps)
+	if err != nil {
+		return err
+	}
+	ln, err := net.FileListener(os.NewFile(3, "listener"))
+	if err != nil {
+		return err
+	}
+	return e.Serve(ln)
+}
+
+// countedGateway is a gateway whose instructions are counted.
+type countedGateway struct {
+	*steps.Program
+	addr  string
+	isTLS bool
+}
+
+func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
+	t.Helper()
+	ln := listen(t)
+	file, err := ln.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	upstream := listen(t)
+	cfg.Upstream = "http://" + upstream.Addr().String()
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &countedGateway{addr: ln.Addr().String(), isTLS: cfg.TLS}
+	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"}, []string{countedVariable + "=" + string(text)}, file)
+	go g.serveUpstream(t, upstream)
+	return g
+}
+
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln.(*net.TCPListener)
+}
+
+// serveUpstream is the service behind the gateway.
+func (g *countedGateway) serveUpstream(t *testing.T, ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go g.answer(t, c)
+	}
+}
+
+func (g *countedGateway) answer(t *testing.T, c net.Conn) {
+	defer c.Close()
+	response := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1200\r\n\r\n" + strings.Repeat("x", 1200)
+	request := make([]byte, 4096)
+	for {
+		if _, err := c.Read(request); err != nil { // the gateway writes a request in one piece
+			return
+		}
+		g.Gate(t)
+		if _, err := io.WriteString(c, response); err != nil {
+			return
+		}
+	}
+}
+
+func (g *countedGateway) client() *fleet.Client {
+	c := &fleet.Client{Addr: g.addr}
+	if g.isTLS {
+		c.TLS = &tls.Config{InsecureSkipVerify: true}
+	}
+	return c
+}
