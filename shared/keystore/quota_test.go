@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"encoding/binary"
 	"net/url"
+	"runtime"
 	"testing"
 	"time"
 
@@ -43,5 +44,34 @@ func TestSavesOfManyQuotas(t *testing.T) {
 		if saved[r.Tenant] != string(r.Record) {
 			t.Fatalf("saved %q of %s, want %q", saved[r.Tenant], r.Tenant, r.Record)
 		}
+	}
+}
+
+// A save needs little memory: it takes place every second, and its garbage would make the whole process larger.
+func TestSavesOfQuotasNeedLittleMemory(t *testing.T) {
+	s := keystore.New(open(t, testkit.Postgres(t)), nil, nil, "ada")
+	const (
+		recordBytes = 1000
+		bytesMax    = 8 * recordBytes
+	)
+	records := make([]keystore.QuotaRecord, 500)
+	for i := range records {
+		binary.BigEndian.PutUint32(records[i].Tenant[:], uint32(i+1))
+		records[i].Record = make([]byte, recordBytes)
+	}
+	save := func() (allocated uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := s.SaveQuotas(t.Context(), 1, records); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(len(records))
+	}
+	save() // buffers grow
+	if got := save(); got > bytesMax {
+		t.Errorf("%d bytes were allocated for a record of %d bytes, want at most %d", got, recordBytes, bytesMax)
+	} else {
+		t.Logf("%d bytes were allocated for a record of %d bytes", got, recordBytes)
 	}
 }

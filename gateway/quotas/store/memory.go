@@ -135,7 +135,7 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 		s.Lock()
 		for t, rec := range s.records {
 			if rec.changed > since {
-				changed = append(changed, Saved{Tenant: t, Record: m.rule.Append(nil, &rec.Record)})
+				changed = append(changed, Saved{Tenant: t, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
 			}
 		}
 		s.sweep(m.rule, now)
