@@ -75,7 +75,7 @@ func TestRestartOfTheOnlyPets(t *testing.T) {
 
 // TestDrain stops a gateway and a pet service while a request is in flight. The request lasts longer than the listener.
 func TestDrain(t *testing.T) {
-	together(t)
+	t.Parallel()
 	database := testkit.Postgres(t)
 	patient, err := url.Parse(database)
 	if err != nil {

@@ -72,7 +72,7 @@ func TestRedisFaults(t *testing.T) {
 			before := s.decidedAlone()
 			healthy := time.Now()
 			all := map[string]*load{"roomy": s.load(roomy), "tight": s.load(tight)}
-			wait(2 * time.Second)
+			wait(time.Second)
 			began := time.Now()
 			begin(t, tight)
 			broken := time.Now()
