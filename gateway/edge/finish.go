@@ -30,7 +30,7 @@ func (e *Edge) finish(x *exchange) {
 	madeAt := x.startedAt.Add(took)
 	x.conn.touch(madeAt)
 	if x.rc.Response.ConnectionClose() || x.request.Closes {
-		x.conn.Finish(madeAt)
+		x.conn.Finish(madeAt, x.unreadable == nil && x.request.Closes && x.body.IsComplete())
 	} else {
 		x.conn.Next(madeAt)
 	}

@@ -199,7 +199,7 @@ func (c *clientConn) Read(p []byte) (n int, err error) {
 		defer func() {
 			if panicked := recover(); panicked != nil {
 				c.edge.log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
-				c.Finish(time.Now())
+				c.Finish(time.Now(), false)
 				if c.exchange != nil {
 					c.edge.exchanges.put(c.exchange)
 					c.exchange = nil
@@ -254,7 +254,7 @@ func (c *clientConn) refuse(err error) {
 	c.exchange.unreadable = err
 	c.exchange.request.Closes = true
 	c.out = canned(&c.exchange.request)
-	c.Finish(time.Now())
+	c.Finish(time.Now(), false)
 }
 
 // Refusing returns the addresses of the upstreams whose last response said that they do not accept this gateway.

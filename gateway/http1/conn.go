@@ -45,6 +45,7 @@ type Conn struct {
 	state    atomic.Uint32 // a connState
 	now      time.Time     // the last reading of the clock; timeouts count from it
 	head     []byte        // the head that Await has found, in the buffer
+	isLast   bool          // the client has said that it sends nothing after the request
 	closing  sync.Once
 
 	small [smallBytes]byte
@@ -231,9 +232,11 @@ func (c *Conn) Next(now time.Time) {
 	}
 }
 
-// Finish ends the connection after the current response, which was made at now: no more requests are read, and Close lingers.
-func (c *Conn) Finish(now time.Time) {
-	c.now = now
+// Finish ends the connection after the current response, which was made at now: no more requests are read. Close lingers if the
+// client may have sent something after the request. isLast says that the request was read whole, and that the client has announced
+// that it is the last one.
+func (c *Conn) Finish(now time.Time, isLast bool) {
+	c.now, c.isLast = now, isLast && c.reader.Buffered() == 0
 	c.reader.drop()
 	c.enter(ending)
 }
@@ -261,12 +264,22 @@ func (c *Conn) Close() (err error) {
 		return nil
 	}
 	c.closing.Do(func() {
-		if c.is(ending) {
+		if c.is(ending) && !(c.isLast && c.isDrained()) {
 			c.linger()
 		}
 		err = c.Conn.Close()
 	})
 	return err
+}
+
+// isDrained reports whether the client is still there and has sent nothing that was not read.
+func (c *Conn) isDrained() bool {
+	nc := c.Conn
+	if over, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
+		nc = over.NetConn()
+	}
+	socket, ok := nc.(interface{ Check() error })
+	return ok && socket.Check() == nil
 }
 
 func (c *Conn) linger() {

@@ -126,3 +126,44 @@ func TestBuffersShareABudget(t *testing.T) {
 		t.Errorf("%d bytes are still taken", n)
 	}
 }
+
+// halfClosable is a stream that can also be closed for writing only. unread says that the client has sent something.
+type halfClosable struct {
+	closable
+	unread     error
+	isHalfOpen bool
+}
+
+func (c *halfClosable) CloseWrite() error { c.isHalfOpen = true; return nil }
+func (c *halfClosable) Check() error      { return c.unread }
+
+// A connection that ends with a response lingers, so that what the client has sent after the request does not cut the response off.
+// There is nothing to wait for if the client has announced its last request, and has sent nothing else.
+func TestLingering(t *testing.T) {
+	const request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+	for _, f := range []struct {
+		name    string
+		isLast  bool
+		sent    string
+		unread  error
+		lingers bool
+	}{
+		{"the last request", true, request, nil, false},
+		{"a request that is not the last", false, request, nil, true},
+		{"the last request, and more in the same packet", true, request + request, nil, true},
+		{"the last request, and more that was not read", true, request, io.ErrUnexpectedEOF, true},
+	} {
+		c, under := &Conn{}, &halfClosable{unread: f.unread}
+		under.pieces = [][]byte{[]byte(f.sent)}
+		c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}, nil)
+		var q Request
+		var b Body
+		if err := c.Await(); err != nil || c.ReadHead(&q, &b) != nil || !c.Begin() {
+			t.Fatalf("%s: %v", f.name, err)
+		}
+		c.Finish(time.Now(), f.isLast)
+		if err := c.Close(); err != nil || !under.isClosed || under.isHalfOpen != f.lingers {
+			t.Errorf("%s: %v, closed: %t, has lingered: %t", f.name, err, under.isClosed, under.isHalfOpen)
+		}
+	}
+}
