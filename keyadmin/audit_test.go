@@ -28,7 +28,7 @@ func TestAuditFollow(t *testing.T) {
 		}
 		r := s.want(exitDone, "", "audit", "--follow", "--kind", "tenant", "-o", c.format)
 		for _, name := range []string{"before", "one", "two"} {
-			if n := strings.Count(r.stdout, "name "+name+",") + strings.Count(r.stdout, `"name": "`+name+`"`) + strings.Count(r.stdout, `""name"":""`+name+`""`); n != 1 {
+			if n := strings.Count(r.stdout, `name "`+name+`",`) + strings.Count(r.stdout, `"name": "`+name+`"`) + strings.Count(r.stdout, `""name"":""`+name+`""`); n != 1 {
 				t.Errorf("%s: %q occurs %d times in\n%s", c.format, name, n, r.stdout)
 			}
 		}

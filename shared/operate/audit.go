@@ -81,8 +81,12 @@ var memberNames = map[string]string{
 	"override.minute": "own limit per minute", "override.day": "own limit per day",
 	"allow": "allowed from", "expiresAt": "expires", "revokedAt": "revoked", "graceEndsAt": "old key works until",
 	"replacedBy": "replaced by", "adminAddress": "admin address", "by": "imposed by",
-	"takenAt": "backup of", "reapplied": "refusals made again",
+	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }
+
+// free are members whose texts are free: without quotes, a name could look like a part of the sentence. Those that are false have quotes
+// only if they are no plain words.
+var free = map[string]bool{"name": true, "reason": true, "notice": true, "by": false, "adminAddress": false}
 
 // truths are members that are true or false.
 var truths = map[string]bool{"suspended": true, "automatic": true}
@@ -134,6 +138,9 @@ func fields(record json.RawMessage) map[string]string {
 		}
 		if text != "" && text != "0" && text != "false" && text != "null" {
 			texts[name] = text
+			if always, isFree := free[name]; always || isFree && !plainWord.MatchString(text) {
+				texts[name] = strconv.Quote(text)
+			}
 		}
 	}
 	return texts
