@@ -21,7 +21,9 @@ func (c *Console) serveBans() {
 func addBan(ctx context.Context, f *form) (prepared, error) {
 	key, err := id.ParseKey(f.value("key"))
 	if err != nil {
-		return prepared{}, formError{"Key: " + err.Error() + "."}
+		f.reject("Key", err)
+		_, err = banKey(ctx, f, operate.Owner{}, keystore.Key{}) // for the other mistakes
+		return prepared{}, err
 	}
 	t, k, err := readKey(ctx, f.visit, key)
 	if err != nil {

@@ -26,21 +26,29 @@ const changeWithin = 2 * databaseWithin
 // onceBytesMax bounds what is kept of the name of a form, which is shorter.
 const onceBytesMax = 64
 
-// form is a form that an open session has sent. Its methods read fields; the first mistake stays in bad.
+// form is a form that an open session has sent. Its methods read fields and note each mistake.
 type form struct {
 	*visit
 	r   *http.Request
-	bad error
+	bad []string // what is wrong, as sentences
 }
 
-// formError is a mistake in a form: nothing was tried.
+// mistakes returns a formError with everything that is wrong, or nil.
+func (f *form) mistakes() error {
+	if len(f.bad) == 0 {
+		return nil
+	}
+	return formError{strings.Join(f.bad, "\n")}
+}
+
+// formError is what is wrong in a form, a line for each mistake: nothing was tried.
 type formError struct{ text string }
 
 func (e formError) Error() string { return e.text }
 
 func (f *form) reject(field string, err error) {
-	if err != nil && f.bad == nil {
-		f.bad = formError{field + ": " + err.Error() + "."}
+	if err != nil {
+		f.bad = append(f.bad, field+": "+err.Error()+".")
 	}
 }
 
@@ -80,6 +88,14 @@ func (f *form) limits() plan.Limits {
 		return n
 	}
 	return plan.Limits{Minute: read("minute", "Per minute"), Day: read("day", "Per day")}
+}
+
+// someLimits reads the fields minute and day. One of them may be empty.
+func (f *form) someLimits() plan.Limits {
+	if f.value("minute") == "" && f.value("day") == "" {
+		f.bad = append(f.bad, "Give a limit per minute, per day, or both.")
+	}
+	return f.limits()
 }
 
 // period reads a time of at least a second.
@@ -157,10 +173,7 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()
 		p, err := prepare(ctx, f)
-		if f.bad != nil {
-			err = f.bad
-		}
-		if err != nil {
+		if err = cmp.Or(f.mistakes(), err); err != nil {
 			c.fail(w, v, err)
 			return
 		}

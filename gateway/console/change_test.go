@@ -181,6 +181,8 @@ func TestMistakes(t *testing.T) {
 		{"/console/keys/nothing/revoke", "sure=yes", 404, "&#34;nothing&#34; is not an ID"},
 		{"/console/bans", "key=nothing&for=1h&reason=x", 422, "Key: &#34;nothing&#34; is not an ID"},
 		{"/console/keys/key_0000000000000000/revoke", "sure=yes", 404, "There is no key"},
+		{"/console/bans", "key=nothing&for=0&reason=", 422, "\nFor: &#34;0&#34; is too short: use 1s or more.\nReason: "},
+		{at + "/limits", "minute=0&day=many", 422, "is out of range: use 1 to 1000000000.\nPer day: &#34;many&#34; is not"},
 		{"/console/plans", "name=x&minute=5", 422, "Give both limits"},
 		{"/console/plans/update", "name=free", 422, "Give a limit"},
 		{"/console/plans", "name=%zz", 400, "cannot be read"},

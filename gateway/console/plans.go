@@ -61,19 +61,16 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 func createPlan(_ context.Context, f *form) (prepared, error) {
 	name, limits := f.value("name"), f.limits()
 	f.reject("Name", plan.CheckName(name))
-	if f.bad == nil && (limits.Minute == 0) != (limits.Day == 0) {
-		f.bad = formError{"Give both limits, or neither for a plan whose tenants have limits of their own."}
+	if isGiven := func(name string) bool { return f.value(name) != "" }; isGiven("minute") != isGiven("day") {
+		f.bad = append(f.bad, "Give both limits, or neither for a plan whose tenants have limits of their own.")
 	}
 	return prepared{Operation: f.operator.CreatePlan(name, limits, false), back: Home + "plans"}, nil
 }
 
 func updatePlan(ctx context.Context, f *form) (prepared, error) {
-	name, limits := f.value("name"), f.limits()
-	if f.bad == nil && limits == (plan.Limits{}) {
-		f.bad = formError{"Give a limit per minute, per day, or both."}
-	}
-	if f.bad != nil {
-		return prepared{}, f.bad
+	name, limits := f.value("name"), f.someLimits()
+	if err := f.mistakes(); err != nil {
+		return prepared{}, err
 	}
 	op, err := f.operator.UpdatePlan(ctx, name, limits)
 	return prepared{Operation: op, title: "Change plan " + name, verb: "Lower the limits", back: Home + "plans"}, err

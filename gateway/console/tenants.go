@@ -177,12 +177,9 @@ func moveTenant(ctx context.Context, f *form, t keystore.Tenant) (operate.Operat
 }
 
 func setLimits(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-	limits := f.limits()
-	if f.bad == nil && limits == (plan.Limits{}) {
-		f.bad = formError{"Give a limit per minute, per day, or both."}
-	}
-	if f.bad != nil {
-		return operate.Operation{}, f.bad
+	limits := f.someLimits()
+	if err := f.mistakes(); err != nil {
+		return operate.Operation{}, err
 	}
 	return f.operator.SetQuota(ctx, t, limits)
 }
