@@ -73,8 +73,8 @@ func TestAudit(t *testing.T) {
 		key := keys[0].ID.String()
 		s.wants(b, "/console/audit", 200, "tenant.created", "key.revoked", `<a href="/console/tenants/`+tenant.ID.String()+`">acme</a>`,
 			`<a href="/console/keys/`+key+`">`, "As CSV")
-		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", "!<td>key.created</td>", `value="bob"`)
-		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", "!<td>tenant.created</td>", "<option selected>key</option>")
+		s.wants(b, "/console/audit?actor=bob", 200, "key.revoked", `!data-title="Kind">key.created<`, `value="bob"`)
+		s.wants(b, "/console/audit?tenant=acme&kind=key", 200, "key.revoked", "key.created", `!data-title="Kind">tenant.created<`, "<option selected>key</option>")
 		s.wants(b, "/console/audit?key="+key+"&since=1h", 200, "key.revoked", "!"+keys[1].ID.String())
 		s.wants(b, "/console/audit?since=2099-01-01", 200, "There are no such changes.")
 		s.wants(b, "/console/audit?since=soon", 400, "neither a duration nor a date")
@@ -100,11 +100,11 @@ func TestAudit(t *testing.T) {
 		_, _, page := s.send(b, "GET", "/console/audit?kind=quota", "")
 		_, rest, _ := strings.Cut(page, `<a href="/console/audit?after=`)
 		next, _, isPaged := strings.Cut(rest, `"`)
-		if n := strings.Count(page, "<td>quota.reset</td>"); n != 50 || !isPaged {
+		if n := strings.Count(page, `data-title="Kind">quota.reset</td>`); n != 50 || !isPaged {
 			t.Fatalf("the first page has %d changes, and another page: %t", n, isPaged)
 		}
 		_, _, page = s.send(b, "GET", "/console/audit?after="+strings.ReplaceAll(next, "&amp;", "&"), "")
-		if n := strings.Count(page, "<td>quota.reset</td>"); n != 10 || !strings.Contains(page, "First page") || strings.Contains(page, "Next page") {
+		if n := strings.Count(page, `data-title="Kind">quota.reset</td>`); n != 10 || !strings.Contains(page, "First page") || strings.Contains(page, "Next page") {
 			t.Errorf("the second page has %d changes:\n%s", n, page)
 		}
 	})
@@ -115,7 +115,7 @@ func TestGateways(t *testing.T) {
 	b := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	s.wants(b, "/console/gateways", 200, "No gateway is registered.")
 	s.gateway("gw-8")
-	s.wants(b, "/console/gateways", 200, "<th scope=\"row\">gw-8</th>", "!gateway forget")
+	s.wants(b, "/console/gateways", 200, ">gw-8</th>", "!gateway forget")
 	if _, err := s.migrated().Exec(`UPDATE gateways SET seen_at = seen_at - 60000`); err != nil {
 		t.Fatal(err)
 	}
@@ -227,5 +227,5 @@ func TestPagesOfABan(t *testing.T) {
 	s.wants(b, "/console/tenants/"+tenant.ID.String(), 200, marked)
 	s.wants(b, "/console/tenants", 200, "!"+marked, "!All tenants")
 	s.wants(b, "/console/tenants?search=zzz", 200, `<a href="/console/tenants">All tenants</a>`)
-	s.wants(b, "/console/plans", 200, "<td>built in</td>")
+	s.wants(b, "/console/plans", 200, `data-title="Created">built in</td>`)
 }

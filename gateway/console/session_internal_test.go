@@ -101,7 +101,7 @@ func TestUseOfQuotas(t *testing.T) {
 	} {
 		unknown = test.err
 		page := s.send("GET", Home+"tenants").Body.String()
-		row := `<td class="number">60</td><td class="number">50 %</td><td class="number">1,000</td><td class="number">20 %</td>`
+		row := `data-title="Used now" class="number">50 %</td><td role="cell" data-title="Per day" class="number">1,000</td><td role="cell" data-title="Used today" class="number">20 %</td>`
 		if n := strings.Count(page, row); n != test.want {
 			t.Errorf("%v: the use of %d tenants, want %d:\n%s", test.err, n, test.want, page)
 		}
