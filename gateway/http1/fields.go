@@ -60,12 +60,17 @@ type fields struct {
 	// Fields are the fields that are neither hop-by-hop nor used for framing.
 	Fields []Field
 
-	named       [][]byte // names that Connection lists
-	closes      bool     // Connection: close
-	keepsAlive  bool     // Connection: keep-alive
+	named [][]byte // names that Connection lists
+	framing
+}
+
+// framing is the part of the fields without slices. To clear it costs little.
+type framing struct {
+	closes      bool // Connection: close
+	keepsAlive  bool // Connection: keep-alive
 	hasLength   bool
-	length      int64
 	isChunked   bool
+	length      int64
 	count, size int
 }
 
@@ -153,5 +158,5 @@ func (f *fields) isNamed(name []byte) bool {
 func (f *fields) reset() {
 	clear(f.Fields)
 	clear(f.named)
-	*f = fields{Fields: f.Fields[:0], named: f.named[:0]}
+	f.Fields, f.named, f.framing = f.Fields[:0], f.named[:0], framing{}
 }

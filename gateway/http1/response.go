@@ -4,15 +4,19 @@ import "bytes"
 
 // Response is an upstream's response. Its slices point into a copy of the head that the Response owns.
 type Response struct {
-	Status int
-	Body   Body
-
-	IsReusable bool // the connection can be used for another exchange
-	IsLast     bool // the upstream said that it closes the connection
+	outcome
+	Body Body
 
 	fields
-	isOld bool // HTTP/1.0
-	head  []byte
+	head []byte
+}
+
+// outcome is the part of a response without slices. To clear it costs little.
+type outcome struct {
+	Status     int
+	IsReusable bool // the connection can be used for another exchange
+	IsLast     bool // the upstream said that it closes the connection
+	isOld      bool // HTTP/1.0
 }
 
 // Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no Content-Length.
@@ -27,7 +31,7 @@ func (p *Response) Length() int64 {
 func (p *Response) Reset(bodyBytesMax int) {
 	p.fields.reset()
 	p.Body.Reset(bodyBytesMax)
-	*p = Response{fields: p.fields, Body: p.Body, head: p.head[:0]}
+	p.outcome, p.head = outcome{}, p.head[:0]
 }
 
 const interimMax = 8 // 1xx responses before the final one
