@@ -27,7 +27,7 @@ func main() {
 	log.SetFlags(0)
 	var p program
 	var connections, only, sections string
-	var report bool
+	var report, isTail bool
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
 	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds")
 	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections, separated by commas")
@@ -35,6 +35,7 @@ func main() {
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
+	flag.BoolVar(&isTail, "tail", false, "say what the slowest requests wait for, and measure nothing else")
 	flag.BoolVar(&report, "report", false, "measure nothing; write tables and plots again from the figures in -out")
 	out := flag.String("out", "", "write the raw figures to this directory")
 	docs := flag.String("docs", "", "write the tables and plots to performance.md in this directory")
@@ -43,6 +44,9 @@ func main() {
 	defer stop()
 	if err := p.parse(connections, only, sections); err != nil {
 		log.Fatal("bench: ", err)
+	}
+	if isTail {
+		p.sections, p.traces = []section{{"tail", tail}}, map[string][]*execution{}
 	}
 	result, err := readResult(*out)
 	if report && len(result.Runs) == 0 {
@@ -72,7 +76,8 @@ type program struct {
 	rows        []system
 	sections    []section
 	bin         string
-	before      string // directory of the programs to compare with; empty for the tables of docs/performance.md
+	before      string                  // directory of the programs to compare with; empty for the tables of docs/performance.md
+	traces      map[string][]*execution // by row; only with -tail
 }
 
 func (p *program) parse(connections, only, sections string) error {
@@ -137,7 +142,7 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes}
+	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes, traces: p.traces}
 	var turns []turn
 	for _, s := range p.sections {
 		t, err := s.open(ctx, l, p)

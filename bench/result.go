@@ -23,6 +23,8 @@ type Result struct {
 	Duration string
 	Notes    map[string][]string `json:",omitempty"` // what a section leaves out
 	Runs     []Run
+
+	traces map[string][]*execution // by row
 }
 
 const resultFile = "runs.json"

@@ -39,6 +39,7 @@ func (r Result) tables() string {
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
 	r.writeComparison(&b)
+	r.writeTails(&b)
 	return b.String()
 }
 
