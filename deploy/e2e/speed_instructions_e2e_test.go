@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -22,7 +23,7 @@ const (
 	recordPath    = "testdata/instructions.txt"
 	recordCommand = "go test -tags e2e -run TestInstructions ./deploy/e2e -update"
 
-	// How far a count may be from the recorded one, in percent. The least of instructionCounts counts differs by less than a quarter
+	// How far the instructions may be from the recorded ones, in percent. The least of instructionCounts counts differs by up to half
 	// of that between two runs, because Go's maps and its generator of random numbers begin at random.
 	instructionsChangeMax = 1.0
 	instructionCounts     = 3
@@ -33,8 +34,8 @@ const (
 	functionsShown = 25
 )
 
-// What the gateway executes for a request, in instructions. They are counted, not timed, so even small additions show on a busy
-// machine. With -v, the test prints which functions execute them.
+// What the gateway executes for a request: instructions, allocations and system calls. They are counted, not timed, so even small
+// additions show on a busy machine. With -v, the test prints which functions execute them.
 func TestInstructions(t *testing.T) {
 	if config := os.Getenv(countedVariable); config != "" {
 		runCounted(t, config)
@@ -58,23 +59,26 @@ func TestInstructions(t *testing.T) {
 		{"over its quota", countedConfig{}, usedUp, 429},
 		{"without a key", countedConfig{}, "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n", 401},
 	}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	recorded := readRecord(t)
 	next := &bytes.Buffer{}
-	fmt.Fprintf(next, "# Instructions of a request, written by: %s\n%s\n", recordCommand, platform())
+	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
 	for _, row := range rows {
 		row.config.Database = f.Database
-		profile := countInstructions(t, row.config, row.request, row.status)
-		n := profile.Steps()
-		fmt.Fprintf(next, "%d %s\n", n, row.name)
-		was := recorded[row.name]
-		if was == 0 {
-			t.Logf("figure: %s: %d instructions a request", row.name, n)
-		} else {
-			t.Logf("figure: %s: %d instructions a request, %+.2f %%", row.name, n, percent(n, was))
+		cost, err := countInstructions(t, row.config, row.request, row.status).Cost(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		logFunctions(t, profile)
-		if !*update && recorded != nil {
-			judgeInstructions(t, row.name, n, was)
+		fmt.Fprintf(next, "%d %d %d %s\n", cost.Steps, cost.Allocations, cost.SystemCalls, row.name)
+		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps, cost.Allocations, cost.SystemCalls)
+		for _, share := range cost.Functions[:min(functionsShown, len(cost.Functions))] {
+			t.Logf("%7d %s", share.Steps, share.Function)
+		}
+		if recorded != nil && !*update {
+			judgeCost(t, row.name, cost, recorded[row.name])
 		}
 	}
 	if *update {
@@ -84,20 +88,17 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-func percent(n, was int) float64 { return 100 * (float64(n)/float64(was) - 1) }
-
-func judgeInstructions(t *testing.T, name string, n, was int) {
+// judgeCost compares a cost with the recorded one, which is zero if there is none. A request that does less is an error too: what was
+// saved could be lost again unnoticed.
+func judgeCost(t *testing.T, name string, cost, was steps.Cost) {
 	t.Helper()
-	switch {
-	case was == 0:
-		t.Errorf("%s: nothing is recorded; record it: %s", name, recordCommand)
-	case percent(n, was) > instructionsChangeMax:
-		t.Errorf("%s: %d instructions a request, %d are recorded: a request does more than before. go test -v shows the functions. If it must do more, record it: %s",
-			name, n, was, recordCommand)
-	case percent(n, was) < -instructionsChangeMax:
-		t.Errorf("%s: %d instructions a request, %d are recorded: a request does less than before. Record it, so that it stays: %s",
-			name, n, was, recordCommand)
+	change := 100 * (float64(cost.Steps)/float64(was.Steps) - 1)
+	if math.Abs(change) <= instructionsChangeMax && cost.Allocations == was.Allocations && cost.SystemCalls == was.SystemCalls {
+		return
 	}
+	t.Errorf("%s: %d instructions, %d allocations and %d system calls a request; %d, %d and %d are recorded: %+.2f %% instructions. "+
+		"With -v, the test prints the functions. If the change is wanted, record it: %s",
+		name, cost.Steps, cost.Allocations, cost.SystemCalls, was.Steps, was.Allocations, was.SystemCalls, change, recordCommand)
 }
 
 // platform is what the counts depend on, besides the code of this repository.
@@ -105,22 +106,21 @@ func platform() string {
 	return fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// readRecord returns the recorded counts, or nil if they are for another platform.
-func readRecord(t *testing.T) map[string]int {
+// readRecord returns the recorded costs by row, or nil if they are for another platform.
+func readRecord(t *testing.T) map[string]steps.Cost {
 	t.Helper()
 	text, err := os.ReadFile(recordPath)
 	if err != nil && !*update {
 		t.Fatal(err)
 	}
-	recorded := map[string]int{}
+	recorded := map[string]steps.Cost{}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
-		count, name, _ := strings.Cut(line, " ")
-		n := 0
-		switch _, err := fmt.Sscan(count, &n); {
+		var cost steps.Cost
+		switch n, _ := fmt.Sscan(line, &cost.Steps, &cost.Allocations, &cost.SystemCalls); {
 		case strings.HasPrefix(line, "#"):
-		case err == nil:
-			recorded[name] = n
+		case n == 3:
+			recorded[strings.SplitN(line, " ", 4)[3]] = cost
 		case line != platform():
 			t.Logf("figure: instructions are not judged: they are recorded for %s, and this is %s; record them: %s", line, platform(), recordCommand)
 			return nil
@@ -152,19 +152,4 @@ func countInstructions(t *testing.T, cfg countedConfig, request string, status i
 		}
 	}
 	return least
-}
-
-func logFunctions(t *testing.T, profile steps.Profile) {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := profile.Functions(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, share := range all[:min(functionsShown, len(all))] {
-		t.Logf("%7d %s", share.Steps, share.Function)
-	}
 }

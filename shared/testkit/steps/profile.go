@@ -3,9 +3,11 @@
 package steps
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"debug/gosym"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -21,43 +23,66 @@ func (p Profile) Steps() (sum int) {
 	return sum
 }
 
+// Cost is what a profile says about the program.
+type Cost struct {
+	Steps       int // instructions
+	Allocations int // on the heap
+	SystemCalls int
+	Functions   []Share // the one with the most instructions is first
+}
+
 // Share is what one function has executed. Inlined calls belong to the function that they are inlined into.
 type Share struct {
 	Function string
 	Steps    int
 }
 
-// Functions returns the functions of a program by what they have executed, the most first.
-func (p Profile) Functions(path string) ([]Share, error) {
+// allocator is the function that every allocation calls.
+const allocator = "runtime.mallocgc"
+
+// syscallInstruction is how programs for amd64 enter the kernel.
+var syscallInstruction = []byte{0x0f, 0x05}
+
+// Cost reads the functions of the profile's program from its file.
+func (p Profile) Cost(path string) (c Cost, err error) {
 	file, err := elf.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("steps: %w", err)
+		return c, fmt.Errorf("steps: %w", err)
 	}
 	defer file.Close()
 	text, lines := file.Section(".text"), file.Section(".gopclntab")
 	if text == nil || lines == nil {
-		return nil, fmt.Errorf("steps: %s has no table of functions", path)
+		return c, fmt.Errorf("steps: %s has no table of functions", path)
 	}
-	data, err := lines.Data()
-	if err != nil {
-		return nil, fmt.Errorf("steps: %w", err)
+	code, codeErr := text.Data()
+	data, dataErr := lines.Data()
+	if err := errors.Join(codeErr, dataErr); err != nil {
+		return c, fmt.Errorf("steps: %w", err)
 	}
 	table, err := gosym.NewTable(nil, gosym.NewLineTable(data, text.Addr))
 	if err != nil {
-		return nil, fmt.Errorf("steps: %w", err)
+		return c, fmt.Errorf("steps: %w", err)
 	}
+	allocate := table.LookupFunc(allocator)
+	if allocate == nil {
+		return c, fmt.Errorf("steps: %s has no %s", path, allocator)
+	}
+	c.Allocations = p[allocate.Entry]
 	sums := map[string]int{}
 	for at, n := range p {
+		c.Steps += n
 		name := "?"
 		if f := table.PCToFunc(at); f != nil {
 			name = f.Name
+			if bytes.HasPrefix(code[at-text.Addr:], syscallInstruction) {
+				c.SystemCalls += n
+			}
 		}
 		sums[name] += n
 	}
-	var all []Share
 	for name, n := range sums {
-		all = append(all, Share{name, n})
+		c.Functions = append(c.Functions, Share{name, n})
 	}
-	slices.SortFunc(all, func(a, b Share) int { return cmp.Or(b.Steps-a.Steps, cmp.Compare(a.Function, b.Function)) })
-	return all, nil
+	slices.SortFunc(c.Functions, func(a, b Share) int { return cmp.Or(b.Steps-a.Steps, cmp.Compare(a.Function, b.Function)) })
+	return c, nil
 }
