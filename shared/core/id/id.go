@@ -10,6 +10,7 @@ package id
 import (
 	"database/sql/driver"
 	"encoding/base32"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -21,7 +22,10 @@ const (
 )
 
 // The alphabet (Crockford's) has no i, l, o and u, so that an ID can be read out aloud.
-var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// encoding reads IDs.
+var encoding = base32.NewEncoding(alphabet).WithPadding(base32.NoPadding)
 
 // Tenant identifies a tenant. The zero value stands for no tenant.
 type Tenant [size]byte
@@ -70,12 +74,23 @@ func parse(dst []byte, prefix, text string) error {
 
 // AppendTo appends the ID's text to dst without allocating when dst has room for 20 bytes.
 func (t Tenant) AppendTo(dst []byte) []byte {
-	return encoding.AppendEncode(append(dst, TenantPrefix...), t[:])
+	return appendText(append(dst, TenantPrefix...), (*[size]byte)(&t))
 }
 
 // AppendTo appends the ID's text to dst without allocating when dst has room for 20 bytes.
 func (k Key) AppendTo(dst []byte) []byte {
-	return encoding.AppendEncode(append(dst, KeyPrefix...), k[:])
+	return appendText(append(dst, KeyPrefix...), (*[size]byte)(&k))
+}
+
+// appendText does what encoding does, with fewer instructions: each line of the access log has two IDs.
+func appendText(dst []byte, raw *[size]byte) []byte {
+	for i := 0; i < size; i += 5 { // five bytes are eight characters
+		five := uint64(binary.BigEndian.Uint32(raw[i:]))<<8 | uint64(raw[i+4])
+		dst = append(dst,
+			alphabet[five>>35], alphabet[five>>30&31], alphabet[five>>25&31], alphabet[five>>20&31],
+			alphabet[five>>15&31], alphabet[five>>10&31], alphabet[five>>5&31], alphabet[five&31])
+	}
+	return dst
 }
 
 func (t Tenant) String() string { return string(t.AppendTo(nil)) }
