@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/binary"
 	"strconv"
 	"unicode/utf8"
 
@@ -116,6 +117,11 @@ const hexDigits = "0123456789abcdef"
 // AppendString appends s as a JSON string (RFC 8259, section 7). Bytes that are not UTF-8 become U+FFFD.
 func AppendString[S string | []byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
+	from := len(dst)
+	if dst = append(dst, s...); isPlain(dst[from:]) {
+		return append(dst, '"')
+	}
+	dst = dst[:from]
 	done := 0 // s[:done] is in dst
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -153,4 +159,26 @@ func AppendString[S string | []byte](dst []byte, s S) []byte {
 		done = i
 	}
 	return append(append(dst, s[done:]...), '"')
+}
+
+// isPlain reports whether a text is the same in a JSON string: ASCII without control characters, quotation marks and backslashes. It
+// looks at eight bytes at a time. Each subtraction sets the highest bit of a byte that is too small or the one that is looked for, and
+// of no other byte unless such a byte is there.
+func isPlain(text []byte) bool {
+	const (
+		each    = 0x0101010101010101
+		highest = 0x80 * each
+	)
+	for ; len(text) >= 8; text = text[8:] {
+		eight := binary.LittleEndian.Uint64(text)
+		if (eight|(eight-' '*each)|((eight^'"'*each)-each)|((eight^'\\'*each)-each))&highest != 0 {
+			return false
+		}
+	}
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
