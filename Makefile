@@ -34,12 +34,13 @@ dist: ## write an archive for each system, its bill of materials and the sums to
 UNRACED = modernc.org/sqlite/lib modernc.org/libc/...
 
 # The programs are built once, not by each test that starts one. "make lint" runs go vet, so the tests need not. Many of the tests
-# that run in parallel wait, so there may be more of them than processors. The test processes are short-lived: GOGC lets them collect
-# garbage less often. Packages run in the order given: the longest begin first, so that none of them runs alone at the end.
+# wait most of the time, so there may be more packages and more parallel tests than processors. The test processes are short-lived:
+# GOGC lets them collect garbage less often. Packages run in the order given: the longest begin first, so that none of them runs alone
+# at the end.
 test: ## run the tests with the race detector, against real servers
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec env GOGC=400 go test -race $(UNRACED:%=-gcflags=%=-race=false) \
-			-vet=off -parallel 4 -timeout 10m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
+			-vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 -timeout 10m ./keyadmin ./deploy/e2e ./gateway/edge ./gateway/directory ./...'
 
 # Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
