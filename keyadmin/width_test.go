@@ -107,7 +107,7 @@ func TestCSV(t *testing.T) {
 		}
 	}
 	s.ok("tenant", "create", `a "b", c`, "-o", "csv")
-	if got := s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, `,"a ""b"", c",free,60,1000,0,0,false,2026-03-01T12:00:0`) {
+	if got := s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, `,"a ""b"", c",free,60,1000,,,false,2026-03-01T12:00:0`) {
 		t.Errorf("tenant list -o csv:\n%s", got)
 	}
 }
