@@ -18,8 +18,12 @@ var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 // upper case, or the ID of one tenant; empty: all tenants. Letters outside of ASCII must have the case of the name, unless the database
 // knows their cases: SQLite does not.
 func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]Tenant, error) {
+	query, args := tenantsFound, []any{after, "%" + likeText.Replace(text) + "%", n}
+	if tenant, err := id.ParseTenant(text); err == nil { // no name looks like an ID
+		query, args = tenantFound, []any{after, tenant}
+	}
 	tenants := []Tenant{}
-	err := s.db.SelectContext(ctx, &tenants, tenantsFound, after, "%"+likeText.Replace(text)+"%", text, n)
+	err := s.db.SelectContext(ctx, &tenants, query, args...)
 	return tenants, fail("find tenants", err)
 }
 

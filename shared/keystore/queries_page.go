@@ -3,8 +3,13 @@ package keystore
 // Statements for pages of lists. Each page begins after the last row of the page before it, so a page far from the first costs no more.
 
 const (
-	// $1: the name of the last tenant before, $2: a pattern for names, $3: an ID, or '', $4: number of rows.
-	tenantsFound = selectTenants + ` WHERE name > $1 AND (LOWER(name) LIKE LOWER($2) ESCAPE '\' OR id = $3) ORDER BY name LIMIT $4`
+	// The index of the names is enough to find them: only the rows that are found are read. $1: the name of the last tenant before, $2: a
+	// pattern for names, $3: number of rows.
+	tenantsFound = selectTenants + ` WHERE name IN
+		(SELECT name FROM tenants WHERE name > $1 AND LOWER(name) LIKE LOWER($2) ESCAPE '\' ORDER BY name LIMIT $3) ORDER BY name`
+
+	// $1: the name of the last tenant before, $2: ID.
+	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
 
 	// $1: rows with tenantId.
 	tenantNames = `SELECT id, name FROM tenants WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
