@@ -127,7 +127,7 @@ func (e *execution) add(line string, stack []string, goroutines map[string]*goro
 		}
 		was, is, _ := strings.Cut(fields[6], "->")
 		_, reason, _ := strings.Cut(line, "Reason=")
-		if is == "Waiting" && len(stack) > 0 {
+		if is == "Waiting" && was != is && len(stack) > 0 {
 			g.function = outermost(stack)
 		}
 		e.move(g, at, was, is, waitOf(reason, stack))
@@ -135,8 +135,11 @@ func (e *execution) add(line string, stack []string, goroutines map[string]*goro
 	return nil
 }
 
-// move changes the state of a goroutine.
+// move changes the state of a goroutine. A trace also repeats states that do not change.
 func (e *execution) move(g *goroutine, at time.Duration, was, is string, next wait) {
+	if was == is {
+		return
+	}
 	began, spent := g.since, at-g.since
 	g.since = at
 	if was == "Running" && spent >= longSlice && began > 0 && !strings.Contains(g.function, "fasthttp") {

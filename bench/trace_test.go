@@ -32,6 +32,7 @@ func TestReadTrace(t *testing.T) {
 		strings.ReplaceAll(move(1, "Running->Waiting", "", "runtime.selectgo"), "GoID=7", "GoID=8"),
 		strings.ReplaceAll(move(20, "Runnable->Running", "", ""), "GoID=7", "GoID=8"),
 		move(1, "Running->Waiting", "network", forClient), // before that, a part of a request may have run
+		move(5, "Waiting->Waiting", "", ""),               // a new part of the trace has begun
 		move(10, "Waiting->Runnable", "", ""),
 		move(12, "Runnable->Running", "", ""),
 		move(15, "Running->Waiting", "chan receive", forRedis),
