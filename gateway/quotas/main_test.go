@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,36 +22,54 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore is a store that decides by a function of the test. It remembers the last batch for which the function made results,
-// even if the function then returned an error.
+// fakeStore is a store that decides by a function of the test. For each lane, it remembers the last batch for which the function
+// made results, even if the function then returned an error.
 type fakeStore struct {
 	onReset func(r store.Reset) error
 	losses  func() int // how often Redis has lost its data; nil: never
-	noticed int        // the value of losses at the last batch
-	number  int64
-	told    []store.Result
+
+	mu      sync.Mutex
+	noticed int // the value of losses at the last batch
+	told    map[int]toldBatch
 
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
-	if f.losses != nil && f.losses() > f.noticed {
-		f.number, f.noticed = 0, f.losses()
-	}
+type toldBatch struct {
+	number  int64
+	results []store.Result
+}
+
+func (f *fakeStore) DecideBatch(ctx context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
+	last := f.last(batch.Lane)
 	switch {
-	case number < 0 && -number < f.number:
+	case batch.Number < 0 && -batch.Number < last.number:
 		return replyError("SUPERSEDED")
-	case number < 0 && -number > f.number:
+	case batch.Number < 0 && -batch.Number > last.number:
 		return replyError("NOTDECIDED")
-	case number < 0:
-		copy(results, f.told)
+	case batch.Number < 0:
+		copy(results, last.results)
 		return nil
 	}
 	err := f.onDecide(ctx, demands, results)
-	if number > 0 && results[0].Verdict.At != 0 {
-		f.number, f.told = number, slices.Clone(results)
+	if batch.Number > 0 && results[0].Verdict.At != 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told[batch.Lane] = toldBatch{batch.Number, slices.Clone(results)}
 	}
 	return err
+}
+
+func (f *fakeStore) last(lane int) toldBatch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told == nil || f.losses != nil && f.losses() > f.noticed {
+		f.told = map[int]toldBatch{}
+	}
+	if f.losses != nil {
+		f.noticed = f.losses()
+	}
+	return f.told[lane]
 }
 
 func (f *fakeStore) Reset(_ context.Context, r store.Reset) error {

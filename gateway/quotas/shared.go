@@ -57,11 +57,11 @@ func (s *Shared) start(client *redis.Redis, resets []store.Reset) {
 func (s *Shared) redisConfig() redis.Config {
 	return redis.Config{
 		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: s.config.Clock, Budget: s.config.Budget,
-		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed,
+		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed, Lanes: s.config.lanes,
 	}
 }
 
-// Take decides on one request. A request waits for the call under way, and then for its own call. A call fails when Redis
+// Take decides on one request. A request may wait for a call under way, and then waits for its own call. A call fails when Redis
 // has been silent for the budget.
 func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {

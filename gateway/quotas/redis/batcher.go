@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,47 +19,40 @@ import (
 	"petgate/shared/core/quota"
 )
 
-const (
-	// tenantsMax bounds a batch, and so the time for which it blocks Redis: less than a millisecond.
-	tenantsMax = 256
-	// probeInterval is how often a server that is down is probed.
-	probeInterval = 150 * time.Millisecond
-)
+// probeInterval is how often a server that is down is probed.
+const probeInterval = 150 * time.Millisecond
 
 // errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")
 
-// batcher sends requests to one Redis server. It has a queue, at most one batch under way, and no timer. The first request
-// to find the batcher idle becomes its leader and sends a batch. Requests that arrive meanwhile form the next batch; its
-// first request leads it.
+// batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. The first
+// request to find no batch under way becomes a leader and sends a batch. Requests that arrive meanwhile form the next batch;
+// its first request leads it. It leaves when a batch has returned, or earlier if a further batch pays (see pace).
 //
-// When a batch fails, the server is down. The requests of the batch and of the queue are then decided without Redis, and
-// so are all later requests until a probe succeeds.
+// A tenant's requests are decided in the order of their arrival. So while a tenant is in a batch under way, its other
+// requests wait for that batch.
+//
+// When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
+// so are all later requests until a probe succeeds. Other batches under way end with their own outcome.
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
-	tripping   sync.Mutex    // held during a trip of requests, and while the probe runs recover
-	number     int64         // of the last batch; guarded by tripping
-	lost       lostBatch     // the unanswered batch after which the server was down; guarded by tripping
+	// Held during a recovery, which waits for all batches under way; read-locked during a trip of requests.
+	tripping   sync.RWMutex
 	recovering bool          // guarded by tripping, like the next field
 	charged    []chargedDebt // by this recovery; the ledger does not know yet
 	resets     []store.Reset // wait until the server is back; changed with tripping and mu, read with either
 	probing    id.Tenant     // used by probes only; its record is on this server
 	waiters    sync.Pool     // of *waiter
 
-	mu      sync.Mutex
-	queue   []*waiter
-	leading bool
-
-	// Only the leader uses the following fields.
-	batch   []*waiter
-	later   []*waiter // did not fit into the batch; they go before the queue
-	demands []store.Demand
-	results []store.Result
-	places  map[id.Tenant]int // index in demands
-	taken   []int64           // how many of each demand's grants have been handed out
+	mu       sync.Mutex
+	queue    []*waiter
+	lanes    [lanesMax]lane
+	leading  int // how many lanes have a leader
+	pace     pace
+	unsureAt time.Time // when a batch was last lost
 }
 
 // waiter is one request's place in a batcher.
@@ -67,12 +61,16 @@ type waiter struct {
 	place   int // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	signal  chan bool // true: become the leader; false: the outcome is set
+	lane    *lane         // to lead
+	signal  chan struct{} // the request has a lane to lead, or its outcome
 }
 
 func newBatcher(r *Redis, probing id.Tenant) *batcher {
-	b := &batcher{redis: r, probing: probing, places: make(map[id.Tenant]int)}
-	b.waiters.New = func() any { return &waiter{signal: make(chan bool, 1)} }
+	b := &batcher{redis: r, probing: probing, pace: newPace(r.cfg.Lanes)}
+	for i := range b.lanes {
+		b.lanes[i] = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
+	}
+	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	return b
 }
 
@@ -85,156 +83,78 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 	w.request, w.outcome = q, pending
 	b.mu.Lock()
 	b.queue = append(b.queue, w)
-	lead := !b.leading
-	b.leading = true
+	b.appoint()
 	b.mu.Unlock()
-	if lead || <-w.signal {
-		b.lead(w)
+	if <-w.signal; w.lane != nil {
+		w.lane.lead(w)
+		w.lane = nil
 	}
 	verdict, outcome := w.verdict, w.outcome
 	b.waiters.Put(w)
 	return verdict, outcome
 }
 
-// lead makes one trip with a batch whose first request is own, and then passes the lead on.
-func (b *batcher) lead(own *waiter) {
-	b.mu.Lock()
-	b.batch = append(append(b.batch[:0], b.later...), b.queue...)
-	b.queue = b.queue[:0]
-	b.mu.Unlock()
-	b.later = b.later[:0]
-
-	b.gather(own)
-	err := b.trip()
-	if err == nil {
-		b.distribute()
-	} else {
-		for _, w := range b.batch {
-			w.outcome = outcomeOf(err)
+// appoint lets the first request in the queue lead a further batch, if one pays. The caller must hold mu.
+func (b *batcher) appoint() {
+	if b.leading > 0 {
+		if b.leading >= b.pace.lanes {
+			return
+		}
+		b.sift(nil)
+		if !b.pace.pays(len(b.queue), b.leading) {
+			return
 		}
 	}
-	for _, w := range b.batch {
-		b.release(w, own)
+	if len(b.queue) == 0 {
+		return
 	}
+	l := &b.lanes[0]
+	for l.isLed {
+		l = &b.lanes[l.index+1]
+	}
+	l.own, l.isLed = b.queue[0], true
+	b.queue = slices.Delete(b.queue, 0, 1)
+	b.leading++
+	l.own.lane = l
+	l.own.signal <- struct{}{}
+}
 
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err != nil {
-		for _, w := range append(b.later, b.queue...) {
+// sift moves requests from the queue to the lanes that have their tenants. It does not look at the given lane. The caller
+// must hold mu.
+func (b *batcher) sift(except *lane) {
+	kept := b.queue[:0]
+	for _, w := range b.queue {
+		if l := b.laneOf(w.request.Tenant); l != nil && l != except {
+			l.waiting = append(l.waiting, w)
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	b.queue = kept
+}
+
+// laneOf returns the lane that has the tenant, or nil. The caller must hold mu.
+func (b *batcher) laneOf(t id.Tenant) *lane {
+	for i := range b.lanes {
+		if l := &b.lanes[i]; l.isLed && l.has(t) {
+			return l
+		}
+	}
+	return nil
+}
+
+// dismiss ends all waiting requests, because the server is down. The caller must hold mu.
+func (b *batcher) dismiss() {
+	end := func(waiting []*waiter) []*waiter {
+		for _, w := range waiting {
 			w.outcome = Undecided
-			b.release(w, own)
+			w.signal <- struct{}{}
 		}
-		b.later, b.queue = b.later[:0], b.queue[:0]
+		return waiting[:0]
 	}
-	switch {
-	case len(b.later) > 0:
-		b.later[0].signal <- true
-	case len(b.queue) > 0:
-		b.queue[0].signal <- true
-	default:
-		b.leading = false
-	}
-}
-
-// gather turns the batch into demands. It removes requests that a remembered refusal answers. It also moves requests to
-// the next batch if this one is full, or if it already has a demand for their tenant under other limits.
-func (b *batcher) gather(own *waiter) {
-	r := b.redis
-	now := r.now()
-	b.demands, b.taken = b.demands[:0], b.taken[:0]
-	clear(b.places)
-	kept := b.batch[:0]
-	for _, w := range b.batch {
-		if v, ok := r.ledger.Refusal(w.request, now); ok {
-			w.verdict, w.outcome = v, Remembered
-			b.release(w, own)
-			continue
-		}
-		place, ok := b.places[w.request.Tenant]
-		switch {
-		case !ok && len(b.demands) == tenantsMax, ok && b.demands[place].Request != w.request:
-			b.later = append(b.later, w)
-			continue
-		case !ok:
-			place = len(b.demands)
-			b.places[w.request.Tenant] = place
-			b.demands = append(b.demands, store.Demand{Request: w.request})
-			r.ledger.Collect(&b.demands[place])
-			b.taken = append(b.taken, 0)
-		}
-		w.place = place
-		b.demands[place].Want++
-		kept = append(kept, w)
-	}
-	b.batch = kept
-}
-
-// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a long queue is not an
-// outage.
-func (b *batcher) trip() error {
-	if len(b.demands) == 0 {
-		return nil
-	}
-	r, m := b.redis, b.redis.cfg.Metrics
-	b.results = append(b.results[:0], make([]store.Result, len(b.demands))...)
-	b.tripping.Lock()
-	defer b.tripping.Unlock()
-	number := b.nextNumber()
-	began, beganAt := time.Now(), r.now()
-	err := b.ask(func() error { return r.store.DecideBatch(r.closing, number, b.demands, b.results) })
-	m.tripSeconds.Observe(time.Since(began).Seconds())
-	m.batchRequests.Observe(float64(len(b.batch)))
-	m.batchTenants.Observe(float64(len(b.demands)))
-	switch outcomeOf(err) {
-	case Decided:
-		m.tripOK.Inc()
-	case Unsure:
-		m.tripUnsure.Inc()
-	default:
-		m.tripFailed.Inc()
-	}
-	if isTimeout(err) {
-		m.timeouts.Add(float64(len(b.batch)))
-	}
-	b.settle(number, b.demands, b.results, err, beganAt)
-	return err
-}
-
-// nextNumber returns the number of the next batch. The batchers share the numbers: when a cluster moves a tenant to another
-// server, another batcher continues with this tenant.
-func (b *batcher) nextNumber() int64 {
-	b.number = b.redis.numbers.Add(1)
-	return b.number
-}
-
-// distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
-func (b *batcher) distribute() {
-	for _, w := range b.batch {
-		r := &b.results[w.place]
-		if r.Err != nil {
-			b.redis.cfg.Metrics.recordErrors.Inc()
-			w.outcome = outcomeOf(r.Err)
-			continue
-		}
-		w.verdict, w.outcome = r.Verdict, Decided
-		w.verdict.Granted = 0
-		if left := r.Verdict.Granted - b.taken[w.place]; left > 0 {
-			b.taken[w.place]++
-			w.verdict.Granted = 1
-			if later := left - 1; later > 0 { // these requests were admitted after it
-				w.verdict.Minute.Used -= later
-				w.verdict.Day.Used -= later
-				w.verdict.DayUse.Used -= later
-				w.verdict.Minute.RetryAt, w.verdict.Day.RetryAt = 0, 0
-			}
-		}
-	}
-}
-
-// release wakes a request whose outcome is set. The leader's own request needs no signal.
-func (b *batcher) release(w, own *waiter) {
-	if w != own {
-		w.signal <- false
+	b.queue = end(b.queue)
+	for i := range b.lanes {
+		b.lanes[i].waiting = end(b.lanes[i].waiting)
 	}
 }
 
@@ -263,7 +183,7 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. A probe writes, as decisions do: a server that is read-only or out of
+// probe asks the server until it decides again. It begins when all batches under way have ended. A probe writes, as decisions do: a server that is read-only or out of
 // memory is down.
 func (b *batcher) probe() {
 	r := b.redis
@@ -276,9 +196,12 @@ func (b *batcher) probe() {
 			return
 		case <-tick.C:
 		}
+		if !b.isQuiet() {
+			continue
+		}
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
-			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
+			if err := r.store.DecideBatch(r.closing, Batch{}, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
 				return err // a corrupt record of the probe does not matter
 			}
 			return results[0].Err
@@ -292,6 +215,14 @@ func (b *batcher) probe() {
 		}
 		r.cause.Store(&err)
 	}
+}
+
+// isQuiet reports whether no batch is under way, and none was lost just now. The requests of a lost batch may then still be
+// decided here, and resolve has to know which of them were admitted.
+func (b *batcher) isQuiet() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.leading == 0 && time.Since(b.unsureAt) >= probeInterval/2
 }
 
 func (b *batcher) probeDemand() store.Demand {

@@ -20,7 +20,7 @@ import (
 // On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the
 // others.
 func TestCluster(t *testing.T) {
-	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ",")})
+	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ","), Lanes: lanesMax})
 	used := map[*batcher]int{}
 	for i := range 60 {
 		q := storetest.Request(storetest.Tenant(i), 10, 1000)
@@ -94,7 +94,7 @@ func moves(t *testing.T, r *Redis) {
 	}
 	var to *redis.Client
 	for master, b := range r.servers.byMaster {
-		if b != was && (to == nil || b.number < r.servers.byMaster[to].number) {
+		if b != was && (to == nil || b.lanes[0].answered.Number < r.servers.byMaster[to].lanes[0].answered.Number) {
 			to = master
 		}
 	}

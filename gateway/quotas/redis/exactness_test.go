@@ -14,7 +14,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// The batchers of three gateways on one Redis admit exactly what the rule does, over many windows and several days. Windows and days
+// The batchers of three gateways on one Redis, with different numbers of lanes, admit exactly what the rule does, over many windows and several days. Windows and days
 // are short here. TestExactnessOfGateways uses those of the product.
 func TestExactness(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestExactness(t *testing.T) {
 	var granted [tenants]atomic.Int64
 	var all sync.WaitGroup
 	for g := range gateways {
-		r := open(t, Config{URL: "redis://" + tape.addr, Rule: rule})
+		r := open(t, Config{URL: "redis://" + tape.addr, Rule: rule, Lanes: []int{1, 2, lanesMax}[g]})
 		for w := range workers {
 			random := rand.New(rand.NewPCG(uint64(g), uint64(w)))
 			all.Go(func() {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -68,11 +69,12 @@ func record(t *testing.T, b store.Store, history uint64) (ops []porcupine.Operat
 			for range each {
 				d := store.Demand{Request: storetest.Request(storetest.Tenant(int(history)*2+random.IntN(2)), 1+random.Int64N(12), 40), Want: random.Int64N(4)}
 				op := porcupine.Operation{ClientId: client, Input: d, Call: time.Since(began).Nanoseconds()}
-				if err := b.Decide(background, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
+				demands := []store.Demand{d}
+				if err := b.Decide(background, demands, results[:]); err != nil || results[0].Err != nil {
 					t.Error(err, results[0].Err)
 					return
 				}
-				op.Output, op.Return = results[0].Verdict, time.Since(began).Nanoseconds()
+				op.Input, op.Output, op.Return = demands[0], results[0].Verdict, time.Since(began).Nanoseconds()
 				perClient[client] = append(perClient[client], op)
 			}
 		})
@@ -83,6 +85,27 @@ func record(t *testing.T, b store.Store, history uint64) (ops []porcupine.Operat
 	}
 	return ops
 }
+
+// batches decides one request at a time by the batches of several lanes.
+type batches struct{ *Redis }
+
+func (b batches) Decide(_ context.Context, demands []store.Demand, results []store.Result) error {
+	d := &demands[0]
+	if d.Want == 0 {
+		var err error
+		results[0].Verdict, err = b.Peek(background, *d)
+		return err
+	}
+	d.Want = 1
+	verdict, outcome := b.Take(d.Request)
+	if outcome != Decided {
+		return fmt.Errorf("outcome %d", outcome)
+	}
+	results[0] = store.Result{Verdict: verdict}
+	return nil
+}
+
+func (batches) Reset(context.Context, store.Reset) error { return nil }
 
 func histories() uint64 {
 	if testkit.FullSize {
@@ -96,6 +119,7 @@ func TestLinearizable(t *testing.T) {
 	for name, b := range map[string]store.Store{
 		"memory": store.NewMemory(quickRule, time.Now),
 		"redis":  newScript(client, prefix, quickRule, takeScript),
+		"lanes":  batches{open(t, Config{URL: "redis://" + client.Options().Addr, Prefix: prefix + "lanes:", Rule: quickRule, Lanes: lanesMax})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			decisions := 0

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -91,7 +92,7 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	defer client.Close()
 	s := newScript(client, "petgate:", quota.Product, takeScript)
 	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
-	if err := s.DecideBatch(background, 1, demands, make([]store.Result, 1)); !isTimeout(err) {
+	if err := s.DecideBatch(background, Batch{Number: 1}, demands, make([]store.Result, 1)); !isTimeout(err) {
 		t.Errorf("the call ended with %v", err)
 	}
 	if made := client.PoolStats().Misses; made != 1 { // each call needs a connection of its own
@@ -206,7 +207,32 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// The script remembers a gateway's last batch, so a batch with the same number is not decided again.
+// Several batches are under way, and two answers are lost: those of two batches, or of one batch and its repetition.
+func TestLostRepliesOfLanes(t *testing.T) {
+	p := newTape(t, testkit.StartRedis(t).Addr, quota.Product)
+	r := open(t, Config{URL: "redis://" + p.addr, Lanes: lanesMax})
+	for n := range int64(15) {
+		p.lose.Store(2)
+		var all sync.WaitGroup
+		for tenant := range 4 {
+			all.Go(func() {
+				v, outcome := r.Take(storetest.Request(storetest.Tenant(tenant), 10, 100))
+				if granted := n < 10; outcome != Decided || v.Granted == 1 != granted || v.Day.Used != min(n+1, 10) {
+					t.Errorf("request %d of tenant %d: outcome %d, %+v", n, tenant, outcome, v)
+				}
+			})
+		}
+		all.Wait()
+		if left := p.lose.Load(); left > 0 {
+			t.Errorf("%d answers were not lost", left)
+		}
+	}
+	if r.IsDown() {
+		t.Error("Redis is down")
+	}
+}
+
+// The script remembers the last batch of each lane, so a batch with the same number is not decided again.
 func TestNumberedBatch(t *testing.T) {
 	client, prefix := dialRedis(t)
 	s := newScript(client, prefix, quota.Product, takeScript)
@@ -214,10 +240,11 @@ func TestNumberedBatch(t *testing.T) {
 		{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 3},
 		{Request: storetest.Request(storetest.Tenant(2), 2, 100), Want: 3, Spent: quota.Spent{Minute: 1}},
 	}
+	lane := 0
 	f := func(number int64, problem string, granted, used [2]int64) {
 		t.Helper()
 		results := make([]store.Result, 2)
-		err := s.DecideBatch(background, number, demands, results)
+		err := s.DecideBatch(background, Batch{lane, number}, demands, results)
 		if problem != "" || err != nil {
 			if err == nil || problem == "" || !strings.Contains(err.Error(), problem) {
 				t.Errorf("batch %d: %v, want an error with %q", number, err, problem)
@@ -232,7 +259,7 @@ func TestNumberedBatch(t *testing.T) {
 	}
 	isKept := func() {
 		t.Helper()
-		name := string(s.appendBatchKey(nil, demands[0].Tenant))
+		name := string(s.appendBatchKey(nil, 0, demands[0].Tenant))
 		if left := client.PTTL(background, name).Val(); left <= 0 || left > time.Minute {
 			t.Errorf("the last batch is remembered for %v", left)
 		}
@@ -246,5 +273,10 @@ func TestNumberedBatch(t *testing.T) {
 	f(-2, "NOTDECIDED", [2]int64{}, [2]int64{})
 	f(2, "", [2]int64{3, 3}, [2]int64{6, 3}) // not decided, because -2 has asked: nothing is charged; no request waits for this answer
 	f(1, "SUPERSEDED", [2]int64{}, [2]int64{})
-	f(3, "", [2]int64{3, 0}, [2]int64{9, 4})
+	lane = 1 // batches of different lanes may overtake each other
+	f(2, "", [2]int64{3, 0}, [2]int64{9, 4})
+	f(2, "", [2]int64{3, 0}, [2]int64{9, 4})
+	lane = 0
+	f(2, "", [2]int64{3, 3}, [2]int64{9, 4})
+	f(3, "", [2]int64{1, 0}, [2]int64{10, 5})
 }

@@ -17,7 +17,7 @@ const settleFor = probeInterval + 100*time.Millisecond
 
 // lostBatch is a batch that was sent and not answered.
 type lostBatch struct {
-	number  int64
+	batch   Batch
 	demands []store.Demand
 }
 
@@ -44,8 +44,10 @@ func (b *batcher) recover() error {
 	if err != nil {
 		return err
 	}
-	if err := b.resolve(); err != nil {
-		return err
+	for i := range b.lanes {
+		if err := b.lanes[i].resolve(); err != nil {
+			return err
+		}
 	}
 	if err := b.reset(); err != nil {
 		return err
@@ -85,38 +87,37 @@ func (b *batcher) setResets(resets []store.Reset) {
 	b.redis.waiting.Add(1)
 }
 
-// hasKept reports whether the server still knows the last batch that it answered. If it does not, it has lost its data, or
-// that batch is more than a minute old: then nothing proves that it has kept the counts.
-func (b *batcher) hasKept() (bool, error) {
-	answered := b.number
-	if b.lost.number != 0 {
-		answered = b.lost.number - 1
+// hasKept reports whether the server still knows the last batch of each lane that it answered. If it does not, it has lost its
+// data, or that batch is more than a minute old: then nothing proves that it has kept the counts.
+func (b *batcher) hasKept() (kept bool, err error) {
+	kept = true
+	for i := range b.lanes {
+		if last := b.lanes[i].answered; last.Number != 0 && kept && err == nil {
+			kept, err = b.wasDecided(last, []store.Demand{b.probeDemand()}, make([]store.Result, 1))
+		}
 	}
-	if answered == 0 {
-		return true, nil
-	}
-	decided, err := b.wasDecided(answered, []store.Demand{b.probeDemand()}, make([]store.Result, 1))
-	return decided, err
+	return kept, err
 }
 
 // resolve asks the server what became of the batch that it did not answer.
-func (b *batcher) resolve() error {
-	if b.lost.number == 0 {
+func (l *lane) resolve() error {
+	if l.lost.batch.Number == 0 {
 		return nil
 	}
-	results := make([]store.Result, len(b.lost.demands))
-	beganAt := b.redis.now()
-	decided, err := b.wasDecided(b.lost.number, b.lost.demands, results)
+	b, r := l.batcher, l.batcher.redis
+	results := make([]store.Result, len(l.lost.demands))
+	beganAt := r.now()
+	decided, err := b.wasDecided(l.lost.batch, l.lost.demands, results)
 	if err != nil {
 		return err
 	}
-	endedAt := b.redis.now()
-	for i := range b.lost.demands {
-		d := b.lost.demands[i]
-		b.redis.ledger.Resolve(&d, decided && results[i].Err == nil, results[i].Verdict.Granted)
+	endedAt := r.now()
+	for i := range l.lost.demands {
+		d := l.lost.demands[i]
+		r.ledger.Resolve(&d, decided && results[i].Err == nil, results[i].Verdict.Granted)
 		b.charged = append(b.charged, chargedDebt{d, results[i].Verdict, beganAt, endedAt})
 	}
-	b.lost = lostBatch{}
+	l.lost = lostBatch{}
 	return nil
 }
 
@@ -131,8 +132,9 @@ func (b *batcher) settleCharged() {
 
 // wasDecided asks whether a batch was decided. If so, results holds what it was granted. If only a later batch is known, the
 // answer is that this one was decided and granted nothing. If it was not decided, it can no longer be decided.
-func (b *batcher) wasDecided(number int64, demands []store.Demand, results []store.Result) (bool, error) {
-	err := b.redis.store.DecideBatch(b.redis.closing, -number, demands, results)
+func (b *batcher) wasDecided(batch Batch, demands []store.Demand, results []store.Result) (bool, error) {
+	batch.Number = -batch.Number
+	err := b.redis.store.DecideBatch(b.redis.closing, batch, demands, results)
 	switch {
 	case redis.HasErrorPrefix(err, "NOTDECIDED"):
 		return false, nil
@@ -154,7 +156,7 @@ func (b *batcher) tell(everything bool) error {
 				r.ledger.Collect(&demands[len(demands)-1])
 			}
 		}
-		if err := b.send(demands); err != nil {
+		if err := b.lanes[0].send(demands); err != nil {
 			return err
 		}
 	}
@@ -162,20 +164,21 @@ func (b *batcher) tell(everything bool) error {
 }
 
 // send sends a batch of demands for which no request waits.
-func (b *batcher) send(demands []store.Demand) error {
+func (l *lane) send(demands []store.Demand) error {
 	if len(demands) == 0 {
 		return nil
 	}
-	r, number, results := b.redis, b.nextNumber(), make([]store.Result, len(demands))
+	r, batch, results := l.batcher.redis, l.nextBatch(), make([]store.Result, len(demands))
 	beganAt := r.now()
-	err := r.store.DecideBatch(r.closing, number, demands, results)
-	b.settle(number, demands, results, err, beganAt)
+	err := r.store.DecideBatch(r.closing, batch, demands, results)
+	l.settle(batch, demands, results, err, beganAt)
 	return err
 }
 
 // settle reports the outcome of a batch's demands to the ledger. It keeps an unanswered batch, so that resolve can ask
 // about it.
-func (b *batcher) settle(number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) {
+func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) {
+	b := l.batcher
 	endedAt := b.redis.now()
 	for i := range demands {
 		outcome := outcomeOf(err)
@@ -188,7 +191,13 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 		}
 		b.redis.ledger.Settle(&demands[i], &results[i].Verdict, outcome, beganAt, endedAt)
 	}
-	if outcomeOf(err) == Unsure {
-		b.lost = lostBatch{number, slices.Clone(demands)}
+	switch outcomeOf(err) {
+	case Decided:
+		l.answered = batch
+	case Unsure:
+		l.lost = lostBatch{batch, slices.Clone(demands)}
+		b.mu.Lock()
+		b.unsureAt = time.Now()
+		b.mu.Unlock()
 	}
 }

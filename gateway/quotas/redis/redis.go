@@ -1,15 +1,15 @@
 // Package redis decides quotas in the Redis that all gateways share.
 //
 // Requests go to Redis in batches. Each server has a batcher: requests that arrive while a batch is under way form the
-// next one. All requests of one tenant in a batch become one demand, whose grants they get in the order of their arrival.
+// next one. If Redis is far away, several batches are under way. All requests of one tenant in a batch become one demand, whose grants they get in the order of their arrival.
 // One script call decides the whole batch; on Redis Cluster there is one call per tenant, in one pipeline.
 //
 // A server is down if it was silent for the whole budget, refused a call, or cannot be dialed. The caller then decides its
 // requests without Redis, and also all later requests until a probe of the server succeeds. A slow gateway is not an
 // outage: time in the queue here, and time in which this process got no CPU, do not count.
 //
-// A batch whose connection breaks is sent again. It carries a number, and the script remembers each gateway's last number,
-// so a batch is decided only once.
+// A batch whose connection breaks is sent again. It carries a number, and the script remembers the last number of each lane
+// of a gateway, so a batch is decided only once.
 //
 // All methods are safe for concurrent use.
 package redis
@@ -30,7 +30,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Config says how Redis is reached and used. All fields are required.
+// Config says how Redis is reached and used. All fields but Lanes are required.
 type Config struct {
 	URL     string
 	Prefix  string // begins every name in Redis
@@ -38,17 +38,26 @@ type Config struct {
 	Clock   func() time.Time
 	Budget  time.Duration // how long Redis may be silent before it is down, while this process has CPU time
 	Metrics *Metrics
+	// Lanes is how many batches may be under way to one server; 0: as many as pay. Only tests set it.
+	Lanes int
 	// Changed is called with the cause when the first server goes down, and when no server is down any longer.
 	Changed func(down bool, cause error)
 }
 
 // Store decides batches.
 type Store interface {
-	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A batch whose number was
-	// decided before gets the same answer, and is charged only once. 0 means that the batch has no number.
-	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
+	// DecideBatch decides the demands in one trip. A batch that was decided before gets the same answer, and is charged only
+	// once.
+	DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error
 	// Reset drops the tenant's record, once for each event.
 	Reset(ctx context.Context, r store.Reset) error
+}
+
+// Batch names one batch of a gateway. The numbers of a lane increase, and on a cluster also those of a tenant. Number 0 means
+// that the batch has no name. A negative number asks whether that batch was decided: see take.lua.
+type Batch struct {
+	Lane   int
+	Number int64
 }
 
 // Ledger holds what this gateway knows about its tenants and Redis may not know.
@@ -131,7 +140,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	results := make([]store.Result, 1)
 	d.Want, d.Spent = 0, quota.Spent{}
 	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
-		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
+		return r.store.DecideBatch(ctx, Batch{}, []store.Demand{d}, results)
 	})
 	if err == nil {
 		err = results[0].Err

@@ -137,17 +137,18 @@ func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
 }
 
 // appendBatchKey appends the name under which the script remembers the number of this gateway's last batch. A single Redis
-// has one such name per gateway, a cluster one per gateway and tenant.
-func (r *script) appendBatchKey(dst []byte, t id.Tenant) []byte {
+// has one such name per gateway and lane. A cluster has one per gateway and tenant: a tenant is in one lane at a time.
+func (r *script) appendBatchKey(dst []byte, lane int, t id.Tenant) []byte {
 	if r.cluster {
 		return append(append(r.appendKey(dst, t), ':'), r.gateway...)
 	}
-	return append(append(append(dst, r.prefix...), "batch:"...), r.gateway...)
+	dst = append(append(append(dst, r.prefix...), "batch:"...), r.gateway...)
+	return append(dst, ':', byte('0'+lane))
 }
 
 // Decide implements store.Store, without a number.
 func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
-	return r.DecideBatch(ctx, 0, demands, results)
+	return r.DecideBatch(ctx, Batch{}, demands, results)
 }
 
 // attemptsMax is how often a call is sent if its connection breaks.
@@ -155,7 +156,7 @@ const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
 // reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid.
-func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
+func (r *script) DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
 	}
@@ -164,7 +165,7 @@ func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.
 		t = new(trip)
 	}
 	defer r.trips.Put(t)
-	t.pack(r, number, demands)
+	t.pack(r, batch, demands)
 	if r.cluster {
 		return r.decideEach(ctx, t, demands, results)
 	}
@@ -299,7 +300,7 @@ type trip struct {
 }
 
 // pack encodes demands into the script's keys and arguments.
-func (t *trip) pack(r *script, number int64, demands []store.Demand) {
+func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 	t.text = t.text[:0]
 	for i := range demands {
 		t.text = r.appendKey(t.text, demands[i].Tenant)
@@ -323,14 +324,14 @@ func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 		calls = len(demands)
 	}
 	numbersEnd := len(t.text)
-	if number != 0 {
+	if batch.Number != 0 {
 		for i := range calls {
-			t.text = r.appendBatchKey(t.text, demands[i].Tenant)
+			t.text = r.appendBatchKey(t.text, batch.Lane, demands[i].Tenant)
 		}
 	}
 	batchBytes := len(t.text) - numbersEnd
-	if number != 0 {
-		t.text = appendNumbers(t.text, number)
+	if batch.Number != 0 {
+		t.text = appendNumbers(t.text, batch.Number)
 	}
 	text := string(t.text) // the only allocation for all of them
 	t.keys, text = cut(t.keys[:0], text, len(demands), keyBytes)

@@ -2,14 +2,14 @@
 -- differential test compares them. Redis runs one script at a time, so each decision is atomic.
 --
 -- KEYS     one quota record for each demand; on a cluster all of one tenant. If the batch has a number, there is one more
---          key: it remembers that gateway's last batch.
+--          key: it remembers the last batch of that lane of the gateway, or on a cluster of that tenant.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
 --          the use of that day, the known use of the window, when the known use was true in Unix ms by this server's clock.
 --          The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
 -- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
 --          there are no debts.
--- ARGV[4]  the batch's number as a double, or empty. The numbers of a gateway increase. A number that was decided before is
+-- ARGV[4]  the batch's number as a double, or empty. The numbers under a key increase. A number that was decided before is
 --          not decided again: its demands get what they were granted then. A negative number only asks about a batch. If
 --          that batch was not decided, the call fails with NOTDECIDED, and the batch can no longer be decided. A number
 --          below the last one fails with SUPERSEDED.

@@ -1,0 +1,202 @@
+package redis
+
+import (
+	"slices"
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+const (
+	// lanesMax bounds the batches under way from one gateway to one Redis server.
+	lanesMax = 8
+	// tenantsMax bounds a batch, and so the time for which it blocks Redis: less than a millisecond.
+	tenantsMax = 256
+)
+
+// lane is the place of one batch under way. Batches of different lanes may overtake each other, so each lane has a name of
+// its own for the script, which remembers its last number.
+type lane struct {
+	batcher *batcher
+	index   int
+
+	// These fields are guarded by the batcher's mu.
+	isLed   bool
+	own     *waiter           // will lead, but has not gathered the batch yet
+	places  map[id.Tenant]int // of the tenants in the batch: index in demands
+	waiting []*waiter         // requests of these tenants, for a later batch
+
+	// Only the leader uses the following fields; and a recovery, which waits for all trips.
+	batch    []*waiter
+	demands  []store.Demand
+	results  []store.Result
+	taken    []int64   // how many of each demand's grants have been handed out
+	answered Batch     // the last one
+	lost     lostBatch // the unanswered batch after which the server was down
+}
+
+// has reports whether a tenant is in the batch. The caller must hold the batcher's mu.
+func (l *lane) has(t id.Tenant) bool {
+	_, ok := l.places[t]
+	return ok || l.own != nil && l.own.request.Tenant == t
+}
+
+// lead makes one trip with a batch that begins with the request own. Then the next one may lead.
+func (l *lane) lead(own *waiter) {
+	b := l.batcher
+	b.mu.Lock()
+	l.gather(own)
+	b.mu.Unlock()
+	for i := range l.demands {
+		b.redis.ledger.Collect(&l.demands[i])
+	}
+	began, took, err := l.trip()
+	if err == nil {
+		l.distribute()
+	} else {
+		for _, w := range l.batch {
+			w.outcome = outcomeOf(err)
+		}
+	}
+	for _, w := range l.batch {
+		w.release(own)
+	}
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(l.places)
+	l.isLed = false
+	b.leading--
+	if err != nil || b.down.Load() {
+		b.pace.slow()
+		b.dismiss()
+		return
+	}
+	if took > 0 {
+		b.pace.note(began, took)
+	}
+	b.queue = slices.Insert(b.queue, 0, l.waiting...)
+	l.waiting = l.waiting[:0]
+	b.appoint()
+}
+
+// gather makes a batch of what waits. Requests of tenants that are under way in other lanes wait there; what does not fit
+// into the batch stays in the queue. The caller must hold the batcher's mu.
+func (l *lane) gather(own *waiter) {
+	b, now := l.batcher, l.batcher.redis.now()
+	l.batch, l.demands, l.taken, l.own = l.batch[:0], l.demands[:0], l.taken[:0], nil
+	l.join(own, own, now)
+	waiting := l.waiting
+	l.waiting = l.waiting[:0]
+	for _, w := range waiting {
+		l.join(w, own, now)
+	}
+	if b.leading > 1 {
+		b.sift(l)
+	}
+	kept := b.queue[:0]
+	for _, w := range b.queue {
+		if !l.join(w, own, now) {
+			kept = append(kept, w)
+		}
+	}
+	b.queue = kept
+	b.appoint()
+}
+
+// join adds a request to the batch and reports true, or reports false if the batch is full. A request that a remembered refusal
+// answers is released. A request waits if the batch already has a demand for its tenant under other limits.
+func (l *lane) join(w, own *waiter, now instant.Millis) bool {
+	if v, ok := l.batcher.redis.ledger.Refusal(w.request, now); ok {
+		w.verdict, w.outcome = v, Remembered
+		w.release(own)
+		return true
+	}
+	place, ok := l.places[w.request.Tenant]
+	switch {
+	case !ok && len(l.demands) == tenantsMax:
+		return false
+	case !ok:
+		place = len(l.demands)
+		l.places[w.request.Tenant] = place
+		l.demands = append(l.demands, store.Demand{Request: w.request})
+		l.taken = append(l.taken, 0)
+	case l.demands[place].Request != w.request:
+		l.waiting = append(l.waiting, w)
+		return true
+	}
+	w.place = place
+	l.demands[place].Want++
+	l.batch = append(l.batch, w)
+	return true
+}
+
+// trip sends the batch to Redis, and returns when it did so and how long that took. Redis gets the whole budget even if the
+// requests have waited: a long queue is not an outage.
+func (l *lane) trip() (began time.Time, took time.Duration, err error) {
+	if len(l.demands) == 0 {
+		return began, 0, nil
+	}
+	b, r, m := l.batcher, l.batcher.redis, l.batcher.redis.cfg.Metrics
+	l.results = append(l.results[:0], make([]store.Result, len(l.demands))...)
+	b.tripping.RLock()
+	defer b.tripping.RUnlock()
+	batch := l.nextBatch()
+	began = time.Now()
+	beganAt := r.now()
+	err = b.ask(func() error { return r.store.DecideBatch(r.closing, batch, l.demands, l.results) })
+	took = time.Since(began)
+	m.tripSeconds.Observe(took.Seconds())
+	m.batchRequests.Observe(float64(len(l.batch)))
+	m.batchTenants.Observe(float64(len(l.demands)))
+	switch outcomeOf(err) {
+	case Decided:
+		m.tripOK.Inc()
+	case Unsure:
+		m.tripUnsure.Inc()
+	default:
+		m.tripFailed.Inc()
+	}
+	if isTimeout(err) {
+		m.timeouts.Add(float64(len(l.batch)))
+	}
+	l.settle(batch, l.demands, l.results, err, beganAt)
+	return began, took, err
+}
+
+// nextBatch names the next batch. All lanes of a gateway share the numbers: on a cluster, another lane, or the batcher of another
+// server, continues with a tenant.
+func (l *lane) nextBatch() Batch { return Batch{Lane: l.index, Number: l.batcher.redis.numbers.Add(1)} }
+
+// distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
+func (l *lane) distribute() {
+	for _, w := range l.batch {
+		r := &l.results[w.place]
+		if r.Err != nil {
+			l.batcher.redis.cfg.Metrics.recordErrors.Inc()
+			w.outcome = outcomeOf(r.Err)
+			continue
+		}
+		w.verdict, w.outcome = r.Verdict, Decided
+		w.verdict.Granted = 0
+		if left := r.Verdict.Granted - l.taken[w.place]; left > 0 {
+			l.taken[w.place]++
+			w.verdict.Granted = 1
+			if later := left - 1; later > 0 { // these requests were admitted after it
+				w.verdict.Minute.Used -= later
+				w.verdict.Day.Used -= later
+				w.verdict.DayUse.Used -= later
+				w.verdict.Minute.RetryAt, w.verdict.Day.RetryAt = 0, 0
+			}
+		}
+	}
+}
+
+// release wakes a request whose outcome is set. The leader's own request needs no signal.
+func (w *waiter) release(own *waiter) {
+	if w != own {
+		w.signal <- struct{}{}
+	}
+}
