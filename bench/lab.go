@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,6 +17,7 @@ type lab struct {
 	dir          string
 	bin          string
 	upstreamAddr string
+	furtherAddrs []string // of the same upstream
 	redis        map[storage]*store
 	postgres     *postgres
 	keysPath     string // a token a line
@@ -39,6 +41,9 @@ type standing struct {
 	as   setup
 }
 
+// furtherUpstreams is for gateways with a crowd of clients: Petgate sends at most 512 requests at a time to an upstream.
+const furtherUpstreams = 9
+
 func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	dir, err := os.MkdirTemp("/tmp", "petgate-bench-")
 	if err != nil {
@@ -56,7 +61,15 @@ func openLab(ctx context.Context, bin string) (l *lab, err error) {
 	if l.upstreamAddr, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	if _, err = l.launch(nil, l.binary("upstream"), "-listen", l.upstreamAddr); err != nil {
+	for range furtherUpstreams {
+		addr, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		l.furtherAddrs = append(l.furtherAddrs, addr)
+	}
+	addresses := append([]string{l.upstreamAddr}, l.furtherAddrs...)
+	if _, err = l.launch(nil, l.binary("upstream"), "-listen", strings.Join(addresses, ",")); err != nil {
 		return nil, err
 	}
 	if l.redis[volatile], err = l.startRedis(ctx); err != nil {

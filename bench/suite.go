@@ -28,12 +28,13 @@ type load struct {
 
 const (
 	suiteDuration = time.Second     // of one run
-	crowdDuration = 3 * time.Second // with 1,000 connections and more: opening them takes time
+	crowdDuration = 4 * time.Second // with 1,000 connections and more: opening them takes time
 )
 
 var (
 	proxies  = []system{nginx, haproxy, inMemory, inRedis, luaRedis}
 	petgates = []system{inMemory, inRedis}
+	crowded  = []system{nginx, haproxy, inMemory, inRedis}
 	holders  = []system{nginx, haproxy, inRedis} // of idle connections
 )
 
@@ -61,8 +62,8 @@ var suites = []suite{
 		name: "connections", title: "Many connections", connections: manyConnections, base: nginxPlain, systems: proxies,
 		loads: []load{
 			{name: "128, active"},
-			{name: "1,000, active", traffic: traffic{connections: 1000}},
-			{name: "5,000, active", traffic: traffic{connections: 5000}},
+			{name: "1,000, active", as: setup{crowd: true}, traffic: traffic{connections: 1000}, systems: crowded},
+			{name: "5,000, active", as: setup{crowd: true}, traffic: traffic{connections: 5000}, systems: crowded},
 			{name: "5,000, idle", traffic: traffic{connections: 5000}, isIdle: true, systems: holders},
 			{name: "5,000, idle, TLS", as: setup{tls: true}, traffic: traffic{connections: 5000}, isIdle: true, systems: holders},
 		},

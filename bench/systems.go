@@ -26,6 +26,7 @@ type setup struct {
 	tls      bool
 	log      sink
 	redis    storage
+	crowd    bool   // as many requests at a time as there are connections
 	cors     bool   // scripts of the site `origin` may read responses
 	settings string // further settings of Petgate, separated by spaces
 }
@@ -129,6 +130,13 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 		}
 		if as.tls {
 			env = append(env, "GATEWAY_TLS_CERT="+l.certificate, "GATEWAY_TLS_KEY="+l.privateKey)
+		}
+		if as.crowd {
+			urls := "http://" + l.upstreamAddr
+			for _, addr := range l.furtherAddrs {
+				urls += ",http://" + addr
+			}
+			env = append(env, "GATEWAY_UPSTREAMS="+urls, "GATEWAY_CONCURRENCY_MAX=32768")
 		}
 		if as.cors {
 			env = append(env, "GATEWAY_CORS_ORIGINS="+origin)

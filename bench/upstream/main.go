@@ -22,7 +22,7 @@ func body() []byte {
 }
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")
+	listen := flag.String("listen", "127.0.0.1:0", "addresses to serve on, separated by commas")
 	flag.Parse()
 	response := body()
 	long := []byte(strings.Repeat("x", 100_000))
@@ -37,5 +37,9 @@ func main() {
 			rc.Response.SetBodyRaw(response)
 		},
 	}
-	log.Fatal(server.ListenAndServe(*listen))
+	failed := make(chan error)
+	for address := range strings.SplitSeq(*listen, ",") {
+		go func() { failed <- server.ListenAndServe(address) }()
+	}
+	log.Fatal(<-failed)
 }
