@@ -76,6 +76,7 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
 	side := newLab(filepath.Join(l.dir, name), bin)
 	side.upstreamAddr = l.upstreamAddr
+	side.certificate, side.privateKey, side.identity = l.certificate, l.privateKey, l.identity
 	l.sides = append(l.sides, side)
 	if err := os.Mkdir(side.dir, 0o700); err != nil {
 		return nil, err
