@@ -200,6 +200,13 @@ func TestLanesKeepTheOrder(t *testing.T) {
 			if most != lanes || batches > requests/2 {
 				t.Errorf("%d batches of %d requests, at most %d under way, want %d", batches, requests, most, lanes)
 			}
+			for i := range requests { // requests that arrive together, also while a batch is about to leave
+				all.Go(func() { mustTake(t, l, asking(i*7%20, 1000)) })
+				if i%8 == 0 {
+					time.Sleep(500 * time.Microsecond)
+				}
+			}
+			all.Wait()
 		})
 	}
 }
@@ -259,6 +266,31 @@ func TestTwoBatchesAreLost(t *testing.T) {
 		if len(l.share.debt) != 0 {
 			t.Errorf("debts: %+v", l.share.debt)
 		}
+	})
+}
+
+// When a batch fails, requests that wait for other batches do not wait any longer.
+func TestFailureLetsAllWaitingGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, far := newFar(t, 3) // one more than it uses: so requests wait at the batch of their tenant
+		var first, waiting asked
+		for _, n := range []int{1, 2} {
+			first.ask(l, n)
+		}
+		for _, n := range []int{2, 1, 2} {
+			waiting.ask(l, n)
+		}
+		began := time.Now()
+		far.answer(0, func() error { return errTimeout })
+		waiting.used()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("they waited for another %v", took)
+		}
+		if got := far.wants(); got != "[map[2:1]]" {
+			t.Errorf("under way: %s", got)
+		}
+		far.answer(0, nil)
+		first.used()
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,9 +24,9 @@ const probeInterval = 150 * time.Millisecond
 // errDown means that a Redis server is not asked, because it did not answer recently.
 var errDown = errors.New("no answer from Redis lately")
 
-// batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. The first
-// request to find no batch under way becomes a leader and sends a batch. Requests that arrive meanwhile form the next batch;
-// its first request leads it. It leaves when a batch has returned, or earlier if a further batch pays (see pace).
+// batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. If no batch
+// is under way, a request lets one leave. Requests that arrive meanwhile form the next batch. It leaves when a batch has
+// returned, or earlier if a further batch pays (see pace).
 //
 // A tenant's requests are decided in the order of their arrival. So while a tenant is in a batch under way, its other
 // requests wait for that batch.
@@ -47,12 +46,13 @@ type batcher struct {
 	probing    id.Tenant     // used by probes only; its record is on this server
 	waiters    sync.Pool     // of *waiter
 
-	mu       sync.Mutex
-	queue    []*waiter
-	lanes    [lanesMax]lane
-	leading  int // how many lanes have a leader
-	pace     pace
-	unsureAt time.Time // when a batch was last lost
+	mu        sync.Mutex
+	queue     []*waiter
+	lanes     [lanesMax]lane
+	underWay  int  // how many lanes are in use
+	departing bool // one of them is about to take the queue
+	pace      pace
+	unsureAt  time.Time // when a batch was last lost
 }
 
 // waiter is one request's place in a batcher.
@@ -61,8 +61,13 @@ type waiter struct {
 	place   int // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	lane    *lane         // to lead
-	signal  chan struct{} // the request has a lane to lead, or its outcome
+	signal  chan struct{} // the outcome is set
+}
+
+// end wakes the request.
+func (w *waiter) end(o Outcome) {
+	w.outcome = o
+	w.signal <- struct{}{}
 }
 
 func newBatcher(r *Redis, probing id.Tenant) *batcher {
@@ -80,28 +85,26 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 		return quota.Verdict{}, Undecided
 	}
 	w := b.waiters.Get().(*waiter)
-	w.request, w.outcome = q, pending
+	w.request = q
 	b.mu.Lock()
 	b.queue = append(b.queue, w)
-	b.appoint()
+	b.depart()
 	b.mu.Unlock()
-	if <-w.signal; w.lane != nil {
-		w.lane.lead(w)
-		w.lane = nil
-	}
+	<-w.signal
 	verdict, outcome := w.verdict, w.outcome
 	b.waiters.Put(w)
 	return verdict, outcome
 }
 
-// appoint lets the first request in the queue lead a further batch, if one pays. The caller must hold mu.
-func (b *batcher) appoint() {
-	if b.leading > 0 {
-		if b.leading >= b.pace.lanes {
-			return
-		}
-		b.sift(nil)
-		if !b.pace.pays(len(b.queue), b.leading) {
+// depart lets a batch leave if none is under way, or if a further one pays. The batch has a goroutine of its own: the stack of
+// a request's goroutine stays small, and so does an idle connection. The caller must hold mu.
+func (b *batcher) depart() {
+	if b.departing || b.underWay > 0 && b.underWay >= b.pace.lanes {
+		return
+	}
+	if b.underWay > 0 {
+		b.sift()
+		if !b.pace.pays(len(b.queue), b.underWay) {
 			return
 		}
 	}
@@ -109,22 +112,19 @@ func (b *batcher) appoint() {
 		return
 	}
 	l := &b.lanes[0]
-	for l.isLed {
+	for l.isUsed {
 		l = &b.lanes[l.index+1]
 	}
-	l.own, l.isLed = b.queue[0], true
-	b.queue = slices.Delete(b.queue, 0, 1)
-	b.leading++
-	l.own.lane = l
-	l.own.signal <- struct{}{}
+	l.isUsed, b.departing = true, true
+	b.underWay++
+	b.redis.running.Go(l.run)
 }
 
-// sift moves requests from the queue to the lanes that have their tenants. It does not look at the given lane. The caller
-// must hold mu.
-func (b *batcher) sift(except *lane) {
+// sift moves requests from the queue to the lanes that have their tenants. The caller must hold mu.
+func (b *batcher) sift() {
 	kept := b.queue[:0]
 	for _, w := range b.queue {
-		if l := b.laneOf(w.request.Tenant); l != nil && l != except {
+		if l := b.laneOf(w.request.Tenant); l != nil {
 			l.waiting = append(l.waiting, w)
 		} else {
 			kept = append(kept, w)
@@ -136,8 +136,8 @@ func (b *batcher) sift(except *lane) {
 // laneOf returns the lane that has the tenant, or nil. The caller must hold mu.
 func (b *batcher) laneOf(t id.Tenant) *lane {
 	for i := range b.lanes {
-		if l := &b.lanes[i]; l.isLed && l.has(t) {
-			return l
+		if _, ok := b.lanes[i].places[t]; ok {
+			return &b.lanes[i]
 		}
 	}
 	return nil
@@ -147,8 +147,7 @@ func (b *batcher) laneOf(t id.Tenant) *lane {
 func (b *batcher) dismiss() {
 	end := func(waiting []*waiter) []*waiter {
 		for _, w := range waiting {
-			w.outcome = Undecided
-			w.signal <- struct{}{}
+			w.end(Undecided)
 		}
 		return waiting[:0]
 	}
@@ -222,7 +221,7 @@ func (b *batcher) probe() {
 func (b *batcher) isQuiet() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.leading == 0 && time.Since(b.unsureAt) >= probeInterval/2
+	return b.underWay == 0 && time.Since(b.unsureAt) >= probeInterval/2
 }
 
 func (b *batcher) probeDemand() store.Demand {

@@ -23,95 +23,79 @@ type lane struct {
 	index   int
 
 	// These fields are guarded by the batcher's mu.
-	isLed   bool
-	own     *waiter           // will lead, but has not gathered the batch yet
+	isUsed  bool
 	places  map[id.Tenant]int // of the tenants in the batch: index in demands
 	waiting []*waiter         // requests of these tenants, for a later batch
 
-	// Only the leader uses the following fields; and a recovery, which waits for all trips.
-	batch    []*waiter
-	demands  []store.Demand
-	results  []store.Result
-	taken    []int64   // how many of each demand's grants have been handed out
-	answered Batch     // the last one
-	lost     lostBatch // the unanswered batch after which the server was down
+	// Only run uses the following fields; and a recovery, which waits for all trips.
+	batch      []*waiter
+	demands    []store.Demand
+	results    []store.Result
+	taken      []int64 // how many of each demand's grants have been handed out
+	answered   Batch   // the last one
+	answeredAt time.Time
+	lost       lostBatch     // the unanswered batch after which the server was down
+	began      time.Time     // the last trip
+	took       time.Duration // 0: nothing had to be sent
 }
 
-// has reports whether a tenant is in the batch. The caller must hold the batcher's mu.
-func (l *lane) has(t id.Tenant) bool {
-	_, ok := l.places[t]
-	return ok || l.own != nil && l.own.request.Tenant == t
-}
-
-// lead makes one trip with a batch that begins with the request own. Then the next one may lead.
-func (l *lane) lead(own *waiter) {
+// run makes one trip with a batch of what waits. Then the next one may depart.
+func (l *lane) run() {
 	b := l.batcher
 	b.mu.Lock()
-	l.gather(own)
+	l.gather()
 	b.mu.Unlock()
-	for i := range l.demands {
-		b.redis.ledger.Collect(&l.demands[i])
-	}
-	began, took, err := l.trip()
+	err := guarded(l.trip)
 	if err == nil {
 		l.distribute()
 	} else {
 		for _, w := range l.batch {
-			w.outcome = outcomeOf(err)
+			w.end(outcomeOf(err))
 		}
-	}
-	for _, w := range l.batch {
-		w.release(own)
 	}
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(l.places)
-	l.isLed = false
-	b.leading--
+	l.isUsed = false
+	b.underWay--
 	if err != nil || b.down.Load() {
 		b.pace.slow()
 		b.dismiss()
 		return
 	}
-	if took > 0 {
-		b.pace.note(began, took)
+	if l.took > 0 {
+		b.pace.note(l.began, l.took)
 	}
 	b.queue = slices.Insert(b.queue, 0, l.waiting...)
 	l.waiting = l.waiting[:0]
-	b.appoint()
+	b.depart()
 }
 
 // gather makes a batch of what waits. Requests of tenants that are under way in other lanes wait there; what does not fit
 // into the batch stays in the queue. The caller must hold the batcher's mu.
-func (l *lane) gather(own *waiter) {
+func (l *lane) gather() {
 	b, now := l.batcher, l.batcher.redis.now()
-	l.batch, l.demands, l.taken, l.own = l.batch[:0], l.demands[:0], l.taken[:0], nil
-	l.join(own, own, now)
-	waiting := l.waiting
-	l.waiting = l.waiting[:0]
-	for _, w := range waiting {
-		l.join(w, own, now)
-	}
-	if b.leading > 1 {
-		b.sift(l)
+	l.batch, l.demands, l.taken = l.batch[:0], l.demands[:0], l.taken[:0]
+	if b.underWay > 1 {
+		b.sift()
 	}
 	kept := b.queue[:0]
 	for _, w := range b.queue {
-		if !l.join(w, own, now) {
+		if !l.join(w, now) {
 			kept = append(kept, w)
 		}
 	}
-	b.queue = kept
-	b.appoint()
+	b.queue, b.departing = kept, false
+	b.depart()
 }
 
 // join adds a request to the batch and reports true, or reports false if the batch is full. A request that a remembered refusal
-// answers is released. A request waits if the batch already has a demand for its tenant under other limits.
-func (l *lane) join(w, own *waiter, now instant.Millis) bool {
+// answers ends. A request waits if the batch already has a demand for its tenant under other limits.
+func (l *lane) join(w *waiter, now instant.Millis) bool {
 	if v, ok := l.batcher.redis.ledger.Refusal(w.request, now); ok {
-		w.verdict, w.outcome = v, Remembered
-		w.release(own)
+		w.verdict = v
+		w.end(Remembered)
 		return true
 	}
 	place, ok := l.places[w.request.Tenant]
@@ -133,22 +117,25 @@ func (l *lane) join(w, own *waiter, now instant.Millis) bool {
 	return true
 }
 
-// trip sends the batch to Redis, and returns when it did so and how long that took. Redis gets the whole budget even if the
-// requests have waited: a long queue is not an outage.
-func (l *lane) trip() (began time.Time, took time.Duration, err error) {
+// trip sends the batch to Redis. Redis gets the whole budget even if the requests have waited: a long queue is not an outage.
+func (l *lane) trip() error {
+	l.took = 0
 	if len(l.demands) == 0 {
-		return began, 0, nil
+		return nil
 	}
 	b, r, m := l.batcher, l.batcher.redis, l.batcher.redis.cfg.Metrics
+	for i := range l.demands {
+		r.ledger.Collect(&l.demands[i])
+	}
 	l.results = append(l.results[:0], make([]store.Result, len(l.demands))...)
 	b.tripping.RLock()
 	defer b.tripping.RUnlock()
 	batch := l.nextBatch()
-	began = time.Now()
+	l.began = time.Now()
 	beganAt := r.now()
-	err = b.ask(func() error { return r.store.DecideBatch(r.closing, batch, l.demands, l.results) })
-	took = time.Since(began)
-	m.tripSeconds.Observe(took.Seconds())
+	err := b.ask(func() error { return r.store.DecideBatch(r.closing, batch, l.demands, l.results) })
+	l.took = time.Since(l.began)
+	m.tripSeconds.Observe(l.took.Seconds())
 	m.batchRequests.Observe(float64(len(l.batch)))
 	m.batchTenants.Observe(float64(len(l.demands)))
 	switch outcomeOf(err) {
@@ -163,7 +150,7 @@ func (l *lane) trip() (began time.Time, took time.Duration, err error) {
 		m.timeouts.Add(float64(len(l.batch)))
 	}
 	l.settle(batch, l.demands, l.results, err, beganAt)
-	return began, took, err
+	return err
 }
 
 // nextBatch names the next batch. All lanes of a gateway share the numbers: on a cluster, another lane, or the batcher of another
@@ -176,10 +163,10 @@ func (l *lane) distribute() {
 		r := &l.results[w.place]
 		if r.Err != nil {
 			l.batcher.redis.cfg.Metrics.recordErrors.Inc()
-			w.outcome = outcomeOf(r.Err)
+			w.end(outcomeOf(r.Err))
 			continue
 		}
-		w.verdict, w.outcome = r.Verdict, Decided
+		w.verdict = r.Verdict
 		w.verdict.Granted = 0
 		if left := r.Verdict.Granted - l.taken[w.place]; left > 0 {
 			l.taken[w.place]++
@@ -191,12 +178,6 @@ func (l *lane) distribute() {
 				w.verdict.Minute.RetryAt, w.verdict.Day.RetryAt = 0, 0
 			}
 		}
-	}
-}
-
-// release wakes a request whose outcome is set. The leader's own request needs no signal.
-func (w *waiter) release(own *waiter) {
-	if w != own {
-		w.signal <- struct{}{}
+		w.end(Decided)
 	}
 }

@@ -87,17 +87,31 @@ func (b *batcher) setResets(resets []store.Reset) {
 	b.redis.waiting.Add(1)
 }
 
-// hasKept reports whether the server still knows the last batch of each lane that it answered. If it does not, it has lost its
-// data, or that batch is more than a minute old: then nothing proves that it has kept the counts.
+// hasKept reports whether the server still knows the batches that it answered last. If it does not, it has lost its data, or
+// these batches are more than a minute old: then nothing proves that it has kept the counts. A lane that was not used lately
+// proves nothing.
 func (b *batcher) hasKept() (kept bool, err error) {
+	var last time.Time
+	for i := range b.lanes {
+		if at := b.lanes[i].answeredAt; at.After(last) {
+			last = at
+		}
+	}
 	kept = true
 	for i := range b.lanes {
-		if last := b.lanes[i].answered; last.Number != 0 && kept && err == nil {
-			kept, err = b.wasDecided(last, []store.Demand{b.probeDemand()}, make([]store.Result, 1))
+		l := &b.lanes[i]
+		if l.answered.Number == 0 || last.Sub(l.answeredAt) > latelyUsed {
+			continue
+		}
+		if kept, err = b.wasDecided(l.answered, []store.Demand{b.probeDemand()}, make([]store.Result, 1)); !kept {
+			break
 		}
 	}
 	return kept, err
 }
+
+// latelyUsed is less than the time for which the script remembers a batch.
+const latelyUsed = 30 * time.Second
 
 // resolve asks the server what became of the batch that it did not answer.
 func (l *lane) resolve() error {
@@ -193,7 +207,7 @@ func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Resul
 	}
 	switch outcomeOf(err) {
 	case Decided:
-		l.answered = batch
+		l.answered, l.answeredAt = batch, time.Now()
 	case Unsure:
 		l.lost = lostBatch{batch, slices.Clone(demands)}
 		b.mu.Lock()

@@ -82,7 +82,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	pending    Outcome = iota
+	_          Outcome = iota
 	Decided            // Redis has decided
 	Remembered         // a remembered refusal answers it
 	Undecided          // Redis has certainly not charged it
