@@ -95,15 +95,14 @@ func (p *exchangePool) get(c *clientConn) *exchange {
 	return x
 }
 
-// pooledBytesMax is the largest buffer that a pooled exchange keeps. Most large bodies and answers fit: to allocate memory for each of
-// them costs more than everything else that such a request needs.
-const pooledBytesMax = 256 << 10
+// pooledBytesMax is the longest request head that a pooled exchange keeps the memory of.
+const pooledBytesMax = 64 << 10
 
 func (p *exchangePool) put(x *exchange) {
 	x.state = state{}
 	x.request.Reset()
-	x.response.Reset(pooledBytesMax)
-	x.body.Reset(pooledBytesMax)
+	x.response.Reset()
+	x.body.Reset()
 	x.sent, x.text, x.line = x.sent[:0], x.text[:0], x.line[:0]
 	if cap(x.sent) > pooledBytesMax {
 		x.sent = nil

@@ -162,6 +162,7 @@ var crlf = []byte("\r\n")
 type Body struct {
 	Bytes []byte
 
+	small  []byte  // the buffer that Bytes had before it became too large to keep
 	budget *Budget // from which held was taken
 	held   int
 
@@ -187,15 +188,49 @@ const (
 // IsComplete reports whether all of the body is in Bytes.
 func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
-// Reset clears the body. Bytes keeps its capacity up to bytesMax.
-func (b *Body) Reset(bytesMax int) {
+// A Body keeps a buffer of up to smallBodyBytes for its next message. Larger buffers are shared by all bodies, and are taken only
+// when the bytes need them: to allocate one costs more than everything else that such a message needs, and if each Body kept
+// one, clients that send nothing would hold much memory.
+const (
+	smallBodyBytes = 64 << 10
+	largeBodyBytes = 256 << 10 // a larger buffer is not used again
+)
+
+var largeBodies = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
+
+// grow makes room for at least n more bytes.
+func (b *Body) grow(n int) {
+	old := b.Bytes
+	switch size := len(old) + n; {
+	case size <= cap(old):
+		return
+	case size <= smallBodyBytes:
+		b.Bytes = append(make([]byte, 0, max(size, min(2*cap(old), smallBodyBytes))), old...)
+	case size <= largeBodyBytes:
+		b.Bytes = append(largeBodies.Get().(*[largeBodyBytes]byte)[:0], old...)
+	default:
+		b.Bytes = slices.Grow(old, n)
+	}
+	b.release(old)
+}
+
+// release keeps a buffer that is no longer used, in the Body or for all bodies.
+func (b *Body) release(bytes []byte) {
+	switch {
+	case cap(bytes) == largeBodyBytes:
+		largeBodies.Put((*[largeBodyBytes]byte)(bytes[:largeBodyBytes]))
+	case cap(bytes) <= smallBodyBytes:
+		b.small = bytes[:0]
+	}
+}
+
+// Reset clears the body. It keeps a small buffer.
+func (b *Body) Reset() {
 	if b.budget != nil {
 		b.budget.used.Add(-int64(b.held))
 	}
-	*b = Body{Bytes: b.Bytes[:0]}
-	if cap(b.Bytes) > bytesMax {
-		b.Bytes = nil
-	}
+	b.release(b.Bytes)
+	*b = Body{Bytes: b.small}
 }
 
 // frame begins a body with a given length, or a chunked one (RFC 9112, section 6.3).
@@ -254,7 +289,7 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 		if !b.hold(len(b.Bytes)+step, l.Bodies) {
 			return errBusy
 		}
-		b.Bytes = slices.Grow(b.Bytes, step)
+		b.grow(step)
 		room := b.Bytes[len(b.Bytes):cap(b.Bytes)]
 		room = room[:min(wanted, len(room))]
 		n := r.take(room)
@@ -270,8 +305,11 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 	return nil
 }
 
-// hold takes memory for n bytes from the budget. Reset gives it back.
+// hold takes the memory that n bytes need from the budget. Reset gives it back.
 func (b *Body) hold(n int, budget *Budget) bool {
+	if n > smallBodyBytes && n < largeBodyBytes {
+		n = largeBodyBytes
+	}
 	if budget == nil || n <= b.held {
 		return true
 	}
@@ -324,10 +362,11 @@ func (r *Reader) readTrailer(b *Body, l *Limits) error {
 
 // readRest reads to the end of the connection.
 func (r *Reader) readRest(b *Body, l *Limits) error {
+	b.grow(len(r.unused()))
 	b.Bytes = append(b.Bytes, r.unused()...)
 	r.Discard()
 	for len(b.Bytes) <= l.BodyBytesMax {
-		b.Bytes = slices.Grow(b.Bytes, 4<<10)
+		b.grow(4 << 10)
 		n, err := r.from.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
 		b.Bytes = b.Bytes[:len(b.Bytes)+n]
 		if err == io.EOF {

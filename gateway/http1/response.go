@@ -27,10 +27,10 @@ func (p *Response) Length() int64 {
 	return p.length
 }
 
-// Reset clears the response. Slices keep their capacity, the body up to bodyBytesMax.
-func (p *Response) Reset(bodyBytesMax int) {
+// Reset clears the response. Slices keep their capacity; see Body.Reset.
+func (p *Response) Reset() {
 	p.fields.reset()
-	p.Body.Reset(bodyBytesMax)
+	p.Body.Reset()
 	p.outcome, p.head = outcome{}, p.head[:0]
 }
 
@@ -44,7 +44,7 @@ func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 		if err != nil {
 			return err
 		}
-		p.Reset(l.BodyBytesMax)
+		p.Reset()
 		if err := p.read(head, l); err != nil {
 			return err
 		}
