@@ -46,6 +46,9 @@ func (f *fakeStore) DecideBatch(ctx context.Context, batch redis.Batch, demands 
 	case batch.Number < 0 && -batch.Number < last.number:
 		return replyError("SUPERSEDED")
 	case batch.Number < 0 && -batch.Number > last.number:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.told[batch.Lane] = toldBatch{-batch.Number, make([]store.Result, len(results))}
 		return replyError("NOTDECIDED")
 	case batch.Number < 0:
 		copy(results, last.results)

@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,6 +140,34 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 61 || v.Day.Used != 61 {
 			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
+		}
+	})
+}
+
+// A recovery that fails before it has told the known use does not make the next one believe that Redis has kept its counts.
+func TestKnownUseIsToldAfterAFailedRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 2), asking(1, 100)
+		var refuses atomic.Bool
+		s.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			tells := slices.ContainsFunc(demands, func(d store.Demand) bool { return d.Tenant == r.Tenant && d.Want == 0 })
+			if tells && refuses.CompareAndSwap(true, false) {
+				return errRefused
+			}
+			return s.server.Decide(ctx, demands, results)
+		}
+		for range 60 {
+			mustTake(t, s.gateways[0], r)
+		}
+		s.server.fail(errRefused)
+		s.lose()
+		for _, g := range s.gateways {
+			mustTake(t, g, asking(2, 100)) // it has noticed
+		}
+		refuses.Store(true)
+		s.back()
+		if v := mustTake(t, s.gateways[1], r); refuses.Load() || v.Minute.Used != 61 || v.Day.Used != 61 {
+			t.Errorf("after the outage: %+v, want 60 + 1 used; one call was refused: %t", v, !refuses.Load())
 		}
 	})
 }

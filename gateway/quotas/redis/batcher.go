@@ -28,7 +28,7 @@ var errDown = errors.New("no answer from Redis lately")
 // is under way, a request lets one leave. Requests that arrive meanwhile form the next batch. It leaves when a batch has
 // returned, or earlier if a further batch pays (see pace).
 //
-// A tenant's requests are decided in the order of their arrival. So while a tenant is in a batch under way, its other
+// A tenant's requests under the same limits are decided in the order of their arrival. So while a tenant is in a batch under way, its other
 // requests wait for that batch.
 //
 // When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
@@ -40,7 +40,8 @@ type batcher struct {
 
 	// Held during a recovery, which waits for all batches under way; read-locked during a trip of requests.
 	tripping   sync.RWMutex
-	recovering bool          // guarded by tripping, like the next field
+	recovering bool          // guarded by tripping, like the next two fields
+	hasLost    bool          // the server may have lost its counts, and this gateway has not told them yet
 	charged    []chargedDebt // by this recovery; the ledger does not know yet
 	resets     []store.Reset // wait until the server is back; changed with tripping and mu, read with either
 	probing    id.Tenant     // used by probes only; its record is on this server
@@ -51,6 +52,7 @@ type batcher struct {
 	lanes     [lanesMax]lane
 	underWay  int  // how many lanes are in use
 	departing bool // one of them is about to take the queue
+	arrivals  uint64
 	pace      pace
 	unsureAt  time.Time // when a batch was last lost
 }
@@ -58,7 +60,8 @@ type batcher struct {
 // waiter is one request's place in a batcher.
 type waiter struct {
 	request store.Request
-	place   int // index of its tenant's demand in the batch
+	arrived uint64 // its place in the order of all requests
+	place   int    // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
 	signal  chan struct{} // the outcome is set
@@ -87,6 +90,8 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 	w := b.waiters.Get().(*waiter)
 	w.request = q
 	b.mu.Lock()
+	b.arrivals++
+	w.arrived = b.arrivals
 	b.queue = append(b.queue, w)
 	b.depart()
 	b.mu.Unlock()
@@ -115,9 +120,12 @@ func (b *batcher) depart() {
 	for l.isUsed {
 		l = &b.lanes[l.index+1]
 	}
+	if !b.redis.start(l.run) {
+		b.dismiss()
+		return
+	}
 	l.isUsed, b.departing = true, true
 	b.underWay++
-	b.redis.running.Go(l.run)
 }
 
 // sift moves requests from the queue to the lanes that have their tenants. The caller must hold mu.
@@ -143,7 +151,7 @@ func (b *batcher) laneOf(t id.Tenant) *lane {
 	return nil
 }
 
-// dismiss ends all waiting requests, because the server is down. The caller must hold mu.
+// dismiss ends all waiting requests, because the server is down or the batcher is closing. The caller must hold mu.
 func (b *batcher) dismiss() {
 	end := func(waiting []*waiter) []*waiter {
 		for _, w := range waiting {
@@ -167,7 +175,7 @@ func (b *batcher) ask(call func() error) error {
 		b.heard.Store(true)
 	} else if b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
 		b.redis.changed(true, err)
-		b.redis.running.Go(b.probe)
+		b.redis.start(b.probe)
 	}
 	return err
 }

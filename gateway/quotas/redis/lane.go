@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -67,8 +68,11 @@ func (l *lane) run() {
 	if l.took > 0 {
 		b.pace.note(l.began, l.took)
 	}
-	b.queue = slices.Insert(b.queue, 0, l.waiting...)
-	l.waiting = l.waiting[:0]
+	if len(l.waiting) > 0 {
+		b.queue = append(b.queue, l.waiting...)
+		slices.SortFunc(b.queue, func(a, b *waiter) int { return cmp.Compare(a.arrived, b.arrived) })
+		l.waiting = l.waiting[:0]
+	}
 	b.depart()
 }
 
@@ -124,12 +128,12 @@ func (l *lane) trip() error {
 		return nil
 	}
 	b, r, m := l.batcher, l.batcher.redis, l.batcher.redis.cfg.Metrics
-	for i := range l.demands {
-		r.ledger.Collect(&l.demands[i])
-	}
 	l.results = append(l.results[:0], make([]store.Result, len(l.demands))...)
 	b.tripping.RLock()
 	defer b.tripping.RUnlock()
+	for i := range l.demands {
+		r.ledger.Collect(&l.demands[i])
+	}
 	batch := l.nextBatch()
 	l.began = time.Now()
 	beganAt := r.now()
@@ -143,6 +147,9 @@ func (l *lane) trip() error {
 		m.tripOK.Inc()
 	case Unsure:
 		m.tripUnsure.Inc()
+		b.mu.Lock()
+		b.unsureAt = time.Now()
+		b.mu.Unlock()
 	default:
 		m.tripFailed.Inc()
 	}

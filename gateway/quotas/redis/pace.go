@@ -26,8 +26,8 @@ type pace struct {
 const (
 	// distance is the shortest trip to a server that is far away. Over loopback, a trip takes 50 to 100 µs.
 	distance = 250 * time.Microsecond
-	// period is for how long at least the shortest trip counts. A short period would take a queue for distance.
-	period = 30 * time.Second
+	// period is for how long at least the shortest trip counts. A short period would take a queue at Redis for distance.
+	period = 5 * time.Minute
 	// tripCost is the least time of waiting that a further batch has to save, summed over its requests. It is several times the
 	// processor time that one more call costs a gateway and Redis.
 	tripCost = 200 * time.Microsecond

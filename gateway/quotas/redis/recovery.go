@@ -44,6 +44,7 @@ func (b *batcher) recover() error {
 	if err != nil {
 		return err
 	}
+	b.hasLost = b.hasLost || !kept
 	for i := range b.lanes {
 		if err := b.lanes[i].resolve(); err != nil {
 			return err
@@ -52,7 +53,7 @@ func (b *batcher) recover() error {
 	if err := b.reset(); err != nil {
 		return err
 	}
-	if err := b.tell(!kept); err != nil {
+	if err := b.tell(b.hasLost); err != nil {
 		return err
 	}
 	select {
@@ -63,6 +64,7 @@ func (b *batcher) recover() error {
 	if err := b.tell(false); err != nil { // debts since the first tell
 		return err
 	}
+	b.hasLost = false
 	b.heard.Store(true)
 	b.down.Store(false)
 	return nil
@@ -88,8 +90,8 @@ func (b *batcher) setResets(resets []store.Reset) {
 }
 
 // hasKept reports whether the server still knows the batches that it answered last. If it does not, it has lost its data, or
-// these batches are more than a minute old: then nothing proves that it has kept the counts. A lane that was not used lately
-// proves nothing.
+// these batches are more than a minute old: then nothing proves that it has kept the counts. The answer is no only once: the
+// script remembers which batches it was asked about. On a cluster it is no each first time.
 func (b *batcher) hasKept() (kept bool, err error) {
 	var last time.Time
 	for i := range b.lanes {
@@ -110,8 +112,8 @@ func (b *batcher) hasKept() (kept bool, err error) {
 	return kept, err
 }
 
-// latelyUsed is less than the time for which the script remembers a batch.
-const latelyUsed = 30 * time.Second
+// latelyUsed is longer than batches overlap. So the batch that was answered last proves what is older.
+const latelyUsed = time.Second
 
 // resolve asks the server what became of the batch that it did not answer.
 func (l *lane) resolve() error {
@@ -210,8 +212,5 @@ func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Resul
 		l.answered, l.answeredAt = batch, time.Now()
 	case Unsure:
 		l.lost = lostBatch{batch, slices.Clone(demands)}
-		b.mu.Lock()
-		b.unsureAt = time.Now()
-		b.mu.Unlock()
 	}
 }

@@ -101,9 +101,10 @@ type Redis struct {
 	numbers atomic.Int64          // of the last batch
 	waiting atomic.Int64          // counts changes of the batchers' waiting resets
 
-	closing context.Context // canceled by Close
-	close   context.CancelFunc
-	running sync.WaitGroup
+	closing  context.Context // canceled by Close
+	close    context.CancelFunc
+	starting sync.Mutex // held to start something, and to begin closing
+	running  sync.WaitGroup
 }
 
 // Open connects to Redis. Only an invalid URL is an error: a Redis that does not answer is down.
@@ -255,9 +256,22 @@ func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err er
 	return problems, err
 }
 
-// Close waits for probes and closes the connections. No other method may be called after it.
+// start runs f in a goroutine, which Close waits for. It reports false if Close has been called.
+func (r *Redis) start(f func()) bool {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	if r.closing.Err() != nil {
+		return false
+	}
+	r.running.Go(f)
+	return true
+}
+
+// Close waits for probes and batches under way, and closes the connections. Requests after it are Undecided.
 func (r *Redis) Close() error {
+	r.starting.Lock()
 	r.close()
+	r.starting.Unlock()
 	r.running.Wait()
 	if r.client == nil {
 		return nil
