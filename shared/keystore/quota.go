@@ -17,8 +17,9 @@ const QuotaKept = 25 * time.Hour
 // pruneQuotasEvery is how often old records are removed.
 const pruneQuotasEvery = time.Hour
 
-// quotaRowsMax bounds a statement: its time is limited, and its text takes about 2 kB of memory for each row.
-const quotaRowsMax = 250
+// quotaRowsMax bounds a statement: its time is limited, and its text takes about 2 kB of memory for each row. A row more
+// is cheap, a statement more is not: it takes two round trips.
+const quotaRowsMax = 2000
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
 // tenants. No two records have the same tenant. now is in ms. Only in-process quotas need it. It makes no event. It needs few
