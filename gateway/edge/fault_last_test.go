@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -39,6 +40,47 @@ func TestLastResponseIsWritten(t *testing.T) {
 				}
 				return err == nil
 			})
+		})
+	}
+}
+
+// A connection whose client still sends something after the last response lingers: a reset could reach the client before it has
+// read the response.
+func TestRestAfterTheLastResponse(t *testing.T) {
+	r := newRig(t, func(s *setup) { s.ReadTimeout = patience })
+	for _, c := range []struct {
+		why, request, rest string
+		status             int
+	}{
+		{
+			"the body is refused when its beginning is there",
+			rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Connection: close", "Content-Length: 60000") + repeat("a", 16<<10),
+			repeat("a", 60_000-16<<10), 401,
+		},
+		{
+			"an old client ends a body with a line end",
+			rawStart("POST /v1/pets HTTP/1.0", "Content-Type: application/json", "Content-Length: 2") + "{}", "\r\n", 201,
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			client := r.say(t, c.request)
+			if err := client.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readAnswer(client.in, no); err != nil || got.Status != c.status {
+				t.Fatalf("got %d, %v", got.Status, err)
+			}
+			if n, err := client.in.Read(make([]byte, 1)); err != io.EOF {
+				t.Fatalf("after the response: %d bytes, %v", n, err)
+			}
+			for _, part := range []string{c.rest[:1], c.rest[1:]} { // a reset that the first part causes fails the second
+				if _, err := io.WriteString(client.conn, part); err != nil {
+					t.Fatalf("the rest of what the client sends: %v", err)
+				}
+			}
+			if n, err := client.in.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("after the rest: %d bytes, %v", n, err)
+			}
 		})
 	}
 }

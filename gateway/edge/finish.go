@@ -30,11 +30,18 @@ func (e *Edge) finish(x *exchange) {
 	madeAt := x.startedAt.Add(took)
 	x.conn.touch(madeAt)
 	if x.rc.Response.ConnectionClose() || x.request.Closes {
-		x.conn.Finish(madeAt, x.unreadable == nil && x.request.Closes && x.body.IsComplete())
+		x.conn.Finish(madeAt, x.isLast())
 	} else {
 		x.conn.Next(madeAt)
 	}
 	e.exchanges.put(x)
+}
+
+// isLast reports whether the request was read whole and the client sends nothing after it. Old clients send a line end after a
+// body, which does not count (RFC 9112, section 2.2).
+func (x *exchange) isLast() bool {
+	mayEndLine := x.request.Version == 0 && len(x.body.Bytes) > 0
+	return x.unreadable == nil && x.request.Closes && x.body.IsComplete() && !mayEndLine
 }
 
 // respond writes the response. If that panics, it writes a simpler response that uses only the exchange.
