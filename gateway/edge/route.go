@@ -28,7 +28,7 @@ type route struct {
 	metrics routeMetrics
 }
 
-// routes finds operations by method and path. It uses only the router's tree: a handler only stores its route. The
+// routes finds operations by method and path. Paths with parameters are found in the router's tree: a handler only stores its route. The
 // router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
 type routes struct {
 	fixed   map[string][]fixedRoute // by path: those without parameters, which need no search in the tree

@@ -69,7 +69,7 @@ const (
 	arriving                  // a part of a request is there
 	serving                   // the server makes a response
 	replying                  // the response is made; the server writes it
-	ending                    // no more requests are read; Close lingers
+	ending                    // no more requests are read; Close may linger
 	closed                    // closed by another goroutine before Begin
 )
 
@@ -255,7 +255,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection. After Finish it lets the client read the response first. From the first byte of a request until
+// Close closes the connection. After Finish it lingers, unless nothing more can come. From the first byte of a request until
 // its response is made, Close does nothing, and the connection is closed after the response. Only Shutdown calls Close
 // at that time, because fasthttp considers the connection idle.
 func (c *Conn) Close() (err error) {

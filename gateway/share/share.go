@@ -8,7 +8,7 @@ import (
 	"petgate/shared/core/id"
 )
 
-// shards keep requests from waiting for one lock, and the maps so small that they are searched without hashing.
+// 64 locks: requests of different tenants seldom wait for each other, and each map stays small.
 const shards = 64
 
 // Shares counts what each tenant holds of one thing. Its methods are safe for concurrent use.

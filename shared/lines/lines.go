@@ -1,8 +1,8 @@
 // Package lines writes log lines without waiting for their reader.
 //
 // A pipe blocks its writer when nothing reads it. No request and no background task may wait for a log. So lines are added to
-// a buffer, and one goroutine writes the buffer. Lines that do not fit are dropped. To wake the goroutine and to write cost more
-// than all else about a line. So the goroutine of an access log pauses after each write, and many lines share the cost.
+// a buffer, and one goroutine writes the buffer. Lines that do not fit are dropped. A wake-up and a write cost more
+// than the rest of a line. So the goroutine of an access log pauses after each write, and many lines share the cost.
 package lines
 
 import (

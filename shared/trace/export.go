@@ -158,7 +158,7 @@ func (t *Tracer) push(span *tracepb.Span) {
 	}
 }
 
-// Close exports what is queued for at most a time, and then drops the rest. Spans that end later are dropped. A nil Tracer has nothing
+// Close exports what is queued, but takes at most the given time, and drops the rest. Spans that end later are dropped. A nil Tracer has nothing
 // to close.
 func (t *Tracer) Close(atMost time.Duration) {
 	if t == nil {
