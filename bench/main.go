@@ -29,8 +29,8 @@ func main() {
 	var connections, only, sections string
 	var report, isTail bool
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
-	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds")
-	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections, separated by commas")
+	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; the sections "+suites[0].name+" to "+suites[len(suites)-1].name+" have lengths of their own")
+	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections of the main table and of -before, separated by commas")
 	flag.StringVar(&only, "only", "", "regular expression: rows of the main table to run; the first row always runs")
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")

@@ -11,8 +11,8 @@ func (r Result) tables() string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
-		"%d rounds, %s for each row of a round.\n\n", m["cpu"], m["cores"], m["memory"], m["kernel"], m["nginx"], m["haproxy"], m["redis"],
-		m["go"], r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration)
+		"%d rounds. A run takes %s; in tables with the column \"load\" 1s or 4s, with several gateways at least %v.\n\n", m["cpu"], m["cores"], m["memory"], m["kernel"], m["nginx"], m["haproxy"], m["redis"],
+		m["go"], r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration, statisticsEvery)
 	r.writeFigures(&b)
 	for _, connections := range r.connections("gateways") {
 		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
