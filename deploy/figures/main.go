@@ -1,6 +1,7 @@
 // Command figures reads `go test -json` and prints a summary: the lines that tests print with "figure: ", the output of failed
 // tests, go test's line for each package, and its slowest tests. Its arguments are the packages that have to be tested, such as
-// ./deploy/e2e. It exits with 1 if a test failed, or if one of these packages was not tested.
+// ./deploy/e2e. It exits with 1 if a test failed, or if one of these packages was not tested. A package without test files for this
+// system, which go test skips, counts as tested.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -41,6 +43,7 @@ func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err erro
 	slow := make(map[string][]event)  // by package
 	decoder := json.NewDecoder(in)
 	var ended []string
+	untested := make(map[string]bool) // packages with tests of which none was to run
 	for {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
@@ -49,8 +52,10 @@ func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err erro
 			return true, fmt.Errorf("read go test -json: %w", err)
 		}
 		name := e.Package + e.ImportPath + " " + e.Test
-		if hasEnded := e.Action == "pass" || e.Action == "fail"; hasEnded && e.Test == "" {
-			ended = append(ended, e.Package)
+		if hasEnded := slices.Contains([]string{"pass", "fail", "skip"}, e.Action); hasEnded && e.Test == "" {
+			if !untested[e.Package] {
+				ended = append(ended, e.Package)
+			}
 			slices.SortFunc(slow[e.Package], func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
 			for _, s := range slow[e.Package] {
 				fmt.Fprintf(out, "    %4.0f s  %s\n", s.Elapsed, s.Test)
@@ -64,13 +69,19 @@ func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err erro
 				fmt.Fprint(out, mark, figure)
 			} else if e.Test == "" && isSummary(e.Output) {
 				fmt.Fprint(out, e.Output)
+				untested[e.Package] = strings.Contains(e.Output, "[no tests to run]")
 			} else {
 				held[name] = append(held[name], e.Output)
 			}
 		case "fail", "build-fail":
 			failed = true
-			fmt.Fprint(out, strings.Join(held[name], ""))
-			delete(held, name)
+			for _, other := range slices.Sorted(maps.Keys(held)) {
+				// A test that has not ended when its package fails was interrupted by a panic or a timeout.
+				if other == name || e.Test == "" && strings.HasPrefix(other, name) {
+					fmt.Fprint(out, strings.Join(held[other], ""))
+					delete(held, other)
+				}
+			}
 		case "pass", "skip":
 			delete(held, name)
 		}
@@ -91,7 +102,7 @@ func missing(wanted, ended []string) error {
 }
 
 func isSummary(line string) bool {
-	for _, start := range []string{"ok  \t", "FAIL\t", "---", "panic:"} {
+	for _, start := range []string{"ok  \t", "?   \t", "FAIL\t", "---", "panic:"} {
 		if strings.HasPrefix(line, start) {
 			return true
 		}

@@ -27,6 +27,16 @@ func TestFilter(t *testing.T) {
 {"ImportPath":"r [r.test]","Action":"build-fail"}
 {"Action":"fail","Package":"r","FailedBuild":"r [r.test]"}
 `
+	const interrupted = `{"Action":"output","Package":"s","Test":"TestE","Output":"waits\n"}
+{"Action":"output","Package":"s/t","Test":"TestE","Output":"another package\n"}
+{"Action":"output","Package":"s","Test":"TestF","Output":"panic: stop\n"}
+{"Action":"fail","Package":"s","Test":"TestF"}
+{"Action":"output","Package":"s","Output":"FAIL\ts\t0.1s\n"}
+{"Action":"fail","Package":"s"}
+`
+	const excluded = `{"Action":"output","Package":"u","Output":"?   \tu\t[no test files]\n"}
+{"Action":"skip","Package":"u"}
+`
 	const passed = "figure: 7 apples\nok  \tp\t0.1s\n     121 s  TestC\n      11 s  TestA\n"
 	for _, c := range []struct {
 		name, in, out string
@@ -35,6 +45,8 @@ func TestFilter(t *testing.T) {
 		{"passing", passing, passed, false},
 		{"failing", passing + failing, passed + "    b_test.go:3: wrong\nFAIL\tq\t0.1s\n", true},
 		{"not built", unbuilt, "r.go:1: nonsense\n", true},
+		{"interrupted", interrupted, "panic: stop\nFAIL\ts\t0.1s\nwaits\n", true},
+		{"excluded", excluded, "?   \tu\t[no test files]\n", false},
 	} {
 		var out strings.Builder
 		failed, err := filter(strings.NewReader(c.in), &out, nil)
@@ -52,5 +64,9 @@ func TestFilter(t *testing.T) {
 		if _, err := filter(strings.NewReader(petgate), &strings.Builder{}, []string{want}); (err != nil) != isMissing {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+	untested := strings.ReplaceAll(petgate, "0.1s", "0.1s [no tests to run]")
+	if _, err := filter(strings.NewReader(untested), &strings.Builder{}, []string{"./deploy/e2e"}); err == nil {
+		t.Error("no error although none of the wanted package's tests was to run")
 	}
 }
