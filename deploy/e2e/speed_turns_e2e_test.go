@@ -36,6 +36,9 @@ func takeTurns(t *testing.T, request string, contenders []*contender) {
 			c.answered += len(sendTimed(t, c.gateway, request, warm))
 			before := c.gateway.ProcessorTime(t)
 			took := sendTimed(t, c.gateway, request, measured)
+			if t.Failed() {
+				t.Fatalf("%s: requests of round %d failed", c.name, round+1) // without responses there is no median
+			}
 			c.answered += len(took)
 			c.costs = append(c.costs, float64((c.gateway.ProcessorTime(t)-before).Microseconds())/float64(len(took)))
 			c.medians, c.tails = append(c.medians, took[len(took)/2]), append(c.tails, took[len(took)*99/100])
