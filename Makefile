@@ -52,7 +52,7 @@ soak: ## run the built programs for SOAK (30m) under load, key churn, restarts a
 	@$(IN) PETGATE_BIN="$(ROOT)bin" deploy/services.sh sh -c ' \
 		$(BUILD) && exec env SOAK=$(SOAK) go test -tags soak -count=1 -v -timeout 0 -run "^TestSoak$$" ./deploy/soak'
 
-# A file that the tag e2e leaves out is vetted for darwin, and checked by staticcheck for this system.
+# Files that the tag e2e excludes: vet sees them for darwin, staticcheck for this system.
 lint: ## check format, vet, staticcheck, generated code, modules and scripts
 	@$(IN) unformatted=$$(go tool gofumpt -l .) && \
 		if [ -n "$$unformatted" ]; then echo "run go tool gofumpt -w on:" $$unformatted >&2; exit 1; fi
