@@ -72,7 +72,7 @@ func compare(ctx context.Context, l *lab, p *program) (turn, error) {
 	}, nil
 }
 
-// openSide makes a lab with the programs in bin. It shares only the upstream and the database server with l.
+// openSide makes a lab with the programs in bin. It shares only the upstream, the database server and the certificate with l.
 func (l *lab) openSide(ctx context.Context, name, bin string) (*lab, error) {
 	side := newLab(filepath.Join(l.dir, name), bin)
 	side.upstreamAddr = l.upstreamAddr

@@ -127,6 +127,9 @@ type site struct {
 	process *process
 }
 
+// readyWithin is how long a program may take until it listens.
+const readyWithin = 20 * time.Second
+
 // open starts a system and warms it up.
 func (l *lab) open(ctx context.Context, s system, as setup) (*site, error) {
 	listen, err := freeAddress()
@@ -138,7 +141,7 @@ func (l *lab) open(ctx context.Context, s system, as setup) (*site, error) {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	o := &site{system: s, as: as, listen: listen, process: p}
-	ready, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ready, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	if err := errors.Join(awaitListener(ready, listen), l.awaitResponse(o)); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, p.log)

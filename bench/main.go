@@ -27,7 +27,7 @@ func main() {
 	log.SetFlags(0)
 	var p program
 	var connections, only, sections string
-	var report, isTail bool
+	var report bool
 	flag.IntVar(&p.rounds, "rounds", 5, "number of rounds; the tables show medians over them")
 	flag.DurationVar(&p.duration, "duration", 2*time.Second, "length of one run, in whole seconds; the sections "+suites[0].name+" to "+suites[len(suites)-1].name+" have lengths of their own")
 	flag.StringVar(&connections, "connections", "1,32,128", "numbers of client connections of the main table and of -before, separated by commas")
@@ -35,7 +35,7 @@ func main() {
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
-	flag.BoolVar(&isTail, "tail", false, "say what the slowest requests wait for, and measure nothing else")
+	flag.BoolVar(&p.isTail, "tail", false, "say what the slowest requests wait for, and measure nothing else")
 	flag.BoolVar(&report, "report", false, "measure nothing; write tables and plots again from the figures in -out")
 	out := flag.String("out", "", "write the raw figures to this directory")
 	docs := flag.String("docs", "", "write the tables and plots to performance.md in this directory")
@@ -44,9 +44,6 @@ func main() {
 	defer stop()
 	if err := p.parse(connections, only, sections); err != nil {
 		log.Fatal("bench: ", err)
-	}
-	if isTail {
-		p.sections, p.traces = []section{{"tail", tail}}, map[string][]*execution{}
 	}
 	result, err := readResult(*out)
 	if report && len(result.Runs) == 0 {
@@ -76,7 +73,8 @@ type program struct {
 	rows        []system
 	sections    []section
 	bin         string
-	before      string                  // directory of the programs to compare with; empty for the tables of docs/performance.md
+	before      string // directory of the programs to compare with; empty for the tables of docs/performance.md
+	isTail      bool
 	traces      map[string][]*execution // by row; only with -tail
 }
 
@@ -86,6 +84,8 @@ func (p *program) parse(connections, only, sections string) error {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	case p.rounds < 1:
 		return fmt.Errorf("-rounds: at least 1")
+	case p.isTail && p.before != "":
+		return fmt.Errorf("-tail and -before exclude each other")
 	case p.duration < time.Second || p.duration%time.Second != 0:
 		return fmt.Errorf("-duration: %v is not a whole number of seconds", p.duration)
 	}
@@ -119,6 +119,9 @@ func (p *program) parse(connections, only, sections string) error {
 	}
 	if p.before != "" {
 		p.sections = []section{{"compare", compare}}
+	}
+	if p.isTail {
+		p.sections, p.traces = []section{{"tail", tail}}, map[string][]*execution{}
 	}
 	return nil
 }

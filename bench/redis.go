@@ -92,7 +92,12 @@ func (l *lab) startRedis(ctx context.Context, settings ...string) (*store, error
 	if err != nil {
 		return nil, err
 	}
-	return &store{addrs: []string{addr}, processes: []*process{p}}, awaitListener(ctx, addr)
+	ready, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := awaitListener(ready, addr); err != nil {
+		return nil, fmt.Errorf("redis-server: %w\n%s", err, p.log)
+	}
+	return &store{addrs: []string{addr}, processes: []*process{p}}, nil
 }
 
 // startCluster starts a cluster of three masters without replicas.

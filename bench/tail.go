@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// tailRows are the rows of -tail. Those with an admin port are traced too.
+// tailRows are the rows of -tail. Gateways are traced too; the program policyoff has no admin port for that.
 var tailRows = []struct {
 	system
 	as setup
 }{
-	{system: proxies[0]},
-	{system: proxies[0], as: setup{log: toFile}},
+	{system: nginx},
+	{system: nginx, as: setup{log: toFile}},
 	{system: system{name: policyIsOff, start: policyOff}},
-	{system: proxies[2]},
-	{system: proxies[3]},
-	{system: proxies[3], as: setup{log: toFile}},
+	{system: inMemory},
+	{system: inRedis},
+	{system: inRedis, as: setup{log: toFile}},
 }
 
 // tail measures the latency of the slowest requests. After each run of a gateway, a further run is traced: the trace slows the
