@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // drifting is a result from a machine that is ten times slower in its second round. Ratios taken within a round do not
@@ -161,6 +162,18 @@ func TestSuitesAreConsistent(t *testing.T) {
 				t.Errorf("%s: two loads are %q", s.name, load.name)
 			}
 			loads[load.name] = true
+		}
+	}
+}
+
+func TestOneKindOfMeasurement(t *testing.T) {
+	for _, c := range []struct {
+		program
+		isValid bool
+	}{{program{isTail: true}, true}, {program{before: "bin"}, true}, {program{before: "bin", isTail: true}, false}} {
+		c.rounds, c.duration = 1, time.Second
+		if err := c.parse("1", "", ""); (err == nil) != c.isValid {
+			t.Errorf("-tail %v with -before %q: %v", c.isTail, c.before, err)
 		}
 	}
 }
