@@ -19,6 +19,7 @@ type lab struct {
 	upstreamAddr string
 	furtherAddrs []string // of the same upstream
 	redis        map[storage]*store
+	relays       map[link]string // their addresses
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
@@ -89,7 +90,7 @@ func newLab(dir, bin string) *lab {
 	return &lab{
 		dir: dir, bin: bin, keysPath: in("keys"), keyMapPath: in("keys.map"), smallKeyPath: in("small"), bannedPath: in("banned"),
 		certificate: in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
-		redis: map[storage]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
+		redis: map[storage]*store{}, relays: map[link]string{}, shared: map[standing]*site{}, notes: map[string][]string{},
 	}
 }
 

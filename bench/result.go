@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,14 +119,25 @@ func over(runs []Run, figure func(Run) float64) spread {
 // ratio returns the spread of one row's figure divided by another row's in the same round.
 func ratio(above, below []Run, figure func(Run) float64) spread {
 	var values []float64
-	for _, a := range above {
-		for _, b := range below {
-			if a.Round == b.Round && figure(b) > 0 {
-				values = append(values, figure(a)/figure(b))
-			}
+	for a, b := range byRound(above, below) {
+		if figure(b) > 0 {
+			values = append(values, figure(a)/figure(b))
 		}
 	}
 	return spreadOf(values)
+}
+
+// byRound pairs the runs of two rows that are of the same round.
+func byRound(rows, others []Run) iter.Seq2[Run, Run] {
+	return func(yield func(Run, Run) bool) {
+		for _, a := range rows {
+			for _, b := range others {
+				if a.Round == b.Round && !yield(a, b) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func perSecond(r Run) float64   { return r.PerSecond }

@@ -27,8 +27,10 @@ type load struct {
 }
 
 const (
-	suiteDuration = time.Second     // of one run
-	crowdDuration = 4 * time.Second // with 1,000 connections and more: opening them takes time
+	suiteDuration = time.Second // of one run
+	// longDuration is for 1,000 connections and more, because opening them takes time, and for one connection, which makes few
+	// requests if they go far.
+	longDuration = 4 * time.Second
 )
 
 var (
@@ -96,6 +98,16 @@ var suites = []suite{
 			{name: "traces of 1 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0.01"}, systems: petgates},
 		},
 	},
+	{
+		name: "distance", title: "Redis and the upstream a network away: round trips", connections: someConnections, base: nginxPlain,
+		systems: []system{nginx, inMemory, inRedis, luaRedis},
+		loads: []load{
+			{name: "Redis 0.5 ms, upstream 2 ms; 1 connection", as: setup{away: far}, traffic: traffic{connections: 1}},
+			{name: "Redis 0.5 ms, upstream 2 ms; 32 connections", as: setup{away: far}},
+			{name: "Redis 2 ms, upstream 4 ms; 1 connection", as: setup{away: further}, traffic: traffic{connections: 1}},
+			{name: "Redis 2 ms, upstream 4 ms; 32 connections", as: setup{away: further}},
+		},
+	},
 }
 
 // open starts the systems. Loads that need more descriptors than bench may open are left out.
@@ -106,14 +118,17 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 		if load.traffic.connections == 0 {
 			load.traffic.connections = s.connections
 		}
-		if load.traffic.connections >= 1000 {
-			load.traffic.duration = crowdDuration
+		if load.traffic.connections == 1 || load.traffic.connections >= 1000 {
+			load.traffic.duration = longDuration
 		}
 		if need := descriptorsFor(load.traffic.connections); need > l.descriptors {
 			l.note(s.name, fmt.Sprintf("Left out: %s. It needs %d descriptors, and the limit is %d.", load.name, need, l.descriptors))
 			continue
 		}
 		if err := l.openStore(ctx, load.as.redis); err != nil {
+			return nil, err
+		}
+		if err := l.openRelays(ctx, load.as); err != nil {
 			return nil, err
 		}
 		systems := load.systems

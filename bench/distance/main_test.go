@@ -1,0 +1,96 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// through returns both ends of a connection through a relay, which runs until the test process ends.
+func through(t *testing.T, delay time.Duration) (near, far *net.TCPConn) {
+	t.Helper()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	r, err := open(netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort(server.Addr().String()), delay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(r.listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			if err := r.step(); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	client, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: bound.(*unix.SockaddrInet4).Port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	accepted, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = accepted.Close() })
+	return client, accepted.(*net.TCPConn)
+}
+
+// Each piece carries the time at which it was sent.
+func TestEachPieceIsDelayed(t *testing.T) {
+	const delay, pieces = 5 * time.Millisecond, 20
+	near, far := through(t, delay)
+	began := time.Now()
+	for name, ends := range map[string][2]*net.TCPConn{"forth": {near, far}, "back": {far, near}} {
+		go func() {
+			for range pieces {
+				_ = binary.Write(ends[0], binary.BigEndian, time.Since(began)) // a failure leaves the reader without data
+			}
+			_ = ends[0].CloseWrite()
+		}()
+		for i := range pieces {
+			var sent time.Duration
+			if err := binary.Read(ends[1], binary.BigEndian, &sent); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if took := time.Since(began) - sent; took < delay {
+				t.Errorf("%s: piece %d took %v, less than %v", name, i, took, delay)
+			}
+		}
+		if n, err := ends[1].Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("%s: after the last piece %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// More bytes are under way than one read takes.
+func TestBytesKeepTheirOrder(t *testing.T) {
+	near, far := through(t, time.Millisecond)
+	sent := make([]byte, 4<<20)
+	_, _ = rand.Read(sent)
+	for name, ends := range map[string][2]*net.TCPConn{"forth": {near, far}, "back": {far, near}} {
+		go func() {
+			_, _ = ends[0].Write(sent) // a failure leaves the reader without data
+			_ = ends[0].CloseWrite()
+		}()
+		if got, err := io.ReadAll(ends[1]); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%s: %d bytes, %v; want the %d that were sent", name, len(got), err, len(sent))
+		}
+	}
+}
