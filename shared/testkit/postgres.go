@@ -130,14 +130,16 @@ func openPostgres() (*Server, error) {
 // openOnFreePort starts a server. If another program has taken the port, it tries another one.
 func openOnFreePort(dir string, make func(port int) *Server) (s *Server, err error) {
 	for range 5 {
-		var port int
-		if port, err = freePort(); err != nil {
+		port, reservation, reserveErr := reservePort()
+		if err = reserveErr; err != nil {
 			break
 		}
 		s = make(port)
 		if err = s.attempt(time.Now().Add(startWithin)); err == nil {
+			s.reservation = reservation
 			return s, nil
 		}
+		_ = reservation.Close()
 	}
 	_ = os.RemoveAll(dir)
 	return nil, err

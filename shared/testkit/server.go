@@ -3,6 +3,7 @@ package testkit
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -24,9 +25,10 @@ type Server struct {
 	URL  string // of the server; for Postgres of its database "postgres"
 	Addr string // host:port
 
-	spec spec
-	cmd  *exec.Cmd // nil while stopped
-	life watch
+	spec        spec
+	cmd         *exec.Cmd // nil while stopped
+	life        watch
+	reservation io.Closer // of the port: nothing else takes it while the server is stopped
 }
 
 // spec says how to run one kind of server.
@@ -192,6 +194,7 @@ func children(pid int) []int {
 
 func (s *Server) remove() {
 	s.end(s.spec.stop)
+	_ = s.reservation.Close()
 	_ = os.RemoveAll(s.spec.dir)
 }
 

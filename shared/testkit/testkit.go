@@ -65,24 +65,32 @@ func Await(within time.Duration, cond func() bool) bool {
 }
 
 // FreePort returns a free loopback TCP port, from a range that kernels do not use for outgoing connections: only another listener
-// can take it. The same holds for port+10000, the bus of a Redis Cluster node.
+// can take it. The same holds for port+10000, the bus of a Redis Cluster node. Until the test ends, no other test of this machine gets
+// the port, also if nothing listens on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	port, err := freePort()
+	port, reservation, err := reservePort()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = reservation.Close() })
 	return port
 }
 
-func freePort() (int, error) {
+// reservePort draws a free port. Its reservation is a UDP socket with the same number: all test processes see it, and the kernel
+// closes it when its process ends.
+func reservePort() (port int, reservation net.PacketConn, err error) {
 	for range 100 {
-		port := 10_000 + mathrand.IntN(12_000)
-		if isFree(port) && isFree(port+10_000) {
-			return port, nil
+		port = 10_000 + mathrand.IntN(10_000)
+		if reservation, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", loopback(port)); err != nil {
+			continue
 		}
+		if isFree(port) && isFree(port+10_000) {
+			return port, reservation, nil
+		}
+		_ = reservation.Close()
 	}
-	return 0, errors.New("testkit: no free port in 100 draws")
+	return 0, nil, errors.New("testkit: no free port in 100 draws")
 }
 
 func isFree(port int) bool {
