@@ -221,21 +221,27 @@ func TestWhoMayCall(t *testing.T) {
 	live.Want(t, key.Token, 200, "")
 	staging.Want(t, testKey.Token, 200, "")
 
-	short := f.NewKey("acme", "--expires", "3s")
-	ends := show[keyShown](t, f, "key", "show", short.ID).ExpiresAt
-	var last fleet.Reply
+	// On a busy machine, a short life may end before the first request.
 	accepted := 0
-	testkit.Eventually(t, fleet.ReplyWithin, "the key expires", func() bool {
-		last = live.MustAsk(t, short.Token)
-		switch now := time.Now(); {
-		case last.Status == 200:
-			accepted++
-		case now.Before(ends):
-			t.Errorf("answered %d %v before the key expires", last.Status, ends.Sub(now))
+	for _, life := range []time.Duration{3 * time.Second, 12 * time.Second, 48 * time.Second} {
+		short := f.NewKey("acme", "--expires", life.String())
+		ends := show[keyShown](t, f, "key", "show", short.ID).ExpiresAt
+		var last fleet.Reply
+		testkit.Eventually(t, life+fleet.ReplyWithin, "the key expires", func() bool {
+			last = live.MustAsk(t, short.Token)
+			switch now := time.Now(); {
+			case last.Status == 200:
+				accepted++
+			case now.Before(ends):
+				t.Errorf("answered %d %v before the key expires", last.Status, ends.Sub(now))
+			}
+			return last.Status == 401
+		})
+		if says(last, "the API key has expired"); accepted > 0 {
+			break
 		}
-		return last.Status == 401
-	})
-	if says(last, "the API key has expired"); accepted == 0 {
-		t.Error("the key was never accepted")
+	}
+	if accepted == 0 {
+		t.Error("no key was accepted before its end")
 	}
 }

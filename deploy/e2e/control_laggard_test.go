@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,19 +23,20 @@ func throughProxy(t testing.TB, database string) (*testkit.Proxy, string) {
 	return proxy, "DATABASE_URL=" + u.String()
 }
 
-// wantUnconfirmed runs a command that must report one gateway as unconfirmed.
+// wantUnconfirmed runs a command that must report one gateway as unconfirmed. On a busy machine, another gateway may be late too: it
+// repeats the command until only the laggard is named.
 func wantUnconfirmed(t *testing.T, f *fleet.Fleet, laggard *fleet.Program, args ...string) {
 	t.Helper()
-	done := f.Keyadmin(args...)
-	if done.Code != 3 || !strings.Contains(done.Stderr, laggard.ID+" (127.0.0.1), ") ||
-		!strings.Contains(done.Stderr, "may still accept this key") {
-		t.Errorf("keyadmin %s: exit code %d, want 3 and %s named\n%s", strings.Join(args, " "), done.Code, laggard.ID, done.Stderr)
-	}
-	for _, g := range f.Gateways {
-		if g != laggard && strings.Contains(done.Stderr, g.ID+" ") {
-			t.Errorf("%s is named as well:\n%s", g.ID, done.Stderr)
+	testkit.Eventually(t, fleet.ReplyWithin, "only "+laggard.ID+" is named", func() bool {
+		done := f.Keyadmin(args...)
+		if done.Code != 3 || !strings.Contains(done.Stderr, laggard.ID+" (127.0.0.1), ") ||
+			!strings.Contains(done.Stderr, "may still accept this key") {
+			t.Fatalf("keyadmin %s: exit code %d, want 3 and %s named\n%s", strings.Join(args, " "), done.Code, laggard.ID, done.Stderr)
 		}
-	}
+		return !slices.ContainsFunc(f.Gateways, func(g *fleet.Program) bool {
+			return g != laggard && strings.Contains(done.Stderr, g.ID+" ")
+		})
+	})
 }
 
 // A gateway that does not apply a revocation is named, and the gateway that applies it refuses. A repeated command waits again.
@@ -104,7 +106,8 @@ func TestRevocationFencesAPartitionedGateway(t *testing.T) {
 	proxy, through := throughProxy(t, f.Database)
 	g := f.AddGateway(through, "GATEWAY_DIRECTORY_MAX_AGE=2s", "GATEWAY_DRAIN_DELAY=0s")
 	key := f.NewTenant("acme", fleet.Unlimited...)
-	g.Want(t, key.Token, 200, "")
+	// On a busy machine, its directory may be too old for a moment.
+	testkit.Eventually(t, fleet.ReplyWithin, "it accepts the key", func() bool { return g.MustAsk(t, key.Token).Status == 200 })
 
 	l := startLoad(t, key.Token, 2, 5*time.Millisecond, g)
 	proxy.BlackHole()

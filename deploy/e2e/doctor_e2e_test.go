@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,18 +16,19 @@ func TestDoctorOnAFleet(t *testing.T) {
 	t.Parallel()
 	redis := testkit.StartRedis(t, "--appendonly", "yes")
 	f := fleet.Start(t, fleet.Spec{Redis: redis.URL, Gateways: 2})
-	if done := f.Keyadmin("doctor"); done.Code != 0 || !strings.Contains(done.Stderr, "2 gateways without a problem, Redis keeps what it is given") {
-		t.Fatalf("a healthy fleet: exit code %d\n%s%s", done.Code, done.Stdout, done.Stderr)
-	}
-	redis2 := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
-	g := fleet.Start(t, fleet.Spec{Database: f.Database, Redis: redis2.URL, Gateways: 1, GatewayEnv: []string{"GATEWAY_BAN_AFTER=5"}})
-	done := g.Keyadmin("doctor", "-o", "csv")
-	for _, want := range []string{"--ban-after differs", "--redis-url differs", "maxmemory-policy allkeys-lru", "appendonly no"} {
-		if !strings.Contains(done.Stdout, want) {
-			t.Errorf("doctor does not find %q: exit code %d\n%s%s", want, done.Code, done.Stdout, done.Stderr)
+	// On a busy machine, a gateway may be late: then doctor reports that as well.
+	finds := func(f *fleet.Fleet, format string, code int, wants ...string) {
+		t.Helper()
+		var done fleet.Result
+		if !testkit.Await(fleet.ReplyWithin, func() bool {
+			done = f.Keyadmin("doctor", "-o", format)
+			return done.Code == code && !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(done.Stdout+done.Stderr, want) })
+		}) {
+			t.Fatalf("exit code %d, want %d and %q\n%s%s", done.Code, code, wants, done.Stdout, done.Stderr)
 		}
 	}
-	if done.Code != 1 {
-		t.Errorf("exit code %d, want 1", done.Code)
-	}
+	finds(f, "table", 0, "2 gateways without a problem, Redis keeps what it is given")
+	redis2 := testkit.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+	g := fleet.Start(t, fleet.Spec{Database: f.Database, Redis: redis2.URL, Gateways: 1, GatewayEnv: []string{"GATEWAY_BAN_AFTER=5"}})
+	finds(g, "csv", 1, "--ban-after differs", "--redis-url differs", "maxmemory-policy allkeys-lru", "appendonly no")
 }

@@ -40,8 +40,11 @@ func admitted(all []shot) (n int) {
 	return n
 }
 
-// latency returns a quantile of the latencies, such as 0.99, or the longest for 1.
+// latency returns a quantile of the latencies, such as 0.99, or the longest for 1. Without requests it is 0.
 func latency(all []shot, share float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
 	took := make([]time.Duration, len(all))
 	for i, one := range all {
 		took[i] = one.Took
@@ -73,11 +76,16 @@ func TestRedisFaults(t *testing.T) {
 			healthy := time.Now()
 			all := map[string]*load{"roomy": s.load(roomy), "tight": s.load(tight)}
 			wait(time.Second)
+			served := func(from time.Time) {
+				testkit.Eventually(t, fleet.ReplyWithin, "a request", func() bool { return len(all["roomy"].between(from, time.Now())) > 0 })
+			}
+			served(healthy)
 			began := time.Now()
 			begin(t, tight)
 			broken := time.Now()
 			all["fresh"] = s.load(fresh)
 			wait(lasting)
+			served(broken.Add(time.Second))
 			if outage && !s.inMode("outage") {
 				t.Error("some gateway has not noticed")
 			}
