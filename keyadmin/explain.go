@@ -44,6 +44,9 @@ type explained struct {
 }
 
 func (e *explained) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("it is empty: leave it out to read a token from standard input")
+	}
 	if !strings.HasPrefix(string(text), id.KeyPrefix) {
 		e.tenant = string(text)
 		return nil

@@ -62,6 +62,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key ban KEY", exitUsage, "use `keyadmin ban add`"},
 		{"key whoami", exitUsage, "standard input has no token: keyadmin key whoami < FILE"},
 		{"usage explain --operation listPets", exitUsage, "standard input has no token: keyadmin usage explain --operation listPets < FILE"},
+		{"usage explain ''", exitUsage, "it is empty: leave it out to read a token from standard input"},
 		{"usage explain litle", exitFailed, "did you mean little?"},
 		{"usage explain key_0", exitUsage, "(`keyadmin key list TENANT` shows the IDs of a tenant's keys)"},
 		{"usage explain little --operation listPets", exitUsage, "--from and --operation are for a key"},
