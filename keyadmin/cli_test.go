@@ -81,6 +81,7 @@ func TestBadUsage(t *testing.T) {
 		{"tenant create acme --minute 1,000 --day 1.5", `"1.5" is not a whole number`},
 		{"tenant create acme --minute 1,000 --day 1.5 --plan Pro -o xml", "4 problems"},
 		{"tenant create ten_1", "may not begin with ten_"},
+		{"tenant create key_1", "may not begin with key_"},
 		{"tenant set-quota acme --clear --minute 1", "do not combine it with --minute or --day"},
 		{"plan create team --day 5", "give both --minute and --day"},
 		{"plan create 2fast", "is not a plan name"},

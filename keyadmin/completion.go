@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -364,7 +365,8 @@ func storedTenants(ctx context.Context, a *app) ([]candidate, error) {
 	var all []candidate
 	for _, t := range tenants {
 		c := candidate{t.Name, "plan " + t.Plan}
-		if operate.ShellWord(t.Name) != t.Name { // a shell would need quotes
+		// A shell would need quotes; keyadmin would read a key's ID.
+		if operate.ShellWord(t.Name) != t.Name || strings.HasPrefix(t.Name, id.KeyPrefix) {
 			c = candidate{t.ID.String(), t.Name}
 		}
 		all = append(all, c)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -37,6 +38,10 @@ func TestComplete(t *testing.T) {
 	s.ok("tenant", "create", "acme")
 	s.ok("tenant", "create", "acorn")
 	spaced := s.ok("tenant", "create", "a tenant")
+	likeKey, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "key_account", Plan: "free"}) // as earlier versions allowed
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.ok("key", "create", "acme", "--name", "ci")
 	key := keyID(s, "acme")
 	s.ok("key", "create", "acme", "--name", "old")
@@ -48,7 +53,9 @@ func TestComplete(t *testing.T) {
 		{"tenant s|", "show suspend set-plan set-quota"},
 		{"help tenant s|", "show suspend set-plan set-quota"},
 		{"tenant show ac|", "acme acorn"},
-		{"tenant show |", spaced + " acme acorn"},
+		{"tenant show |", spaced + " acme acorn " + likeKey.ID.String()},
+		{"usage explain ten_|", spaced + " " + likeKey.ID.String()},
+		{"usage explain key_|", key},
 		{"tenant show acme |", ""},
 		{"tenant set-plan acme |", "business enterprise free pro"},
 		{"-o json tenant set-plan acme b|", "business"},

@@ -37,8 +37,10 @@ func CheckText(text string, runesMax int) error {
 
 // CheckTenantName checks a new tenant's name. A name that looks like an ID would be ambiguous.
 func CheckTenantName(name string) error {
-	if strings.HasPrefix(name, id.TenantPrefix) {
-		return fmt.Errorf("%q: a name may not begin with %s, the prefix of IDs", name, id.TenantPrefix)
+	for _, prefix := range []string{id.TenantPrefix, id.KeyPrefix} {
+		if strings.HasPrefix(name, prefix) {
+			return fmt.Errorf("%q: a name may not begin with %s, the prefix of IDs", name, prefix)
+		}
 	}
 	return CheckText(name, NameRunesMax)
 }
