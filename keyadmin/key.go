@@ -195,14 +195,18 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var only *id.Tenant
-	if c.Tenant != "" {
-		t, err := a.tenant(ctx, c.Tenant)
-		if err != nil {
+	var owners map[id.Tenant]operate.Owner
+	if c.Tenant == "" {
+		owners, err = a.operator.Owners(ctx)
+	} else {
+		var t keystore.Tenant
+		if t, err = a.tenant(ctx, c.Tenant); err != nil {
 			return err
 		}
-		only = &t.ID
+		var owner operate.Owner
+		owner, err = a.operator.Owner(ctx, t)
+		only, owners = &t.ID, map[id.Tenant]operate.Owner{t.ID: owner}
 	}
-	owners, err := a.operator.Owners(ctx)
 	if err != nil {
 		return err
 	}
