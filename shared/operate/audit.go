@@ -86,7 +86,7 @@ var memberNames = map[string]string{
 
 // free are members whose texts are free: without quotes, a name could look like a part of the sentence. Those that are false have quotes
 // only if they are no plain words.
-var free = map[string]bool{"name": true, "reason": true, "notice": true, "by": false, "adminAddress": false}
+var free = map[string]bool{"name": true, "reason": true, "notice": true, "by": false, "address": false, "adminAddress": false}
 
 // truths are members that are true or false.
 var truths = map[string]bool{"suspended": true, "automatic": true}
@@ -127,16 +127,18 @@ func fields(record json.RawMessage) map[string]string {
 				texts[name+"."+inner] = text
 			}
 			continue
+		case text == "0" || text == "false" || text == "null":
+			continue
 		case json.Unmarshal(value, &list) == nil:
 			text = strings.Join(list, " ")
 		case value[0] == '"':
 			_ = json.Unmarshal(value, &text) // it was parsed above, so it cannot fail
 		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
 			text = instant.Millis(ms).String()
-		case err == nil && ms != 0:
+		case err == nil:
 			text = plot.Grouped(ms)
 		}
-		if text != "" && text != "0" && text != "false" && text != "null" {
+		if text != "" {
 			texts[name] = text
 			if always, isFree := free[name]; always || isFree && !plainWord.MatchString(text) {
 				texts[name] = strconv.Quote(text)
