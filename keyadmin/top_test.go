@@ -173,6 +173,20 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	}
 }
 
+// A limit that is not set is null.
+func TestTopWithoutALimit(t *testing.T) {
+	s := &sums{LiveTenant: operate.LiveTenant{Limits: plan.Limits{Minute: 60}}}
+	row, err := json.Marshal(newWatch(nil).tenant("ten_1", s, time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"minuteLimit":60,`, `"dayLimit":null,`} {
+		if !strings.Contains(string(row), want) {
+			t.Errorf("%s lacks %s", row, want)
+		}
+	}
+}
+
 // Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's restart.
 func TestTopRates(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

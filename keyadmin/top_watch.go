@@ -58,10 +58,10 @@ type topTenant struct {
 	RequestsPerSecond float64 `json:"requestsPerSecond"`
 	RefusedPerSecond  float64 `json:"refusedPerSecond"`
 	MinuteUsed        int64   `json:"minuteUsed"`
-	MinuteLimit       int64   `json:"minuteLimit"`
+	MinuteLimit       *int64  `json:"minuteLimit"` // null: not set
 	MinuteShare       float64 `json:"minuteShare"` // 1 is the whole limit
 	DayUsed           int64   `json:"dayUsed"`
-	DayLimit          int64   `json:"dayLimit"`
+	DayLimit          *int64  `json:"dayLimit"`
 	DayShare          float64 `json:"dayShare"`
 	BannedKeys        int     `json:"bannedKeys"`
 
@@ -289,12 +289,13 @@ func (w *watch) tenant(id string, s *sums, now time.Time) topTenant {
 	if s.seconds > 0 {
 		more = []sample{{now, time.Duration(s.seconds * float64(time.Second)), s.rate}}
 	}
+	limits := operate.ViewLimits(s.Limits)
 	h := w.histories[id].recent(now, more...)
 	w.histories[id] = h
 	return topTenant{
 		TenantID: id, Plan: s.Plan, RequestsPerSecond: rounded(s.rate, 2), RefusedPerSecond: rounded(s.refused, 2),
-		MinuteUsed: s.MinuteUsed, MinuteLimit: s.Limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
-		DayUsed: s.DayUsed, DayLimit: s.Limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
+		MinuteUsed: s.MinuteUsed, MinuteLimit: limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
+		DayUsed: s.DayUsed, DayLimit: limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
 		BannedKeys: w.bans[id], history: h,
 	}
 }
