@@ -316,6 +316,7 @@ func TestUsage(t *testing.T) {
 		s.ok("usage", "show", "acme", "--by", "hour,outcome", "--since", "1d12h")
 		s.ok("usage", "show", "acme", "--by", "day")
 		s.ok("usage", "show", "acme", "--by", "minute")
+		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d", "-o", "csv")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "2026-03-01T11:00:00Z", "--until", "2026-03-01T11:58:00Z", "-o", "json")
 		s.ok("usage", "show", "acme", "--by", "operation")
 		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "-o", "csv")

@@ -22,7 +22,7 @@ type usageCommands struct {
 	Deprecated usageDeprecated `cmd:"" help:"List who still calls operations that are deprecated."`
 	Export     usageExport     `cmd:"" help:"Write or send the usage of closed hours, for billing."`
 	Reset      usageReset      `cmd:"" help:"Set a tenant's usage back to zero."`
-	Explain    usageExplain    `cmd:"" help:"Would the next request with a key pass? If not, why, and until when?"`
+	Explain    usageExplain    `cmd:"" help:"Would the next request of a key or a tenant pass? If not, why, and until when?"`
 }
 
 // usageView is a number of requests as JSON; scripts rely on its fields. It has the fields by which it is grouped.
@@ -74,7 +74,7 @@ func (g *grouping) UnmarshalText(text []byte) error {
 // usagePeriod are the flags for the time that is looked at.
 type usagePeriod struct {
 	Since moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Until moment `placeholder:"AGE" help:"Leave out what is later, in whole hours: 24h, 1w, or from a date on: 2026-12-01."`
+	Until moment `placeholder:"AGE" help:"Leave out what is later, in whole hours, or minutes if it is shown by minute: 24h, 1w, or from a date on: 2026-12-01."`
 }
 
 // forever is later than every hour of usage.
@@ -271,6 +271,9 @@ func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until i
 	}
 	if err := a.print(views, shown); err != nil {
 		return err
+	}
+	if kept := a.now().Add(-keystore.MinutesKept); kept < until {
+		since = max(since, kept)
 	}
 	text := fmt.Sprintf("%s attempts of tenant %s %s.", count(sum), t.Name, between(since, until))
 	if sum > 0 {

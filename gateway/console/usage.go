@@ -152,7 +152,7 @@ func (s usageSpan) starts(now instant.Millis) []instant.Millis {
 	return starts
 }
 
-// limit returns the most requests that a bar can have, as far as one limit says it; 0: none.
+// limit returns the limit of a bar's period. 0: it has none. Attempts may be above it: those that are refused count too.
 func (s usageSpan) limit(limits plan.Limits) int64 {
 	switch s.length {
 	case day:

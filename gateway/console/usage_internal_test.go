@@ -158,6 +158,7 @@ func TestMinutes(t *testing.T) {
 	for _, want := range []string{
 		"Attempts by minute", ">limit 600<", `<th scope="row">2026-03-03 10:29 UTC</th><td class="number">2,001</td>`,
 		`<th scope="row">2026-03-03 07:31 UTC</th><td class="number">4</td>`, "An attempt is",
+		"2026-03-03 10:30 UTC: 2,005 attempts. The highest minute is 2026-03-03 10:29 UTC with 2,001.",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -176,6 +177,10 @@ func TestUsageOfNobody(t *testing.T) {
 	}
 	if page := rendered(t, c, part); !strings.Contains(page, "There were no requests in these 30 days.") {
 		t.Errorf("the page does not say that there were no requests:\n%s", page)
+	}
+	part = c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "3h", plan.Limits{})
+	if page := rendered(t, c, part); !strings.Contains(page, "There were no attempts in these 3 hours.") {
+		t.Errorf("the page does not say that there were no attempts:\n%s", page)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 const (
 	usageKept   = 401 * 24 * time.Hour // tenants can ask for 400 days, of which the first is whole
-	minutesKept = 35 * 24 * time.Hour  // a little more than a month
+	MinutesKept = 35 * 24 * time.Hour  // a little more than a month
 )
 
 // The causes of gaps in the usage.
@@ -120,7 +120,7 @@ func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minu
 	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
 		return err
 	}
-	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-minutesKept))
+	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-MinutesKept))
 	return err
 }
 

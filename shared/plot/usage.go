@@ -216,7 +216,7 @@ func (u Usage) summary() string {
 			parts = append(parts, Grouped(n)+" "+u.Series[s])
 		}
 	}
-	text := fmt.Sprintf("From %s to %s: %s requests.", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
+	text := fmt.Sprintf("From %s to %s: %s.", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
 	if n, bar := u.highest(); n > 0 {
 		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, Grouped(n))
 	}
