@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,8 @@ const probeInterval = 150 * time.Millisecond
 var errDown = errors.New("no answer from Redis lately")
 
 // batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. If no batch
-// is under way, a request lets one leave. Requests that arrive meanwhile form the next batch. It leaves when a batch has
-// returned, or earlier if a further batch pays (see pace).
+// is under way, a request leads one. Requests that arrive meanwhile form the next batch; its first request leads it. It leaves
+// when a batch has returned, or earlier if a further batch pays (see pace).
 //
 // A tenant's requests under the same limits are decided in the order of their arrival. So while a tenant is in a batch under way, its other
 // requests wait for that batch.
@@ -51,7 +52,7 @@ type batcher struct {
 	queue     []*waiter
 	lanes     [lanesMax]lane
 	underWay  int  // how many lanes are in use
-	departing bool // one of them is about to take the queue
+	departing bool // the leader of one of them is about to take the queue
 	arrivals  uint64
 	pace      pace
 	unsureAt  time.Time // when a batch was last lost
@@ -64,7 +65,8 @@ type waiter struct {
 	place   int    // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	signal  chan struct{} // the outcome is set
+	leads   *lane
+	signal  chan struct{} // the request leads a lane, or its outcome is set
 }
 
 // end wakes the request.
@@ -96,13 +98,18 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 	b.depart()
 	b.mu.Unlock()
 	<-w.signal
+	if l := w.leads; l != nil {
+		w.leads = nil
+		l.run()
+		<-w.signal
+	}
 	verdict, outcome := w.verdict, w.outcome
 	b.waiters.Put(w)
 	return verdict, outcome
 }
 
-// depart lets a batch leave if none is under way, or if a further one pays. The batch has a goroutine of its own: the stack of
-// a request's goroutine stays small, and so does an idle connection. The caller must hold mu.
+// depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it: a goroutine of
+// its own often begins on another thread, and a lone request then waits longer. The caller must hold mu.
 func (b *batcher) depart() {
 	if b.departing || b.underWay > 0 && b.underWay >= b.pace.lanes {
 		return
@@ -120,12 +127,12 @@ func (b *batcher) depart() {
 	for l.isUsed {
 		l = &b.lanes[l.index+1]
 	}
-	if !b.redis.start(l.run) {
-		b.dismiss()
-		return
-	}
-	l.isUsed, b.departing = true, true
+	w := b.queue[0]
+	b.queue = slices.Delete(b.queue, 0, 1)
+	l.isUsed, l.leader, b.departing = true, w, true
 	b.underWay++
+	w.leads = l
+	w.signal <- struct{}{}
 }
 
 // sift moves requests from the queue to the lanes that have their tenants. The caller must hold mu.
@@ -151,7 +158,7 @@ func (b *batcher) laneOf(t id.Tenant) *lane {
 	return nil
 }
 
-// dismiss ends all waiting requests, because the server is down or the batcher is closing. The caller must hold mu.
+// dismiss ends all waiting requests, because the server is down. The caller must hold mu.
 func (b *batcher) dismiss() {
 	end := func(waiting []*waiter) []*waiter {
 		for _, w := range waiting {

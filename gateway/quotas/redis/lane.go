@@ -25,10 +25,11 @@ type lane struct {
 
 	// These fields are guarded by the batcher's mu.
 	isUsed  bool
+	leader  *waiter           // is about to gather the batch, which begins with its request
 	places  map[id.Tenant]int // of the tenants in the batch: index in demands
 	waiting []*waiter         // requests of these tenants, for a later batch
 
-	// Only run uses the following fields; and a recovery, which waits for all trips.
+	// Only the leader uses the following fields; and a recovery, which waits for all trips.
 	batch      []*waiter
 	demands    []store.Demand
 	results    []store.Result
@@ -40,7 +41,7 @@ type lane struct {
 	took       time.Duration // 0: nothing had to be sent
 }
 
-// run makes one trip with a batch of what waits. Then the next one may depart.
+// run makes one trip with a batch of what waits. Then the next one may depart. The leader calls it.
 func (l *lane) run() {
 	b := l.batcher
 	b.mu.Lock()
@@ -84,6 +85,8 @@ func (l *lane) gather() {
 	if b.underWay > 1 {
 		b.sift()
 	}
+	l.join(l.leader, now)
+	l.leader = nil
 	kept := b.queue[:0]
 	for _, w := range b.queue {
 		if !l.join(w, now) {

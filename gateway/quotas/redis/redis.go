@@ -267,7 +267,7 @@ func (r *Redis) start(f func()) bool {
 	return true
 }
 
-// Close waits for probes and batches under way, and closes the connections. Requests after it are Undecided.
+// Close waits for probes and closes the connections. Batches under way end.
 func (r *Redis) Close() error {
 	r.starting.Lock()
 	r.close()
