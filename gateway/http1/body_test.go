@@ -10,7 +10,7 @@ import (
 func TestBodyGrows(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var b Body
-	for _, length := range []int{10, smallBodyBytes, smallBodyBytes + 1, 100 << 10, largeBodyBytes, largeBodyBytes + 1, 1 << 20, 20} {
+	for _, length := range []int{10, smallBodyBytes, smallBodyBytes + 1, 100 << 10, mediumBodyBytes, mediumBodyBytes + 1, largeBodyBytes, largeBodyBytes + 1, 1 << 20, 20} {
 		want := make([]byte, length)
 		for i := range want {
 			want[i] = byte(random.Uint32())
@@ -34,7 +34,7 @@ func TestBodyGrows(t *testing.T) {
 func TestLargeBodiesAreCharged(t *testing.T) {
 	budget := NewBudget(1 << 20)
 	var b Body
-	for _, c := range []struct{ bytes, used int64 }{{10, 10}, {smallBodyBytes, smallBodyBytes}, {smallBodyBytes + 1, largeBodyBytes}, {300 << 10, 300 << 10}} {
+	for _, c := range []struct{ bytes, used int64 }{{10, 10}, {smallBodyBytes, smallBodyBytes}, {smallBodyBytes + 1, mediumBodyBytes}, {mediumBodyBytes + 1, largeBodyBytes}, {300 << 10, 300 << 10}} {
 		if !b.hold(int(c.bytes), budget) || budget.Used() != c.used {
 			t.Errorf("%d bytes: %d are charged, want %d", c.bytes, budget.Used(), c.used)
 		}

@@ -190,13 +190,18 @@ func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
 // A Body keeps a buffer of up to smallBodyBytes for its next message. Larger buffers are shared by all bodies, and are taken only
 // when the bytes need them: to allocate one costs more than everything else that such a message needs, and if each Body kept
-// one, clients that send nothing would hold much memory.
+// one, clients that send nothing would hold much memory. Their sizes are powers of two: the edge swaps the buffer of a response for
+// one of the HTTP library, which throws away buffers of more than the next power of two above its usual responses.
 const (
-	smallBodyBytes = 64 << 10
-	largeBodyBytes = 256 << 10 // a larger buffer is not used again
+	smallBodyBytes  = 64 << 10
+	mediumBodyBytes = 128 << 10
+	largeBodyBytes  = 256 << 10 // a larger buffer is not used again
 )
 
-var largeBodies = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
+var (
+	mediumBodies = sync.Pool{New: func() any { return new([mediumBodyBytes]byte) }}
+	largeBodies  = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
+)
 
 // grow makes room for at least n more bytes.
 func (b *Body) grow(n int) {
@@ -206,6 +211,8 @@ func (b *Body) grow(n int) {
 		return
 	case size <= smallBodyBytes:
 		b.Bytes = append(make([]byte, 0, max(size, min(2*cap(old), smallBodyBytes))), old...)
+	case size <= mediumBodyBytes:
+		b.Bytes = append(mediumBodies.Get().(*[mediumBodyBytes]byte)[:0], old...)
 	case size <= largeBodyBytes:
 		b.Bytes = append(largeBodies.Get().(*[largeBodyBytes]byte)[:0], old...)
 	default:
@@ -217,6 +224,8 @@ func (b *Body) grow(n int) {
 // release keeps a buffer that is no longer used, in the Body or for all bodies.
 func (b *Body) release(bytes []byte) {
 	switch {
+	case cap(bytes) == mediumBodyBytes:
+		mediumBodies.Put((*[mediumBodyBytes]byte)(bytes[:mediumBodyBytes]))
 	case cap(bytes) == largeBodyBytes:
 		largeBodies.Put((*[largeBodyBytes]byte)(bytes[:largeBodyBytes]))
 	case cap(bytes) <= smallBodyBytes:
@@ -307,8 +316,11 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 
 // hold takes the memory that n bytes need from the budget. Reset gives it back.
 func (b *Body) hold(n int, budget *Budget) bool {
-	if n > smallBodyBytes && n < largeBodyBytes {
+	switch {
+	case n > mediumBodyBytes && n < largeBodyBytes:
 		n = largeBodyBytes
+	case n > smallBodyBytes && n < mediumBodyBytes:
+		n = mediumBodyBytes
 	}
 	if budget == nil || n <= b.held {
 		return true
