@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/gateway/edge"
+	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
 	"petgate/gateway/upstream"
 	"petgate/shared/core/apikey"
@@ -103,7 +104,8 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
 	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
-	bad.Require(c.BodiesBytesMax >= c.BodyBytesMax, "bodies-bytes-max", "it must not be less than --body-bytes-max")
+	longest := http1.BodyMemory(c.BodyBytesMax)
+	bad.Require(c.BodiesBytesMax >= longest, "bodies-bytes-max", "it must be at least %d, the memory for one body of --body-bytes-max", longest)
 	bad.Require(c.TenantConnsMax > 0, "upstream-conns-per-tenant", "it must be positive")
 	bad.Require(c.ConcurrencyMax > 0, "concurrency-max", "it must be positive")
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")

@@ -58,6 +58,8 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_UPSTREAM_HEALTH_EVERY", "it has no effect without --upstream-health-path: set both or none")
 	f("checks of upstreams too often, at no path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_PATH": "readyz", "GATEWAY_UPSTREAM_HEALTH_EVERY": "1ms"},
 		"for example /readyz", "use 100ms to 1m")
+	f("memory for no body of the greatest length", map[string]string{"GATEWAY_BODY_BYTES_MAX": "150000", "GATEWAY_BODIES_BYTES_MAX": "200000"},
+		"GATEWAY_BODIES_BYTES_MAX", "it must be at least 262144, the memory for one body of --body-bytes-max")
 	f("the database of the console", map[string]string{"GATEWAY_CONSOLE_DATABASE_URL": "mysql://u:hunter2@h/d"}, "GATEWAY_CONSOLE_DATABASE_URL: ")
 }
 

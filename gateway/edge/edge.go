@@ -131,7 +131,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		tracer: deps.Tracer,
 		clock:  deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
 		upstreams: upstreams, strikes: newStrikes(cfg.BanRule), statementWithin: statementWithin,
-		bodies: share.New(max(1, cfg.BodiesBytesMax/cfg.BodyBytesMax/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
+		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
 	e.reads.tenants = share.New(tenantStatementsMax)
 	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))

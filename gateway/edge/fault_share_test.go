@@ -86,32 +86,38 @@ func TestTenantHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// One tenant's large bodies get at most half of the memory for bodies, also if none of them ever ends.
+// One tenant's large bodies get at most half of the memory for bodies, also if none of them ever ends, and if they need a buffer that is
+// larger than the longest body.
 func TestTenantHasAShareOfBodies(t *testing.T) {
-	const most = 8
-	r := newRig(t, func(s *setup) { s.BodiesBytesMax, s.ReadTimeout = most*bodyMax, patience })
-	upload := rawPost("Content-Length: 60000", "Expect: 100-continue")
-	var sending []*rawClient
-	for range most / 2 {
-		c := r.say(t, upload)
-		if _, err := c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		sending = append(sending, c)
+	for longest, buffer := range map[int]int{bodyMax: bodyMax, 140_000: 256 << 10} {
+		t.Run(decimal(longest), func(t *testing.T) {
+			const most = 8
+			r := newRig(t, func(s *setup) { s.BodyBytesMax, s.BodiesBytesMax, s.ReadTimeout = longest, most*buffer, patience })
+			body := repeat("a", longest-5000)
+			upload := rawPost("Content-Length: "+decimal(len(body)), "Expect: 100-continue")
+			var sending []*rawClient
+			for range most / 2 {
+				c := r.say(t, upload)
+				if _, err := c.in.Discard(len("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+					t.Fatal(err)
+				}
+				sending = append(sending, c)
+			}
+			got := r.dial(t).ask(t, upload)
+			if codeOf(got) != "overloaded" || !strings.Contains(got.Body, "your account") || !got.Closes {
+				t.Errorf("one more body got %d %s", got.Status, got.Body)
+			}
+			if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
+				t.Errorf("a request without a body got %d", got.Status)
+			}
+			for _, c := range sending {
+				if got := c.ask(t, body); got.Status != 201 {
+					t.Errorf("a body got %d", got.Status)
+				}
+			}
+			testkit.Eventually(t, patience, "room again", func() bool {
+				return r.dial(t).ask(t, rawPost("Content-Length: "+decimal(len(body)))+body).Status == 201
+			})
+		})
 	}
-	got := r.dial(t).ask(t, upload)
-	if codeOf(got) != "overloaded" || !strings.Contains(got.Body, "your account") || !got.Closes {
-		t.Errorf("one more body got %d %s", got.Status, got.Body)
-	}
-	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
-		t.Errorf("a request without a body got %d", got.Status)
-	}
-	for _, c := range sending {
-		if got := c.ask(t, repeat("a", 60_000)); got.Status != 201 {
-			t.Errorf("a body got %d", got.Status)
-		}
-	}
-	testkit.Eventually(t, patience, "room again", func() bool {
-		return r.dial(t).ask(t, rawPost("Content-Length: 60000")+repeat("a", 60_000)).Status == 201
-	})
 }

@@ -203,6 +203,17 @@ var (
 	largeBodies  = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
 )
 
+// BodyMemory returns how many bytes of a Budget a body of n bytes takes: the size of the buffer for it.
+func BodyMemory(n int) int {
+	switch {
+	case n > mediumBodyBytes && n < largeBodyBytes:
+		return largeBodyBytes
+	case n > smallBodyBytes && n < mediumBodyBytes:
+		return mediumBodyBytes
+	}
+	return n
+}
+
 // grow makes room for at least n more bytes.
 func (b *Body) grow(n int) {
 	old := b.Bytes
@@ -316,12 +327,7 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 
 // hold takes the memory that n bytes need from the budget. Reset gives it back.
 func (b *Body) hold(n int, budget *Budget) bool {
-	switch {
-	case n > mediumBodyBytes && n < largeBodyBytes:
-		n = largeBodyBytes
-	case n > smallBodyBytes && n < mediumBodyBytes:
-		n = mediumBodyBytes
-	}
+	n = BodyMemory(n)
 	if budget == nil || n <= b.held {
 		return true
 	}
