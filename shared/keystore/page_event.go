@@ -2,7 +2,9 @@ package keystore
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -22,14 +24,42 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	events := []Event{}
 	query, args := eventsFound, []any{before, f.Since, f.Actor, f.Kind, n}
 	switch {
 	case !f.Key.IsZero():
 		query, args = eventsOfKey, append(args, f.Key, f.Tenant)
 	case !f.Tenant.IsZero():
 		query, args = eventsOfTenant, append(args, f.Tenant)
+	case f.Actor != "":
+		query, args = eventsOfAny("actor", 2), append(args, f.Actor, "keyadmin:"+f.Actor)
+	case f.Kind != "":
+		kinds := f.kinds()
+		query, args = eventsOfAny("kind", len(kinds)), append(args, kinds...)
 	}
+	events := []Event{}
 	err := s.db.SelectContext(ctx, &events, query, args...)
 	return events, fail("find events", err)
+}
+
+// kinds returns the kinds that Kind selects.
+func (f EventFilter) kinds() []any {
+	kinds := []any{f.Kind}
+	for _, kind := range EventKinds {
+		if strings.HasPrefix(kind, f.Kind+".") {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// eventsOfAny returns the statement for a page of the events of which a column has one of n values: $6 and so on. An index on the column
+// and the ID has the page of each value in one piece. The latest of these pages are the page. The conditions are on pairs, and the order
+// names the column: PostgreSQL would otherwise read all events by their ID until it has found enough of the value.
+func eventsOfAny(column string, n int) string {
+	pages := make([]string, n)
+	for i := range pages {
+		pages[i] = fmt.Sprintf(`SELECT * FROM (%[1]s WHERE (%[2]s, id) < ($%[3]d, $1) AND (%[2]s, id) >= ($%[3]d, %[4]s)%[5]s
+			ORDER BY %[2]s DESC, id DESC LIMIT $5) AS of_%[3]d`, selectEvents, column, i+6, firstSince, isSelected)
+	}
+	return strings.Join(pages, " UNION ALL ") + latestFirst
 }

@@ -33,14 +33,20 @@ const (
 	bansOfKeys = `SELECT ` + banColumns + ` FROM ` + banTables + `
 		WHERE b.key_id IN (SELECT value->>'keyId' FROM {rows}) AND b.lifted_at = 0 AND +b.until > $2`
 
-	// The latest first. The events since an instant begin at the smallest ID of the earliest of them: the clocks of writers differ, but
-	// not by the time of many changes. $1: the event after the page, $2: instant in ms, $3: actor, $4: kind or its first part, each ''
-	// for all, $5: number of rows.
-	selectPage = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
-		WHERE id < $1 AND +at >= $2 AND id >= CASE WHEN $2 = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
-				(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END
-			AND ($3 = '' OR actor = $3 OR actor = 'keyadmin:' || $3) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+	selectEvents = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events`
 
+	// The events since an instant begin at the smallest ID of the earliest of them: the clocks of writers differ, but not by the time of
+	// many changes. $2: instant in ms, 0: all events.
+	firstSince = `CASE WHEN CAST($2 AS BIGINT) = 0 THEN 0 ELSE COALESCE((SELECT MIN(e.id) FROM
+		(SELECT id FROM events WHERE at >= $2 ORDER BY at, id LIMIT 1000) AS e), 9223372036854775807) END`
+
+	// $3: actor, $4: kind or its first part, each '' for all.
+	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor = $3 OR actor = 'keyadmin:' || $3) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+
+	// $1: the event after the page, $2 to $4: as above.
+	selectPage = selectEvents + ` WHERE id < $1 AND id >= ` + firstSince + isSelected
+
+	// $5: number of rows.
 	latestFirst = ` ORDER BY id DESC LIMIT $5`
 
 	eventsFound = selectPage + latestFirst

@@ -17,7 +17,7 @@ import (
 )
 
 // parts are the constants that are only parts of statements.
-var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectPage", "latestFirst"}
+var parts = []string{"banColumns", "banTables", "tailEvents", "tailJoins", "selectBans", "selectEvents", "firstSince", "isSelected", "selectPage", "latestFirst"}
 
 // statements returns the constants of the files with statements by their names.
 func statements(t *testing.T) map[string]string {
@@ -87,8 +87,9 @@ func TestPagesUseIndexes(t *testing.T) {
 	for query, index := range map[string]string{
 		bansFound: "bans_by_end", countBans: "bans_by_end", bansOfTenant: "tenant_keys_of_tenant", bansOfKeys: "autoindex_bans",
 		eventsFound: "events_by_time", eventsOfTenant: "events_of_tenant", eventsOfKey: "events_of_key",
+		eventsOfAny("kind", 3): "events_of_kind", eventsOfAny("actor", 2): "events_of_actor",
 	} {
-		args := make([]any, 7)
+		args := make([]any, 8)
 		args[0] = "[]"
 		var steps []struct {
 			ID, Parent, NotUsed int
