@@ -318,6 +318,7 @@ func TestUsage(t *testing.T) {
 		s.ok("usage", "show", "acme", "--by", "minute")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d", "-o", "csv")
 		s.ok("usage", "show", "acme", "--by", "minute", "--since", "2026-03-01T11:00:00Z", "--until", "2026-03-01T11:58:00Z", "-o", "json")
+		s.keyadmin("usage", "show", "acme", "--by", "minute", "--since", "60d", "--until", "40d")
 		s.ok("usage", "show", "acme", "--by", "operation")
 		s.ok("usage", "show", "acme", "--by", "operation,key,outcome", "-o", "csv")
 		s.ok("usage", "show", "acme", "--by", "key", "-o", "json")
@@ -339,7 +340,9 @@ func TestUsage(t *testing.T) {
 		s.ok("usage", "deprecated")
 		s.now = s.now.Add(8 * 24 * time.Hour)
 		s.ok("usage", "deprecated")
-		s.now = s.now.Add(-16 * 24 * time.Hour)
+		s.now = s.now.Add(20 * 24 * time.Hour)
+		s.ok("usage", "show", "acme", "--by", "minute", "--since", "60d") // no later usage has removed the minutes
+		s.now = s.now.Add(-36 * 24 * time.Hour)
 		s.ok("gateway", "forget", "gw-0", "-y")
 		s.ok("key", "show", key.String())
 		s.onSleep = g.follow

@@ -74,7 +74,7 @@ func (g *grouping) UnmarshalText(text []byte) error {
 // usagePeriod are the flags for the time that is looked at.
 type usagePeriod struct {
 	Since moment `default:"7d" placeholder:"AGE" help:"How far back: 24h, 1w, or from a date: 2026-11-20."`
-	Until moment `placeholder:"AGE" help:"Leave out what is later, in whole hours, or minutes if it is shown by minute: 24h, 1w, or from a date on: 2026-12-01."`
+	Until moment `placeholder:"AGE" help:"Leave out what is later: 24h, 1w, or from a date on: 2026-12-01."`
 }
 
 // forever is later than every hour of usage.
@@ -108,7 +108,8 @@ type usageShow struct {
 
 func (usageShow) Help() string {
 	return `Shows statistics. They are a few seconds late and are kept for 400 days. To see whether the next request would be
-admitted, use usage explain. Requests that were refused before their operation was known have no operation.
+admitted, use usage explain. Requests that were refused before their operation was known have no operation. --since and
+--until count whole hours, and with --by minute whole minutes.
 
 By minute, it shows the attempts: the requests that asked for a part of the quota, whether they got it or not. They are up to
 two minutes late and are kept for 35 days. Minutes without attempts are left out.
@@ -139,12 +140,16 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	kept := a.now().Add(-keystore.MinutesKept)
+	if c.By.period == time.Minute && until <= kept {
+		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
+	}
 	t, err := a.openTenant(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
 	if c.By.period == time.Minute {
-		return a.showMinutes(ctx, t, since, until)
+		return a.showMinutes(ctx, t, since, until, kept)
 	}
 	rows, err := a.store.Usage(ctx, t.ID, since)
 	if err != nil {
@@ -250,8 +255,10 @@ func (g grouping) table(views []usageView) table {
 	return t
 }
 
-// showMinutes prints the attempts of a tenant by minute.
-func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until instant.Millis) error {
+// showMinutes prints the attempts of a tenant by minute. What is older than kept may be deleted already, or soon: it is left out.
+func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until, kept instant.Millis) error {
+	isCut := since < kept
+	since = max(since, kept)
 	views, err := a.operator.Minutes(ctx, t.ID, since, until)
 	if err != nil {
 		return err
@@ -272,13 +279,13 @@ func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until i
 	if err := a.print(views, shown); err != nil {
 		return err
 	}
-	if kept := a.now().Add(-keystore.MinutesKept); kept < until {
-		since = max(since, kept)
-	}
 	text := fmt.Sprintf("%s attempts of tenant %s %s.", count(sum), t.Name, between(since, until))
 	if sum > 0 {
 		text += fmt.Sprintf(" The busiest minute: %s with %s. Limit per minute: %s.", busiest.Start, count(busiest.Attempts),
 			operate.LimitText(owner.Limits.Minute, t.Override.Minute))
+	}
+	if isCut {
+		text += " Older minutes are not kept: use --by hour or --by day."
 	}
 	a.note("%s", text)
 	return nil

@@ -28,7 +28,7 @@ type usageTop struct {
 
 func (usageTop) Help() string {
 	return `Lists the tenants whose requests were charged most often. BUSIEST DAY is the share of the limit of a day that was used on the
-UTC day on which most was charged.
+UTC day on which most was charged. --since and --until count whole hours.
 
 Examples:
 
