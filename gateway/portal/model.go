@@ -28,6 +28,7 @@ type model struct {
 	Schemas        []schema
 	Plans          []plan
 	Scopes         []string
+	Guide          map[string]string // the templates of assets/guide.md, executed
 }
 
 // Scoped returns the operations that need a scope.
@@ -156,7 +157,8 @@ func newModel(doc *openapi3.T, cfg Config) (*model, error) {
 		}
 	}
 	m.addOwnHeaders()
-	return m, nil
+	m.Guide, err = readGuide(m)
+	return m, err
 }
 
 // addOwnHeaders adds the headers that only some statuses have to SomeHeaders. A header of several statuses has a text for each.

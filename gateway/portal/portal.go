@@ -92,7 +92,7 @@ func asset(name string) func() ([]byte, error) {
 }
 
 func writeHTML(m *model) ([]byte, error) {
-	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": number}).ParseFS(assets, "assets/*.html")
+	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": number}).Option("missingkey=error").ParseFS(assets, "assets/*.html")
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +102,30 @@ func writeHTML(m *model) ([]byte, error) {
 }
 
 func writeText(name string, m *model) ([]byte, error) {
-	t, err := texttemplate.New("").ParseFS(assets, "assets/"+name)
+	t, err := texttemplate.New("").Funcs(texttemplate.FuncMap{"plain": plain}).Option("missingkey=error").ParseFS(assets, "assets/"+name)
 	if err != nil {
 		return nil, err
 	}
 	var page bytes.Buffer
 	err = t.ExecuteTemplate(&page, name, m)
 	return page.Bytes(), err
+}
+
+// readGuide executes the templates of assets/guide.md.
+func readGuide(m *model) (map[string]string, error) {
+	t, err := texttemplate.ParseFS(assets, "assets/guide.md")
+	if err != nil {
+		return nil, err
+	}
+	guide := map[string]string{}
+	for _, one := range t.Templates() {
+		var text bytes.Buffer
+		if err := one.Execute(&text, m); err != nil {
+			return nil, err
+		}
+		guide[one.Name()] = text.String()
+	}
+	return guide, nil
 }
 
 func newPage(path, contentType string, body []byte) (Page, error) {

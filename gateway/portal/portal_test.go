@@ -214,6 +214,27 @@ func TestDocumentAsJSON(t *testing.T) {
 	}
 }
 
+// The page and both texts begin with a first request, and say what a 429 means.
+func TestQuickStart(t *testing.T) {
+	all := pages(t, portal.Config{Environment: apikey.Test})
+	const request = "export PETGATE_TOKEN=ptg_test_…\n\ncurl -i \"$PETGATE_URL/v1/pets\" \\\n  -H \"Authorization: Bearer $PETGATE_TOKEN\"\n"
+	for path, want := range map[string][]string{
+		"/docs":     {"PETGATE_TOKEN=ptg_test_…", `<p>A <a href="#status-429">429</a> refuses the request`, "<code>Retry-After</code> seconds, then send the request again."},
+		"/docs.md":  {"## Quick start\n", "```sh\nexport PETGATE_URL=https://…\n" + request + "```\n", "\nA 429 refuses the request", "`Retry-After` seconds, then send the request again.\n"},
+		"/llms.txt": {"```sh\nexport PETGATE_URL=https://…\n" + request + "```\n", "\nA 429 refuses the request", "`Retry-After` seconds, then send the request again.\n"},
+	} {
+		text := string(all[path].Body)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s does not have %q", path, w)
+			}
+		}
+		if strings.Contains(text, "](#") {
+			t.Errorf("%s has a link to an element as Markdown", path)
+		}
+	}
+}
+
 func TestLlms(t *testing.T) {
 	text := string(pages(t, portal.Config{})["/llms.txt"].Body)
 	for _, want := range []string{

@@ -2,11 +2,18 @@ package portal
 
 import (
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// inline returns a sentence of the document as HTML. Only `code` is markup in it.
+// link is a link to an element of the page: [429](#status-429).
+var link = regexp.MustCompile(`\[([^\]]*)\]\((#[\w-]+)\)`)
+
+// plain returns a Markdown text without its links to elements of the page.
+func plain(text string) string { return link.ReplaceAllString(text, "$1") }
+
+// inline returns a sentence of the document as HTML. Only `code` and links to elements of the page are markup in it.
 func inline(text string) template.HTML {
 	var b strings.Builder
 	isCode := false
@@ -23,7 +30,7 @@ func inline(text string) template.HTML {
 	if isCode {
 		b.WriteString("</code>")
 	}
-	return template.HTML(b.String())
+	return template.HTML(link.ReplaceAllString(b.String(), `<a href="$2">$1</a>`))
 }
 
 // prose returns paragraphs of the document as HTML.
