@@ -78,7 +78,7 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	}
 	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.rc.Response.StatusCode()), 10)
 	dst = append(append(append(dst, `,"outcome":"`...), x.outcome()...), '"')
-	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(len(x.rc.Response.Body())), 10)
+	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(x.bodyBytes()), 10)
 	dst = strconv.AppendInt(append(dst, `,"micros":`...), took.Microseconds(), 10)
 	return append(dst, "}\n"...)
 }

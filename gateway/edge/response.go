@@ -133,6 +133,10 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 		}
 		return
 	}
+	if size := len(p.Body.Bytes); size >= sharedBytesMin {
+		x.rc.Response.SetBodyStream(newResponseBody(&p.Body), size)
+		return
+	}
 	p.Body.Bytes = x.rc.Response.SwapBody(p.Body.Bytes)
 }
 

@@ -41,6 +41,9 @@ const refusedMax = 1024
 // hold up to some megabytes.
 const sendBufferBytes = 128 << 10
 
+// writeBufferBytes is how much of a response is collected for one system call.
+const writeBufferBytes = 8 << 10
+
 func (e *Edge) newServer() *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler: e.serve,
@@ -51,7 +54,7 @@ func (e *Edge) newServer() *fasthttp.Server {
 
 		// fasthttp's timeouts are not set, because http1.Conn sets the deadlines.
 		ReadBufferSize:  256, // fasthttp reads only canned requests
-		WriteBufferSize: 8 << 10,
+		WriteBufferSize: writeBufferBytes,
 
 		ReduceMemoryUsage:             true, // no buffers for idle connections
 		CloseOnShutdown:               true,

@@ -190,8 +190,7 @@ func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
 // A Body keeps a buffer of up to smallBodyBytes for its next message. Larger buffers are shared by all bodies, and are taken only
 // when the bytes need them: to allocate one costs more than everything else that such a message needs, and if each Body kept
-// one, clients that send nothing would hold much memory. Their sizes are powers of two: the edge swaps the buffer of a response for
-// one of the HTTP library, which throws away buffers of more than the next power of two above its usual responses.
+// one, clients that send nothing would hold much memory.
 const (
 	smallBodyBytes  = 64 << 10
 	mediumBodyBytes = 128 << 10
