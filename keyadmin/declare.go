@@ -307,6 +307,12 @@ func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists
 		c.add(t.place, "there is no plan %q%s", t.plan, didYouMean(string(t.plan), sortedKeys(c.plans)))
 		return
 	}
+	if !exists {
+		if err := operate.CheckTenantName(string(t.name)); err != nil {
+			c.add(t.place, "%v", err)
+			return
+		}
+	}
 	is := was
 	is.Name, is.Plan, is.Override, is.Suspended = string(t.name), string(t.plan), t.override, t.suspended
 	if exists && is == was {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"petgate/shared/database"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -102,6 +103,19 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// A tenant that exists keeps its name, although a new one may not have such a name.
+func TestDeclareAnOldName(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	if _, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "key_account", Plan: "free"}); err != nil {
+		t.Fatal(err)
+	}
+	exported := s.keyadmin("export").stdout
+	s.want(exitDone, "There is nothing to change.", "apply", s.file(exported), "--prune", "--yes")
+	s.want(exitDone, "Applied 1 change.", "apply", s.file(strings.Replace(exported, "plan: free", "plan: pro", 1)), "--yes")
+	empty := newMigrated(t, testkit.SQLite(t))
+	empty.want(exitUsage, `"key_account": a name may not begin with key_`, "apply", s.file(exported), "--yes")
+}
+
 // Every problem of a file is named with its line and member, and nothing is changed.
 func TestBadDocuments(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
@@ -126,7 +140,7 @@ func TestBadDocuments(t *testing.T) {
 		{"version: 1\ntenants:\n- name: a\n", `:3: tenants[0]: the member "plan" is missing`},
 		{"version: 1\ntenants:\n- name: a\n  plan: gold\n", `:3: tenants[0]: there is no plan "gold"`},
 		{"version: 1\ntenants:\n- name: a\n  plan: fre\n", "did you mean free?"},
-		{"version: 1\ntenants:\n- name: ten_a\n  plan: free\n", ":3: tenants[0].name: \"ten_a\""},
+		{"version: 1\ntenants:\n- name: ten_a\n  plan: free\n", `:3: tenants[0]: "ten_a": a name may not begin with ten_`},
 		{"version: 1\ntenants:\n- name: [a]\n  plan: free\n", ":3: tenants[0].name: it has to be one value"},
 		{"version: 1\ntenants:\n- {name: a, plan: free}\n- {name: a, plan: free}\n", `:4: tenants[1]: tenant "a" is already declared in line 3`},
 		{"version: 1\ntenants:\n- {name: a, plan: free, suspended: yes please}", `:3: tenants[0].suspended: "yes please" is neither true nor false`},

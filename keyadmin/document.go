@@ -106,7 +106,7 @@ type declaredPlan struct {
 
 type declaredTenant struct {
 	place
-	name      tenantName
+	name      name
 	plan      planName
 	override  plan.Limits
 	suspended bool
