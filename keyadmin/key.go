@@ -194,19 +194,7 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	var only *id.Tenant
-	var owners map[id.Tenant]operate.Owner
-	if c.Tenant == "" {
-		owners, err = a.operator.Owners(ctx)
-	} else {
-		var t keystore.Tenant
-		if t, err = a.tenant(ctx, c.Tenant); err != nil {
-			return err
-		}
-		var owner operate.Owner
-		owner, err = a.operator.Owner(ctx, t)
-		only, owners = &t.ID, map[id.Tenant]operate.Owner{t.ID: owner}
-	}
+	only, owners, err := a.ownersOf(ctx, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -241,6 +229,20 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		})
 	}
 	return a.print(views, t)
+}
+
+// ownersOf returns the ID of the tenant with a name or an ID, and its limits. Without a name, it returns nil, and all tenants.
+func (a *app) ownersOf(ctx context.Context, tenant string) (*id.Tenant, map[id.Tenant]operate.Owner, error) {
+	if tenant == "" {
+		owners, err := a.operator.Owners(ctx)
+		return nil, owners, err
+	}
+	t, err := a.tenant(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	owner, err := a.operator.Owner(ctx, t)
+	return &t.ID, map[id.Tenant]operate.Owner{t.ID: owner}, err
 }
 
 // showKey prints one key.
