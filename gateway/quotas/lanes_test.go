@@ -231,8 +231,9 @@ func TestTwoBatchesAreLost(t *testing.T) {
 		began := time.Now()
 		lost := far.underWay[0].demands
 		far.answer(0, func() error {
-			far.told = map[int]toldBatch{0: {2, make([]store.Result, 1)}}
-			_ = far.records.Decide(background, lost, far.told[0].results)
+			results := make([]store.Result, 1)
+			_ = far.records.Decide(background, lost, results)
+			far.batches.Remember(0, 2, results)
 			return errTimeout
 		})
 		waiting.used()

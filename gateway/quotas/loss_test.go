@@ -20,6 +20,7 @@ type site struct {
 	t        *testing.T
 	server   *flaky
 	gateways []*Shared
+	stores   []*fakeStore // each gateway's way to the server
 	logs     testkit.Output
 	files    string // the directory of the outage files; empty: there are none
 	live     func() int
@@ -31,7 +32,8 @@ func newSite(t *testing.T, gateways int) *site { return newSiteWithFiles(t, gate
 // newSiteWithFiles is newSite with outage files in this directory, which the gateways keep over a restart.
 func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 	s := &site{
-		t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)}, gateways: make([]*Shared, gateways), files: files,
+		t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)},
+		gateways: make([]*Shared, gateways), stores: make([]*fakeStore, gateways), files: files,
 	}
 	s.live = func() int { return gateways }
 	s.decide = s.server.Decide
@@ -76,6 +78,7 @@ func (s *site) start(i int) {
 		}
 		return s.server.records.Reset(background, r)
 	}
+	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
 		LiveGateways: func() int { return s.live() }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
 		Log: slog.New(slog.NewTextHandler(&s.logs, nil)),

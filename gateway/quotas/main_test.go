@@ -14,6 +14,7 @@ import (
 
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -22,57 +23,69 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore is a store that decides by a function of the test. For each lane, it remembers the last batch for which the function
-// made results, even if the function then returned an error.
+// fakeStore is a store that decides by a function of the test. It remembers the batches for which the function made results, even if
+// the function then returned an error.
 type fakeStore struct {
+	batches storetest.Batches
 	onReset func(r store.Reset) error
 	losses  func() int // how often Redis has lost its data; nil: never
 
-	mu      sync.Mutex
-	noticed int // the value of losses at the last batch
-	told    map[int]toldBatch
+	mu         sync.Mutex
+	noticed    int // the value of losses at the last batch
+	unanswered int // how many answers to questions are still to be lost
 
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-type toldBatch struct {
-	number  int64
-	results []store.Result
-}
-
 func (f *fakeStore) DecideBatch(ctx context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
-	last := f.last(batch.Lane)
-	switch {
-	case batch.Number < 0 && -batch.Number < last.number:
-		return replyError("SUPERSEDED")
-	case batch.Number < 0 && -batch.Number > last.number:
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.told[batch.Lane] = toldBatch{-batch.Number, make([]store.Result, len(results))}
-		return replyError("NOTDECIDED")
-	case batch.Number < 0:
-		copy(results, last.results)
-		return nil
+	f.noticeLoss()
+	if answered, err := f.batches.Answer(batch.Lane, batch.Number, results); answered {
+		if f.loseAnswer() {
+			return errTimeout
+		}
+		return err
 	}
 	err := f.onDecide(ctx, demands, results)
-	if batch.Number > 0 && results[0].Verdict.At != 0 {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.told[batch.Lane] = toldBatch{batch.Number, slices.Clone(results)}
+	if results[0].Verdict.At != 0 {
+		f.batches.Remember(batch.Lane, batch.Number, results)
 	}
 	return err
 }
 
-func (f *fakeStore) last(lane int) toldBatch {
+func (f *fakeStore) noticeLoss() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.told == nil || f.losses != nil && f.losses() > f.noticed {
-		f.told = map[int]toldBatch{}
+	if f.losses == nil {
+		return
 	}
-	if f.losses != nil {
-		f.noticed = f.losses()
+	if n := f.losses(); n > f.noticed {
+		f.batches.Forget()
+		f.noticed = n
 	}
-	return f.told[lane]
+}
+
+func (f *fakeStore) loseAnswer() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unanswered == 0 {
+		return false
+	}
+	f.unanswered--
+	return true
+}
+
+// loseAnswers loses the next n answers to questions about batches.
+func (f *fakeStore) loseAnswers(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unanswered = n
+}
+
+// lostAll reports whether all of these answers have been lost.
+func (f *fakeStore) lostAll() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unanswered == 0
 }
 
 func (f *fakeStore) Reset(_ context.Context, r store.Reset) error {
@@ -107,12 +120,7 @@ func (r *trips) add(demands []store.Demand) { *r = append(*r, slices.Clone(deman
 var errTimeout = fmt.Errorf("read: %w", context.DeadlineExceeded)
 
 // errRefused is an error reply of Redis: it has executed nothing.
-var errRefused = replyError("OOM command not allowed when used memory > 'maxmemory'")
-
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-func (replyError) RedisError()     {}
+var errRefused = storetest.Reply("OOM command not allowed when used memory > 'maxmemory'")
 
 func asking(n int, minute int64) store.Request {
 	return store.Request{Tenant: tenant(n), Version: 1, Limits: plan.Limits{Minute: minute, Day: 100_000}}

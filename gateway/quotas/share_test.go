@@ -130,13 +130,15 @@ func TestMergeBack(t *testing.T) {
 	})
 }
 
-// A batch that was not answered may have been charged. When Redis is back, the gateway asks it, so each request is charged once.
-func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
-	f := func(name string, executed bool, err error, want int64) {
+// A batch that was not answered may have been charged. When Redis is back, the gateway asks it, so each request is charged once, also if
+// some answers to these questions are lost.
+func TestUnansweredBatchIsChargedOnce(t *testing.T) {
+	f := func(name string, executed bool, err error, lostAnswers int) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
-			l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			fake := new(fakeStore)
+			l := newFakeOver(t, fake, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 				if _, err := server.state(); executed && err != nil {
 					_ = server.records.Decide(ctx, demands, results)
 				}
@@ -146,16 +148,19 @@ func TestUnansweredBatchIsNotChargedTwice(t *testing.T) {
 			if v := mustTake(t, l, asking(1, 60)); v.Granted != 1 {
 				t.Errorf("%s: refused during the outage", name)
 			}
+			fake.loseAnswers(lostAnswers)
 			server.fail(nil)
-			time.Sleep(time.Second)
-			if v := mustTake(t, l, asking(1, 60)); v.Minute.Used != want || v.Day.Used != want {
-				t.Errorf("%s: %+v, want %d used", name, v, want)
+			time.Sleep(2 * time.Second)
+			if v := mustTake(t, l, asking(1, 60)); !fake.lostAll() || v.Degraded || v.Minute.Used != 2 || v.Day.Used != 2 {
+				t.Errorf("%s: %+v, want 2 used; all %d answers were lost: %t", name, v, lostAnswers, fake.lostAll())
 			}
 		})
 	}
-	f("executed, not answered", true, errTimeout, 2)
-	f("lost", false, errTimeout, 2)
-	f("refused by Redis", false, errRefused, 2)
+	f("executed, not answered", true, errTimeout, 0)
+	f("lost", false, errTimeout, 0)
+	f("refused by Redis", false, errRefused, 0)
+	f("executed, and two answers are lost", true, errTimeout, 2)
+	f("lost, and two answers too", false, errTimeout, 2)
 }
 
 // While a debt is on its way to Redis, it still counts as use here and does not count as charged.

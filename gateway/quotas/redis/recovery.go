@@ -90,8 +90,8 @@ func (b *batcher) setResets(resets []store.Reset) {
 }
 
 // hasKept reports whether the server still knows the batches that it answered last. If it does not, it has lost its data, or
-// these batches are more than a minute old: then nothing proves that it has kept the counts. The answer is no only once: the
-// script remembers which batches it was asked about. On a cluster it is no each first time.
+// these batches are more than a minute old: then nothing proves that it has kept the counts. On a cluster the answer is always no,
+// because the question goes to the record of probes, which has no batches.
 func (b *batcher) hasKept() (kept bool, err error) {
 	var last time.Time
 	for i := range b.lanes {

@@ -11,8 +11,8 @@
 --          there are no debts.
 -- ARGV[4]  the batch's number as a double, or empty. The numbers under a key increase. A number that was decided before is
 --          not decided again: its demands get what they were granted then. A negative number only asks about a batch. If
---          that batch was not decided, the call fails with NOTDECIDED, and the batch can no longer be decided. A number
---          below the last one fails with SUPERSEDED.
+--          that batch was not decided, it can no longer be decided: this call fails with NOTDECIDED, and so do further calls
+--          with this number, positive or negative. A number below the last one fails with SUPERSEDED.
 -- ARGV[5]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
@@ -40,6 +40,7 @@ local VOID = rep('\0', SUMMARY_BYTES)
 local COUNT_MAX = 4294967295
 local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
+local NOT_DECIDED = 'NOTDECIDED the batch was not decided, and can no longer be decided'
 local NUMBER_KEPT_MS = '60000' -- how long a batch is remembered: longer than a gateway waits to ask again
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
@@ -88,7 +89,7 @@ local function used_from(ring, slice, newest)
 end
 
 -- Remember the batch before it is decided. The value is its number, followed by the demands that were not granted in full,
--- each as its index and what it was granted.
+-- each as its index and what it was granted; or by one byte if the batch can no longer be decided.
 local tenants = #keys
 local batch, before -- the batch's key; what the batch was granted before, by index
 local partial = '' -- this batch's demands that were not granted in full
@@ -98,20 +99,21 @@ if number ~= '' then
   local asks = this < 0
   if asks then
     this = -this
-    number = pack('<d', this)
+    number = pack('<d', this) .. '?'
   end
   local last = call('SET', batch, number, 'PX', NUMBER_KEPT_MS, 'GET')
   local decided = last and unpack('<d', last) or 0
   if decided >= this then
     call('SET', batch, last, 'PX', NUMBER_KEPT_MS)
     if decided > this then return redis.error_reply('SUPERSEDED a later batch was decided') end
+    if #last == 9 then return redis.error_reply(NOT_DECIDED) end
     before, debts = {}, ''
     for byte = 9, #last, 8 do
       local index, granted = unpack('<I4I4', last, byte)
       before[index] = granted
     end
   elseif asks then
-    return redis.error_reply('NOTDECIDED the batch was not decided')
+    return redis.error_reply(NOT_DECIDED)
   end
 end
 

@@ -1,0 +1,127 @@
+package redis
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+)
+
+// The script remembers batches as storetest.Batches does, on which the tests of outages rely: new batches, repeated ones and questions
+// get the same answers and charge the same.
+func TestBatchesAreRemembered(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s, now := newScript(client, prefix, quota.Product, takeScript), storetest.Epoch
+	s.now = func() instant.Millis { return now }
+	var fake storetest.Batches
+	records := store.NewMemory(quota.Product, func() time.Time { return now.Time() })
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	const lanes = 2
+	var wants [lanes]map[int64][2]int64 // by number: a batch that is repeated has the same demands
+	for i := range wants {
+		wants[i] = map[int64][2]int64{}
+	}
+	last, seen := int64(0), map[string]int{}
+	for step := range 2000 {
+		lane, number := random.IntN(lanes), max(1, last-random.Int64N(4))
+		if random.IntN(3) == 0 {
+			number = last + 1
+		}
+		last = max(last, number)
+		want, ok := wants[lane][number]
+		if !ok {
+			want = [2]int64{random.Int64N(4), random.Int64N(20)}
+			wants[lane][number] = want
+		}
+		var demands [2]store.Demand
+		for i := range demands {
+			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 20, 1e6), Want: want[i]}
+		}
+		if random.IntN(2) == 0 {
+			number = -number
+		}
+		var ofScript, ofFake [2]store.Result
+		errOfScript := s.DecideBatch(background, Batch{lane, number}, demands[:], ofScript[:])
+		answered, errOfFake := fake.Answer(lane, number, ofFake[:])
+		if !answered {
+			if err := records.Decide(background, demands[:], ofFake[:]); err != nil {
+				t.Fatal(err)
+			}
+			fake.Remember(lane, number, ofFake[:])
+		}
+		kind := "decided"
+		switch {
+		case errOfFake != nil:
+			kind = errOfFake.Error()
+		case answered:
+			kind = "repeated"
+		}
+		seen[kind]++
+		if (errOfScript == nil) != (errOfFake == nil) || errOfFake != nil && !redis.HasErrorPrefix(errOfScript, kind) {
+			t.Fatalf("seed %d, step %d, batch %d of lane %d: the script says %v, the fake %v", seed, step, number, lane, errOfScript, errOfFake)
+		}
+		for i := range demands {
+			if a, b := ofScript[i], ofFake[i]; a.Verdict.Granted != b.Verdict.Granted || a.Err != nil || !answered && a != b {
+				t.Fatalf("seed %d, step %d, batch %d of lane %d, %s: the script says %+v, the fake %+v", seed, step, number, lane, kind, a, b)
+			}
+		}
+		now += instant.Millis(random.IntN(2000))
+	}
+	t.Logf("2000 steps, seed %d: %v", seed, seen)
+	for _, kind := range []string{"decided", "repeated", "NOTDECIDED", "SUPERSEDED"} {
+		if seen[kind] < 50 {
+			t.Errorf("seed %d: only %d batches were %s", seed, seen[kind], kind)
+		}
+	}
+}
+
+// questions asks about batches, and loses the answers. The questions are then repeated and get the same answers. A cluster decides each
+// tenant alone, so it may have decided a part of a batch.
+func questions(t *testing.T, r *Redis, lose func(n int64) (lost func() int64)) {
+	demands := make([]store.Demand, 4)
+	for i := range demands {
+		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(100+i), 10, 100), Want: int64(i) * 5}
+	}
+	ask := func(b Batch, isDecided func(i int) bool) {
+		t.Helper()
+		b.Number = -b.Number
+		for range 2 {
+			lost, results := lose(attemptsMax-1), make([]store.Result, len(demands))
+			err := r.store.DecideBatch(background, b, demands, results)
+			if n := lost(); n < attemptsMax-1 {
+				t.Fatalf("question %+v: %d answers were lost", b, n)
+			}
+			for i, result := range results {
+				if err != nil {
+					result.Err = err
+				}
+				if granted := min(10, demands[i].Want); isDecided(i) != (result.Err == nil && result.Verdict.Granted == granted) ||
+					!isDecided(i) && !redis.HasErrorPrefix(result.Err, "NOTDECIDED") {
+					t.Errorf("question %+v, demand %d: %+v", b, i, result)
+				}
+			}
+		}
+	}
+	lane := &r.servers.first.lanes[0]
+	late, partial := lane.nextBatch(), lane.nextBatch()
+	ask(late, func(int) bool { return false })
+	err := r.store.DecideBatch(background, late, demands, make([]store.Result, len(demands)))
+	if !redis.HasErrorPrefix(err, "NOTDECIDED") {
+		t.Errorf("a batch that comes after the question: %v", err)
+	}
+	sent := demands
+	if r.servers.cluster != nil {
+		sent = demands[2:] // the others are lost on their way
+	}
+	if err := r.store.DecideBatch(background, partial, sent, make([]store.Result, len(sent))); err != nil {
+		t.Fatal(err)
+	}
+	ask(partial, func(i int) bool { return i >= len(demands)-len(sent) })
+}
