@@ -105,18 +105,21 @@ func (u Usage) SVG() []byte {
 	return c.SVG(Clear)
 }
 
+// bars draws all bars of a series as one shape: a browser writes each shape with a pattern as a picture of its own into a PDF.
+// Invisible rectangles above the shapes say the figures to a pointer.
 func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 	slot := (u.Width - 10 - left) / float64(len(u.Bars))
 	wide := max(slot-max(1, slot/5), 0.5)
 	every := int(math.Ceil(labelWidth / slot))
+	shapes := make([]strings.Builder, len(u.Series))
+	tips := Canvas{}
 	for i, bar := range u.Bars {
 		x := left + slot*float64(i) + (slot-wide)/2
 		base := int64(0)
 		for s, n := range bar.Counts {
-			if n > 0 {
-				fmt.Fprintf(&c.body, `<g class="s%d">`, s%SeriesMax)
-				c.Rect(x, y(base+n), wide, y(base)-y(base+n), paint(u.ID, s), fmt.Sprintf("%s: %s %s", bar.Name, Grouped(n), u.Series[s]))
-				c.body.WriteString("</g>\n")
+			if top, height := y(base+n), y(base)-y(base+n); n > 0 {
+				fmt.Fprintf(&shapes[s], "M%s %sh%sv%sH%sz", num(x), num(top), num(wide), num(height), num(x))
+				tips.Rect(x, top, wide, height, "none", fmt.Sprintf("%s: %s %s", bar.Name, Grouped(n), u.Series[s]))
 			}
 			base += n
 		}
@@ -124,6 +127,12 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 			c.Text(min(max(x+wide/2, left), u.Width-labelWidth/2), plotBottom+18, "middle", bar.Label)
 		}
 	}
+	for s := range shapes {
+		if shapes[s].Len() > 0 {
+			c.Raw(fmt.Sprintf(`<g class="s%d"><path d="%s" fill="%s"/></g>`+"\n", s%SeriesMax, shapes[s].String(), paint(u.ID, s)))
+		}
+	}
+	c.Raw(`<g pointer-events="all">` + "\n" + tips.body.String() + "</g>\n")
 }
 
 // legend names the series and the limit, each beside its pattern.

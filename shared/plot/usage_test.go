@@ -62,6 +62,16 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// In a PDF, each use of a pattern is a picture. One is in the legend, one has all the bars of the series.
+func TestPatternsAreUsedTwice(t *testing.T) {
+	svg := string(hours().SVG())
+	for i := 1; i < len(Outcomes); i++ {
+		if n := strings.Count(svg, fmt.Sprintf(`fill="url(#%s)"`, patternID("usage", i))); n != 2 {
+			t.Errorf("the pattern of %s is used %d times", Outcomes[i], n)
+		}
+	}
+}
+
 // A drawing is well formed, its references lead to IDs of its own, and it has a title and a description.
 func checkXML(t *testing.T, name string, svg []byte) {
 	t.Helper()
