@@ -12,14 +12,17 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
-// farStore is a store whose batches are answered when the test says so.
+// farStore is a store whose batches are answered when the test says so. Like the script, it ignores use that a gateway knows from before
+// a tenant's reset.
 type farStore struct {
 	fakeStore
 	records  *store.Memory
 	mu       sync.Mutex
+	resetAt  map[id.Tenant]instant.Millis
 	underWay []*farBatch
 	isNear   bool // it answers at once
 }
@@ -27,22 +30,41 @@ type farStore struct {
 // farBatch is a batch under way.
 type farBatch struct {
 	demands []store.Demand
+	results []store.Result
 	answer  chan func() error
 }
 
 // newFar returns quotas that use a farStore with this number of lanes.
 func newFar(t *testing.T, lanes int) (*Shared, *farStore) {
-	f := &farStore{records: store.NewMemory(quota.Product, time.Now)}
+	f := &farStore{records: store.NewMemory(quota.Product, time.Now), resetAt: map[id.Tenant]instant.Millis{}}
+	f.onReset = func(r store.Reset) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.resetAt[r.Tenant] = instant.Of(time.Now())
+		return f.records.Reset(background, r)
+	}
 	return newFakeOver(t, &f.fakeStore, Config{lanes: lanes}, f.decide), f
+}
+
+func (f *farStore) decideNow(demands []store.Demand, results []store.Result) error {
+	demands = slices.Clone(demands)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range demands {
+		if d := &demands[i]; d.KnownAt <= f.resetAt[d.Tenant] {
+			d.Known, d.KnownMinute = quota.DayUse{}, 0
+		}
+	}
+	return f.records.Decide(background, demands, results)
 }
 
 func (f *farStore) decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
 	f.mu.Lock()
 	if f.isNear {
 		f.mu.Unlock()
-		return f.records.Decide(ctx, demands, results)
+		return f.decideNow(demands, results)
 	}
-	b := &farBatch{slices.Clone(demands), make(chan func() error, 1)}
+	b := &farBatch{slices.Clone(demands), results, make(chan func() error, 1)}
 	f.underWay = append(f.underWay, b)
 	f.mu.Unlock()
 	select {
@@ -50,7 +72,7 @@ func (f *farStore) decide(ctx context.Context, demands []store.Demand, results [
 		if answer != nil {
 			return answer()
 		}
-		return f.records.Decide(ctx, demands, results)
+		return f.decideNow(demands, results)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -86,6 +108,16 @@ func (f *farStore) answer(i int, outcome func() error) {
 	defer f.mu.Unlock()
 	f.underWay[i].answer <- outcome
 	f.underWay = slices.Delete(f.underWay, i, i+1)
+}
+
+// answerAll decides all batches under way.
+func (f *farStore) answerAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, b := range f.underWay {
+		b.answer <- nil
+	}
+	f.underWay = nil
 }
 
 // asked is requests in the order of their arrival, and their verdicts.
@@ -135,9 +167,7 @@ func TestBatchesOverlap(t *testing.T) {
 		far.answer(0, nil)
 		is("[map[2:1 4:1 5:1] map[3:1] map[1:2]]")
 		far.near()
-		for range 3 {
-			far.answer(0, nil)
-		}
+		far.answerAll()
 		if used := a.used(); !slices.Equal(used, []int64{1, 2, 1, 1, 1, 2, 3, 1, 2}) {
 			t.Errorf("used %v, want each tenant's requests in their order", used)
 		}
@@ -232,7 +262,7 @@ func TestTwoBatchesAreLost(t *testing.T) {
 		lost := far.underWay[0].demands
 		far.answer(0, func() error {
 			results := make([]store.Result, 1)
-			_ = far.records.Decide(background, lost, results)
+			_ = far.decideNow(lost, results)
 			far.batches.Remember(0, 2, results)
 			return errTimeout
 		})

@@ -92,11 +92,21 @@ func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
 	w := b.waiters.Get().(*waiter)
 	w.request = q
 	b.mu.Lock()
+	b.enqueue(w)
+	b.mu.Unlock()
+	return b.await(w)
+}
+
+// enqueue adds a request to the queue. The caller must hold mu.
+func (b *batcher) enqueue(w *waiter) {
 	b.arrivals++
 	w.arrived = b.arrivals
 	b.queue = append(b.queue, w)
 	b.depart()
-	b.mu.Unlock()
+}
+
+// await waits for the outcome of a request. If the request becomes a leader, await sends its batch.
+func (b *batcher) await(w *waiter) (quota.Verdict, Outcome) {
 	<-w.signal
 	if l := w.leads; l != nil {
 		w.leads = nil

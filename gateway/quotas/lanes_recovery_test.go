@@ -1,0 +1,213 @@
+package quotas
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/quota"
+)
+
+// The answer to a batch is lost just before a probe, and the request is decided here a little later. The recovery waits for that:
+// it charges the request.
+func TestRecoveryWaitsForLateRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, far := newFar(t, 2)
+		var late atomic.Int64 // how long the decision of a request takes here
+		l.config.LiveGateways = func() int {
+			time.Sleep(time.Duration(late.Load()))
+			return 1
+		}
+		var warm, first, second asked
+		warm.ask(l, 9)
+		far.answer(0, nil)
+		warm.used() // so Redis has answered this gateway
+		first.ask(l, 1)
+		second.ask(l, 2)
+		far.answer(0, func() error { return errRefused })
+		first.used()
+		far.near()
+		time.Sleep(149 * time.Millisecond) // the first probe comes 150 ms after the failure
+		late.Store(int64(60 * time.Millisecond))
+		far.answer(0, func() error { return errTimeout })
+		second.used()
+		time.Sleep(time.Second)
+		if v := mustTake(t, l, asking(2, 60)); v.Degraded || v.Minute.Used != 2 {
+			t.Errorf("after a request that was admitted late: %+v, want 2 used", v)
+		}
+		if len(l.share.debt) != 0 {
+			t.Errorf("debts: %+v", l.share.debt)
+		}
+	})
+}
+
+// answering is quotas on a store with two lanes whose trips take some time. It notes which tenants the store is told about.
+type answering struct {
+	*Shared
+	store fakeStore
+	mu    sync.Mutex
+	fails error
+	told  []byte // of each tenant, the last byte of its ID
+}
+
+func newAnswering(t *testing.T) *answering {
+	a := &answering{}
+	records := store.NewMemory(quota.Product, time.Now)
+	a.Shared = newFakeOver(t, &a.store, Config{lanes: 2}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		if demands[0].Tenant == tenant(1) {
+			time.Sleep(time.Millisecond) // the batch that is sent first is answered last
+		}
+		time.Sleep(time.Millisecond)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.fails != nil {
+			return a.fails
+		}
+		for _, d := range demands {
+			if d.Want == 0 {
+				a.told = append(a.told, d.Tenant[9])
+			}
+		}
+		return records.Decide(ctx, demands, results)
+	})
+	return a
+}
+
+// take sends a request of each tenant, all at the same time.
+func (a *answering) take(t *testing.T, tenants ...int) {
+	var all sync.WaitGroup
+	for _, n := range tenants {
+		all.Go(func() { mustTake(t, a, asking(n, 60)) })
+		synctest.Wait()
+	}
+	all.Wait()
+}
+
+// outage is an outage that a request of this tenant notices. It returns the tenants that the store is told about in the recovery.
+func (a *answering) outage(t *testing.T, n int) []byte {
+	fail := func(err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.fails = err
+	}
+	fail(errRefused)
+	a.take(t, n)
+	fail(nil)
+	time.Sleep(time.Second)
+	if a.Mode() != modeShared {
+		t.Error("the outage goes on")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.Sort(a.told)
+	return a.told
+}
+
+// A lane was not used for so long that Redis has forgotten its last batch. That does not mean that Redis has lost its counts.
+func TestAnIdleLaneIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswering(t)
+		a.take(t, 1, 2) // by two lanes
+		time.Sleep(time.Minute)
+		a.take(t, 3)
+		if told := a.outage(t, 4); !slices.Equal(told, []byte{4}) {
+			t.Errorf("Redis was told about the tenants %v, want the one that was admitted in the outage", told)
+		}
+	})
+}
+
+// Two batches overlapped, and Redis lost the one that was answered first. Then it may have lost other counts too, and is told all use.
+func TestALossInOneLaneIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswering(t)
+		a.take(t, 1, 2)
+		a.store.batches.ForgetLane(1)
+		if told := a.outage(t, 4); !slices.Equal(told, []byte{1, 2, 4}) {
+			t.Errorf("Redis was told about the tenants %v, want 1, 2 and 4", told)
+		}
+	})
+}
+
+// The usage of two tenants is reset while a batch of each is under way: one was decided before the reset and is answered after it, and
+// one carries use from before the reset and is decided after it. In both cases, the use from before does not come back.
+func TestResetWithBatchesUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, far := newFar(t, 2)
+		var a asked
+		for n := 1; n <= 2; n++ {
+			a.ask(l, n)
+			far.answer(0, nil)
+		}
+		for _, n := range []int{1, 2, 1, 2} { // two are under way, and two wait for them
+			a.ask(l, n)
+		}
+		first := far.underWay[0]
+		if err := far.decideNow(first.demands, first.results); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		for n := 1; n <= 2; n++ {
+			if err := l.Reset(background, Reset{Tenant: tenant(n), UUID: "u"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the resets waited for %v", took)
+		}
+		time.Sleep(time.Millisecond)
+		far.answer(0, func() error { return nil })
+		synctest.Wait()
+		if v := l.Known(tenant(1), asking(1, 60).Limits); v.Minute.Used != 0 || v.Day.Used != 0 {
+			t.Errorf("known after the reset: %+v", v)
+		}
+		far.near()
+		far.answerAll()
+		if used := a.used(); !slices.Equal(used, []int64{1, 1, 2, 1, 1, 2}) {
+			t.Errorf("used %v", used)
+		}
+		for n := 1; n <= 2; n++ {
+			if v := mustTake(t, l, asking(n, 60)); v.Minute.Used != int64(n)+1 || v.Day.Used != int64(n)+1 {
+				t.Errorf("tenant %d: %+v", n, v)
+			}
+		}
+	})
+}
+
+// Redis does not answer a reset, while two batches are under way. They end with their own outcome, and the reset is carried out before
+// Redis decides again.
+func TestResetIsLostWithBatchesUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, far := newFar(t, 2)
+		var a asked
+		a.ask(l, 1)
+		a.ask(l, 2)
+		reset := far.onReset
+		far.onReset = func(store.Reset) error {
+			far.answerAll()
+			return errTimeout
+		}
+		if err := l.Reset(background, Reset{Tenant: tenant(1), UUID: "u"}); err != nil {
+			t.Fatal(err)
+		}
+		if used := a.used(); !slices.Equal(used, []int64{1, 1}) || a.verdicts[0].Degraded || a.verdicts[1].Degraded {
+			t.Errorf("used %v", used)
+		}
+		if n := len(l.redis.WaitingResets()); n != 1 || l.Mode() != modeOutage {
+			t.Errorf("%d resets wait, mode %s", n, l.Mode())
+		}
+		far.onReset = reset
+		far.near()
+		time.Sleep(time.Second)
+		for n := 1; n <= 2; n++ {
+			if v := mustTake(t, l, asking(n, 60)); v.Degraded || v.Minute.Used != int64(n) || v.Day.Used != int64(n) {
+				t.Errorf("tenant %d: %+v", n, v)
+			}
+		}
+	})
+}
