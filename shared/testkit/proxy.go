@@ -22,6 +22,7 @@ type Proxy struct {
 	blackHole bool
 	changed   chan struct{} // closed and replaced when blackHole ends
 	accepted  int
+	trips     int
 }
 
 // NewProxy returns a healthy proxy to target, host:port or unix:/path. It ends with the test.
@@ -91,18 +92,30 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	}()
 
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(server, client) })
-	both.Go(func() { p.copy(client, server) })
+	asked := false // guarded by mu
+	both.Go(func() { p.copy(server, client, func() { p.count(&asked, true) }) })
+	both.Go(func() { p.copy(client, server, func() { p.count(&asked, false) }) })
 	both.Wait()
 }
 
-// copy passes bytes on until one side closes, then closes the other.
-func (p *Proxy) copy(dst, src net.Conn) {
+// count counts the data of a client that follows data of its server, or is the first.
+func (p *Proxy) count(asked *bool, byClient bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if byClient && !*asked {
+		p.trips++
+	}
+	*asked = byClient
+}
+
+// copy passes bytes on until one side closes, then closes the other. It calls count before it passes on data.
+func (p *Proxy) copy(dst, src net.Conn, count func()) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buffer)
 		if n > 0 {
 			p.hold()
+			count()
 			if _, writeErr := dst.Write(buffer[:n]); writeErr != nil {
 				err = writeErr
 			}
@@ -204,4 +217,11 @@ func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
+}
+
+// RoundTrips returns how often clients have sent something and then waited for their server.
+func (p *Proxy) RoundTrips() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trips
 }

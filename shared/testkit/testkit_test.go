@@ -264,6 +264,9 @@ func TestProxy(t *testing.T) {
 	if err := ask(conn, patience); err != nil {
 		t.Fatalf("healthy: %v", err)
 	}
+	if n := p.RoundTrips(); n != 1 {
+		t.Errorf("%d round trips, want 1", n)
+	}
 	p.Latency(30 * time.Millisecond)
 	if start := time.Now(); ask(conn, patience) != nil || time.Since(start) < 60*time.Millisecond {
 		t.Errorf("with a latency of 30 ms each way the answer took %v", time.Since(start))
