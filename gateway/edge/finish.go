@@ -37,8 +37,8 @@ func (e *Edge) finish(x *exchange) {
 	e.exchanges.put(x)
 }
 
-// isLast reports whether the request was read whole and the client sends nothing after it. Old clients send a line end after a
-// body, which does not count (RFC 9112, section 2.2).
+// isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
+// after a body (RFC 9112, section 2.2): then its request is not the last thing.
 func (x *exchange) isLast() bool {
 	mayEndLine := x.request.Version == 0 && len(x.body.Bytes) > 0
 	return x.unreadable == nil && x.request.Closes && x.body.IsComplete() && !mayEndLine
