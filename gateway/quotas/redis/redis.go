@@ -256,15 +256,13 @@ func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err er
 	return problems, err
 }
 
-// start runs f in a goroutine, which Close waits for. It reports false if Close has been called.
-func (r *Redis) start(f func()) bool {
+// start runs f in a goroutine, which Close waits for. After Close it does nothing.
+func (r *Redis) start(f func()) {
 	r.starting.Lock()
 	defer r.starting.Unlock()
-	if r.closing.Err() != nil {
-		return false
+	if r.closing.Err() == nil {
+		r.running.Go(f)
 	}
-	r.running.Go(f)
-	return true
 }
 
 // Close waits for probes and closes the connections. Batches under way end.
