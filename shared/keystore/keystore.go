@@ -82,12 +82,14 @@ func expansion(dialect database.Dialect) *strings.Replacer {
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
 			"{rows}", `json_each($1)`,
 			"{record}", `unhex(value->>'record')`,
+			"{listed}", `IN (SELECT value->>'operation' FROM json_each($1))`,
 			"{locked}", `true`)
 	}
 	return strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
 		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
 		"{record}", `decode(value->>'record', 'hex')`,
+		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
 		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock))
 }
 

@@ -2,7 +2,8 @@ package keystore
 
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
 // turns the parameter $1, a JSON array, into rows with one column named value. {record} is the bytes of such a row's field record,
-// which has them in hexadecimal. {locked} takes the writers' lock before a row is locked.
+// which has them in hexadecimal. {listed} is true for the field operation of one of these rows. {locked} takes the writers' lock before
+// a row is locked.
 
 // Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.
 // $1: the lock, $2: the channel.
@@ -267,7 +268,7 @@ const (
 	operationUsage = `SELECT u.operation, u.tenant_id, COALESCE(t.name, '') AS tenant_name, u.key_id, COALESCE(k.name, '') AS key_name, u.recent, u.before
 		FROM (SELECT operation, tenant_id, key_id, CAST(SUM(CASE WHEN hour >= $3 THEN requests ELSE 0 END) AS BIGINT) AS recent,
 				CAST(SUM(CASE WHEN hour < $3 THEN requests ELSE 0 END) AS BIGINT) AS before
-			FROM usage_hours WHERE hour >= $2 AND operation IN (SELECT value->>'operation' FROM {rows})
+			FROM usage_hours WHERE hour >= $2 AND operation {listed}
 			GROUP BY operation, tenant_id, key_id ORDER BY operation, recent DESC, tenant_id, key_id LIMIT $4 OFFSET $5) AS u
 		LEFT JOIN tenants t ON t.id = u.tenant_id LEFT JOIN tenant_keys k ON k.id = u.key_id
 		ORDER BY u.operation, u.recent DESC, u.tenant_id, u.key_id`

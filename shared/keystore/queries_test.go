@@ -87,7 +87,7 @@ func TestPagesUseIndexes(t *testing.T) {
 	for query, index := range map[string]string{
 		bansFound: "bans_by_end", countBans: "bans_by_end", bansOfTenant: "tenant_keys_of_tenant", bansOfKeys: "autoindex_bans",
 		eventsFound: "events_by_time", eventsOfTenant: "events_of_tenant", eventsOfKey: "events_of_key",
-		eventsOfAny("kind", 3): "events_of_kind", eventsOfAny("actor", 2): "events_of_actor",
+		operationUsage: "usage_hours_of_operation", eventsOfAny("kind", 3): "events_of_kind", eventsOfAny("actor", 2): "events_of_actor",
 	} {
 		args := make([]any, 8)
 		args[0] = "[]"
@@ -105,7 +105,7 @@ func TestPagesUseIndexes(t *testing.T) {
 			continue
 		}
 		plan := fmt.Sprint(steps)
-		if !strings.Contains(plan, index) || regexp.MustCompile(`SCAN (b|bans|k|events)\b`).MatchString(plan) {
+		if !strings.Contains(plan, index) || regexp.MustCompile(`SCAN (b|bans|k|events|usage_hours)\b`).MatchString(plan) {
 			t.Errorf("%s\nis not read by %s: %s", query, index, plan)
 		}
 	}
