@@ -146,7 +146,7 @@ func newModel(doc *openapi3.T, cfg Config) (*model, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Headers)) {
 		h := doc.Components.Headers[name].Value
-		one := header{Name: name, Description: h.Description}
+		one := header{Name: name, Description: strings.TrimSpace(h.Description)}
 		if text, isText := h.Example.(string); isText {
 			one.Example = text
 		}
@@ -213,7 +213,7 @@ func (m *model) readErrors(doc *openapi3.T) error {
 }
 
 func newOperation(o api.Operation, described *openapi3.Operation) (operation, error) {
-	one := operation{Operation: o, Summary: described.Summary, Description: described.Description, Target: o.Path}
+	one := operation{Operation: o, Summary: described.Summary, Description: strings.TrimSpace(described.Description), Target: o.Path}
 	for _, ref := range described.Parameters {
 		p := ref.Value
 		q := parameter{
