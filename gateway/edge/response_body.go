@@ -2,7 +2,6 @@ package edge
 
 import (
 	"bytes"
-	"sync"
 
 	"petgate/gateway/http1"
 )
@@ -21,15 +20,10 @@ type responseBody struct {
 	body *http1.Body // nil after Close
 }
 
-// responseBodies are not parts of exchanges, because an exchange ends before its response is written.
-var responseBodies = sync.Pool{New: func() any { return new(http1.Body) }}
-
-// newResponseBody takes the bytes of b. b gets another buffer.
+// newResponseBody takes the bytes of b.
 func newResponseBody(b *http1.Body) *responseBody {
-	taken := responseBodies.Get().(*http1.Body)
-	*taken, *b = *b, *taken
-	r := &responseBody{body: taken}
-	r.Reset(taken.Bytes)
+	r := &responseBody{body: b.Detach()}
+	r.Reset(r.body.Bytes)
 	return r
 }
 
@@ -38,8 +32,7 @@ func (r *responseBody) Close() error {
 	if body := r.body; body != nil {
 		r.body = nil
 		r.Reset(nil)
-		body.Reset()
-		responseBodies.Put(body)
+		body.Free()
 	}
 	return nil
 }
