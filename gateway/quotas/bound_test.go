@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func TestOutageBound(t *testing.T) {
 		_, _ = seed.Value.Set("1"), checks.Value.Set("120") // in its full size, the test tries other histories each time
 		defer func() { _, _ = seed.Value.Set("0"), checks.Value.Set("100") }()
 	}
-	dir, runs, worst := t.TempDir(), 0, 0.0
+	dir, runs, worst, overlapped := t.TempDir(), 0, 0.0, false
 	rapid.Check(t, func(rt *rapid.T) {
 		gateways := rapid.IntRange(1, 4).Draw(rt, "gateways")
 		limit := gateways + rapid.SampledFrom([]int{0, 0, 1, 2, 5, 20}).Draw(rt, "more than gateways")
@@ -60,31 +61,39 @@ func TestOutageBound(t *testing.T) {
 					return
 				}
 			}
-			worst = max(worst, m.worst)
+			worst, overlapped = max(worst, m.worst), overlapped || m.overlapped.Load()
 		})
 		if runs++; fault != "" {
 			rt.Fatal(fault)
 		}
 	})
 	t.Logf("figure: %d histories of faults: at most %.2f limits admitted in a window", runs, worst)
+	if !overlapped {
+		t.Errorf("never were %d batches under way", boundTenants)
+	}
 }
 
 // model is a site that counts what it admits.
 type model struct {
 	*site
-	request    Request
+	limit      int64
 	registered int
 	loseReply  atomic.Bool
-	startedAt  time.Time   // when a gateway was last started again
-	forgotAt   time.Time   // when Redis last lost its counts
-	forgotDown bool        // Redis lost its counts during an outage
-	missed     bool        // a gateway did not notice that outage, because it asked nothing in it
-	down       bool        // Redis is down for all gateways
-	outages    []time.Time // when each outage ended, within the last window; an outage of one gateway after a lost reply counts too
-	kills      []time.Time // within the last window
-	admitted   []time.Time // in the last minute
+	startedAt  time.Time                 // when a gateway was last started again
+	forgotAt   time.Time                 // when Redis last lost its counts
+	forgotDown bool                      // Redis lost its counts during an outage
+	missed     bool                      // a gateway did not notice that outage, because it asked nothing in it
+	down       bool                      // Redis is down for all gateways
+	outages    []time.Time               // when each outage ended, within the last window; an outage of one gateway after a lost reply counts too
+	kills      []time.Time               // within the last window
+	admitted   [boundTenants][]time.Time // in the last minute
 	worst      float64
+	underWay   atomic.Int64 // batches, of all gateways
+	overlapped atomic.Bool  // as many as there are tenants were under way
 }
+
+// boundTenants is how many tenants ask at the same time: their batches overlap.
+const boundTenants = 3
 
 // window is the longest time between two faults whose effects can add up: a minute, a slice, and a second, because an outage lasts
 // up to 0.4 s longer at a gateway than at Redis.
@@ -110,9 +119,15 @@ func (m *model) limits() int64 {
 }
 
 func newModel(t *testing.T, gateways int, limit int64, files string) *model {
-	m := &model{site: newSiteWithFiles(t, gateways, files), request: asking(1, limit), registered: gateways}
+	m := &model{site: newSiteWithFiles(t, gateways, files), limit: limit, registered: gateways}
+	m.lanes = boundTenants
 	m.live = func() int { return m.registered }
 	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		if m.underWay.Add(1) == boundTenants {
+			m.overlapped.Store(true)
+		}
+		defer m.underWay.Add(-1)
+		time.Sleep(time.Duration(demands[0].Tenant[9]%boundTenants) * time.Millisecond) // so batches overtake each other
 		err := m.server.Decide(ctx, demands, results)
 		if err == nil && m.loseReply.CompareAndSwap(true, false) {
 			return errTimeout
@@ -167,30 +182,45 @@ func (m *model) do(s step) (fault string) {
 		m.kill(s.gateway)
 		m.start(s.gateway)
 	case "register":
-		m.registered = min(max(s.count, len(m.gateways)), int(m.request.Limits.Minute))
+		m.registered = min(max(s.count, len(m.gateways)), int(m.limit))
 	}
 	for i := range s.flood {
-		m.ask(m.gateways[(s.gateway+i)%len(m.gateways)], int(m.request.Limits.Minute)+1)
+		m.ask(m.gateways[(s.gateway+i)%len(m.gateways)], int(m.limit)+1)
 	}
-	m.admitted, m.kills, m.outages = since(m.admitted, time.Minute), since(m.kills, window), since(m.outages, window)
-	limit, limits := m.request.Limits.Minute, m.limits()
-	if limits == 2 {
-		m.worst = max(m.worst, float64(len(m.admitted)-len(m.kills))/float64(limit))
-	}
-	if n := int64(len(m.admitted)); n > limits*limit+int64(len(m.kills)) {
-		return fmt.Sprintf("%d admitted in a minute with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
-			n, limit, len(m.gateways), len(m.kills), limits)
+	m.kills, m.outages = since(m.kills, window), since(m.outages, window)
+	limits := m.limits()
+	for i := range m.admitted {
+		m.admitted[i] = since(m.admitted[i], time.Minute)
+		n, kills := int64(len(m.admitted[i])), int64(len(m.kills))
+		if limits == 2 {
+			m.worst = max(m.worst, float64(n-kills)/float64(m.limit))
+		}
+		if n > limits*m.limit+kills {
+			return fmt.Sprintf("tenant %d: %d admitted in a minute with a limit of %d, %d gateways and %d kills; at most %d limits wanted",
+				i, n, m.limit, len(m.gateways), kills, limits)
+		}
 	}
 	time.Sleep(s.pause)
 	return ""
 }
 
+// ask sends requests of each tenant, all at the same time.
 func (m *model) ask(g *Shared, requests int) {
-	for range requests {
-		if mustTake(m.t, g, m.request).Granted == 1 {
-			m.admitted = append(m.admitted, time.Now())
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range m.admitted {
+		for range requests {
+			all.Go(func() {
+				v := mustTake(m.t, g, asking(i+1, m.limit))
+				mu.Lock()
+				defer mu.Unlock()
+				if v.Granted == 1 {
+					m.admitted[i] = append(m.admitted[i], time.Now())
+				}
+			})
 		}
 	}
+	all.Wait()
 }
 
 // A gateway that asks nothing during an outage does not notice it. If Redis loses its counts in that outage, this gateway asks the
@@ -207,7 +237,7 @@ func TestLossInAnUnnoticedOutage(t *testing.T) {
 		if !m.missed {
 			t.Error("all gateways have noticed the outage")
 		}
-		t.Logf("figure: Redis lost its counts in an outage that one of three gateways did not notice: %d admitted in a window of 3", len(m.admitted))
+		t.Logf("figure: Redis lost its counts in an outage that one of three gateways did not notice: %d admitted in a window of 3", len(m.admitted[0]))
 	})
 }
 

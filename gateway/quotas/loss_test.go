@@ -22,6 +22,7 @@ type site struct {
 	gateways []*Shared
 	stores   []*fakeStore // each gateway's way to the server
 	logs     testkit.Output
+	lanes    int
 	files    string // the directory of the outage files; empty: there are none
 	live     func() int
 	decide   func(context.Context, []store.Demand, []store.Result) error
@@ -81,7 +82,7 @@ func (s *site) start(i int) {
 	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
 		LiveGateways: func() int { return s.live() }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
-		Log: slog.New(slog.NewTextHandler(&s.logs, nil)),
+		Log: slog.New(slog.NewTextHandler(&s.logs, nil)), lanes: s.lanes,
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			return s.decide(ctx, demands, results)

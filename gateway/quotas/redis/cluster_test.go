@@ -17,26 +17,44 @@ import (
 	"petgate/shared/testkit"
 )
 
-// On a cluster of three masters, each master has its own batcher. The loss of one master does not affect the tenants of the
-// others.
+// On a cluster of three masters, each master has its own batcher. Its batches overlap, and tenants use several lanes, one at a time. The
+// loss of one master does not affect the tenants of the others.
 func TestCluster(t *testing.T) {
 	r := open(t, Config{URL: strings.Join(testkit.RedisCluster(t, 3), ","), Lanes: lanesMax})
 	used := map[*batcher]int{}
-	for i := range 60 {
-		q := storetest.Request(storetest.Tenant(i), 10, 1000)
-		used[r.batcher(q.Tenant)]++
-		var granted atomic.Int64
-		var all sync.WaitGroup
-		for range 30 {
-			all.Go(func() {
-				v, _ := r.Take(q)
-				granted.Add(v.Granted)
-			})
+	const tenants, requests, clients = 60, 30, 24
+	var next atomic.Int64
+	var granted [tenants]atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for n := next.Add(1); n <= tenants*requests; n = next.Add(1) {
+				i := int(n) % tenants
+				v, outcome := r.Take(storetest.Request(storetest.Tenant(i), 10, 1000))
+				if outcome != Decided {
+					t.Errorf("tenant %d: outcome %d", i, outcome)
+				}
+				granted[i].Add(v.Granted)
+			}
+		})
+	}
+	all.Wait()
+	lanes := 0
+	for i := range granted {
+		b := r.batcher(storetest.Tenant(i))
+		if used[b]++; used[b] == 1 {
+			for l := range b.lanes {
+				if b.lanes[l].answered.Number > 0 {
+					lanes++
+				}
+			}
 		}
-		all.Wait()
-		if granted.Load() != 10 {
-			t.Errorf("tenant %d: %d admitted, want 10", i, granted.Load())
+		if n := granted[i].Load(); n != 10 {
+			t.Errorf("tenant %d: %d admitted, want 10", i, n)
 		}
+	}
+	if lanes <= len(used) {
+		t.Errorf("%d lanes of %d servers were used: no batches overlapped", lanes, len(used))
 	}
 	if len(used) != 3 || r.IsDown() {
 		t.Errorf("%d masters serve tenants, down: %t", len(used), r.IsDown())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
@@ -51,6 +52,7 @@ type pair struct {
 	now    instant.Millis
 	golang map[id.Tenant]*quota.Record
 	lua    *script
+	number int64 // of the last batch
 }
 
 func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now instant.Millis) *pair {
@@ -59,13 +61,45 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 	return p
 }
 
-// step gives the same demands to Go and Lua. Its error says how their verdicts or their records differ.
-func (p *pair) step(demands []store.Demand) ([]store.Result, error) {
+// decideByLanes lets Lua decide the demands of each tenant in a batch of its own. The batches are sent at the same time.
+func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) error {
+	places := map[id.Tenant][]int{}
+	for i, d := range demands {
+		places[d.Tenant] = append(places[d.Tenant], i)
+	}
+	var all errgroup.Group
+	lane := 0
+	for _, own := range places {
+		p.number++
+		batch := Batch{Lane: lane, Number: p.number}
+		lane++
+		all.Go(func() error {
+			ownDemands, ownResults := make([]store.Demand, len(own)), make([]store.Result, len(own))
+			for i, place := range own {
+				ownDemands[i] = demands[place]
+			}
+			err := p.lua.DecideBatch(background, batch, ownDemands, ownResults)
+			for i, place := range own {
+				results[place] = ownResults[i]
+			}
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// step gives the same demands to Go and Lua, in one batch or by several lanes. Its error says how their verdicts or their records
+// differ.
+func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
 		inGo[i].Verdict = p.take(&demands[i])
 	}
-	if err := p.lua.Decide(background, demands, inLua); err != nil {
+	decide := func() error { return p.lua.Decide(background, demands, inLua) }
+	if byLanes {
+		decide = func() error { return p.decideByLanes(demands, inLua) }
+	}
+	if err := decide(); err != nil {
 		return nil, err
 	}
 	if !slices.Equal(inGo, inLua) {
@@ -191,7 +225,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				return err
 			}
 		}
-		results, err := p.step(demands)
+		results, err := p.step(demands, i%4 == 0)
 		if err != nil {
 			return fmt.Errorf("step %d at %d, %+v: %w", i, p.now, demands, err)
 		}
