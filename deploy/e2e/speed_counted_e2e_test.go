@@ -38,6 +38,7 @@ const countedVariable = "TEST_COUNTED_GATEWAY"
 // countedConfig has the settings of a gateway whose instructions are counted.
 type countedConfig struct {
 	Database, Upstream, Traces string
+	Redis                      string // its address; empty: quotas in memory
 	CORSOrigins                []string
 	AccessLog, TLS             bool
 }
@@ -73,7 +74,11 @@ func serveCounted(config string) error {
 	if err := db.Close(); err != nil {
 		return err
 	}
-	limits, err := quotas.Open(ctx, quotas.Config{Metrics: metrics, Log: log})
+	limitsConfig := quotas.Config{Metrics: metrics, Log: log}
+	if cfg.Redis != "" {
+		limitsConfig.RedisURL, limitsConfig.Budget = "redis://"+cfg.Redis, noDeadline
+	}
+	limits, err := quotas.Open(ctx, limitsConfig)
 	if err != nil {
 		return err
 	}
@@ -133,6 +138,11 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 	defer file.Close()
 	upstream := listen(t)
 	cfg.Upstream = "http://" + upstream.Addr().String()
+	redis, target := net.Listener(nil), cfg.Redis
+	if target != "" {
+		redis = listen(t)
+		cfg.Redis = redis.Addr().String()
+	}
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -144,6 +154,9 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 	g := &countedGateway{addr: ln.Addr().String(), isTLS: cfg.TLS}
 	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"}, []string{countedVariable + "=" + string(text)}, file)
 	go g.serveUpstream(t, upstream)
+	if target != "" {
+		go g.relay(t, redis, target)
+	}
 	return g
 }
 
@@ -180,6 +193,39 @@ func (g *countedGateway) answer(t *testing.T, c net.Conn) {
 		if _, err := io.WriteString(c, response); err != nil {
 			return
 		}
+	}
+}
+
+// relay passes the gateway's connections to Redis on to this address.
+func (g *countedGateway) relay(t *testing.T, ln net.Listener, target string) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		redis, err := net.Dial("tcp", target)
+		if err != nil {
+			c.Close()
+			return
+		}
+		go func() {
+			defer redis.Close()
+			_, _ = io.Copy(redis, c)
+		}()
+		go func() {
+			defer c.Close()
+			reply := make([]byte, 4096)
+			for {
+				n, err := redis.Read(reply)
+				if err != nil {
+					return
+				}
+				g.Gate(t)
+				if _, err := c.Write(reply[:n]); err != nil {
+					return
+				}
+			}
+		}()
 	}
 }
 

@@ -53,6 +53,7 @@ func TestInstructions(t *testing.T) {
 		status  int
 	}{
 		{"plain", countedConfig{}, admitted, 200},
+		{"quotas in Redis", countedConfig{Redis: testkit.StartRedis(t).Addr}, admitted, 200},
 		{"access log", countedConfig{AccessLog: true}, admitted, 200},
 		{"traces at ratio 0", countedConfig{Traces: "http://127.0.0.1:1"}, admitted, 200},
 		{"CORS", countedConfig{CORSOrigins: []string{"*"}}, fromScript, 200},

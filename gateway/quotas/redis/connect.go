@@ -77,7 +77,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		if err == nil {
 			return d.prepare(ctx, &patientConn{Conn: socket.New(c), budget: d.budget})
 		}
-		if !isTimeout(err) || time.Since(began) < d.budget+step || n == dialsMax {
+		if !isTimeout(err) || time.Since(began) < d.budget+d.budget/stepsPerBudget || n == dialsMax {
 			return nil, err
 		}
 	}

@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	// step is how long a connection waits at a time. It costs nothing while Redis answers.
-	step = 10 * time.Millisecond
-	// lateness: if a step ends later than planned by more than this, this process got no CPU time.
-	lateness = step / 2
+	// stepsPerBudget is in how many steps a connection waits for a budget. A step costs nothing while Redis answers.
+	stepsPerBudget = 5
 	// patience is how many budgets the whole wait may last. It is needed on a machine that interrupts every budget.
 	patience = 10
 )
@@ -33,7 +31,7 @@ type patientConn struct {
 
 func (c *patientConn) Read(p []byte) (int, error) {
 	for {
-		ends := time.Now().Add(step)
+		ends := time.Now().Add(c.step())
 		if err := c.Conn.SetReadDeadline(ends); err != nil {
 			return 0, err
 		}
@@ -47,7 +45,7 @@ func (c *patientConn) Read(p []byte) (int, error) {
 func (c *patientConn) Write(p []byte) (written int, err error) {
 	c.silence, c.steps = 0, 0
 	for {
-		ends := time.Now().Add(step)
+		ends := time.Now().Add(c.step())
 		if err := c.Conn.SetWriteDeadline(ends); err != nil {
 			return written, err
 		}
@@ -64,13 +62,15 @@ func (c *patientConn) goesOn(err error, ends time.Time) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
-	c.silence += step
-	if time.Since(ends) > lateness {
+	c.silence += c.step()
+	if time.Since(ends) > c.step()/2 { // this process got no CPU time
 		c.silence = 0
 	}
-	c.steps += step
+	c.steps += c.step()
 	return c.silence < c.budget && c.steps < patience*c.budget
 }
+
+func (c *patientConn) step() time.Duration { return c.budget / stepsPerBudget }
 
 // go-redis's deadlines are ignored.
 func (*patientConn) SetDeadline(time.Time) error      { return nil }
