@@ -77,11 +77,16 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 		s.metrics.remembered.Inc()
 		return v, nil
 	}
+	return s.takeHere(r, outcome == redis.Unsure)
+}
+
+// takeHere decides on a request without Redis. isUnsure says that Redis may have charged it.
+func (s *Shared) takeHere(r Request, isUnsure bool) (quota.Verdict, error) {
 	if s.config.OnOutage == Refuse {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v = s.share.take(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant), outcome == redis.Unsure)
+	v := s.share.take(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant), isUnsure)
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }

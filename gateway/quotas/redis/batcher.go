@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
+	"petgate/gateway/stack"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -78,23 +79,26 @@ func (w *waiter) end(o Outcome) {
 func newBatcher(r *Redis, probing id.Tenant) *batcher {
 	b := &batcher{redis: r, probing: probing, pace: newPace(r.cfg.Lanes)}
 	for i := range b.lanes {
-		b.lanes[i] = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
+		l := &b.lanes[i]
+		*l = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
+		l.stack = stack.New(l.carry)
 	}
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	return b
 }
 
-// take queues a request and waits for its outcome.
-func (b *batcher) take(q store.Request) (quota.Verdict, Outcome) {
+// take queues a request and waits for its outcome. It sets v if the outcome is Decided or Remembered. Arguments are pointers because
+// copies would double the stacks of many connections: see TestIdleProcessConnections.
+func (b *batcher) take(q *store.Request, v *quota.Verdict) Outcome {
 	if b.down.Load() {
-		return quota.Verdict{}, Undecided
+		return Undecided
 	}
 	w := b.waiters.Get().(*waiter)
-	w.request = q
+	w.request = *q
 	b.mu.Lock()
 	b.enqueue(w)
 	b.mu.Unlock()
-	return b.await(w)
+	return b.await(w, v)
 }
 
 // enqueue adds a request to the queue. The caller must hold mu.
@@ -105,17 +109,18 @@ func (b *batcher) enqueue(w *waiter) {
 	b.depart()
 }
 
-// await waits for the outcome of a request. If the request becomes a leader, await sends its batch.
-func (b *batcher) await(w *waiter) (quota.Verdict, Outcome) {
+// await waits for the outcome of a request. If the request becomes a leader, await sends its batch. It sets v as take does.
+func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
 	<-w.signal
 	if l := w.leads; l != nil {
 		w.leads = nil
 		l.run()
 		<-w.signal
 	}
-	verdict, outcome := w.verdict, w.outcome
+	*v = w.verdict
+	outcome := w.outcome
 	b.waiters.Put(w)
-	return verdict, outcome
+	return outcome
 }
 
 // depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it: a goroutine of
@@ -179,6 +184,17 @@ func (b *batcher) dismiss() {
 	b.queue = end(b.queue)
 	for i := range b.lanes {
 		b.lanes[i].waiting = end(b.lanes[i].waiting)
+	}
+}
+
+// rest ends the goroutines of lanes that are not in use. The others end with their batch, because the Redis is closing.
+func (b *batcher) rest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.lanes {
+		if l := &b.lanes[i]; !l.isUsed {
+			l.stack.Close()
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
+	"petgate/gateway/stack"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -22,6 +23,7 @@ const (
 type lane struct {
 	batcher *batcher
 	index   int
+	stack   *stack.Stack // of carry: go-redis needs more than the rest of a request
 
 	// These fields are guarded by the batcher's mu.
 	isUsed  bool
@@ -34,6 +36,7 @@ type lane struct {
 	demands    []store.Demand
 	results    []store.Result
 	taken      []int64 // how many of each demand's grants have been handed out
+	err        error   // of the last trip
 	answered   Batch   // the last one
 	answeredAt time.Time
 	lost       lostBatch     // the unanswered batch after which the server was down
@@ -43,25 +46,17 @@ type lane struct {
 
 // run makes one trip with a batch of what waits. Then the next one may depart. The leader calls it.
 func (l *lane) run() {
+	l.stack.Run()
 	b := l.batcher
 	b.mu.Lock()
-	l.gather()
-	b.mu.Unlock()
-	err := guarded(l.trip)
-	if err == nil {
-		l.distribute()
-	} else {
-		for _, w := range l.batch {
-			w.end(outcomeOf(err))
-		}
-	}
-
-	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.redis.closing.Err() != nil {
+		l.stack.Close()
+	}
 	clear(l.places)
 	l.isUsed = false
 	b.underWay--
-	if err != nil || b.down.Load() {
+	if l.err != nil || b.down.Load() {
 		b.pace.slow()
 		b.dismiss()
 		return
@@ -75,6 +70,22 @@ func (l *lane) run() {
 		l.waiting = l.waiting[:0]
 	}
 	b.depart()
+}
+
+// carry makes the trip and ends the requests of the batch.
+func (l *lane) carry() {
+	b := l.batcher
+	b.mu.Lock()
+	l.gather()
+	b.mu.Unlock()
+	l.err = guarded(l.trip)
+	if l.err == nil {
+		l.distribute()
+		return
+	}
+	for _, w := range l.batch {
+		w.end(outcomeOf(l.err))
+	}
 }
 
 // gather makes a batch of what waits. Requests of tenants that are under way in other lanes wait there; what does not fit

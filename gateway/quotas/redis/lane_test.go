@@ -79,7 +79,8 @@ func TestALeaderLeavesTenantsUnderWay(t *testing.T) {
 				w.request = storetest.Request(storetest.Tenant(tenants[i]), 60, 100)
 				b.enqueue(w)
 				all.Go(func() {
-					v, _ := b.await(w)
+					var v quota.Verdict
+					b.await(w, &v)
 					used[i] = v.Minute.Used
 				})
 			}

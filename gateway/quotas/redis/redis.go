@@ -131,7 +131,10 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 }
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
-func (r *Redis) Take(q store.Request) (quota.Verdict, Outcome) { return r.batcher(q.Tenant).take(q) }
+func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
+	o = r.batcher(q.Tenant).take(&q, &v)
+	return v, o
+}
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
@@ -271,6 +274,9 @@ func (r *Redis) Close() error {
 	r.close()
 	r.starting.Unlock()
 	r.running.Wait()
+	for _, b := range r.servers.all() {
+		b.rest()
+	}
 	if r.client == nil {
 		return nil
 	}
