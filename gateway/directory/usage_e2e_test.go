@@ -310,7 +310,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	if int64(killed.count()) <= risk {
 		t.Errorf("the killed gateway admitted only %d requests, so the test says nothing about those that it had written", killed.count())
 	}
-	limits, err := quotas.Open(t.Context(), quotas.Config{RedisURL: redisURL, Prefix: prefix})
+	limits, err := quotas.Open(t.Context(), quotas.Config{RedisURL: redisURL, Prefix: prefix, Budget: redisBudget})
 	if err != nil {
 		t.Fatal(err)
 	}
