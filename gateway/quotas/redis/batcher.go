@@ -27,11 +27,11 @@ const probeInterval = 150 * time.Millisecond
 var errDown = errors.New("no answer from Redis lately")
 
 // batcher sends requests to one Redis server. It has a queue, lanes with one batch under way each, and no timer. If no batch
-// is under way, a request leads one. Requests that arrive meanwhile form the next batch; its first request leads it. It leaves
-// when a batch has returned, or earlier if a further batch pays (see pace).
+// is under way, a request leads one at once. Requests that arrive meanwhile form the next batch, which the first of them leads.
+// That batch leaves when another one has returned, or earlier if a further batch pays (see pace).
 //
-// A tenant's requests under the same limits are decided in the order of their arrival. So while a tenant is in a batch under way, its other
-// requests wait for that batch.
+// A tenant's requests under the same limits are decided in the order of their arrival. So while a tenant is in a batch under
+// way, its other requests wait for that batch.
 //
 // When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
 // so are all later requests until a probe succeeds. Other batches under way end with their own outcome.
@@ -52,9 +52,9 @@ type batcher struct {
 	mu        sync.Mutex
 	queue     []*waiter
 	lanes     [lanesMax]lane
-	underWay  int  // how many lanes are in use
-	departing bool // the leader of one of them is about to take the queue
-	arrivals  uint64
+	underWay  int    // how many lanes are in use
+	departing bool   // the leader of one of them is about to gather its batch
+	arrivals  uint64 // how many requests have arrived
 	pace      pace
 	unsureAt  time.Time // when a batch was last lost
 }
@@ -66,7 +66,7 @@ type waiter struct {
 	place   int    // index of its tenant's demand in the batch
 	outcome Outcome
 	verdict quota.Verdict
-	leads   *lane
+	leads   *lane         // nil: it does not lead
 	signal  chan struct{} // the request leads a lane, or its outcome is set
 }
 
@@ -123,8 +123,8 @@ func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
 	return outcome
 }
 
-// depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it: a goroutine of
-// its own often begins on another thread, and a lone request then waits longer. The caller must hold mu.
+// depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it. A goroutine for
+// each batch would often begin on another thread, and a lone request would then wait longer. The caller must hold mu.
 func (b *batcher) depart() {
 	if b.departing || b.underWay > 0 && b.underWay >= b.pace.lanes {
 		return
@@ -223,8 +223,8 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. It begins when all batches under way have ended. A probe writes, as decisions do: a server that is read-only or out of
-// memory is down.
+// probe asks the server until it decides again. It begins when all batches under way have ended. A probe writes, as decisions
+// do: a server that is read-only or out of memory is down.
 func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
@@ -257,8 +257,8 @@ func (b *batcher) probe() {
 	}
 }
 
-// isQuiet reports whether no batch is under way, and none was lost just now. The requests of a lost batch may then still be
-// decided here, and resolve has to know which of them were admitted.
+// isQuiet reports whether no batch is under way, and none was lost just now. The requests of a batch that was lost just now may
+// still be decided here, and resolve has to know which of them were admitted.
 func (b *batcher) isQuiet() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,8 +31,8 @@ type lane struct {
 	places  map[id.Tenant]int // of the tenants in the batch: index in demands
 	waiting []*waiter         // requests of these tenants, for a later batch
 
-	// Only the leader uses the following fields; and a recovery, which waits for all trips.
-	batch      []*waiter
+	// Only the leader uses the following fields, and a recovery, which waits for all trips.
+	requests   []*waiter // in the batch
 	demands    []store.Demand
 	results    []store.Result
 	taken      []int64 // how many of each demand's grants have been handed out
@@ -40,11 +40,11 @@ type lane struct {
 	answered   Batch   // the last one
 	answeredAt time.Time
 	lost       lostBatch     // the unanswered batch after which the server was down
-	began      time.Time     // the last trip
-	took       time.Duration // 0: nothing had to be sent
+	began      time.Time     // of the last trip
+	took       time.Duration // of the last trip; 0: nothing had to be sent
 }
 
-// run makes one trip with a batch of what waits. Then the next one may depart. The leader calls it.
+// run gathers a batch and makes one trip with it. Then the next batch may depart. The leader calls it.
 func (l *lane) run() {
 	l.stack.Run()
 	b := l.batcher
@@ -83,16 +83,16 @@ func (l *lane) carry() {
 		l.distribute()
 		return
 	}
-	for _, w := range l.batch {
+	for _, w := range l.requests {
 		w.end(outcomeOf(l.err))
 	}
 }
 
-// gather makes a batch of what waits. Requests of tenants that are under way in other lanes wait there; what does not fit
-// into the batch stays in the queue. The caller must hold the batcher's mu.
+// gather makes a batch of the requests that wait. Requests of tenants that are under way in other lanes wait there. Requests
+// that do not fit into the batch stay in the queue. The caller must hold the batcher's mu.
 func (l *lane) gather() {
 	b, now := l.batcher, l.batcher.redis.now()
-	l.batch, l.demands, l.taken = l.batch[:0], l.demands[:0], l.taken[:0]
+	l.requests, l.demands, l.taken = l.requests[:0], l.demands[:0], l.taken[:0]
 	if b.underWay > 1 {
 		b.sift()
 	}
@@ -131,7 +131,7 @@ func (l *lane) join(w *waiter, now instant.Millis) bool {
 	}
 	w.place = place
 	l.demands[place].Want++
-	l.batch = append(l.batch, w)
+	l.requests = append(l.requests, w)
 	return true
 }
 
@@ -154,7 +154,7 @@ func (l *lane) trip() error {
 	err := b.ask(func() error { return r.store.DecideBatch(r.closing, batch, l.demands, l.results) })
 	l.took = time.Since(l.began)
 	m.tripSeconds.Observe(l.took.Seconds())
-	m.batchRequests.Observe(float64(len(l.batch)))
+	m.batchRequests.Observe(float64(len(l.requests)))
 	m.batchTenants.Observe(float64(len(l.demands)))
 	switch outcomeOf(err) {
 	case Decided:
@@ -168,7 +168,7 @@ func (l *lane) trip() error {
 		m.tripFailed.Inc()
 	}
 	if isTimeout(err) {
-		m.timeouts.Add(float64(len(l.batch)))
+		m.timeouts.Add(float64(len(l.requests)))
 	}
 	l.settle(batch, l.demands, l.results, err, beganAt)
 	return err
@@ -180,7 +180,7 @@ func (l *lane) nextBatch() Batch { return Batch{Lane: l.index, Number: l.batcher
 
 // distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
 func (l *lane) distribute() {
-	for _, w := range l.batch {
+	for _, w := range l.requests {
 		r := &l.results[w.place]
 		if r.Err != nil {
 			l.batcher.redis.cfg.Metrics.recordErrors.Inc()

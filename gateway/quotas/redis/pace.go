@@ -7,10 +7,10 @@ import (
 
 // pace decides how many batches may be under way to one server.
 //
-// If the server is near, a trip is mostly work: that of Redis, and of both systems to send and to wake up. Then one batch at
-// a time is best, because larger batches need less work. If the server is far away, a trip is mostly distance, and a request
-// that waits for another trip to end waits for nothing. So further batches may leave, one more after each quick trip. After a
-// slow trip it is one less: Redis, the network or this process is busy then, and larger batches are the cure. (TCP Vegas
+// If the server is near, a trip is mostly work: that of Redis, and that of both systems to send and to wake up. Then one batch
+// at a time is best, because larger batches need less work. If the server is far away, a trip is mostly distance, and to wait
+// for another trip to end saves no work. So further batches may leave: one more after each quick trip, and one less after each
+// slow trip. A slow trip means that Redis, the network or this process is busy, and larger batches are the cure. (TCP Vegas
 // adapts its window in the same way.)
 //
 // It is not safe for concurrent use.
@@ -26,7 +26,7 @@ type pace struct {
 const (
 	// distance is the shortest trip to a server that is far away. Over loopback, a trip takes 50 to 100 µs.
 	distance = 250 * time.Microsecond
-	// period is for how long at least the shortest trip counts. A short period would take a queue at Redis for distance.
+	// period is for how long the shortest trip counts, at least. In a short period, a queue at Redis would look like distance.
 	period = 5 * time.Minute
 	// tripCost is the least time of waiting that a further batch has to save, summed over its requests. It is several times the
 	// processor time that one more call costs a gateway and Redis.

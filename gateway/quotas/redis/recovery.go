@@ -15,6 +15,9 @@ import (
 // gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
+// latelyUsed is longer than batches overlap. So the batch that was answered last proves that Redis has kept older ones too.
+const latelyUsed = time.Second
+
 // lostBatch is a batch that was sent and not answered.
 type lostBatch struct {
 	batch   Batch
@@ -111,9 +114,6 @@ func (b *batcher) hasKept() (kept bool, err error) {
 	}
 	return kept, err
 }
-
-// latelyUsed is longer than batches overlap. So the batch that was answered last proves what is older.
-const latelyUsed = time.Second
 
 // resolve asks the server what became of the batch that it did not answer.
 func (l *lane) resolve() error {
