@@ -192,7 +192,8 @@ type Rotation struct {
 // RotateKey prepares the replacement of a key. The view of its outcome is a Rotation, and the only place of the new token.
 func (o Operator) RotateKey(t Owner, k keystore.Key, grace Grace) Operation {
 	graceEndsAt := grace.after(o.Now())
-	question := fmt.Sprintf("Rotate key %s of tenant %s? The old token works until %s.", Describe(k), t.Name, graceEndsAt)
+	question := fmt.Sprintf("Rotate key %s of tenant %s? The old token %s.", Describe(k), t.Name,
+		Either(grace.Given && grace.Length == 0, "ends at once", "works until "+graceEndsAt.String()))
 	if !k.ReplacedBy.IsZero() {
 		question = ""
 		if grace.Given && k.RevokedAt == 0 && graceEndsAt < k.GraceEndsAt {
