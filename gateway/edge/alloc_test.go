@@ -74,9 +74,9 @@ const largeAllocBytesMax = 16 << 10
 // The memory for large bodies and answers is used again, although most responses are small.
 func TestLargeBodiesAreNotAllocated(t *testing.T) {
 	usuallySmall()
-	f := func(name, request string, answerBytes int) {
+	f := func(name, request string, answerBytes ...int) {
 		t.Helper()
-		client := newQuietClient(t, newQuietEdge(t, nil, answerBytes), request)
+		client := newQuietClient(t, newQuietEdge(t, nil, answerBytes...), request)
 		for range 100 {
 			client.ask(t)
 		}
@@ -93,6 +93,8 @@ func TestLargeBodiesAreNotAllocated(t *testing.T) {
 	}
 	f("a medium answer", rawGet(), mediumAnswer)
 	f("a large answer", rawGet(), largeAnswer)
+	f("medium and small answers in turn", rawGet(), mediumAnswer, smallAnswer)
+	f("large and small answers in turn", rawGet(), largeAnswer, smallAnswer)
 	f("a large body", rawPost(fmt.Sprintf("Content-Length: %d", largeBody))+repeat("x", largeBody), smallAnswer)
 }
 
@@ -115,7 +117,7 @@ func allocated() uint64 {
 }
 
 // newQuietEdge serves on a socket, with an upstream that answers from one buffer.
-func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes int) net.Addr {
+func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Addr {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -162,12 +164,16 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes int) net.Addr 
 	return ln.Addr()
 }
 
-func answerQuietly(c net.Conn, answerBytes int) {
+// answerQuietly answers with bodies of these sizes in turn.
+func answerQuietly(c net.Conn, sizes []int) {
 	defer c.Close()
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", answerBytes, repeat("x", answerBytes))
+	answers := make([][]byte, len(sizes))
+	for i, size := range sizes {
+		answers[i] = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", size, repeat("x", size))
+	}
 	buf := make([]byte, messageBytesMax)
-	for readQuietly(c, buf) == nil {
-		if _, err := c.Write(answer); err != nil {
+	for n := 0; readQuietly(c, buf) == nil; n++ {
+		if _, err := c.Write(answers[n%len(answers)]); err != nil {
 			return
 		}
 	}

@@ -137,6 +137,10 @@ func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
 		x.rc.Response.SetBodyStream(newResponseBody(&p.Body), size)
 		return
 	}
+	if cap(p.Body.Bytes) >= sharedBytesMin { // fasthttp would throw the buffer away
+		x.rc.Response.SetBody(p.Body.Bytes)
+		return
+	}
 	p.Body.Bytes = x.rc.Response.SwapBody(p.Body.Bytes)
 }
 
