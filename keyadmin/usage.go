@@ -136,11 +136,12 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
 	}
-	since, until, err := c.of(a.now())
+	now := a.now()
+	since, until, err := c.of(now)
 	if err != nil {
 		return err
 	}
-	kept := a.now().Add(-keystore.MinutesKept)
+	kept := now.Add(-keystore.MinutesKept)
 	if c.By.period == time.Minute && until <= kept {
 		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
 	}

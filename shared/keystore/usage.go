@@ -120,7 +120,7 @@ func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minu
 	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
 		return err
 	}
-	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-MinutesKept))
+	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-MinutesKept).Truncate(time.Hour))
 	return err
 }
 

@@ -130,6 +130,7 @@ func TestMinutes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
 		tenant, other := newTenant(t, s, "acme").ID, newTenant(t, s, "globex").ID
+		c.now = c.now.Truncate(time.Hour).Add(30 * time.Minute)
 		last := instant.Of(c.now).Truncate(time.Hour)
 		of := func(gateway string, hour instant.Millis, attempts map[int]int64) keystore.UsageMinutes {
 			m := keystore.UsageMinutes{Tenant: tenant, Gateway: gateway, Hour: hour}
@@ -145,14 +146,14 @@ func TestMinutes(t *testing.T) {
 		elsewhere.Attempts[0] = 9
 		batch := []keystore.UsageMinutes{
 			of("", last, map[int]int64{0: 7, 28: 1_000_000, 59: 1}), of("", last-hour, map[int]int64{59: 2}),
-			of("", last-36*24*hour, map[int]int64{5: 5}), of("", last-34*24*hour, map[int]int64{5: 5}), elsewhere,
+			of("", last-36*24*hour, map[int]int64{5: 5}), of("", last-35*24*hour, map[int]int64{5: 5, 59: 4}), elsewhere,
 		}
 		add(t, s, first, 1, nil, batch...)
 		add(t, s, first, 1, nil, batch...) // sent again
 		add(t, s, first, 2, nil, of("", last, map[int]int64{28: 3, 29: 4}))
 		add(t, s, second, 1, nil, of("", last, map[int]int64{28: 6}))
 		wantEqual(t, "minutes", must[[]keystore.UsageMinutes](t)(s.Minutes(ctx, tenant, 0)), []keystore.UsageMinutes{
-			of("gw-1", last-34*24*hour, map[int]int64{5: 5}),
+			of("gw-1", last-35*24*hour, map[int]int64{5: 5, 59: 4}), // its hour is not over
 			of("gw-1", last-hour, map[int]int64{59: 2}),
 			of("gw-1", last, map[int]int64{0: 7, 28: 1_000_003, 29: 4, 59: 1}),
 			of("gw-2", last, map[int]int64{28: 6}),
