@@ -127,7 +127,7 @@ func TestConsoleWay(t *testing.T) {
 		v.open(tenant + "?usage=24h")
 		return evaluate[bool](v.tab, "!!document.querySelector('#usage svg')")
 	})
-	if seen := evaluate[string](v.tab, "document.querySelector('#usage-outcome-desc').textContent"); !strings.Contains(seen, " served requests. ") {
+	if seen := evaluate[string](v.tab, "document.querySelector('#usage-outcome-desc').textContent"); !strings.Contains(seen, " served. ") {
 		t.Errorf("the plot says %q", seen)
 	}
 	v.glance("console-tenant")

@@ -16,7 +16,7 @@ type Usage struct {
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
 	Series []string // names of the counts, at most SeriesMax; nil: Outcomes
-	Noun   string   // what is counted, such as "requests"; empty: the names of the series say it
+	Noun   string   // what is counted, such as "Requests"; empty: the names of the series say it
 	Bare   bool     // without Stylesheet: for a page that serves it as a file, because its policy forbids styles in the page
 }
 
@@ -226,11 +226,11 @@ func (u Usage) summary() string {
 			parts = append(parts, Grouped(n)+" "+u.Series[s])
 		}
 	}
-	text := fmt.Sprintf("From %s to %s: %s", u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
+	begin := "From"
 	if u.Noun != "" {
-		text += " " + u.Noun
+		begin = u.Noun + " from"
 	}
-	text += "."
+	text := fmt.Sprintf("%s %s to %s: %s.", begin, u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
 	if n, bar := u.highest(); n > 0 {
 		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, Grouped(n))
 	}
