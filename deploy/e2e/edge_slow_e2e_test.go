@@ -25,12 +25,13 @@ const normalRounds = 2000
 // slowGoneWithin is how long a client may be slow. A pause of the machine, and the looks at the metrics, come on top.
 const slowGoneWithin = 10 * time.Second
 
-// bytesPerIdleMax and bytesPerSlowMax are what a connection may cost in resident memory of the process. An idle connection keeps
-// the stack of its last request, which is 4 kB, and 3 kB more. With a few more bytes on the way to the deepest call, a stack is 8 kB.
-// The maximum for a slow connection includes the growth of the process itself during the test.
+// What a connection may cost in resident memory of the process. An idle connection keeps the stack of its last request, which is 4 kB,
+// and 3 kB more. With a few more bytes on the way to the deepest call, a stack is 8 kB. If all connections were active at the same time,
+// some requests had to dial, which needs 8 kB. The maximum for a slow connection includes the growth of the process during the test.
 const (
-	bytesPerIdleMax = 8 << 10
-	bytesPerSlowMax = 16 << 10
+	bytesPerIdleMax   = 8 << 10
+	bytesPerActiveMax = 10 << 10
+	bytesPerSlowMax   = 16 << 10
 )
 
 // TestSlowProcessClients opens slow connections of each kind beside an honest client. Each kind has a new gateway, whose
@@ -85,12 +86,12 @@ func TestSlowProcessClients(t *testing.T) {
 	}
 }
 
-// TestIdleProcessConnections keeps connections open after one request each, which leads its batch to Redis, and then after all of them
-// have sent a request at the same time.
+// TestIdleProcessConnections opens connections with one request each; each request is alone in its call to Redis. Then all of them send
+// a request at the same time.
 func TestIdleProcessConnections(t *testing.T) {
 	const clients = 10_000
 	needDescriptors(t, clients+1000)
-	spec := fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"}}
+	spec := fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false", "GATEWAY_IDLE_TIMEOUT=10m"}}
 	spec.Redis, spec.RedisPrefix = testkit.Redis(t)
 	f := fleet.Start(t, spec)
 	gateway := f.Gateways[0]
@@ -135,6 +136,9 @@ func TestIdleProcessConnections(t *testing.T) {
 		}
 	}
 	again := (resident(t, gateway) - before) / clients
+	if served == 0 || again > bytesPerActiveMax {
+		t.Errorf("after all connections sent a request at the same time, and %d were served: %d bytes of resident memory for each", served, again)
+	}
 	t.Logf("figure: %d idle connections at a gateway process: %d bytes of resident memory each; p99 beside them %v, alone %v; "+
 		"%d bytes each after all of them sent a request at the same time, and %d were served", clients, each, beside, alone, again, served)
 }
