@@ -302,16 +302,15 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 
 func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists bool) {
 	c.tenants[string(t.name)] = true
+	if !exists {
+		if err := operate.CheckTenantName(string(t.name)); err != nil {
+			c.add(t.place, "%v", err)
+		}
+	}
 	limits, known := c.plans[string(t.plan)]
 	if !known {
 		c.add(t.place, "there is no plan %q%s", t.plan, didYouMean(string(t.plan), sortedKeys(c.plans)))
 		return
-	}
-	if !exists {
-		if err := operate.CheckTenantName(string(t.name)); err != nil {
-			c.add(t.place, "%v", err)
-			return
-		}
 	}
 	is := was
 	is.Name, is.Plan, is.Override, is.Suspended = string(t.name), string(t.plan), t.override, t.suspended
