@@ -231,7 +231,7 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	return a.print(views, t)
 }
 
-// ownersOf returns the ID of the tenant with a name or an ID, and its limits. Without a name, it returns nil, and all tenants.
+// ownersOf returns the tenant with this name or ID, and its limits. If the text is empty, it returns a nil ID and all tenants.
 func (a *app) ownersOf(ctx context.Context, tenant string) (*id.Tenant, map[id.Tenant]operate.Owner, error) {
 	if tenant == "" {
 		owners, err := a.operator.Owners(ctx)

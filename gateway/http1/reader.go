@@ -202,7 +202,7 @@ var (
 	largeBodies  = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
 )
 
-// BodyMemory returns how many bytes of a Budget a body of n bytes takes: the size of the buffer for it.
+// BodyMemory returns how many bytes of a Budget a body of n bytes takes: for 64 to 256 KiB the size of its buffer, otherwise n.
 func BodyMemory(n int) int {
 	switch {
 	case n > mediumBodyBytes && n < largeBodyBytes:
@@ -255,8 +255,8 @@ func (b *Body) Reset() {
 // detached are empty Bodies with a small buffer.
 var detached = sync.Pool{New: func() any { return new(Body) }}
 
-// Detach returns the bytes in a Body of their own, for a response that is written when b is used again. b is empty then. It keeps its
-// small buffer, or gets another one for it.
+// Detach returns the bytes in a Body of their own, for a response that may still be written while b reads the next one. b is empty then.
+// It keeps its small buffer, or gets another one for it.
 func (b *Body) Detach() *Body {
 	var d *Body
 	if cap(b.Bytes) > smallBodyBytes {

@@ -8,7 +8,8 @@ package stack
 import "iter"
 
 // Stack runs one function, again and again, in a goroutine of its own. The caller waits meanwhile. The switch to that goroutine
-// and back does not use the scheduler: no other thread wakes up. One goroutine at a time may use a Stack.
+// and back does not use the scheduler: no other thread wakes up. One goroutine at a time may use a Stack,
+// and it must not have locked its thread (package iter).
 type Stack struct {
 	f    func()
 	next func() (struct{}, bool) // runs f once; nil: there is no goroutine

@@ -52,8 +52,8 @@ func (f EventFilter) kinds() []any {
 	return kinds
 }
 
-// eventsOfAny returns the statement for a page of the events of which a column has one of n values: $6 and so on. An index on the column
-// and the ID has the page of each value in one piece. The latest of these pages are the page. The conditions are on pairs, and the order
+// eventsOfAny returns the statement for a page of the events of which a column has one of n values: $6 and so on. The index on the column
+// and the ID has the events of each value in the order of their IDs: so one page of each value is read, and the latest of them are kept. The conditions are on pairs, and the order
 // names the column: PostgreSQL would otherwise read all events by their ID until it has found enough of the value.
 func eventsOfAny(column string, n int) string {
 	pages := make([]string, n)

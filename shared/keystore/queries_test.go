@@ -73,7 +73,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 	})
 }
 
-// A page is read through an index: its cost does not grow with the table.
+// A page with one filter is read through an index: its cost does not grow with the table.
 func TestPagesUseIndexes(t *testing.T) {
 	t.Parallel()
 	db, err := database.OpenOrCreate(testkit.SQLite(t))

@@ -219,7 +219,7 @@ func (p *Proxy) Accepted() int {
 	return p.accepted
 }
 
-// RoundTrips returns how often clients have sent something and then waited for their server.
+// RoundTrips returns how often clients have begun to send: at first, and after each answer.
 func (p *Proxy) RoundTrips() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

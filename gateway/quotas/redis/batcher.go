@@ -117,8 +117,10 @@ func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
 		l.run()
 		<-w.signal
 	}
-	*v = w.verdict
 	outcome := w.outcome
+	if outcome == Decided || outcome == Remembered {
+		*v = w.verdict
+	}
 	b.waiters.Put(w)
 	return outcome
 }
