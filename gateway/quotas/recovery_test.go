@@ -193,6 +193,30 @@ func TestKnownUseIsToldAfterAnAnswerIsLost(t *testing.T) {
 	})
 }
 
+// Redis loses its counts without an outage. It then decides a batch, and that answer is lost. That it knows this batch does not mean
+// that it has kept the counts.
+func TestKnownUseIsToldAfterALossWithoutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newSite(t, 2), asking(1, 100)
+		for range 60 {
+			mustTake(t, s.gateways[0], r)
+		}
+		s.lose()
+		s.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+			s.decide = s.server.Decide
+			if err := s.server.Decide(ctx, demands, results); err != nil {
+				return err
+			}
+			return errTimeout
+		}
+		mustTake(t, s.gateways[0], asking(2, 100))
+		s.back()
+		if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Minute.Used != 61 || v.Day.Used != 61 {
+			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
+		}
+	})
+}
+
 // Redis answers until it has been charged with the shares, and fails before it decides. The shares grow, but the window admits at
 // most two limits, and each request is charged once.
 func TestSharesAfterAFailedRecovery(t *testing.T) {

@@ -93,26 +93,30 @@ func (b *batcher) setResets(resets []store.Reset) {
 }
 
 // hasKept reports whether the server still knows the batches that it answered last. If it does not, it has lost its data, or
-// these batches are more than a minute old: then nothing proves that it has kept the counts. On a cluster the answer is always no,
-// because the question goes to the record of probes, which has no batches.
-func (b *batcher) hasKept() (kept bool, err error) {
+// these batches are more than a minute old: then nothing proves that it has kept the counts. That it knows a later batch proves
+// nothing either: it may have decided that batch after the loss. On a cluster the question goes to the record of probes, which has
+// no batches. So the answer is no, unless no lane has had an answer.
+func (b *batcher) hasKept() (bool, error) {
 	var last time.Time
 	for i := range b.lanes {
 		if at := b.lanes[i].answeredAt; at.After(last) {
 			last = at
 		}
 	}
-	kept = true
 	for i := range b.lanes {
 		l := &b.lanes[i]
 		if l.answered.Number == 0 || last.Sub(l.answeredAt) > latelyUsed {
 			continue
 		}
-		if kept, err = b.wasDecided(l.answered, []store.Demand{b.probeDemand()}, make([]store.Result, 1)); !kept {
-			break
+		err := b.question(l.answered, []store.Demand{b.probeDemand()}, make([]store.Result, 1))
+		if redis.HasErrorPrefix(err, "NOTDECIDED") || redis.HasErrorPrefix(err, "SUPERSEDED") {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
 		}
 	}
-	return kept, err
+	return true, nil
 }
 
 // resolve asks the server what became of the batch that it did not answer.
@@ -147,10 +151,9 @@ func (b *batcher) settleCharged() {
 }
 
 // wasDecided asks whether a batch was decided. If so, results holds what it was granted. If only a later batch is known, the
-// answer is that this one was decided and granted nothing. If it was not decided, it can no longer be decided.
+// answer is that this one was decided and granted nothing.
 func (b *batcher) wasDecided(batch Batch, demands []store.Demand, results []store.Result) (bool, error) {
-	batch.Number = -batch.Number
-	err := b.redis.store.DecideBatch(b.redis.closing, batch, demands, results)
+	err := b.question(batch, demands, results)
 	switch {
 	case redis.HasErrorPrefix(err, "NOTDECIDED"):
 		return false, nil
@@ -158,6 +161,12 @@ func (b *batcher) wasDecided(batch Batch, demands []store.Demand, results []stor
 		return true, nil
 	}
 	return err == nil, err
+}
+
+// question asks what became of a batch. If it was not decided, it can no longer be decided.
+func (b *batcher) question(batch Batch, demands []store.Demand, results []store.Result) error {
+	batch.Number = -batch.Number
+	return b.redis.store.DecideBatch(b.redis.closing, batch, demands, results)
 }
 
 // tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants, which the
