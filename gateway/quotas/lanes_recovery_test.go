@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,14 +12,19 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// The answer to a batch is lost just before a probe, and the request is decided here a little later. The recovery waits for that:
-// it charges the request.
+// The answer to a batch is lost, and the request is decided here much later. The recovery waits for that: it charges the request. It
+// also waits for a decision that panics.
 func TestRecoveryWaitsForLateRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far := newFar(t, 2)
-		var late atomic.Int64 // how long the decision of a request takes here
+		isLate, panics := false, false
 		l.config.LiveGateways = func() int {
-			time.Sleep(time.Duration(late.Load()))
+			if panics {
+				panic("planted")
+			}
+			if isLate {
+				time.Sleep(5 * time.Second)
+			}
 			return 1
 		}
 		var warm, first, second asked
@@ -33,12 +37,27 @@ func TestRecoveryWaitsForLateRequests(t *testing.T) {
 		first.used()
 		far.near()
 		time.Sleep(149 * time.Millisecond) // the first probe comes 150 ms after the failure
-		late.Store(int64(60 * time.Millisecond))
+		isLate = true
 		far.answer(0, func() error { return errTimeout })
 		second.used()
 		time.Sleep(time.Second)
 		if v := mustTake(t, l, asking(2, 60)); v.Degraded || v.Minute.Used != 2 {
 			t.Errorf("after a request that was admitted late: %+v, want 2 used", v)
+		}
+
+		far.far()
+		panics = true
+		var third sync.WaitGroup
+		third.Go(func() {
+			defer func() { _ = recover() }()
+			_, _ = l.Take(asking(3, 60))
+		})
+		far.answer(0, func() error { return errTimeout })
+		third.Wait()
+		far.near()
+		time.Sleep(time.Second)
+		if v := mustTake(t, l, asking(3, 60)); v.Degraded || v.Minute.Used != 1 {
+			t.Errorf("after a decision that panicked: %+v, want 1 used", v)
 		}
 		if len(l.share.debt) != 0 {
 			t.Errorf("debts: %+v", l.share.debt)

@@ -76,8 +76,16 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	case redis.Remembered:
 		s.metrics.remembered.Inc()
 		return v, nil
+	case redis.Unsure:
+		return s.takeUnsure(r)
 	}
-	return s.takeHere(r, outcome == redis.Unsure)
+	return s.takeHere(r, false)
+}
+
+// takeUnsure decides on a request that Redis may have charged. Redis comes back only after that, also if the decision panics.
+func (s *Shared) takeUnsure(r Request) (quota.Verdict, error) {
+	defer s.redis.DecidedHere()
+	return s.takeHere(r, true)
 }
 
 // takeHere decides on a request without Redis. isUnsure says that Redis may have charged it.

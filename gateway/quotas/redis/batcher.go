@@ -56,7 +56,6 @@ type batcher struct {
 	departing bool   // the leader of one of them is about to gather its batch
 	arrivals  uint64 // how many requests have arrived
 	pace      pace
-	unsureAt  time.Time // when a batch was last lost
 }
 
 // waiter is one request's place in a batcher.
@@ -225,8 +224,8 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. It begins when all batches under way have ended. A probe writes, as decisions
-// do: a server that is read-only or out of memory is down.
+// probe asks the server until it decides again. It begins when all batches under way have ended, and the requests of those that were
+// lost have been decided here. A probe writes, as decisions do: a server that is read-only or out of memory is down.
 func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
@@ -259,12 +258,12 @@ func (b *batcher) probe() {
 	}
 }
 
-// isQuiet reports whether no batch is under way, and none was lost just now. The requests of a batch that was lost just now may
-// still be decided here, and resolve has to know which of them were admitted.
+// isQuiet reports whether no batch is under way, and no request of a lost batch is still to be decided here. resolve has to know which
+// of these requests were admitted.
 func (b *batcher) isQuiet() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.underWay == 0 && time.Since(b.unsureAt) >= probeInterval/2
+	return b.underWay == 0 && b.redis.late.Load() == 0
 }
 
 func (b *batcher) probeDemand() store.Demand {

@@ -84,8 +84,16 @@ func (l *lane) carry() {
 		return
 	}
 	for _, w := range l.requests {
-		w.end(outcomeOf(l.err))
+		l.end(w, outcomeOf(l.err))
 	}
+}
+
+// end ends a request of the batch.
+func (l *lane) end(w *waiter, o Outcome) {
+	if o == Unsure {
+		l.batcher.redis.late.Add(1)
+	}
+	w.end(o)
 }
 
 // gather makes a batch of the requests that wait. Requests of tenants that are under way in other lanes wait there. Requests
@@ -161,9 +169,6 @@ func (l *lane) trip() error {
 		m.tripOK.Inc()
 	case Unsure:
 		m.tripUnsure.Inc()
-		b.mu.Lock()
-		b.unsureAt = time.Now()
-		b.mu.Unlock()
 	default:
 		m.tripFailed.Inc()
 	}
@@ -184,7 +189,7 @@ func (l *lane) distribute() {
 		r := &l.results[w.place]
 		if r.Err != nil {
 			l.batcher.redis.cfg.Metrics.recordErrors.Inc()
-			w.end(outcomeOf(r.Err))
+			l.end(w, outcomeOf(r.Err))
 			continue
 		}
 		w.verdict = r.Verdict

@@ -101,6 +101,7 @@ type Redis struct {
 	cause   atomic.Pointer[error] // of the last failure; nil: no server is down
 	numbers atomic.Int64          // of the last batch
 	waiting atomic.Int64          // counts changes of the batchers' waiting resets
+	late    atomic.Int64          // how many requests are Unsure, and their callers have not decided them yet
 
 	closing  context.Context // canceled by Close
 	close    context.CancelFunc
@@ -131,11 +132,16 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 	return r
 }
 
-// Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
+// Take decides one request. The verdict is valid if the outcome is Decided or Remembered. If it is Unsure, the caller has to call
+// DecidedHere.
 func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
 	o = r.batcher(q.Tenant).take(&q, &v)
 	return v, o
 }
+
+// DecidedHere says that the caller has decided a request that was Unsure: the ledger knows whether it was admitted. Until then, no
+// server that is down comes back.
+func (r *Redis) DecidedHere() { r.late.Add(-1) }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
