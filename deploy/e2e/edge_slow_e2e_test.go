@@ -30,7 +30,7 @@ const slowGoneWithin = 10 * time.Second
 // some requests had to dial, which needs 8 kB. The maximum for a slow connection includes the growth of the process during the test.
 const (
 	bytesPerIdleMax   = 8 << 10
-	bytesPerActiveMax = 10 << 10
+	bytesPerActiveMax = 11 << 10
 	bytesPerSlowMax   = 16 << 10
 )
 
