@@ -34,7 +34,8 @@ var errDown = errors.New("no answer from Redis lately")
 // way, its other requests wait for that batch.
 //
 // When a batch fails, the server is down. The requests of the batch and all that wait are then decided without Redis, and
-// so are all later requests until a probe succeeds. Other batches under way end with their own outcome.
+// so are all later requests until a probe succeeds. Other batches under way end with their own outcome. A part of a cluster's batch may
+// get no answer: then the server is down too, and the other requests of that batch get their answers.
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
@@ -207,11 +208,18 @@ func (b *batcher) ask(call func() error) error {
 	err := guarded(call)
 	if err == nil {
 		b.heard.Store(true)
-	} else if b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
-		b.redis.changed(true, err)
-		b.redis.start(b.probe)
+	} else {
+		b.fail(err)
 	}
 	return err
+}
+
+// fail takes the server down.
+func (b *batcher) fail(cause error) {
+	if b.redis.closing.Err() == nil && b.down.CompareAndSwap(false, true) {
+		b.redis.changed(true, cause)
+		b.redis.start(b.probe)
+	}
 }
 
 // guarded makes a call. It turns a panic into an error, because the requests of the batch wait for the call to end.
@@ -286,6 +294,16 @@ func outcomeOf(err error) Outcome {
 	default:
 		return Unsure
 	}
+}
+
+// unsureIn returns the error of a result that is Unsure, or nil if there is none.
+func unsureIn(results []store.Result) error {
+	for i := range results {
+		if err := results[i].Err; outcomeOf(err) == Unsure {
+			return err
+		}
+	}
+	return nil
 }
 
 func isTimeout(err error) bool {

@@ -164,18 +164,19 @@ func (l *lane) trip() error {
 	m.tripSeconds.Observe(l.took.Seconds())
 	m.batchRequests.Observe(float64(len(l.requests)))
 	m.batchTenants.Observe(float64(len(l.demands)))
-	switch outcomeOf(err) {
-	case Decided:
-		m.tripOK.Inc()
-	case Unsure:
+	unsure := l.settle(batch, l.demands, l.results, err, beganAt)
+	switch {
+	case unsure != nil:
 		m.tripUnsure.Inc()
-	default:
+		b.fail(unsure)
+	case err != nil:
 		m.tripFailed.Inc()
+	default:
+		m.tripOK.Inc()
 	}
 	if isTimeout(err) {
 		m.timeouts.Add(float64(len(l.requests)))
 	}
-	l.settle(batch, l.demands, l.results, err, beganAt)
 	return err
 }
 
@@ -188,7 +189,11 @@ func (l *lane) distribute() {
 	for _, w := range l.requests {
 		r := &l.results[w.place]
 		if r.Err != nil {
-			l.batcher.redis.cfg.Metrics.recordErrors.Inc()
+			if m := l.batcher.redis.cfg.Metrics; isTimeout(r.Err) {
+				m.timeouts.Inc()
+			} else {
+				m.recordErrors.Inc()
+			}
 			l.end(w, outcomeOf(r.Err))
 			continue
 		}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -18,7 +19,7 @@ const settleFor = probeInterval + 100*time.Millisecond
 // latelyUsed is longer than batches overlap. So the batch that was answered last proves that Redis has kept older ones too.
 const latelyUsed = time.Second
 
-// lostBatch is a batch that was sent and not answered.
+// lostBatch is a batch that was sent and not answered, with the demands that are Unsure: all of them, or on a cluster a part.
 type lostBatch struct {
 	batch   Batch
 	demands []store.Demand
@@ -196,19 +197,23 @@ func (l *lane) send(demands []store.Demand) error {
 	r, batch, results := l.batcher.redis, l.nextBatch(), make([]store.Result, len(demands))
 	beganAt := r.now()
 	err := r.store.DecideBatch(r.closing, batch, demands, results)
-	l.settle(batch, demands, results, err, beganAt)
-	return err
+	return cmp.Or(l.settle(batch, demands, results, err, beganAt), err)
 }
 
-// settle reports the outcome of a batch's demands to the ledger. It keeps an unanswered batch, so that resolve can ask
-// about it.
-func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) {
+// settle reports the outcome of a batch's demands to the ledger. It keeps those that are Unsure, so that resolve can ask about them,
+// and returns the error of one of them.
+func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
 	b := l.batcher
 	endedAt := b.redis.now()
+	var lost []store.Demand
 	for i := range demands {
-		outcome := outcomeOf(err)
+		cause := err
 		if err == nil {
-			outcome = outcomeOf(results[i].Err)
+			cause = results[i].Err
+		}
+		outcome := outcomeOf(cause)
+		if outcome == Unsure {
+			lost, unsure = append(lost, demands[i]), cause
 		}
 		if b.recovering && outcome == Decided && demands[i].Spent != (quota.Spent{}) {
 			b.charged = append(b.charged, chargedDebt{demands[i], results[i].Verdict, beganAt, endedAt})
@@ -216,10 +221,11 @@ func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Resul
 		}
 		b.redis.ledger.Settle(&demands[i], &results[i].Verdict, outcome, beganAt, endedAt)
 	}
-	switch outcomeOf(err) {
-	case Decided:
+	if err == nil {
 		l.answered, l.answeredAt = batch, time.Now()
-	case Unsure:
-		l.lost = lostBatch{batch, slices.Clone(demands)}
 	}
+	if lost != nil {
+		l.lost = lostBatch{batch, lost}
+	}
+	return unsure
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha1"
@@ -155,7 +156,8 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
-// reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid.
+// reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all results have an
+// error, DecideBatch returns one of them: one that is Unsure, if there is one.
 func (r *script) DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -230,7 +232,7 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		}
 	}
 	if failed == len(demands) {
-		return results[0].Err
+		return cmp.Or(unsureIn(results), results[0].Err)
 	}
 	return nil
 }

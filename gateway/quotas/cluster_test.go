@@ -1,0 +1,180 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/gateway/quotas/redis"
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/id"
+	"petgate/shared/core/quota"
+)
+
+// clusterStore decides each tenant of a batch alone, as Redis Cluster does. The test says which calls are executed, and which of the
+// answers are lost.
+type clusterStore struct {
+	records *store.Memory
+	mu      sync.Mutex
+	batches map[id.Tenant]*storetest.Batches
+	fault   func(c clusterCall) (executed bool, err error)
+}
+
+// clusterCall is the call for one tenant.
+type clusterCall struct {
+	tenant byte // the last one of its ID; 0: a probe
+	kind   string
+}
+
+// The kinds of calls.
+const (
+	takes = "takes" // requests
+	tells = "tells" // debts
+	asks  = "asks"  // about a batch
+)
+
+func newOverCluster(t *testing.T, c *clusterStore) *Shared {
+	c.records, c.batches = store.NewMemory(quota.Product, time.Now), map[id.Tenant]*storetest.Batches{}
+	c.fault = func(clusterCall) (bool, error) { return true, nil }
+	s := newShared(Config{lanes: 1}.withDefaults())
+	s.start(redis.New(s.redisConfig(), c, s), nil)
+	t.Cleanup(func() { _ = s.Close(background) })
+	return s
+}
+
+func (c *clusterStore) DecideBatch(_ context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
+	time.Sleep(time.Millisecond) // other requests gather
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	failed, worst := 0, error(nil)
+	for i := range demands {
+		if err := c.decide(batch.Number, demands[i:i+1], results[i:i+1]); err != nil {
+			failed++
+			results[i] = store.Result{Err: err}
+			if worst == nil || errors.Is(err, errTimeout) {
+				worst = err
+			}
+		}
+	}
+	if failed == len(demands) {
+		return worst
+	}
+	return nil
+}
+
+// decide makes the call for one tenant. The caller must hold mu.
+func (c *clusterStore) decide(number int64, demand []store.Demand, result []store.Result) error {
+	call := clusterCall{demand[0].Tenant[9], takes}
+	switch {
+	case number < 0:
+		call.kind = asks
+	case demand[0].Want == 0:
+		call.kind = tells
+	}
+	executed, lost := c.fault(call)
+	if !executed {
+		return lost
+	}
+	b := c.batches[demand[0].Tenant]
+	if b == nil {
+		b = new(storetest.Batches)
+		c.batches[demand[0].Tenant] = b
+	}
+	answered, err := b.Answer(0, number, result)
+	if !answered {
+		if err = c.records.Decide(background, demand, result); err == nil {
+			b.Remember(0, number, result)
+		}
+	}
+	if lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (c *clusterStore) Reset(context.Context, store.Reset) error { return nil }
+
+// setFault says what happens to the calls from now on. once happens only to the first call of that kind for tenant 2.
+func (c *clusterStore) setFault(always func(clusterCall) (bool, error), kind string, once func() (executed bool, err error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	happened := false
+	c.fault = func(call clusterCall) (bool, error) {
+		if !happened && call == (clusterCall{2, kind}) {
+			happened = true
+			return once()
+		}
+		return always(call)
+	}
+}
+
+func fine(clusterCall) (bool, error) { return true, nil }
+
+// chargedOnce checks that Redis decides again, and has charged each of the tenants 1 and 2 with one request.
+func chargedOnce(t *testing.T, l *Shared) {
+	t.Helper()
+	time.Sleep(2 * time.Second)
+	for n := 1; n <= 2; n++ {
+		if v := mustTake(t, l, asking(n, 60)); v.Degraded || v.Minute.Used != 2 || v.Day.Used != 2 {
+			t.Errorf("tenant %d: %+v, want 2 used", n, v)
+		}
+	}
+	if len(l.share.debt) != 0 {
+		t.Errorf("debts: %+v", l.share.debt)
+	}
+}
+
+// whetherExecuted runs a test twice: Redis has executed a call that it does not answer, or not.
+func whetherExecuted(t *testing.T, f func(t *testing.T, executed bool)) {
+	for name, executed := range map[string]bool{"executed": true, "not executed": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { f(t, executed) })
+		})
+	}
+}
+
+// Of a batch with two tenants, Redis does not answer for one. The server is then down, and that tenant's request is charged once,
+// whether Redis executed its call or not.
+func TestAPartOfABatchIsLost(t *testing.T) {
+	whetherExecuted(t, func(t *testing.T, executed bool) {
+		var c clusterStore
+		l := newOverCluster(t, &c)
+		var a asked
+		a.ask(l, 9)
+		c.setFault(fine, takes, func() (bool, error) { return executed, errTimeout })
+		a.ask(l, 1)
+		a.ask(l, 2)
+		a.used()
+		if l.Mode() != modeOutage || a.verdicts[1].Degraded || !a.verdicts[2].Degraded {
+			t.Errorf("mode %s, verdicts %+v, %+v", l.Mode(), a.verdicts[1], a.verdicts[2])
+		}
+		chargedOnce(t, l)
+	})
+}
+
+// oweBoth lets both tenants be admitted in an outage.
+func oweBoth(t *testing.T, c *clusterStore) *Shared {
+	l := newOverCluster(t, c)
+	mustTake(t, l, asking(9, 60))
+	c.setFault(func(clusterCall) (bool, error) { return false, errRefused }, "", nil)
+	for n := 1; n <= 2; n++ {
+		if v := mustTake(t, l, asking(n, 60)); !v.Degraded {
+			t.Errorf("tenant %d: %+v", n, v)
+		}
+	}
+	return l
+}
+
+// A gateway sends Redis the debts of two tenants, and Redis does not answer for one.
+func TestAPartOfTheDebtsIsLost(t *testing.T) {
+	whetherExecuted(t, func(t *testing.T, executed bool) {
+		var c clusterStore
+		l := oweBoth(t, &c)
+		c.setFault(fine, tells, func() (bool, error) { return executed, errTimeout })
+		chargedOnce(t, l)
+	})
+}
