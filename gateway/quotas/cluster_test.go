@@ -178,3 +178,32 @@ func TestAPartOfTheDebtsIsLost(t *testing.T) {
 		chargedOnce(t, l)
 	})
 }
+
+// Redis has charged the debts of two tenants, and both answers are lost. The gateway asks about both. For one, it gets no answer, an
+// error, or the answer that only a later batch is known. No debt is charged twice.
+func TestAPartOfTheAnswersIsLost(t *testing.T) {
+	f := func(name string, executed bool, err error) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var c clusterStore
+				l := oweBoth(t, &c)
+				answered := false
+				c.setFault(func(call clusterCall) (bool, error) {
+					if call.kind == tells && !answered {
+						return true, errTimeout
+					}
+					answered = answered || call.tenant == 1 && call.kind == asks
+					return true, nil
+				}, asks, func() (bool, error) { return executed, err })
+				chargedOnce(t, l)
+				if !answered {
+					t.Error("the gateway did not ask")
+				}
+			})
+		})
+	}
+	f("no answer", false, errTimeout)
+	f("the answer is lost", true, errTimeout)
+	f("an error", false, errRefused)
+	f("a later batch", false, storetest.Reply("SUPERSEDED"))
+}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -120,22 +121,26 @@ func (b *batcher) hasKept() (bool, error) {
 	return true, nil
 }
 
-// resolve asks the server what became of the batch that it did not answer.
+// resolve asks the server what became of the batch that it did not answer. A cluster answers for each tenant. If an answer is missing,
+// resolve fails, and has told the ledger nothing.
 func (l *lane) resolve() error {
 	if l.lost.batch.Number == 0 {
 		return nil
 	}
 	b, r := l.batcher, l.batcher.redis
-	results := make([]store.Result, len(l.lost.demands))
+	results, decided := make([]store.Result, len(l.lost.demands)), make([]bool, len(l.lost.demands))
 	beganAt := r.now()
-	decided, err := b.wasDecided(l.lost.batch, l.lost.demands, results)
-	if err != nil {
-		return err
+	failed := b.question(l.lost.batch, l.lost.demands, results)
+	for i := range results {
+		var err error
+		if decided[i], err = wasDecided(cmp.Or(results[i].Err, failed)); err != nil {
+			return err
+		}
 	}
 	endedAt := r.now()
 	for i := range l.lost.demands {
 		d := l.lost.demands[i]
-		r.ledger.Resolve(&d, decided && results[i].Err == nil, results[i].Verdict.Granted)
+		r.ledger.Resolve(&d, decided[i], results[i].Verdict.Granted)
 		b.charged = append(b.charged, chargedDebt{d, results[i].Verdict, beganAt, endedAt})
 	}
 	l.lost = lostBatch{}
@@ -151,17 +156,16 @@ func (b *batcher) settleCharged() {
 	b.charged, b.recovering = nil, false
 }
 
-// wasDecided asks whether a batch was decided. If so, results holds what it was granted. If only a later batch is known, the
-// answer is that this one was decided and granted nothing.
-func (b *batcher) wasDecided(batch Batch, demands []store.Demand, results []store.Result) (bool, error) {
-	err := b.question(batch, demands, results)
+// wasDecided reports whether a demand was decided, by the error of a question about it. If only a later batch is known, the answer is
+// that this one was decided and granted nothing. A record that is unusable has lost what was decided. After any other error, it is unknown.
+func wasDecided(answer error) (bool, error) {
 	switch {
-	case redis.HasErrorPrefix(err, "NOTDECIDED"):
+	case redis.HasErrorPrefix(answer, "NOTDECIDED"), errors.Is(answer, store.ErrRecord):
 		return false, nil
-	case redis.HasErrorPrefix(err, "SUPERSEDED"):
+	case redis.HasErrorPrefix(answer, "SUPERSEDED"):
 		return true, nil
 	}
-	return err == nil, err
+	return answer == nil, answer
 }
 
 // question asks what became of a batch. If it was not decided, it can no longer be decided.
