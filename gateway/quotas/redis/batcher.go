@@ -189,7 +189,7 @@ func (b *batcher) dismiss() {
 	}
 }
 
-// rest ends the goroutines of lanes that are not in use. The others end with their batch, because the Redis is closing.
+// rest ends the goroutines of lanes that are not in use. If the Redis is closing, the others end with their batch.
 func (b *batcher) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

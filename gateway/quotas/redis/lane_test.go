@@ -2,12 +2,17 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
@@ -39,6 +44,13 @@ func (s *heldStore) DecideBatch(ctx context.Context, _ Batch, demands []store.De
 }
 
 func (*heldStore) Reset(context.Context, store.Reset) error { return nil }
+
+// unnumbered is a store that does not remember batches.
+type unnumbered struct{ *store.Memory }
+
+func (s unnumbered) DecideBatch(ctx context.Context, _ Batch, demands []store.Demand, results []store.Result) error {
+	return s.Decide(ctx, demands, results)
+}
 
 // underWay returns the tenants of the batches under way, in the order in which they were sent.
 func (s *heldStore) underWay() (all [][]byte) {
@@ -104,4 +116,35 @@ func TestALeaderLeavesTenantsUnderWay(t *testing.T) {
 			t.Errorf("used %v, want %v", used, want)
 		}
 	})
+}
+
+// The servers of a cluster come and go. The lanes of a batcher keep no goroutines when a new server has come, and work again afterwards.
+func TestLanesRestWhenAServerIsNew(t *testing.T) {
+	r := New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}},
+		unnumbered{store.NewMemory(quota.Product, time.Now)}, noLedger{})
+	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return nil, errors.New("no cluster")
+	}})
+	defer r.servers.cluster.Close()
+	defer r.Close()
+	running := func() int {
+		all := make([]byte, 1<<20)
+		return strings.Count(string(all[:runtime.Stack(all, true)]), "stack.(*Stack).calls(")
+	}
+	was := running()
+	old := r.addBatcher(new(redis.Client))
+	q := storetest.Request(storetest.Tenant(1), 60, 100)
+	for n := range int64(2) {
+		var v quota.Verdict
+		if outcome := old.take(&q, &v); outcome != Decided || v.Minute.Used != n+1 {
+			t.Errorf("request %d: outcome %d, %+v", n, outcome, v)
+		}
+		if left := running() - was; left != 1 {
+			t.Errorf("%d lanes have a goroutine, want 1", left)
+		}
+		r.addBatcher(new(redis.Client))
+		if left := running() - was; left != 0 {
+			t.Errorf("%d lanes keep a goroutine after a new server has come", left)
+		}
+	}
 }

@@ -55,12 +55,18 @@ func (s *servers) all() []*batcher {
 	return append(slices.Collect(maps.Values(s.byMaster)), s.first)
 }
 
+// addBatcher adds the batcher of a new master. Another master may have left, and its batcher keeps what it has to send; so no batcher
+// keeps goroutines that it does not use now.
 func (r *Redis) addBatcher(master *redis.Client) *batcher {
 	s := &r.servers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.byMaster[master]
 	if b == nil {
+		s.first.rest()
+		for _, old := range s.byMaster {
+			old.rest()
+		}
 		b = newBatcher(r, r.probeFor(master))
 		if s.byMaster == nil {
 			s.byMaster = map[*redis.Client]*batcher{}
