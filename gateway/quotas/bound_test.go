@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
 	"petgate/shared/testkit"
 )
 
@@ -88,7 +89,7 @@ type model struct {
 	kills      []time.Time               // within the last window
 	admitted   [boundTenants][]time.Time // in the last minute
 	worst      float64
-	underWay   atomic.Int64 // batches, of all gateways
+	underWay   atomic.Int64 // batches of requests, of all gateways
 	overlapped atomic.Bool  // as many as there are tenants were under way
 }
 
@@ -123,10 +124,12 @@ func newModel(t *testing.T, gateways int, limit int64, files string) *model {
 	m.lanes = boundTenants
 	m.live = func() int { return m.registered }
 	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-		if m.underWay.Add(1) == boundTenants {
-			m.overlapped.Store(true)
+		if demands[0].Want > 0 && demands[0].Tenant != (id.Tenant{}) { // requests; not a probe, and not debts alone
+			if m.underWay.Add(1) == boundTenants {
+				m.overlapped.Store(true)
+			}
+			defer m.underWay.Add(-1)
 		}
-		defer m.underWay.Add(-1)
 		time.Sleep(time.Duration(demands[0].Tenant[9]%boundTenants) * time.Millisecond) // so batches overtake each other
 		err := m.server.Decide(ctx, demands, results)
 		if err == nil && m.loseReply.CompareAndSwap(true, false) {
