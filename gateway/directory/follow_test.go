@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -37,7 +38,8 @@ func follow() error {
 	}
 	defer db.Close()
 	store := keystore.New(db, nil, nil, "gw-2")
-	d, err := Open(ctx, store, Config{GatewayID: "gw-2", Snapshot: os.Getenv("DIRECTORY_TEST_SNAPSHOT")})
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	d, err := Open(ctx, store, Config{GatewayID: "gw-2", Snapshot: os.Getenv("DIRECTORY_TEST_SNAPSHOT"), Log: log})
 	if err != nil {
 		return err
 	}
@@ -57,12 +59,11 @@ func follow() error {
 }
 
 // startFollower starts a process that follows. end ends its input and returns the differences that it found; kill kills it.
-func startFollower(t *testing.T, url, snapshot string) (end func() error, kill func()) {
+func startFollower(t *testing.T, url, snapshot string, said *testkit.Output) (end func() error, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_SNAPSHOT="+snapshot)
-	var said strings.Builder
-	cmd.Stderr = &said
+	cmd.Stderr = said
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func startFollower(t *testing.T, url, snapshot string) (end func() error, kill f
 	end = func() error {
 		input.Close()
 		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("%w: %s", err, said.String())
+			return fmt.Errorf("%w: %s", err, said)
 		}
 		return nil
 	}
@@ -109,7 +110,8 @@ func TestNoEventIsSkipped(t *testing.T) {
 			close(idle)
 		}()
 		snapshot := snapshotPath(t) // it tells each process that the previous one has ended
-		end, kill := startFollower(t, url, snapshot)
+		var said testkit.Output
+		end, kill := startFollower(t, url, snapshot, &said)
 		kills := 0
 		const killsMax = 5
 		for kills < killsMax && made.Load() < changesMade {
@@ -117,7 +119,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 			testkit.Eventually(t, 2*time.Minute, "the writers go on", func() bool { return made.Load() >= next || len(failed) > 0 })
 			kill()
 			kills++
-			end, kill = startFollower(t, url, snapshot)
+			end, kill = startFollower(t, url, snapshot, &said)
 		}
 		<-idle
 		select {
@@ -134,7 +136,10 @@ func TestNoEventIsSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := events[len(events)-1].ID
-		eventually(t, "the last event is applied", func() bool { return applied(t, store, last) })
+		if !testkit.Await(10*time.Second, func() bool { return applied(t, store, last) }) {
+			gateways, err := store.Gateways(t.Context())
+			t.Fatalf("the last event %d is not applied by all gateways: %+v, %v\nthis gateway: %s\nthe other: %s", last, gateways, err, d.log, &said)
+		}
 		wantSame(t, d.Directory, store)
 		if loads := testutil.ToFloat64(d.metrics.loads); loads != 1 {
 			t.Errorf("loaded %v times, want once", loads)

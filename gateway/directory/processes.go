@@ -53,16 +53,16 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 		}
 	}
 	lines = append(lines, incarnation+"@"+boot)
-	if err := errors.Join(file.Truncate(0), writeAt(file, strings.Join(lines, "\n")+"\n")); err != nil {
+	updated := strings.Join(lines, "\n") + "\n"
+	// The file is shortened last: this process may be killed at any instant, and the earlier ones must still be listed then.
+	if _, err := file.WriteAt([]byte(updated), 0); err != nil {
+		return p, fmt.Errorf("directory: %w", err)
+	}
+	if err := file.Truncate(int64(len(updated))); err != nil {
 		return p, fmt.Errorf("directory: %w", err)
 	}
 	p.file = file
 	return p, nil
-}
-
-func writeAt(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text), 0)
-	return err
 }
 
 // close releases the lock. The file stays.

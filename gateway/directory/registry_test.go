@@ -1,11 +1,13 @@
 package directory
 
 import (
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,7 +129,7 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		store := openStore(t, url)
 		path := snapshotPath(t)
-		_, kill := startFollower(t, url, path)
+		_, kill := startFollower(t, url, path, new(testkit.Output))
 		eventually(t, "it is registered", func() bool {
 			gateways, err := store.Gateways(t.Context())
 			return err == nil && len(gateways) == 1 && gateways[0].ID == "gw-2"
@@ -138,6 +140,41 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 			t.Errorf("%+v, %v", gateways, err)
 		}
 	})
+}
+
+// A process may be killed while it adds itself to the list, so the earlier processes are in the list at every instant.
+func TestProcessesAreAlwaysListed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "lock")
+	var started atomic.Int64
+	working := make(chan error, 1)
+	go func() {
+		for range processesMax - 1 {
+			p, err := openProcesses(path, rand.Text())
+			if err != nil {
+				working <- err
+				return
+			}
+			started.Add(1)
+			p.close()
+		}
+		working <- nil
+	}()
+	for {
+		earlier := started.Load()
+		text, err := os.ReadFile(path)
+		if listed := int64(strings.Count(string(text), "\n")); listed < earlier {
+			t.Fatalf("%d of %d earlier processes are listed, %v", listed, earlier, err)
+		}
+		select {
+		case err := <-working:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+	}
 }
 
 // What the lock's file says about another boot, perhaps of another host, proves nothing.
