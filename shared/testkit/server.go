@@ -8,9 +8,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -137,35 +137,48 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// Pause is Process.Pause for the server and its children.
+// Pause is Process.Pause for the server and its children. The server is the first: then it starts no further child.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
-	for _, pid := range s.signalAll(t, syscall.SIGSTOP) {
-		awaitStopped(t, pid)
+	server := s.signal(t, syscall.SIGSTOP)
+	awaitStopped(t, server)
+	for _, child := range signalChildren(server, syscall.SIGSTOP) {
+		awaitStopped(t, child)
 	}
 }
 
 // Resume ends a Pause.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	s.signalAll(t, syscall.SIGCONT)
+	signalChildren(s.signal(t, syscall.SIGCONT), syscall.SIGCONT)
 }
 
-// signalAll signals the server and its children, and returns their process IDs. Each back end of Postgres has a process group of its own.
-func (s *Server) signalAll(t testing.TB, signal syscall.Signal) []int {
+// signal signals the server and returns its process ID.
+func (s *Server) signal(t testing.TB, signal syscall.Signal) int {
 	t.Helper()
 	if s.cmd == nil {
 		t.Fatalf("testkit: %s is down", s.spec.name)
 	}
 	pid := s.cmd.Process.Pid
-	all := append(children(pid), pid)
-	for _, p := range all {
-		if err := syscall.Kill(p, signal); err != nil && p == pid {
-			t.Fatalf("testkit: signal %s: %v", s.spec.name, err)
-		}
+	if err := syscall.Kill(pid, signal); err != nil {
+		t.Fatalf("testkit: signal %s: %v", s.spec.name, err)
+	}
+	return pid
+}
+
+// signalChildren signals the children of a process, and returns their process IDs. Each back end of Postgres has a process group of its
+// own.
+func signalChildren(pid int, signal syscall.Signal) []int {
+	all := children(pid)
+	for _, child := range all {
+		_ = syscall.Kill(child, signal) // it may have ended
 	}
 	return all
 }
+
+// stopped matches the state in /proc/PID/stat of a thread that has stopped (T) or ended (Z, X). A child stays a zombie until its parent,
+// which may be paused, has read its exit code.
+var stopped = regexp.MustCompile(`\) [TZX] `)
 
 // awaitStopped waits until every thread of a process has stopped, or the process has ended. A signal stops a thread when the kernel next
 // looks at it, not when kill(2) returns. Only Linux tells: elsewhere it returns at once.
@@ -175,7 +188,7 @@ func awaitStopped(t testing.TB, pid int) {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		return !slices.ContainsFunc(threads, func(path string) bool {
 			stat, err := os.ReadFile(path)
-			return err == nil && !strings.Contains(string(stat), ") T ")
+			return err == nil && !stopped.Match(stat)
 		})
 	})
 }

@@ -69,6 +69,18 @@ func TestPostgresSurvivesAKill(t *testing.T) {
 	}
 }
 
+// A back end may end at the instant at which its server is paused. It is then a zombie until the server goes on.
+func TestPauseWhileABackEndEnds(t *testing.T) {
+	s := StartPostgres(t)
+	processes := children(s.cmd.Process.Pid)
+	awaitStopped(t, s.signal(t, syscall.SIGSTOP))
+	if err := syscall.Kill(processes[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.Pause(t)
+	s.Resume(t)
+}
+
 // A process that is paused when its server ends does not survive the server.
 func TestPausedServerLeavesNothingBehind(t *testing.T) {
 	s := StartPostgres(t)
