@@ -212,11 +212,15 @@ func (p *Program) Client() *Client { return &Client{Addr: p.Addr()} }
 // Addr is where the program serves, as host:port.
 func (p *Program) Addr() string { return strings.TrimPrefix(p.URL, "http://") }
 
+// idleMax is how long Ask keeps an idle connection: much shorter than a gateway does, which may close it as a request arrives.
+const idleMax = 20 * time.Second
+
 // Ask lists pets with a token. Concurrent calls use different connections, which later calls use again. Without a
 // response the reply's status is 0.
 func (p *Program) Ask(token string, fields ...string) Reply {
 	c := p.idleClient()
 	reply, _ := c.Do(GetPets(token, fields...)) // a failed exchange is a reply with status 0
+	c.used = reply.At
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Process == c.of {
@@ -234,6 +238,9 @@ func (p *Program) idleClient() *pooled {
 	if n := len(p.idle); n > 0 {
 		c := p.idle[n-1]
 		p.idle = p.idle[:n-1]
+		if time.Since(c.used) > idleMax {
+			c.Close()
+		}
 		return c
 	}
 	return &pooled{Client: p.Client(), of: p.Process}

@@ -65,7 +65,8 @@ type Program struct {
 // pooled is a client of one start of a program: its connection ends with the process.
 type pooled struct {
 	*Client
-	of *testkit.Process
+	of   *testkit.Process
+	used time.Time // last
 }
 
 // Start starts the fleet and waits until all programs are ready.
