@@ -35,7 +35,7 @@ import (
 )
 
 // patience is how long the browser may take for anything that does not have to wait for a quota.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // tab is a tab of a browser of its own.
 type tab struct {
