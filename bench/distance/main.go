@@ -118,7 +118,7 @@ func (r *relay) deliver() error {
 		if wait := time.Until(p.due); wait > 0 {
 			return unix.TimerfdSettime(r.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(wait))}, nil)
 		}
-		_, _ = unix.Write(s.to, s.data.Next(p.bytes))
+		s.write(s.data.Next(p.bytes))
 		if s.isOver = p.bytes == 0; s.isOver && s.back.isOver {
 			_, _ = unix.Close(s.from), unix.Close(s.to)
 		} else if s.isOver {
@@ -126,4 +126,15 @@ func (r *relay) deliver() error {
 		}
 	}
 	return nil
+}
+
+// write passes data on. A signal to this thread may end a call of write(2) that waits, after a part of the data.
+func (s *stream) write(data []byte) {
+	for len(data) > 0 {
+		n, err := unix.Write(s.to, data)
+		if err != nil && err != unix.EINTR {
+			return
+		}
+		data = data[max(0, n):]
+	}
 }
