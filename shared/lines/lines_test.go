@@ -15,14 +15,16 @@ import (
 
 func TestLinesArriveInOrder(t *testing.T) {
 	for _, pause := range []time.Duration{0, lines.Pause} {
-		var got strings.Builder
-		w := lines.New(&got, pause, nil)
-		for _, line := range []string{"a\n", "b\n", "c\n"} {
-			_, _ = io.WriteString(w, line)
-		}
-		if err := w.Close(); err != nil || got.String() != "a\nb\nc\n" {
-			t.Errorf("%q, %v", got.String(), err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var got strings.Builder
+			w := lines.New(&got, pause, nil)
+			for _, line := range []string{"a\n", "b\n", "c\n"} {
+				_, _ = io.WriteString(w, line)
+			}
+			if err := w.Close(); err != nil || got.String() != "a\nb\nc\n" {
+				t.Errorf("%q, %v", got.String(), err)
+			}
+		})
 	}
 }
 
@@ -160,20 +162,22 @@ type gone struct{}
 func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestReaderHasEnded(t *testing.T) {
-	var failed, late int
-	w := lines.New(gone{}, lines.Pause, func(n int, err error) {
-		if err != nil {
-			failed += n
-		} else {
-			late += n
+	synctest.Test(t, func(t *testing.T) {
+		var failed, late int
+		w := lines.New(gone{}, lines.Pause, func(n int, err error) {
+			if err != nil {
+				failed += n
+			} else {
+				late += n
+			}
+		})
+		_, _ = io.WriteString(w, "a\nb\n")
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, "c\n")
+		if failed != 2 || late != 1 {
+			t.Errorf("%d lines could not be written and %d came late, want 2 and 1", failed, late)
 		}
 	})
-	_, _ = io.WriteString(w, "a\nb\n")
-	if err := w.Close(); err != nil {
-		t.Error(err)
-	}
-	_, _ = io.WriteString(w, "c\n")
-	if failed != 2 || late != 1 {
-		t.Errorf("%d lines could not be written and %d came late, want 2 and 1", failed, late)
-	}
 }
