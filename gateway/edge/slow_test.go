@@ -49,10 +49,10 @@ func (c *gaugedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-func newSlowRig(t *testing.T) (*rig, *gauge) {
+func newSlowRig(t *testing.T, readTimeout time.Duration) (*rig, *gauge) {
 	held := &gauge{}
 	return newRig(t, func(s *setup) {
-		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = slowReadTimeout, slowWriteTimeout, 0
+		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = readTimeout, slowWriteTimeout, 0
 		s.UpstreamTimeout, s.BodyBytesMax = 10*time.Second, 1<<20
 		s.UpstreamConnsMax, s.TenantConnsMax = 1024, 1024 // all slow clients belong to one tenant, and each has to get its large answers
 		s.listen = func(ln net.Listener) net.Listener { held.Listener = ln; return held }
@@ -154,7 +154,11 @@ func TestSlowClients(t *testing.T) {
 		{"readers", repeat(rawTarget("/v1/pets?large"), 64), "", slowReaders},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
-			r, held := newSlowRig(t)
+			each := int64(0)
+			if kind.drip != "" { // not for slow readers: the memory for their responses changes until the kernel takes no more of these
+				each = memoryOf(t, kind.begin, kind.count)
+			}
+			r, held := newSlowRig(t, slowReadTimeout)
 			large := says("Content-Length: "+decimal(64<<10)) + repeat("a", 64<<10)
 			r.upstream.Answer(func(c net.Conn, request upstreamRequest) bool {
 				if request.Target != "/v1/pets?large" {
@@ -165,21 +169,10 @@ func TestSlowClients(t *testing.T) {
 			})
 			alone := normal(t, r)
 			testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
-			accepted, before := held.accepted.Load(), memory()
-			clients := make([]net.Conn, kind.count)
+			clients := openSlow(t, r, held, kind.begin, kind.count)
 			defer closeAll(clients)
-			for i := range clients {
-				clients[i] = dialSlow(t, r.address)
-				if _, err := io.WriteString(clients[i], kind.begin); err != nil {
-					t.Fatal(err)
-				}
-			}
-			testkit.Eventually(t, patience, "all slow clients", func() bool {
-				return held.accepted.Load() == accepted+kind.count
-			})
 			began := time.Now()
 			r.upstream.Seen()
-			each := (memory() - before) / max(1, held.open.Load()) // the client's end included
 			stop, done := make(chan struct{}), make(chan []time.Duration)
 			go func() { done <- honest(t, r, stop) }()
 			go drip(clients, kind.drip, stop)
@@ -190,16 +183,47 @@ func TestSlowClients(t *testing.T) {
 			if took > goneWithin {
 				t.Errorf("the slow clients were gone after %v", took)
 			}
-			if kind.drip != "" && each > slowBytesMax {
+			if each > slowBytesMax {
 				t.Errorf("a slow connection costs %d bytes, want at most %d", each, slowBytesMax)
 			}
 			fmt.Printf("figure: %d slow %s: gone after %.1f s; honest p99 %v, alone %v\n", kind.count, kind.name,
 				took.Seconds(), beside.Round(time.Microsecond), alone.Round(time.Microsecond))
-			if kind.drip != "" { // not for slow readers: the memory for their responses changes until the kernel takes no more of these
+			if kind.drip != "" {
 				fmt.Printf("figure: a connection with slow %s costs %d bytes\n", kind.name, each)
 			}
 		})
 	}
+}
+
+// openSlow opens slow connections, says the beginning on each, and waits until the server has accepted all of them.
+func openSlow(t *testing.T, r *rig, held *gauge, begin string, count int64) []net.Conn {
+	t.Helper()
+	accepted := held.accepted.Load()
+	clients := make([]net.Conn, count)
+	for i := range clients {
+		clients[i] = dialSlow(t, r.address)
+		if _, err := io.WriteString(clients[i], begin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, patience, "all slow clients", func() bool { return held.accepted.Load() == accepted+count })
+	return clients
+}
+
+// memoryOf returns what a slow connection costs, the client's end included. The read timeout is so long that no connection ends while
+// the memory is measured.
+func memoryOf(t *testing.T, begin string, count int64) int64 {
+	t.Helper()
+	r, held := newSlowRig(t, time.Hour)
+	normal(t, r)
+	testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
+	before := memory()
+	defer closeAll(openSlow(t, r, held, begin, count))
+	used := memory() - before
+	if open := held.open.Load(); open != count {
+		t.Errorf("the server holds %d connections, want %d", open, count)
+	}
+	return used / count
 }
 
 // dialSlow connects with a small receive buffer, so that the server soon notices a client that does not read.
@@ -271,7 +295,7 @@ func hold(address string) error {
 // TestIdleConnections keeps many connections open that asked once and now say nothing.
 func TestIdleConnections(t *testing.T) {
 	raiseFileLimit(t, uint64(idleClients+1000))
-	r, held := newSlowRig(t)
+	r, held := newSlowRig(t, slowReadTimeout)
 	alone := normal(t, r)
 	testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
 	before := memory()
