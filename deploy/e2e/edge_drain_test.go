@@ -76,18 +76,18 @@ func TestRestartOfTheOnlyPets(t *testing.T) {
 // TestDrain stops a gateway and a pet service while a request is in flight. The request lasts longer than the listener.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	database := testkit.Postgres(t)
-	patient, err := url.Parse(database)
+	patient, err := url.Parse(testkit.Postgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	query := patient.Query()
 	query.Set("statement_timeout", "20000")
+	query.Set("idle_in_transaction_session_timeout", "0")
 	patient.RawQuery = query.Encode()
 	f := fleet.Start(t, fleet.Spec{
-		Database: database, Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay},
-		// The delayed statement must not time out after the usual 5 s.
-		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay, "DATABASE_URL=" + patient.String()},
+		// The delayed statement must not time out after the usual 5 s, nor the transaction that delays it, or the request, after 10 s.
+		Database: patient.String(), Gateways: 1, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=" + edgeDrainDelay, "GATEWAY_UPSTREAM_TIMEOUT=20s"},
+		PetsEnv: []string{"PETSVC_DRAIN_DELAY=" + edgeDrainDelay},
 	})
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	drain(t, f, "gateway", f.Gateways[0], "petgate_gateway_requests_in_flight", key.Token)
