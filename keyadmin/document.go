@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -154,10 +156,15 @@ func (p *problems) err() error {
 	return usageErrorf("the file cannot be applied. Nothing was changed.\n  %s%s", strings.Join(p.list[:min(len(p.list), problemsMax)], "\n  "), more)
 }
 
-// readDocument reads a YAML document. Its error names every problem with its line and member.
+// readDocument reads a file with one YAML document. Its error names every problem with its line and member.
 func readDocument(file string, text []byte) (document, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil {
+	var root, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&root)
+	if err == nil {
+		err = decoder.Decode(&second)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
 		if !strings.HasPrefix(text, "line ") { // the library leaves out the first line
 			text = "line 1: " + text
@@ -168,6 +175,9 @@ func readDocument(file string, text []byte) (document, error) {
 	var d document
 	if len(root.Content) == 0 {
 		return d, usageErrorf("%s is empty: it needs a version", file)
+	}
+	if len(second.Content) > 0 {
+		r.add(place{second.Line, "document"}, "a file has one document, and a second one begins here: write it to another file")
 	}
 	version := 0
 	r.object(root.Content[0], "document", []string{"version"}, map[string]func(*yaml.Node, place){

@@ -93,6 +93,9 @@ func Cure(err error) string {
 		return "another program holds the SQLite file's lock: find it, for example with lsof"
 	}
 	switch {
+	case errors.Is(err, pq.ErrSSLNotSupported):
+		return "the server accepts only connections without TLS: turn TLS on there, or append ?sslmode=disable to DATABASE_URL if nobody else " +
+			"can read the network"
 	case IsReadOnly(err):
 		return "it accepts no writes: point DATABASE_URL at the primary, or make the file writable"
 	case IsUnavailable(err):
@@ -138,6 +141,8 @@ func cureOfPostgres(code pqerror.Code) string {
 		return "another transaction was in the way: try again"
 	case "55P03":
 		return "another transaction holds a lock: find it in pg_stat_activity, or try again"
+	case "42P07":
+		return "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL"
 	case "42501":
 		return "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL"
 	}

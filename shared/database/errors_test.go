@@ -99,6 +99,9 @@ func TestCure(t *testing.T) {
 	u.Path = "/nothing_of_this_name"
 	db = open(t, u.String())
 	f("no such database on the server", db.Check(), "no such database", false)
+	query.Set("sslmode", "require")
+	u.RawQuery = query.Encode()
+	f("a server without TLS", open(t, u.String()).Check(), "?sslmode=disable", false)
 	for code, cure := range map[pqerror.Code]string{"40001": "in the way", "40P01": "in the way", "55P03": "holds a lock"} {
 		f("error "+string(code), &pq.Error{Code: code}, cure, false)
 	}

@@ -132,6 +132,22 @@ func TestSchema(t *testing.T) {
 	})
 }
 
+// Another application has a table whose name Petgate needs.
+func TestNameOfATableIsTaken(t *testing.T) {
+	db, err := database.Open(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE TABLE events (id BIGINT)"); err != nil {
+		t.Fatal(err)
+	}
+	err = db.Migrate(t.Context(), keystore.Migrations)
+	if err == nil || !strings.Contains(err.Error(), `"events"`) || !strings.Contains(err.Error(), "create a database for Petgate alone") {
+		t.Errorf("migrate beside a table events: %v", err)
+	}
+}
+
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
