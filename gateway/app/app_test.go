@@ -366,6 +366,10 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 		saved, err := keystore.New(db, nil, nil, "test").LoadQuotas(t.Context())
 		return err == nil && len(saved) == 1
 	})
+	testkit.Eventually(t, readyWithin, "the snapshot is written", func() bool {
+		_, err := os.Stat(snapshot)
+		return err == nil
+	})
 	proxy.Kill()
 	r.stop()
 	<-r.ended // with an error: it could not sign off
