@@ -369,9 +369,10 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 	})
 	_, revoked, err := operator.RevokeKey(t.Context(), key.ID)
 	confirm(t, operator, revoked, err)
-	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 || d.Behind() != nil {
-		t.Errorf("after a revocation in the backup: %t %+v; behind: %v", ok, e, d.Behind())
+	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
+		t.Errorf("after a revocation in the backup: %t %+v", ok, e)
 	}
+	eventually(t, "it reports that it follows", func() bool { return d.Behind() == nil })
 }
 
 // The database accepts no writes, for example because its file system is read-only. This is an outage, which ends by itself.
