@@ -213,13 +213,14 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 
 // cureOf has a cure for each problem that a gateway reports. The details say more.
 var cureOf = map[string]string{
-	"start":     "wait, and repeat the command; if it lasts, read the gateway's log",
-	"drain":     "it is stopping: if this was not planned, start it again. Before a planned stop, start another gateway",
-	"directory": "check that the gateway can reach the database",
-	"database":  "check that the gateway can reach the database",
-	"clock":     "let a time service (NTP) set the clocks of all hosts",
-	"quotas":    "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
-	"upstream":  "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET",
+	"certificate": "replace the files by a certificate and its key that fit together: the gateway reads changed files by itself",
+	"start":       "wait, and repeat the command; if it lasts, read the gateway's log",
+	"drain":       "it is stopping: if this was not planned, start it again. Before a planned stop, start another gateway",
+	"directory":   "check that the gateway can reach the database",
+	"database":    "check that the gateway can reach the database",
+	"clock":       "let a time service (NTP) set the clocks of all hosts",
+	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
+	"upstream":    "check that it runs, and read its log; if it responds with 401, set GATEWAY_UPSTREAM_SECRET to what it expects; for petsvc, its PETSVC_SECRET",
 }
 
 func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {

@@ -91,6 +91,7 @@ func TestDoctor(t *testing.T) {
 		{"admin port", sql(`UPDATE gateways SET admin_address = '127.0.0.1:1' WHERE id = 'gw-2'`), "gw-2", "its admin port does not answer"},
 		{"upstream secret", func(_ *shell, g, _ *station) { g.report("upstream", "it responded with 401") }, "gw-1", "upstream: it responded with 401"},
 		{"clock", func(_ *shell, g, _ *station) { g.report("clock", "this host's clock is ahead of the database's") }, "gw-1", "clock: this host's clock"},
+		{"certificate", func(_ *shell, g, _ *station) { g.report("certificate", "the files cannot be used") }, "gw-1", "certificate: the files cannot be used"},
 		{"not ready", func(_ *shell, g, _ *station) {
 			g.isDown = true
 			g.report("quotas", "Redis does not answer")

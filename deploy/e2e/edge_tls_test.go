@@ -111,11 +111,17 @@ func TestTLS(t *testing.T) {
 	if n := serial(); n != 2 {
 		t.Errorf("certificate %d is served after a bad renewal", n)
 	}
+	if page := gateway.AdminPage(t, "/readyz"); !gateway.Ready() || !strings.Contains(page, "the public port serves an old certificate") {
+		t.Errorf("/readyz says %s", page)
+	}
 	if got := old.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || old.Conn != before {
 		t.Errorf("the connection from before: %d, the same: %t", got.Status, old.Conn == before)
 	}
 	writeCertificate(t, certPath, keyPath, 3)
 	testkit.Eventually(t, fleet.ReplyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
+	if page := gateway.AdminPage(t, "/readyz"); strings.Contains(page, "certificate") {
+		t.Errorf("/readyz says after it %s", page)
+	}
 	t.Logf("figure: a renewed certificate is served after %v without a restart, old connections live on, a bad one changes nothing",
 		took.Round(time.Millisecond))
 }

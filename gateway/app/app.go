@@ -8,6 +8,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -132,12 +133,14 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	admin.Handle("GET /about", serveAbout(cfg, operations, limits))
-	edgeConfig, err := cfg.edge(time.Now, log)
-	if err != nil {
-		return err
-	}
-	if edgeConfig.TLS != nil {
-		admin.Certificates.Watch("public", edgeConfig.TLS.GetCertificate)
+	edgeConfig := cfg.edge()
+	if cfg.TLSCert != "" {
+		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, log)
+		if err != nil {
+			return err
+		}
+		edgeConfig.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
+		admin.Certificates.Watch("public", certificate)
 	}
 	if err := fitDescriptors(&edgeConfig, log); err != nil {
 		return err

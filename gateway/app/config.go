@@ -2,8 +2,6 @@ package app
 
 import (
 	"cmp"
-	"crypto/tls"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -119,8 +117,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	for n, part := range strings.Split(string(c.RedisURL), ",") {
 		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)
 	}
-	_, err = c.edge(time.Now, slog.New(slog.DiscardHandler)) // it fails only if the certificate cannot be used
-	bad.Require(err == nil, "tls-cert", "it cannot be used with --tls-key: %v", err)
+	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	for _, url := range c.Upstreams {
 		err := upstream.CheckURL(url)
@@ -168,11 +165,11 @@ func (c *Config) outageFile() string {
 	return c.Snapshot + ".outage"
 }
 
-// edge returns the settings of the public port.
-func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, error) {
+// edge returns the settings of the public port, without TLS.
+func (c *Config) edge() edge.Config {
 	rule := ban.Product
 	rule.After, rule.For, rule.Max = c.BanAfter, c.BanFor, c.BanMax
-	cfg := edge.Config{
+	return edge.Config{
 		Environment:     c.Environment,
 		TrustedProxies:  c.TrustedProxies,
 		Upstreams:       c.Upstreams,
@@ -192,13 +189,4 @@ func (c *Config) edge(clock func() time.Time, log *slog.Logger) (edge.Config, er
 		ConnectionsMax: c.ConnectionsMax,
 		CORSOrigins:    c.CORSOrigins,
 	}
-	if c.TLSCert == "" && c.TLSKey == "" {
-		return cfg, nil
-	}
-	certificate, err := service.LoadCertificate(c.TLSCert, c.TLSKey, clock, log)
-	if err != nil {
-		return cfg, err
-	}
-	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
-	return cfg, nil
 }

@@ -36,7 +36,7 @@ type Problem struct {
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
-	// Certificates shows the expiry of the certificates. The program adds that of its public port.
+	// Certificates shows the expiry of the certificates, and files that cannot be used. The program adds that of its public port.
 	Certificates *Certificates
 
 	log      *slog.Logger
@@ -165,6 +165,7 @@ type readyAnswer struct {
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	var answer readyAnswer
 	answer.Problems = append([]Problem{}, (*a.ready.Load())()...)
+	answer.Problems = append(answer.Problems, a.Certificates.problems()...)
 	if a.draining.Load() {
 		answer.Problems = append(answer.Problems, Problem{Name: "drain", Detail: "the program is stopping"})
 	}

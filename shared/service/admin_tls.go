@@ -22,10 +22,7 @@ type AdminTLS struct {
 func (t *AdminTLS) isSet() bool { return t.Cert != "" || t.Key != "" }
 
 func (t *AdminTLS) check(bad *BadSettings) {
-	if t.isSet() {
-		_, err := LoadCertificate(t.Cert, t.Key, time.Now, slog.New(slog.DiscardHandler))
-		bad.Require(err == nil, "admin-tls-cert", "it cannot be used with --admin-tls-key: %v", err)
-	}
+	bad.RequireCertificate("admin-tls-cert", t.Cert, "admin-tls-key", t.Key)
 	if t.ClientCA != "" {
 		bad.Require(t.isSet(), "admin-client-ca", "it needs --admin-tls-cert and --admin-tls-key")
 		_, err := readAuthorities(t.ClientCA)
@@ -90,7 +87,7 @@ func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logg
 		// Not RequireAndVerifyClientCert: load balancers and health checks have no certificate.
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	watched.Watch("admin", certificate.Get)
+	watched.Watch("admin", certificate)
 	return tls.NewListener(ln, config), nil
 }
 

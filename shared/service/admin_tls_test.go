@@ -147,6 +147,8 @@ func TestAdminTLSSettings(t *testing.T) {
 	f("--admin-client-ca) is", "--admin-client-ca", filepath.Join(dir, "none"))
 	t.Setenv("TEST_ADMIN_TLS_CERT", "")
 	f("--admin-tls-cert", "--admin-client-ca", good.ClientCA)
+	f("it needs --admin-tls-cert")
+	f("it needs --admin-tls-key", "--admin-tls-cert", good.Cert, "--admin-tls-key", "")
 	t.Setenv("TEST_ADMIN_TLS_KEY", "")
 	f("it needs --admin-tls-cert", "--admin-client-ca", good.ClientCA)
 }

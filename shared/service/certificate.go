@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +16,8 @@ import (
 // lookEvery is the shortest interval between two checks of the certificate's files.
 const lookEvery = time.Second
 
-// Certificate serves a certificate from two PEM files and reads them again when they change. While certificate and key do not
-// match, as between the two writes of a renewal, it serves the previous certificate.
+// Certificate serves a certificate from two PEM files and reads them again when they change. While the files cannot be used, as
+// between the two writes of a renewal, it serves the previous certificate. Its methods may be called concurrently.
 type Certificate struct {
 	certPath, keyPath string
 	clock             func() time.Time
@@ -24,6 +26,7 @@ type Certificate struct {
 	mu      sync.Mutex
 	current *tls.Certificate
 	stamp   [2]time.Time // modification times of the files when they were last read
+	fault   error        // why they could not be used then
 	looked  time.Time
 }
 
@@ -53,37 +56,63 @@ func (c *Certificate) stamps() (stamp [2]time.Time, err error) {
 	return stamp, nil
 }
 
+// RequireCertificate records two settings as bad unless both are empty, or both files together are a certificate with its key.
+func (b *BadSettings) RequireCertificate(certFlag, certPath, keyFlag, keyPath string) {
+	switch {
+	case certPath == "" && keyPath == "":
+	case certPath == "":
+		b.Require(false, keyFlag, "it needs --%s", certFlag)
+	case keyPath == "":
+		b.Require(false, certFlag, "it needs --%s", keyFlag)
+	default:
+		_, err := LoadCertificate(certPath, keyPath, time.Now, slog.New(slog.DiscardHandler))
+		b.Require(err == nil, certFlag, "it cannot be used with --%s: %v", keyFlag, err)
+	}
+}
+
 // Get is a tls.Config.GetCertificate.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	current, _ := c.look()
+	return current, nil
+}
+
+// look returns the certificate to serve and, if the files cannot be used, why.
+func (c *Certificate) look() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
 		c.looked = now
 		c.reload()
 	}
-	return c.current, nil
+	return c.current, c.fault
 }
 
 func (c *Certificate) reload() {
 	stamp, err := c.stamps()
-	if err != nil || stamp == c.stamp {
+	if err == nil && stamp == c.stamp {
 		return
 	}
-	c.stamp = stamp
-	pair, err := tls.LoadX509KeyPair(c.certPath, c.keyPath)
-	if err != nil {
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(c.certPath, c.keyPath)
+	} else {
+		stamp = [2]time.Time{} // so they are read when both are there
+	}
+	if err != nil && (stamp != c.stamp || c.fault == nil) {
 		c.log.Error("the new certificate cannot be used; the old one stays in use", "error", err.Error())
-		return
 	}
-	c.current = &pair
-	c.log.Info("certificate reloaded", "path", c.certPath)
+	c.stamp, c.fault = stamp, err
+	if err == nil {
+		c.current = &pair
+		c.log.Info("certificate reloaded", "path", c.certPath)
+	}
 }
 
-// Certificates is the metric that says until when the certificates of a program's ports are valid. Its methods may be called
+// Certificates are those of a program's ports. They are a metric, which says until when they are valid. Their methods may be called
 // concurrently.
 type Certificates struct {
 	mu     sync.Mutex
-	byPort map[string]func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	byPort map[string]*Certificate
 }
 
 var certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp_seconds",
@@ -91,17 +120,32 @@ var certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp
 
 // NewCertificates registers the metric.
 func NewCertificates(registry prometheus.Registerer) *Certificates {
-	c := &Certificates{byPort: make(map[string]func(*tls.ClientHelloInfo) (*tls.Certificate, error))}
+	c := &Certificates{byPort: make(map[string]*Certificate)}
 	registry.MustRegister(c)
 	return c
 }
 
-// Watch adds a port: public or admin. The metric asks get for the certificate whenever it is read: Certificate.Get also reads
-// changed files, so a port without connections shows its renewal too.
-func (c *Certificates) Watch(port string, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) {
+// Watch adds a port: public or admin. Reading the metric or the problems also reads changed files, so a port without connections
+// shows its renewal too.
+func (c *Certificates) Watch(port string, certificate *Certificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.byPort[port] = get
+	c.byPort[port] = certificate
+}
+
+// problems names each port whose files cannot be used: the program serves, but cannot start again.
+func (c *Certificates) problems() (found []Problem) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, port := range slices.Sorted(maps.Keys(c.byPort)) {
+		if _, err := c.byPort[port].look(); err != nil {
+			found = append(found, Problem{
+				Name: "certificate", Detail: fmt.Sprintf("the %s port serves an old certificate, because the files cannot be used: %v", port, err),
+				Serving: true,
+			})
+		}
+	}
+	return found
 }
 
 // Describe implements prometheus.Collector.
@@ -111,8 +155,8 @@ func (c *Certificates) Describe(to chan<- *prometheus.Desc) { to <- certificateE
 func (c *Certificates) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for port, get := range c.byPort {
-		if pair, err := get(nil); err == nil && pair.Leaf != nil {
+	for port, certificate := range c.byPort {
+		if pair, _ := certificate.look(); pair.Leaf != nil {
 			to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(pair.Leaf.NotAfter.Unix()), port)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,14 @@ func TestCertificateReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watched := NewCertificates(prometheus.NewRegistry())
+	watched.Watch("public", c)
+	complains := func(when string, want int) {
+		t.Helper()
+		if found := watched.problems(); len(found) != want || want > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
+			t.Errorf("%s: %+v, want %d problems", when, found, want)
+		}
+	}
 	serves := func(when string, want int64) {
 		t.Helper()
 		pair, err := c.Get(nil)
@@ -81,16 +90,26 @@ func TestCertificateReload(t *testing.T) {
 	write(t, filepath.Join(dir, "key.pem"), []byte("half a renewal"), now.Add(2*time.Minute))
 	now = now.Add(lookEvery)
 	serves("the files do not fit together", 2)
+	complains("the files do not fit together", 1)
 
 	issue(t, dir, 3, now.Add(3*time.Minute))
 	now = now.Add(lookEvery)
 	serves("the renewal is complete", 3)
+	complains("the renewal is complete", 0)
 
-	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
+	path := filepath.Join(dir, "cert.pem")
+	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(lookEvery)
 	serves("the file is gone", 3)
+	complains("the file is gone", 1)
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(lookEvery)
+	complains("the file is back, with its old time", 0)
+	serves("the file is back", 3)
 }
 
 func TestCertificateExpiry(t *testing.T) {
@@ -106,7 +125,7 @@ func TestCertificateExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watched.Watch("public", c.Get)
+	watched.Watch("public", c)
 	shows := func(when string, want time.Time) {
 		t.Helper()
 		if got := testutil.ToFloat64(watched); got != float64(want.Unix()) {
