@@ -28,8 +28,8 @@ import (
 // Environment makes a program do the same each time.
 var Environment = []string{"GOMAXPROCS=1", "GOGC=off", "GODEBUG=cpu.all=off,asyncpreemptoff=1"}
 
-// errForbidden means that no process may trace another one here, as in some containers.
-var errForbidden = errors.New("steps: ptrace is not permitted here")
+// errForbidden means that a process cannot trace another one here, as in some containers.
+var errForbidden = errors.New("steps: no process can be traced here")
 
 // restsWithin limits the wait for a program that should wait for its peers. It is for a very slow machine.
 const restsWithin = time.Minute
@@ -100,7 +100,7 @@ func (p *Program) do(f func() error) error {
 }
 
 // Count returns the instructions that the program executes while f runs, and then until it waits again. It skips the test where
-// ptrace is not permitted.
+// no process can be traced.
 func (p *Program) Count(t testing.TB, f func()) Profile {
 	t.Helper()
 	p.Rest(t)

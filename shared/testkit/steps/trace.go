@@ -96,13 +96,19 @@ func (p *Program) trace(attached chan<- error) error {
 
 // attach stops all threads. The monitor must be in its sleep, where it holds no lock of the runtime.
 func (p *Program) attach() (monitor int, err error) {
-	for {
+	if _, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.pid)); err != nil { // not every kernel has this file
+		return 0, fmt.Errorf("%w: %w", errForbidden, err)
+	}
+	for began := time.Now(); ; {
 		if monitor, err = p.seizeAll(); err != nil {
 			return 0, err
 		}
 		switch p.callOf(monitor) {
 		case unix.SYS_NANOSLEEP, unix.SYS_FUTEX, unix.SYS_RESTART_SYSCALL: // the last one continues an interrupted sleep
 			return monitor, nil
+		}
+		if time.Since(began) > restsWithin {
+			return 0, fmt.Errorf("steps: the monitor does not sleep within %v", restsWithin)
 		}
 		_, workers, err := p.threads()
 		if err != nil {
