@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -322,21 +323,15 @@ func (s *shell) gateway(store *keystore.Store, id, address string) *gateway {
 	return g
 }
 
-// clocks are the clocks of the databases, in ms.
-var clocks = map[database.Dialect]string{
-	database.Postgres: `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
-	database.SQLite:   `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
-}
-
 // keepSeen makes the database see now what it has seen in the last half minute. The gateways of a test report only when the test says
-// so: on a busy machine, they would be silent before the next command.
+// so: on a busy machine, they would be silent before the next command. The database has the clock of this host.
 func (s *shell) keepSeen() {
 	s.t.Helper()
 	if s.registry == nil {
 		return
 	}
-	now := clocks[s.registry.Dialect()]
-	if _, err := s.registry.Exec(`UPDATE gateways SET seen_at = ` + now + ` WHERE seen_at > ` + now + ` - 30000`); err != nil {
+	now := instant.Of(time.Now())
+	if _, err := s.registry.Exec(`UPDATE gateways SET seen_at = $1 WHERE seen_at > $2`, now, now-30_000); err != nil {
 		s.t.Error(err)
 	}
 }
