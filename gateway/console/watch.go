@@ -24,10 +24,10 @@ type watch struct {
 	own   func() []service.Problem
 	self  string // the ID of the gateway that serves the console
 
-	mu     sync.Mutex
-	at     time.Time // of seen; zero: never
-	before map[string]operate.Live
-	seen   overviewLive
+	mu       sync.Mutex
+	at       time.Time // of seen; zero: never
+	gateways operate.Watch
+	seen     overviewLive
 }
 
 // overviewLive is the part of the overview that changes by itself.
@@ -59,13 +59,6 @@ func (w *watch) look() overviewLive {
 	return w.seen
 }
 
-// asked is what a gateway answered, or why it did not.
-type asked struct {
-	live     operate.Live
-	err      error
-	problems []service.Problem
-}
-
 // refresh asks the database and all gateways, each for at most a second.
 func (w *watch) refresh(now time.Time) {
 	ctx, cancel := context.WithTimeout(w.ctx, databaseWithin)
@@ -79,55 +72,43 @@ func (w *watch) refresh(now time.Time) {
 	if err != nil {
 		found.add("", service.Problem{Detail: "The database cannot be read, so no gateway can be asked: " + err.Error()})
 	}
-	answers := make([]asked, len(gateways))
+	others := make([][]service.Problem, len(gateways))
 	var group sync.WaitGroup
 	for i, g := range gateways {
-		group.Go(func() { answers[i] = askGateway(ctx, g, g.ID != w.self) })
-	}
-	group.Wait()
-	next := map[string]operate.Live{}
-	for i, a := range answers {
-		g, v := gateways[i], views[i]
-		row := gatewayRow{
-			ID: g.ID, State: v.State, IsWell: v.State == keystore.GatewayLive, Lag: fmt.Sprint(v.Lag),
-			Mode: "-", Rate: "-", Refused: "-", P50: "-", P99: "-",
+		if g.ID == w.self {
+			continue
 		}
-		if cure := cureOf(g, v.State); cure != "" {
-			found.add(g.ID, service.Problem{Detail: cure})
-		}
-		if a.err != nil {
-			found.add(g.ID, service.Problem{Detail: "its figures are missing: " + a.err.Error()})
-		} else {
-			process := g.ID + "/" + g.Incarnation
-			next[process] = a.live
-			row.Mode, row.P50, row.P99 = modeText(a.live.Mode), millis(a.live.P50), millis(a.live.P99)
-			if rate, refused, known := a.live.Rates(w.before[process]); known {
-				row.Rate, row.Refused = rateText(rate), rateText(refused)
-			}
-		}
-		for _, p := range a.problems {
-			found.add(g.ID, p)
-		}
-		seen.Gateways = append(seen.Gateways, row)
-	}
-	seen.Problems = found.rows()
-	w.seen, w.before, w.at = seen, next, w.clock()
-}
-
-// askGateway asks a gateway for its figures, and for its problems if they are not known otherwise.
-func askGateway(ctx context.Context, g keystore.Gateway, withProblems bool) (a asked) {
-	var group sync.WaitGroup
-	if withProblems {
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, operate.LiveWithin)
 			defer cancel()
 			// A gateway that does not answer here does not answer the other question either, whose error is shown.
-			a.problems, _ = operate.AskProblems(ctx, g)
+			others[i], _ = operate.AskProblems(ctx, g)
 		})
 	}
-	a.live, a.err = operate.AskLive(ctx, g, 0)
+	figures := w.gateways.Ask(ctx, gateways, 0)
 	group.Wait()
-	return a
+	for i, f := range figures {
+		id, state := f.Gateway.ID, views[i].State
+		row := gatewayRow{
+			ID: id, State: state, IsWell: state == keystore.GatewayLive, Lag: fmt.Sprint(views[i].Lag),
+			Mode: modeText(f.Mode), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
+		}
+		if cure := cureOf(f.Gateway, state); cure != "" {
+			found.add(id, service.Problem{Detail: cure})
+		}
+		if f.Err != nil {
+			found.add(id, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})
+		}
+		if f.Seconds > 0 {
+			row.Rate, row.Refused = rateText(f.RequestRate), rateText(f.RefusedRate)
+		}
+		for _, p := range others[i] {
+			found.add(id, p)
+		}
+		seen.Gateways = append(seen.Gateways, row)
+	}
+	seen.Problems = found.rows()
+	w.seen, w.at = seen, w.clock()
 }
 
 // problems are problems by text, with the gateways that have them.

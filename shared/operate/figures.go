@@ -1,0 +1,108 @@
+package operate
+
+import (
+	"context"
+	"sync"
+
+	"petgate/shared/keystore"
+)
+
+// Watch follows what gateways do, from one question to the next. It is not safe for concurrent use.
+type Watch struct {
+	last map[string]Live // by process: the same ID with another incarnation counts from 0 again
+}
+
+// Figures are what a gateway does now.
+type Figures struct {
+	Live
+	Gateway keystore.Gateway
+	Err     error // why there is no answer
+
+	RequestRate, RefusedRate float64 // per second
+	Seconds                  float64 // the time that the rates are of; 0: there are no rates, because this is the first answer of a process
+
+	was Live // the answer before, if there are rates
+}
+
+// Ask asks all gateways at once what they do, each for at most LiveWithin. An answer has at most n tenants.
+func (w *Watch) Ask(ctx context.Context, gateways []keystore.Gateway, n int) []Figures {
+	all := make([]Figures, len(gateways))
+	var group sync.WaitGroup
+	for i, g := range gateways {
+		group.Go(func() {
+			if all[i].Live, all[i].Err = AskLive(ctx, g, n); all[i].Err != nil {
+				all[i].Live = Live{}
+			}
+			all[i].Gateway = g
+		})
+	}
+	group.Wait()
+	w.compare(all)
+	return all
+}
+
+// compare computes the rates since the answers before, by each gateway's own clock.
+func (w *Watch) compare(all []Figures) {
+	next := make(map[string]Live, len(all))
+	for i := range all {
+		f := &all[i]
+		if f.Err != nil {
+			continue
+		}
+		process := f.Gateway.ID + "/" + f.Gateway.Incarnation
+		next[process] = f.Live
+		was := w.last[process]
+		seconds := float64(f.Elapsed-was.Elapsed) / 1000
+		if f.Since != was.Since || seconds <= 0 { // it has begun to count again
+			continue
+		}
+		f.was, f.Seconds = was, seconds
+		f.RequestRate = float64(f.Requests-was.Requests) / seconds
+		f.RefusedRate = float64(f.Refused-was.Refused) / seconds
+	}
+	w.last = next
+}
+
+// TenantFigures are what a tenant does now at all gateways together. Since, Requests and Refused of LiveTenant are not set.
+type TenantFigures struct {
+	LiveTenant
+	RequestRate, RefusedRate float64 // per second
+	Seconds                  float64 // the time that the rates are of, the longest of all gateways; 0: there are no rates
+
+	isFresh bool // the figures of the quota are of a gateway that has decided since the answer before
+}
+
+// SumTenants adds up what gateways say about each tenant, by ID.
+func SumTenants(all []Figures) map[string]*TenantFigures {
+	tenants := map[string]*TenantFigures{}
+	for _, f := range all {
+		before := make(map[string]LiveTenant, len(f.was.Tenants))
+		for _, t := range f.was.Tenants {
+			before[t.ID] = t
+		}
+		for _, t := range f.Tenants {
+			sum := tenants[t.ID]
+			if sum == nil {
+				sum = &TenantFigures{LiveTenant: LiveTenant{ID: t.ID, Plan: t.Plan, Limits: t.Limits}}
+				tenants[t.ID] = sum
+			}
+			old, isListed := before[t.ID]
+			if t.Since > f.was.Elapsed { // all its requests came after the answer before
+				old, isListed = LiveTenant{}, true
+			}
+			var requests int64
+			if f.Seconds > 0 && isListed {
+				requests = t.Requests - old.Requests
+				sum.RequestRate += float64(requests) / f.Seconds
+				sum.RefusedRate += float64(t.Refused-old.Refused) / f.Seconds
+				sum.Seconds = max(sum.Seconds, f.Seconds)
+			}
+			if isFresh := requests > 0; isFresh && !sum.isFresh {
+				sum.isFresh, sum.MinuteUsed, sum.DayUsed = true, t.MinuteUsed, t.DayUsed
+			} else if isFresh == sum.isFresh {
+				sum.MinuteUsed, sum.DayUsed = max(sum.MinuteUsed, t.MinuteUsed), max(sum.DayUsed, t.DayUsed)
+			}
+		}
+	}
+	return tenants
+}

@@ -1,0 +1,75 @@
+package operate
+
+import (
+	"maps"
+	"testing"
+
+	"petgate/shared/keystore"
+)
+
+// answerOf is a gateway's answer with the requests of its tenants.
+func answerOf(id string, since, elapsed int64, tenants ...LiveTenant) Figures {
+	f := Figures{Gateway: keystore.Gateway{ID: id}, Live: Live{Since: since, Elapsed: elapsed, Tenants: tenants}}
+	for _, t := range tenants {
+		f.Requests += t.Requests
+	}
+	return f
+}
+
+// Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's restart.
+func TestRates(t *testing.T) {
+	type tenants = []LiveTenant
+	var w Watch
+	for _, c := range []struct {
+		name    string
+		answers []Figures
+		want    map[string]float64
+		all     float64
+	}{
+		{"the first answers", []Figures{
+			answerOf("1", 1, 1000, LiveTenant{ID: "a", Requests: 500}),
+			answerOf("2", 1, 99, LiveTenant{ID: "a", Requests: 7}),
+		}, map[string]float64{"a": 0}, 0},
+		{"two gateways", []Figures{
+			answerOf("1", 1, 3000, LiveTenant{ID: "a", Requests: 520}),
+			answerOf("2", 1, 2099, LiveTenant{ID: "a", Requests: 17}),
+		}, map[string]float64{"a": 15}, 15},
+		{"b begins, and c was there but not listed", []Figures{
+			answerOf("1", 1, 4000, tenants{{ID: "a", Requests: 520}, {ID: "b", Requests: 3, Since: 3500}, {ID: "c", Requests: 900, Since: 2000}}...),
+		}, map[string]float64{"a": 0, "b": 3, "c": 0}, 903},
+		{"b was idle, and begins again", []Figures{
+			answerOf("1", 1, 5000, tenants{{ID: "b", Requests: 5, Since: 4800}, {ID: "c", Requests: 901, Since: 2000}}...),
+		}, map[string]float64{"b": 5, "c": 1}, -517},
+		{"a restart", []Figures{answerOf("1", 2, 800, LiveTenant{ID: "b", Requests: 9, Since: 1})}, map[string]float64{"b": 0}, 0},
+		{"after the restart", []Figures{answerOf("1", 2, 1800, LiveTenant{ID: "b", Requests: 10, Since: 1})}, map[string]float64{"b": 1}, 1},
+	} {
+		w.compare(c.answers)
+		got, all := map[string]float64{}, 0.0
+		for id, tenant := range SumTenants(c.answers) {
+			got[id] = tenant.RequestRate
+		}
+		for _, f := range c.answers {
+			all += f.RequestRate
+		}
+		if !maps.Equal(got, c.want) || all != c.all {
+			t.Errorf("%s: %v and %v in all, want %v and %v", c.name, got, all, c.want, c.all)
+		}
+	}
+}
+
+// The use of a quota is that of the gateway that has decided last, not what another remembers.
+func TestSumTenantsTakesTheLatestUse(t *testing.T) {
+	answers := func(elapsed int64, second, third LiveTenant) []Figures {
+		return []Figures{
+			answerOf("1", 1, elapsed, LiveTenant{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100}),
+			answerOf("2", 1, elapsed, second), answerOf("3", 1, elapsed, third),
+		}
+	}
+	var w Watch
+	w.compare(answers(1000, LiveTenant{ID: "a", Requests: 5}, LiveTenant{ID: "a", Requests: 5}))
+	now := answers(2000, LiveTenant{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}, LiveTenant{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102})
+	w.compare(now)
+	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 {
+		t.Errorf("minute %d, day %d, want 4 and 103", got.MinuteUsed, got.DayUsed)
+	}
+}
