@@ -1,0 +1,93 @@
+package durable_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"petgate/shared/durable"
+)
+
+// files returns the names and contents in dir.
+func files(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, name.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name.Name()+" "+string(text))
+	}
+	return all
+}
+
+func TestWriteAndRemove(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "with the first file")
+	path := filepath.Join(dir, "a")
+	f := func(err error, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := files(t, dir); !slices.Equal(got, want) {
+			t.Fatalf("there is %q, want %q", got, want)
+		}
+	}
+	f(durable.Write(path, []byte("one")), "a one")
+	f(os.WriteFile(path+".new", []byte("unfinished, and longer than the next"), 0o600), "a one", "a.new unfinished, and longer than the next")
+	f(durable.Write(path, []byte("two")), "a two")
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has the mode %v, %v; want 0600", info.Mode(), err)
+	}
+	f(durable.Remove(path))
+	f(durable.Remove(path)) // again
+	if err := durable.Remove(filepath.Join(dir, "missing", "a")); err != nil {
+		t.Errorf("remove a file in a directory that does not exist: %v", err)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	publish := func(text string) error {
+		file, err := durable.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		return durable.Publish(file, path)
+	}
+	if err := publish("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish("two"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file: %v, want an error that wraps fs.ErrExist", err)
+	}
+	if got := files(t, dir); !slices.Equal(got, []string{"a one"}) {
+		t.Errorf("there is %q, want the first file alone", got)
+	}
+}
+
+func TestWriteThatFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.Write(path, []byte("one")); err == nil {
+		t.Error("a directory that is not empty was replaced")
+	}
+	if _, err := os.Lstat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the unfinished file: %v, want that it is gone", err)
+	}
+}
