@@ -1,5 +1,5 @@
-// Bench measures the gateway next to other proxies, and the pet service next to its database. It writes the tables and
-// plots of docs/performance.md. With -before it compares the gateways of two revisions instead.
+// Bench measures the gateway next to other proxies, and the pet service next to its database. It writes all tables to
+// bench/results/tables.md, and a summary with a plot to docs/performance.md. With -before it compares the gateways of two revisions instead.
 //
 // All gateways and proxies have the same upstream; those that check keys serve the same 1,000 keys. All of them run all
 // the time and take turns under load, one short run each in every round. A change in the machine's speed therefore
@@ -36,9 +36,9 @@ func main() {
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
 	flag.BoolVar(&p.isTail, "tail", false, "say what the slowest requests wait for, and measure nothing else")
-	flag.BoolVar(&report, "report", false, "measure nothing; write tables and plots again from the figures in -out")
-	out := flag.String("out", "", "write the raw figures to this directory")
-	docs := flag.String("docs", "", "write the tables and plots to performance.md in this directory")
+	flag.BoolVar(&report, "report", false, "measure nothing; write the tables and the plot again from the figures in -out")
+	out := flag.String("out", "", "write the raw figures and all tables to this directory")
+	docs := flag.String("docs", "", "write the summary and its plot to performance.md in this directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -50,9 +50,10 @@ func main() {
 		log.Fatal("bench: -report: no figures in -out ", *out)
 	}
 	if !report {
-		if result, err = p.measure(ctx); err == nil && *out != "" {
-			err = result.write(*out)
-		}
+		result, err = p.measure(ctx)
+	}
+	if err == nil && *out != "" {
+		err = result.write(*out)
 	}
 	if err == nil {
 		fmt.Print(result.tables())
@@ -73,7 +74,7 @@ type program struct {
 	rows        []system
 	sections    []section
 	bin         string
-	before      string // directory of the programs to compare with; empty for the tables of docs/performance.md
+	before      string // directory of the programs to compare with; empty to measure all systems
 	isTail      bool
 	traces      map[string][]*execution // by row; only with -tail
 }

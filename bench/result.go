@@ -28,7 +28,11 @@ type Result struct {
 	traces map[string][]*execution // by row
 }
 
-const resultFile = "runs.json"
+// The raw figures, and all tables made from them.
+const (
+	resultFile = "runs.json"
+	tablesFile = "tables.md"
+)
 
 func readResult(dir string) (r Result, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, resultFile))
@@ -49,7 +53,10 @@ func (r Result) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644)
+	if err := os.WriteFile(filepath.Join(dir, resultFile), append(raw, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, tablesFile), []byte("# All tables\n\nWritten by `bench/run`; [bench/README.md](../README.md) says how the figures are taken.\n\n"+r.tables()), 0o644)
 }
 
 // row is one row of a table. A section that loads its systems in one way names no load.

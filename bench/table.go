@@ -9,10 +9,7 @@ import (
 // tables formats the result as Markdown: medians over the rounds, and for ratios also the least and the most.
 func (r Result) tables() string {
 	var b strings.Builder
-	m := r.Machine
-	fmt.Fprintf(&b, "Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
-		"%d rounds. A run takes %s; in tables with the column \"load\" 1s or 4s, with several gateways at least %v.\n\n", m["cpu"], m["cores"], m["memory"], m["kernel"], m["nginx"], m["haproxy"], m["redis"],
-		m["go"], r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration, statisticsEvery)
+	r.writeMachine(&b)
 	r.writeFigures(&b)
 	for _, connections := range r.connections("gateways") {
 		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
@@ -41,6 +38,36 @@ func (r Result) tables() string {
 	r.writeComparison(&b)
 	r.writeTails(&b)
 	return b.String()
+}
+
+// summary is the part of the tables that docs/performance.md shows.
+func (r Result) summary() string {
+	var b strings.Builder
+	r.writeMachine(&b)
+	r.writeFigures(&b)
+	r.writeTable(&b, fmt.Sprintf("Side by side, %d connections", manyConnections), r.rowsOf("gateways", manyConnections), []column{
+		loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
+		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
+	})
+	b.WriteString("### Few and many connections\n\n| connections | " + petgateRedis + ": req/s | p50 µs | CPU µs per request | " +
+		nginxLuaRedis + ": req/s | p50 µs | CPU µs per request | CPU, Petgate ÷ " + nginxLuaRedis + " |\n|---|---|---|---|---|---|---|---|\n")
+	for _, connections := range r.connections("gateways") {
+		ours, peer := r.of("gateways", petgateRedis, connections), r.of("gateways", nginxLuaRedis, connections)
+		fmt.Fprintf(&b, "| %d |", connections)
+		for _, runs := range [][]Run{ours, peer} {
+			fmt.Fprintf(&b, " %.0f | %.0f | %.1f |", over(runs, perSecond).median, over(runs, latency(p50)).median, over(runs, Run.micros).median)
+		}
+		fmt.Fprintf(&b, " %v |\n", ratio(ours, peer, Run.micros))
+	}
+	return b.String() + "\n"
+}
+
+func (r Result) writeMachine(b *strings.Builder) {
+	m := r.Machine
+	fmt.Fprintf(b, "Machine: %s, %s cores, %s, Linux %s, shared by all programs. nginx %s, haproxy %s, Redis %s, Go %s. Taken %s at commit %s: "+
+		"%d rounds of %s.\n\n",
+		m["cpu"], m["cores"], m["memory"], m["kernel"], m["nginx"], m["haproxy"], m["redis"], m["go"],
+		r.At.Format("2006-01-02"), m["commit"], r.Rounds, r.Duration)
 }
 
 // column is a figure of each row of a table.
