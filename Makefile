@@ -10,7 +10,6 @@ BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petg
 
 FUZZTIME ?= 30s
 SOAK ?= 30m
-E2E_TIMEOUT ?= 25m
 
 .PHONY: help run build dist test e2e soak lint fuzz bench
 
@@ -45,7 +44,7 @@ test: ## run the tests with the race detector, against real servers
 # Only Linux has systemd.
 e2e: ## run the tests in full size with built programs, and print a line for each figure
 	@$(IN) TEST_PROGRAMS="haproxy nginx chromium nodejs esbuild prometheus $$(uname | sed -n s/Linux/systemd/p)" PETGATE_BIN="$(ROOT)bin" \
-		E2E_TIMEOUT=$(E2E_TIMEOUT) deploy/services.sh sh -c '$(BUILD) && exec deploy/e2e/run'
+		deploy/services.sh sh -c '$(BUILD) && exec go run ./deploy/figures'
 
 # One test, which reports its progress. It fails if something grows by more than the noise.
 soak: ## run the built programs for SOAK (30m) under load, key churn, restarts and faults, and print what grows
@@ -64,7 +63,7 @@ lint: ## check format, vet, staticcheck, generated code, modules and scripts
 	@$(IN) cd shared/api/clients/go && go tool oapi-codegen -config oapi-codegen.yaml ../../openapi.yaml | cmp - types.gen.go || \
 		{ echo "run go generate ./shared/api/clients/go" >&2; exit 1; }
 	@$(IN) go mod verify
-	@$(IN) sh -n deploy/services.sh && sh -n deploy/e2e/run && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
+	@$(IN) sh -n deploy/services.sh && sh -n shared/api/clients/typescript/generate && bash -n .ci/run
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@$(IN) grep -rno --include="*_test.go" "^func Fuzz[A-Za-z0-9_]*" . | while IFS=: read -r file _ target; do \

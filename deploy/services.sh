@@ -105,15 +105,16 @@ as_root_install='
 		chmod 755 "$0"
 	}
 	status=0
-	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" || status=$?
+	DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" || status=$?
 	for service; do
 		update-rc.d "$service" disable || true
 		deb-systemd-helper disable "$service.service" || true
 	done 2>/dev/null
 	exit "$status"'
 
+# Another apt may be at work: it is waited for.
 apt_install() {
-	quietly as_root apt-get update || say "apt-get update failed; trying with the lists at hand"
+	quietly as_root apt-get -o DPkg::Lock::Timeout=300 update || say "apt-get update failed; trying with the lists at hand"
 	quietly as_root sh -c "$as_root_install" "${POLICY_RC_D:-/usr/sbin/policy-rc.d}" "$@" || say "apt-get install failed"
 }
 

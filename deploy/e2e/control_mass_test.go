@@ -179,7 +179,7 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 
 // A gateway holds all keys, and unknown keys cost neither memory nor a query.
 func TestManyKeysAndUnknownTokens(t *testing.T) {
-	together(t)
+	testkit.Together(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: redis, RedisPrefix: prefix, Upstreams: fleet.FixedUpstream(t)})
 	g := f.AddGateway("GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s")

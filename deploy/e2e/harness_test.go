@@ -14,16 +14,8 @@ import (
 	"testing"
 
 	"petgate/shared/database"
-	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
-
-// together lets tests overlap in reduced size. In full size, their loads or their figures would suffer.
-func together(t *testing.T) {
-	if !testkit.FullSize {
-		t.Parallel()
-	}
-}
 
 // openDatabase opens the database of a fleet.
 func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {

@@ -1,7 +1,7 @@
-// Command figures reads `go test -json` and prints a summary: the lines that tests print with "figure: ", the output of failed
-// tests, go test's line for each package, and its slowest tests. Its arguments are the packages that have to be tested, such as
-// ./deploy/e2e. It exits with 1 if a test failed, or if one of these packages was not tested. A package without test files for this
-// system, which go test skips, counts as tested.
+// Command figures runs, in full size, the tests that `make test` leaves out or runs in a smaller size. It prints a summary: the lines
+// that tests print with "figure: ", the output of failed tests, go test's line for each package, and its slowest tests. It exits with 1
+// if a test failed, or if one of the packages was not tested. A package without test files for this system, which go test skips, counts
+// as tested. `make e2e` calls it, in the root of the module and with the built programs in PETGATE_BIN.
 package main
 
 import (
@@ -12,18 +12,56 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
 
+// alone are the packages with tests that judge a time or what something costs. Nothing else runs beside them.
+var alone = []string{"./deploy/e2e", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./keyadmin", "./shared/socket"}
+
+// beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers.
+const beside = "-p=3"
+
 func main() {
-	failed, err := filter(os.Stdin, os.Stdout, os.Args[1:])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "figures:", err)
+	tests, err := fullTests(".")
+	exitOn(err)
+	packages := slices.Sorted(maps.Keys(tests))
+	slices.Reverse(packages) // ./deploy/local compiles for minutes, so it begins before the browsers
+	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return slices.Contains(alone, p) })
+	failed := run(others, tests, beside)
+	for _, p := range alone {
+		failed = run([]string{p}, tests, "-parallel=4") || failed // as in make test
 	}
-	if failed || err != nil {
+	if failed {
 		os.Exit(1)
 	}
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "figures:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the tests of some packages and reports whether any failed.
+func run(packages []string, tests map[string][]string, flag string) (failed bool) {
+	var names []string
+	for _, p := range packages {
+		names = append(names, tests[p]...)
+	}
+	command := exec.Command("go", append([]string{
+		"test", "-json", "-count=1", "-tags=e2e", flag, "-timeout=25m",
+		"-run=^(" + strings.Join(names, "|") + ")$",
+	}, packages...)...)
+	command.Stderr = os.Stderr
+	out, err := command.StdoutPipe()
+	exitOn(err)
+	exitOn(command.Start())
+	failed, err = filter(out, os.Stdout, packages)
+	exitOn(err)
+	return command.Wait() != nil || failed
 }
 
 // event is an event of cmd/test2json.

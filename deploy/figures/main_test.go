@@ -1,9 +1,43 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
+
+func TestFullTests(t *testing.T) {
+	var files []*ast.File
+	for _, source := range []string{
+		`package p
+		var size, other = testkit.Size(1, 2), 3
+		type rig struct{ size int }
+		func (r rig) send() { helper() }
+		func (r rig) ask() {}
+		func helper() { if testkit.FullSize {} }
+		func TestBySize(*testing.T) { print(size) }
+		func TestByMethod(*testing.T) { rig{}.send() }
+		func TestOfOneSize(*testing.T) { rig{}.ask(); strings.Size() }
+		func BenchmarkBySize(*testing.B) { print(size) }`,
+		"//go:build " + runtime.GOOS + " && e2e\n\npackage p\nfunc TestTagged(*testing.T) {}",
+		"//go:build !race\n\npackage p\nfunc TestUnraced(*testing.T) {}",
+		"//go:build !windows\n\npackage p\nfunc TestAnywhere(*testing.T) {}",
+		"//go:build soak\n\npackage p\nfunc TestOther(*testing.T) {}",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	if got, want := fullTestsOf(files), []string{"TestByMethod", "TestBySize", "TestTagged", "TestUnraced"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
 
 func TestFilter(t *testing.T) {
 	const passing = `{"Action":"run","Package":"p","Test":"TestA"}
