@@ -29,7 +29,7 @@ var logKeys = map[string]string{
 	"session": "of the console, by its ID", "actor": "who opened a session",
 	"asOf": "the time of the data", "resets": "how many resets wait", "problems": "found in Redis", "how": "quotas are decided without Redis",
 	"delay": "of a drain", "limit": "of a drain", "connections": "how many are held", "connectionsMax": "the setting",
-	"openFiles": "the limit", "needed": "how many open files", "limitBytes": "of Go's memory", "containerBytes": "of the container's memory",
+	"openFiles": "the limit", "needed": "how many open files", "limitBytes": "of Go's memory",
 }
 
 // isLog matches the names of loggers.
