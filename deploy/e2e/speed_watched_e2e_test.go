@@ -5,10 +5,6 @@ package e2e_test
 import (
 	"slices"
 	"testing"
-	"time"
-
-	"petgate/shared/testkit"
-	"petgate/shared/testkit/fleet"
 )
 
 // While somebody watches a gateway, a request makes as many system calls and allocations as before.
@@ -52,32 +48,4 @@ func TestWatchingCostsNoCalls(t *testing.T) {
 	if reads > slack || writes > slack || mallocs > slack {
 		t.Errorf("watching costs a request %.3f reads, %.3f writes and %.2f allocations", reads, writes, mallocs)
 	}
-}
-
-// How watching shows in the processor time: two gateways take turns, and only one is watched.
-func TestSpeedWhileWatched(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{
-		Redis: testkit.StartRedis(t).URL, Upstreams: fleet.FixedUpstream(t), Gateways: 2, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false"},
-	})
-	request := fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
-	watched := f.Gateways[1]
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				if page := watched.AdminPage(t, "/live?n=1000"); len(page) < 100 {
-					t.Errorf("GET /live: %s", page)
-				}
-			}
-		}
-	}()
-	takeTurns(t, request, []*contender{{name: "unwatched", gateway: f.Gateways[0]}, {name: "watched", gateway: watched}})
-	close(stop)
-	<-stopped
 }
