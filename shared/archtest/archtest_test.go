@@ -70,6 +70,11 @@ var rules = []rule{
 		of:  "./gateway/upstream", forbids: "./... github.com/...", allows: "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id",
 	},
 	{
+		why: "gateway/answers and gateway/strikes get facts and return values: they know no connection and no stage",
+		of:  "./gateway/answers ./gateway/strikes", forbids: "./gateway/... github.com/... net",
+		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share",
+	},
+	{
 		why: "gateway/console knows the key tables and the admin port, not the request path",
 		of:  "./gateway/console", forbids: "./gateway/... github.com/...", allows: "./gateway/portal",
 	},
