@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -262,8 +263,8 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case "kind":
 		return list(keystore.EventKinds...)
 	case "format":
-		return list(formatNames()...)
-	case "file", "database-url-file", "token-file", "customers":
+		return list(metering.Formats...)
+	case "file", "database-url-file", "token-file":
 		return list(completeFiles)
 	}
 	read, known := stored[kind]

@@ -120,7 +120,7 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
 		Question: question, Laggard: "may not know these changes yet",
 		Change: func(ctx context.Context) (operate.Outcome, error) {
-			made := shown
+			made, line := shown, a.statusLine()
 			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
 				var err error
 				if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
@@ -130,7 +130,10 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 					return keystore.Edits{}, errors.New("the database has changed since the question. Nothing was changed: repeat the command")
 				}
 				return made.edits, nil
-			}, a.progress(shown.edits.Len()))
+			}, func(done int) {
+				line.show(fmt.Sprintf("%s of %s changes written", count(int64(done)), count(int64(shown.edits.Len()))))
+			})
+			line.end()
 			return operate.Outcome{Change: change, Done: operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")}, err
 		},
 	}})
@@ -166,23 +169,6 @@ func (a *app) readFile(path string) (document, error) {
 		return document{}, fmt.Errorf("read the document: %w", err)
 	}
 	return readDocument(path, text)
-}
-
-// progressFrom is the smallest number of changes whose progress is shown.
-const progressFrom = 2000
-
-// progress shows at a terminal how many changes have been written.
-func (a *app) progress(all int) func(done int) {
-	if !a.ErrTerminal || all < progressFrom {
-		return nil
-	}
-	return func(done int) {
-		end := ""
-		if done == all {
-			end = "\n"
-		}
-		fmt.Fprintf(a.Err, "\r%s of %s changes written%s", count(int64(done)), count(int64(all)), end)
-	}
 }
 
 // changeView is a change as JSON; scripts rely on its fields.
