@@ -323,7 +323,14 @@ func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) error {
 		found = found[:q.limit]
 		rc.Response.Header.Set("Link", "<"+q.next(found[len(found)-1].ID)+`>; rel="next"`)
 	}
-	answer(rc, 200, found)
+	body := append(make([]byte, 0, 2048), '[')
+	for i, p := range found {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = p.AppendJSON(body)
+	}
+	answer(rc, 200, append(body, ']'))
 	return nil
 }
 
@@ -355,7 +362,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome str
 		return "", err
 	}
 	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(stored.ID, 10))
-	answer(rc, 201, stored)
+	answer(rc, 201, stored.AppendJSON(nil))
 	if isReplay {
 		rc.Response.Header.Set(replayedHeader, "true")
 		return "replayed", nil
@@ -375,7 +382,7 @@ func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) er
 	if err != nil {
 		return err
 	}
-	answer(rc, 200, p)
+	answer(rc, 200, p.AppendJSON(nil))
 	return nil
 }
 
@@ -396,11 +403,10 @@ func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
 	return r.Code
 }
 
-// answer responds with a pet or with several.
-func answer(rc *fasthttp.RequestCtx, status int, body any) {
+func answer(rc *fasthttp.RequestCtx, status int, body []byte) {
 	rc.Response.SetStatusCode(status)
 	rc.Response.Header.SetContentType("application/json")
-	rc.Response.SetBodyRaw(encode(body))
+	rc.Response.SetBodyRaw(body)
 }
 
 // isJSON reports whether a Content-Type is absent or application/json with any parameters.

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"petgate/shared/api"
 )
 
 // Status says whether a pet can be adopted.
@@ -26,24 +29,24 @@ func (s Status) isKnown() bool { return s == Available || s == Pending || s == S
 
 // NewPet is a pet without an id: the service assigns it.
 type NewPet struct {
-	Name       string `json:"name"`
-	CategoryID int64  `json:"categoryId" db:"category_id"`
-	Status     Status `json:"status"`
+	Name       string
+	CategoryID int64 `db:"category_id"`
+	Status     Status
 }
 
 // Pet is a pet as stored.
 type Pet struct {
-	ID int64 `json:"id"`
+	ID int64
 	NewPet
 }
 
-// encode returns the JSON of a pet or of several.
-func encode(v any) []byte {
-	text, err := json.Marshal(v, jsontext.AllowInvalidUTF8(true)) // another program may have stored such a name in SQLite
-	if err != nil {
-		panic("bug: pets cannot be encoded: " + err.Error())
-	}
-	return text
+// AppendJSON appends p as a JSON object. Not json.Marshal: a list would take half as long again.
+func (p Pet) AppendJSON(dst []byte) []byte {
+	dst = strconv.AppendInt(append(dst, `{"id":`...), p.ID, 10)
+	dst = api.AppendString(append(dst, `,"name":`...), p.Name)
+	dst = strconv.AppendInt(append(dst, `,"categoryId":`...), p.CategoryID, 10)
+	dst = api.AppendString(append(dst, `,"status":`...), string(p.Status))
+	return append(dst, '}')
 }
 
 const (

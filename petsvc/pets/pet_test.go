@@ -133,7 +133,7 @@ func FuzzDecode(f *testing.F) {
 		if _, sent := members["id"]; sent || got != want {
 			t.Fatalf("%q is read as %+v, by encoding/json as %+v", body, got, want)
 		}
-		answer := encode(Pet{ID: 1, NewPet: got})
+		answer := Pet{ID: 1, NewPet: got}.AppendJSON(nil)
 		if back, err := decode([]byte(strings.Replace(string(answer), `"id":1,`, "", 1))); err != nil || back != got {
 			t.Fatalf("%q is answered %s, which reads as %+v, %v", body, answer, back, err)
 		}

@@ -279,6 +279,7 @@ func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
 	if q.status != "" {
 		text, args = listByStatusQuery, append(args, string(q.status))
 	}
+	found = make([]Pet, 0, q.limit+1)
 	err = s.call(span, "SELECT pets", text, func() error { return s.statements[text].Select(&found, args...) })
 	return found, s.failed("list", err)
 }
