@@ -74,8 +74,6 @@ type Service struct {
 	metrics  *metrics
 	server   *fasthttp.Server
 	draining atomic.Bool
-	down     context.Context // ends with Shutdown
-	setDown  context.CancelFunc
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
@@ -85,7 +83,6 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	m := newMetrics(config.Metrics)
 	s := &Service{config: config, stopping: ctx.Done(), metrics: m, store: openStore(ctx, db, config.Queue, config.Log, m)}
 	m.watch(config.Metrics, s.store)
-	s.down, s.setDown = context.WithCancel(context.WithoutCancel(ctx))
 	s.server = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.handleUnreadable,
@@ -114,19 +111,8 @@ func (s *Service) Health() (serving bool, cause error) {
 
 // Serve serves the connections of ln until Shutdown.
 func (s *Service) Serve(ln net.Listener) error {
-	defer context.AfterFunc(s.down, func() { _ = ln.Close() })() // if fasthttp's Shutdown came before its Serve
-	return s.server.Serve(listener{&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc}})
-}
-
-// listener accepts connections whose calls and deadlines cost little.
-type listener struct{ *socket.Listener }
-
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return socket.NewTimed(c, socket.Slack(readTimeout)), nil
+	defer context.AfterFunc(s.store.life, func() { _ = ln.Close() })() // if fasthttp's Shutdown came before its Serve
+	return s.server.Serve(&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc, Timeout: readTimeout})
 }
 
 // Drain adds Connection: close to every response from now on.
@@ -136,7 +122,6 @@ func (s *Service) Drain() { s.draining.Store(true) }
 func (s *Service) Shutdown(ctx context.Context) error {
 	s.Drain()
 	err := s.server.ShutdownWithContext(ctx)
-	s.setDown()
 	s.store.close(ctx)
 	return err
 }
@@ -153,15 +138,13 @@ func newRefusal(status int, code, message string) *refusal {
 func invalidBody(text string) *refusal { return newRefusal(400, "invalid_request", "the body "+text) }
 
 func invalidMember(name, text string) *refusal {
-	return invalid("invalid_request", "member", name, text)
+	message := fmt.Sprintf("the member %q %s", name, text)
+	return &refusal{Status: 400, Code: "invalid_request", Message: message, Details: place{"member", name}}
 }
 
 func invalidParameter(name, text string) *refusal {
-	return invalid("invalid_parameter", "parameter", name, text)
-}
-
-func invalid(code, kind, name, text string) *refusal {
-	return &refusal{Status: 400, Code: code, Message: fmt.Sprintf("the %s %q %s", kind, name, text), Details: place{kind, name}}
+	message := fmt.Sprintf("the parameter %q %s", name, text)
+	return &refusal{Status: 400, Code: "invalid_parameter", Message: message, Details: place{"parameter", name}}
 }
 
 // place names the invalid member or parameter for programs.

@@ -2,7 +2,6 @@ package pets
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
@@ -165,10 +164,10 @@ const (
 	forgetRows     = 1000                   // of a step, or a few more that were stored in the same millisecond
 )
 
-// forget removes the rows of requests that are older than keptFor, until ctx ends. A step enters the store like a request, so
+// forget removes the rows of requests that are older than keptFor, until close. A step enters the store like a request, so
 // it never uses the connection of the watch.
-func (s *store) forget(ctx context.Context) {
-	for ctx.Err() == nil {
+func (s *store) forget() {
+	for s.life.Err() == nil {
 		removed, err := s.forgetOldest()
 		if err != nil {
 			s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
@@ -179,7 +178,7 @@ func (s *store) forget(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pause):
-		case <-ctx.Done():
+		case <-s.life.Done():
 		}
 	}
 }

@@ -74,8 +74,9 @@ type store struct {
 	slots      chan struct{} // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
-	running    sync.Map      // the logical requests that this process serves at the moment
-	looked     chan struct{} // closed when the state of the database is known, or after signOfLife
+	running    sync.Map        // the logical requests that this process serves at the moment
+	looked     chan struct{}   // closed when the state of the database is known, or after signOfLife
+	life       context.Context // ends with close
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
@@ -90,16 +91,16 @@ type trouble struct {
 }
 
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &store{
 		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{},
-		looked: make(chan struct{}), stop: stop,
+		looked: make(chan struct{}),
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
 	s.trouble.Store(&trouble{cause: errors.New("the database has not been reached yet")})
-	s.background.Go(func() { s.watch(ctx) })
-	s.background.Go(func() { s.forget(ctx) })
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.background.Go(s.watch)
+	s.background.Go(s.forget)
 	return s
 }
 
@@ -118,7 +119,8 @@ func (s *store) close(ctx context.Context) {
 }
 
 // watch migrates the database, prepares statements, and then checks whether the database is available.
-func (s *store) watch(ctx context.Context) {
+func (s *store) watch() {
+	ctx := s.life
 	look := sync.OnceFunc(func() { close(s.looked) })
 	defer look()
 	for sound := false; ctx.Err() == nil; { // sound: migrated and prepared since the last failure
