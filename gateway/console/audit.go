@@ -43,29 +43,20 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	n := rowsOf(r)
-	events, err := v.store.FindEvents(ctx, filter, before, n+1)
+	events, err := readPage(r, func(most int) ([]keystore.Event, error) { return v.store.FindEvents(ctx, filter, before, most) },
+		func(e keystore.Event) string { return strconv.FormatInt(int64(e.ID), 10) }, operate.ViewEvent)
 	if err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	events, isMore := cut(events, n)
-	next := ""
-	if isMore {
-		next = strconv.FormatInt(int64(events[n-1].ID), 10)
-	}
-	views := make([]operate.EventView, len(events))
-	for i, e := range events {
-		views[i] = operate.ViewEvent(e)
-	}
-	if c.sendData(w, r, v, "audit", views, next) {
+	if c.sendData(w, r, v, "audit", events.views, events.next) {
 		return
 	}
-	if page.List, err = eventList(ctx, v.store, events); err != nil {
+	if page.List, err = eventList(ctx, v.store, events.rows); err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	page.List = page.List.paged(r, next)
+	page.List = page.List.paged(r, events.next)
 	page.List.None, page.List.Cure = "There are no such changes.", "Clear a field, or look further back."
 	c.show(w, v, http.StatusOK, "audit", "Audit", page)
 }
@@ -109,11 +100,7 @@ func (f auditFilter) read(ctx context.Context, v *visit, after string) (filter k
 // eventList returns events as a table, with the names of their tenants.
 func eventList(ctx context.Context, store *keystore.Store, events []keystore.Event) (list, error) {
 	l := list{Caption: "Changes", Columns: columns("At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event")}
-	tenants := make([]id.Tenant, len(events))
-	for i, e := range events {
-		tenants[i] = e.Tenant
-	}
-	names, err := store.TenantNames(ctx, tenants)
+	names, err := store.TenantNames(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	if err != nil {
 		return l, err
 	}

@@ -47,7 +47,6 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	n := rowsOf(r)
 	var tenant id.Tenant
 	title := "Bans"
 	if text := r.URL.Query().Get("tenant"); text != "" {
@@ -58,29 +57,21 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 		}
 		tenant, title = t.ID, "Bans of "+t.Name
 	}
-	bans, err := v.store.FindBans(r.Context(), tenant, until, key, n+1)
+	bans, err := readPage(r, func(most int) ([]keystore.NamedBan, error) {
+		return v.store.FindBans(r.Context(), tenant, until, key, most)
+	}, banCursor, viewBan)
 	if err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	bans, isMore := cut(bans, n)
-	next := ""
-	if isMore {
-		next = banCursor(bans[n-1])
-	}
-	views := viewBans(bans)
-	if c.sendData(w, r, v, "bans", views, next) {
+	if c.sendData(w, r, v, "bans", bans.views, bans.next) {
 		return
 	}
-	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, views).paged(r, next)})
+	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans.views).paged(r, bans.next)})
 }
 
-func viewBans(bans []keystore.NamedBan) []operate.BanView {
-	views := make([]operate.BanView, len(bans))
-	for i, b := range bans {
-		views[i] = operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
-	}
-	return views
+func viewBan(b keystore.NamedBan) operate.BanView {
+	return operate.ViewBan(b.Ban, b.TenantName, b.KeyName)
 }
 
 // banList returns the rows of bans. Those who may change something can lift each of them.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"net/http"
 	"net/netip"
 	"path"
@@ -275,6 +276,7 @@ type note struct {
 	IsConfirmed bool
 
 	session string // whose it is
+	number  int    // grows from note to note
 }
 
 // confirm waits until gateways have applied a change.
@@ -310,9 +312,9 @@ const notesMax = 1000
 // notes keeps what forms have changed until browsers ask for the pages that say so. Reading a note does not remove it, so a page can be
 // loaded again. If another gateway serves that page, the page is complete without its note. It is safe for concurrent use.
 type notes struct {
-	mu   sync.Mutex
-	byID map[string]note
-	ids  []string // the oldest first
+	mu    sync.Mutex
+	byID  map[string]note
+	added int
 }
 
 // keep returns the ID of a note of a session.
@@ -322,7 +324,7 @@ func (n *notes) keep(session string, kept note) (id string) {
 	return id
 }
 
-// add keeps a note under an ID. It reports whether the ID is a new one.
+// add keeps a note under an ID, and drops the oldest one if there are too many. It reports whether the ID is a new one.
 func (n *notes) add(id string, kept note) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -332,11 +334,10 @@ func (n *notes) add(id string, kept note) bool {
 	if n.byID == nil {
 		n.byID = map[string]note{}
 	}
-	if len(n.ids) == notesMax {
-		delete(n.byID, n.ids[0])
-		n.ids = n.ids[1:]
-	}
-	n.byID[id], n.ids = kept, append(n.ids, id)
+	n.added++
+	kept.number = n.added
+	n.byID[id] = kept
+	maps.DeleteFunc(n.byID, func(_ string, other note) bool { return other.number <= n.added-notesMax })
 	return true
 }
 
@@ -344,10 +345,7 @@ func (n *notes) add(id string, kept note) bool {
 func (n *notes) remove(id string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, isKept := n.byID[id]; isKept {
-		delete(n.byID, id)
-		n.ids = slices.DeleteFunc(n.ids, func(other string) bool { return other == id })
-	}
+	delete(n.byID, id)
 }
 
 // of returns the note with an ID, if the session has it.

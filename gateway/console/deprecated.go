@@ -19,18 +19,17 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 	if err != nil || from < 0 {
 		from = 0
 	}
-	n := rowsOf(r)
-	views, operations, err := v.operator.ViewDeprecated(ctx, from, n+1)
+	var operations []string
+	calls, err := readPage(r, func(most int) (views []operate.DeprecatedView, err error) {
+		views, operations, err = v.operator.ViewDeprecated(ctx, from, most)
+		from += most - 1
+		return views, err
+	}, func(operate.DeprecatedView) string { return strconv.Itoa(from) }, func(d operate.DeprecatedView) operate.DeprecatedView { return d })
 	if err != nil {
 		c.cannotAsk(w, v, err)
 		return
 	}
-	views, isMore := cut(views, n)
-	next := ""
-	if isMore {
-		next = strconv.Itoa(from + n)
-	}
-	if c.sendData(w, r, v, "deprecated", views, next) {
+	if c.sendData(w, r, v, "deprecated", calls.views, calls.next) {
 		return
 	}
 	page := deprecatedPage{list{
@@ -38,7 +37,7 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 		None: "No key has called a deprecated operation in the last 14 days.",
 		Cure: "Deprecated: " + operate.OrDash(strings.Join(operations, ", ")) + ".",
 	}}
-	for _, d := range views {
+	for _, d := range calls.views {
 		page.List.Rows = append(page.List.Rows, []cell{
 			{Text: d.Operation},
 			{Text: d.Tenant, Link: tenantPath(d.TenantID)},
@@ -49,6 +48,6 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 			{Text: d.EndsIn()},
 		})
 	}
-	page.List = page.List.paged(r, next)
+	page.List = page.List.paged(r, calls.next)
 	c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", page)
 }

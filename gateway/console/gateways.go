@@ -35,13 +35,9 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		None: "No gateway is registered.", Cure: "A gateway that starts with this database registers by itself.",
 	}}
 	for i, g := range gateways {
-		state := cell{Text: views[i].State, Status: unwell}
-		if views[i].State == keystore.GatewayLive {
-			state.Status = well
-		}
 		page.List.Rows = append(page.List.Rows, []cell{
 			{Text: g.ID},
-			state,
+			status(views[i].State, views[i].State == keystore.GatewayLive),
 			{Text: plot.Grouped(views[i].Lag)},
 			{Text: operate.OrDash(g.AdminAddress)},
 			{Text: operate.Age(g) + " ago"},

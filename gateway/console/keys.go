@@ -103,7 +103,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 	page.Sheet = list{Caption: "This key", Rows: [][]cell{
 		{{Text: "Name"}, {Text: view.Name}},
 		{{Text: "Tenant"}, {Text: view.Tenant, Link: tenantPath(view.TenantID)}},
-		{{Text: "Status"}, statusOf(view)},
+		{{Text: "Status"}, keyStatus(view)},
 		{{Text: "Token ends in"}, {Text: view.Hint}},
 		{{Text: "Environment"}, {Text: view.Environment}},
 		{{Text: "Scopes"}, {Text: strings.Join(view.Scopes, " ")}},

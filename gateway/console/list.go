@@ -37,16 +37,11 @@ type column struct {
 type cell struct {
 	Text   string
 	Link   string // may be empty
-	Status string // well or unwell: the text is a status; empty: it is not
+	Status string // well or unwell, for the stylesheet; empty: the text is no status
 
 	Post  string // the text is a button that sends a form to this path; empty: it is not
 	Label string // of the button, for screen readers
 }
-
-const (
-	well   = "well"
-	unwell = "unwell"
-)
 
 // columns returns columns. The titles that begin with # are of numbers.
 func columns(titles ...string) []column {
@@ -58,20 +53,43 @@ func columns(titles ...string) []column {
 	return made
 }
 
-// rowsOf returns how many rows a request is about.
-func rowsOf(r *http.Request) int {
-	if r.URL.Query().Get("format") != "" {
-		return dataRows
-	}
-	return pageRows
+// status is a cell that says whether something is well.
+func status(text string, isWell bool) cell {
+	return cell{Text: text, Status: operate.Either(isWell, "well", "unwell")}
 }
 
-// cut returns the first n rows, and whether there are more.
-func cut[T any](rows []T, n int) ([]T, bool) {
-	if len(rows) <= n {
-		return rows, false
+// page is one page of rows, with the views that programs get.
+type page[T, V any] struct {
+	rows  []T
+	views []V
+	next  string // the query's member after for the next page; empty: there is none
+}
+
+// readPage reads the page that a request is about. find returns at most the given number of rows. after names the row after which the
+// next page begins.
+func readPage[T, V any](r *http.Request, find func(most int) ([]T, error), after func(T) string, view func(T) V) (p page[T, V], err error) {
+	n := pageRows
+	if r.URL.Query().Get("format") != "" {
+		n = dataRows
 	}
-	return rows[:n], true
+	if p.rows, err = find(n + 1); err != nil {
+		return p, err
+	}
+	if len(p.rows) > n {
+		p.rows = p.rows[:n]
+		p.next = after(p.rows[n-1])
+	}
+	p.views = viewsOf(p.rows, view)
+	return p, nil
+}
+
+// viewsOf returns the views of rows. Without rows, it is empty and not nil: in JSON, a list.
+func viewsOf[T, V any](rows []T, view func(T) V) []V {
+	views := make([]V, len(rows))
+	for i, row := range rows {
+		views[i] = view(row)
+	}
+	return views
 }
 
 // address returns the address of a request with other members in its query. An empty value removes a member.

@@ -28,11 +28,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 		c.fail(w, v, err)
 		return
 	}
-	views := make([]operate.PlanView, len(plans))
-	for i, p := range plans {
-		views[i] = operate.ViewPlan(p)
-	}
-	if c.sendData(w, r, v, "plans", views, "") {
+	if c.sendData(w, r, v, "plans", viewsOf(plans, operate.ViewPlan), "") {
 		return
 	}
 	tenants, err := v.store.TenantsByPlan(r.Context())

@@ -42,27 +42,28 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 		return
 	}
 	owner := plans.Owner(t)
-	keys, views, next, err := c.readKeys(r, v, owner)
+	keys, err := readKeys(r, v, owner)
 	if err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	if c.sendData(w, r, v, "keys", views, next) {
+	if c.sendData(w, r, v, "keys", keys.views, keys.next) {
 		return
 	}
-	bans, err := v.store.FindBans(ctx, t.ID, 0, id.Key{}, pageRows+1)
+	bans, err := readPage(r, func(most int) ([]keystore.NamedBan, error) {
+		return v.store.FindBans(ctx, t.ID, 0, id.Key{}, most)
+	}, banCursor, viewBan)
 	if err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	bans, isMore := cut(bans, pageRows)
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(),
-		Used: c.useOf(ctx, owner), Keys: keys.paged(r, next), Bans: banList(v, viewBans(bans)),
+		Used: c.useOf(ctx, owner), Keys: keyList(v, keys.views).paged(r, keys.next), Bans: banList(v, bans.views),
 	}
 	page.Bans.None = "No key of this tenant is banned."
-	if isMore {
-		page.Bans.Next = bansPath(t.ID, banCursor(bans[pageRows-1]))
+	if bans.next != "" {
+		page.Bans.Next = bansPath(t.ID, bans.next)
 	}
 	page.Sheet = tenantSheet(page.TenantView)
 	page.Usage = c.usageOf(ctx, v.operator, t.ID, r.URL.Query().Get("usage"), owner.Limits)
@@ -70,19 +71,17 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 }
 
 func tenantSheet(t operate.TenantView) list {
-	status := cell{Text: t.Status(), Status: well}
-	if t.Status() != "active" {
-		status.Status = unwell
-	}
 	return list{Caption: "This tenant", Rows: [][]cell{
 		{{Text: "ID"}, {Text: t.ID}},
-		{{Text: "Status"}, status},
+		{{Text: "Status"}, tenantStatus(t)},
 		{{Text: "Plan"}, {Text: t.Plan}},
 		{{Text: "Requests per minute"}, {Text: t.PerMinute()}},
 		{{Text: "Requests per day"}, {Text: t.PerDay()}},
 		{{Text: "Created"}, {Text: t.CreatedAt}},
 	}}
 }
+
+func tenantStatus(t operate.TenantView) cell { return status(t.Status(), t.Status() == "active") }
 
 // useOf says how much of its limits a tenant has used.
 func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
@@ -102,57 +101,46 @@ func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
 }
 
 // readKeys reads a page of a tenant's keys, the newest first.
-func (c *Console) readKeys(r *http.Request, v *visit, t operate.Owner) (l list, views []operate.KeyView, next string, err error) {
+func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, operate.KeyView], err error) {
 	var after id.Key
 	if text := r.URL.Query().Get("after"); text != "" {
 		if after, err = id.ParseKey(text); err != nil {
-			return l, nil, "", fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
+			return p, fmt.Errorf("%w: the address of the page: %w", keystore.ErrNotFound, err)
 		}
 	}
-	n := rowsOf(r)
-	keys, err := v.store.FindKeys(r.Context(), t.ID, after, n+1)
-	if err != nil {
-		return l, nil, "", err
-	}
-	keys, isMore := cut(keys, n)
-	if isMore {
-		next = keys[n-1].ID.String()
-	}
-	ids := make([]id.Key, len(keys))
-	for i, k := range keys {
-		ids[i] = k.ID
-	}
-	bans, err := v.store.BansOf(r.Context(), ids)
-	if err != nil {
-		return l, nil, "", err
-	}
-	l = list{
+	var bans map[id.Key]keystore.Ban
+	return readPage(r, func(most int) ([]keystore.Key, error) {
+		keys, err := v.store.FindKeys(r.Context(), t.ID, after, most)
+		if err != nil {
+			return nil, err
+		}
+		bans, err = v.store.BansOf(r.Context(), viewsOf(keys, func(k keystore.Key) id.Key { return k.ID }))
+		return keys, err
+	}, func(k keystore.Key) string { return k.ID.String() }, func(k keystore.Key) operate.KeyView {
+		return operate.ViewKey(k, t, bans[k.ID].Until, v.operator.Now())
+	})
+}
+
+func keyList(v *visit, keys []operate.KeyView) list {
+	l := list{
 		Caption: "Keys of the tenant", Columns: columns("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
 		None: "This tenant has no keys.", Cure: v.below("Create its first one below."),
 	}
-	views = make([]operate.KeyView, len(keys))
-	for i, k := range keys {
-		view := operate.ViewKey(k, t, bans[k.ID].Until, v.operator.Now())
-		views[i] = view
+	for _, k := range keys {
 		l.Rows = append(l.Rows, []cell{
-			{Text: view.ID, Link: keyPath(view.ID)},
-			{Text: view.Name},
-			statusOf(view),
-			{Text: view.Hint},
-			{Text: view.Environment},
-			{Text: operate.Never(view.ExpiresAt)},
-			{Text: view.LastUsed()},
+			{Text: k.ID, Link: keyPath(k.ID)},
+			{Text: k.Name},
+			keyStatus(k),
+			{Text: k.Hint},
+			{Text: k.Environment},
+			{Text: operate.Never(k.ExpiresAt)},
+			{Text: k.LastUsed()},
 		})
 	}
-	return l, views, next, nil
+	return l
 }
 
-func statusOf(k operate.KeyView) cell {
-	if k.Status == "active" {
-		return cell{Text: k.Status, Status: well}
-	}
-	return cell{Text: k.Status, Status: unwell}
-}
+func keyStatus(k operate.KeyView) cell { return status(k.Status, k.Status == "active") }
 
 func sortedNames(plans operate.PlanLimits) []string { return slices.Sorted(maps.Keys(plans)) }
 

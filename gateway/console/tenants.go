@@ -60,44 +60,32 @@ func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) 
 		c.fail(w, v, err)
 		return
 	}
-	n := rowsOf(r)
-	found, err := v.store.FindTenants(ctx, search, query.Get("after"), n+1)
+	found, err := readPage(r, func(most int) ([]keystore.Tenant, error) {
+		return v.store.FindTenants(ctx, search, query.Get("after"), most)
+	}, func(t keystore.Tenant) string { return t.Name }, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
 	if err != nil {
 		c.fail(w, v, err)
 		return
 	}
-	found, isMore := cut(found, n)
-	next := ""
-	if isMore {
-		next = found[n-1].Name
-	}
-	views := make([]operate.TenantView, len(found))
-	for i, t := range found {
-		views[i] = plans.Owner(t).View()
-	}
-	if c.sendData(w, r, v, "tenants", views, next) {
+	if c.sendData(w, r, v, "tenants", found.views, found.next) {
 		return
 	}
 	page := tenantsPage{Search: search, Plans: sortedNames(plans)}
-	if page.List, err = c.tenantList(ctx, v, found, views); err != nil {
+	if page.List, err = c.tenantList(ctx, v, found.rows, found.views); err != nil {
 		c.fail(w, v, err)
 		return
 	}
 	if search != "" {
 		page.List.None, page.List.Cure, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), "", ""
 	}
-	page.List = page.List.paged(r, next)
+	page.List = page.List.paged(r, found.next)
 	c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
 }
 
 // tenantList returns the rows of tenants with their use.
 func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.Tenant, views []operate.TenantView) (list, error) {
-	since := c.refusedSince()
-	ids := make([]id.Tenant, len(tenants))
-	for i, t := range tenants {
-		ids[i] = t.ID
-	}
-	outcomes, err := v.store.TenantOutcomes(ctx, ids, since)
+	ids := viewsOf(tenants, func(t keystore.Tenant) id.Tenant { return t.ID })
+	outcomes, err := v.store.TenantOutcomes(ctx, ids, c.refusedSince())
 	if err != nil {
 		return list{}, err
 	}
@@ -122,10 +110,6 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			isKnown = err == nil
 			canAsk = isKnown || errors.Is(err, ErrUnknownTenant)
 		}
-		status := cell{Text: t.Status(), Status: well}
-		if t.Status() != "active" {
-			status.Status = unwell
-		}
 		l.Rows = append(l.Rows, []cell{
 			{Text: t.Name, Link: tenantPath(t.ID)},
 			{Text: t.Plan},
@@ -134,7 +118,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			{Text: t.PerDay()},
 			{Text: share(use.Day, isKnown)},
 			{Text: plot.Grouped(refused[tenants[i].ID])},
-			status,
+			tenantStatus(t),
 		})
 	}
 	return l, nil
