@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,30 +14,9 @@ import (
 	"petgate/shared/operate"
 )
 
-// post sends a form of the session.
-func (s *stage) post(path, body string) (status int, page string) {
-	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.AddCookie(s.cookie)
-	response, err := s.server.Client().Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return response.StatusCode, string(text)
-}
-
 // If the database does not answer, the change may have been made: the page says so, and the same form does not make it again.
 func TestUnknownOutcome(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	failure, made := error(nil), 0
 	s.console.handle("POST /console/test", s.console.changing(func(context.Context, *form) (prepared, error) {
 		return prepared{back: "/console/tenants/acme", Operation: operate.Operation{Change: func(context.Context) (operate.Outcome, error) {
@@ -62,7 +40,8 @@ func TestUnknownOutcome(t *testing.T) {
 		{strings.Repeat("c", 65), nil, 422, "Nothing was changed", 3},
 	} {
 		failure = test.failure
-		status, page := s.post("/console/test", "once="+test.once)
+		w := s.send("POST", "/console/test", "once="+test.once)
+		status, page := w.Code, w.Body.String()
 		if status != test.status || !strings.Contains(page, test.says) || made != test.made {
 			t.Errorf("%s with %v: %d after %d changes, want %d, %d and %q in\n%s", test.once, test.failure, status, made, test.status, test.made, test.says, page)
 		}
@@ -74,7 +53,7 @@ func TestUnknownOutcome(t *testing.T) {
 
 // A browser that leaves a page cancels the page's statements. That says nothing about the database.
 func TestBrowserLeaves(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	var log strings.Builder
 	s.console.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	ctx, leave := context.WithCancel(t.Context())

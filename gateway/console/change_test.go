@@ -3,6 +3,7 @@ package console_test
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -358,6 +359,27 @@ func TestFormIsCarriedOutOnce(t *testing.T) {
 	}
 }
 
+var nextPage = regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+
+// walk reads a list page by page, and returns what the pattern finds.
+func (s *site) walk(b *http.Client, path string, pattern *regexp.Regexp) (found map[string]bool, pages int) {
+	s.Helper()
+	found = map[string]bool{}
+	for ; path != ""; pages++ {
+		status, _, page := s.send(b, "GET", path, "")
+		if status != 200 {
+			s.Fatalf("%s: %d", path, status)
+		}
+		for _, match := range pattern.FindAllStringSubmatch(page, -1) {
+			found[match[1]] = true
+		}
+		if path = ""; nextPage.MatchString(page) {
+			path = html.UnescapeString(nextPage.FindStringSubmatch(page)[1])
+		}
+	}
+	return found, pages
+}
+
 // Lists have pages, are searched by the database, and give programs what keyadmin prints.
 func TestLists(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, databaseURL string) {
@@ -376,18 +398,7 @@ func TestLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := regexp.MustCompile(`>tenant-(\d+)<`)
-		next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
-		seen := map[string]bool{}
-		pages := 0
-		for path := "/console/tenants"; path != ""; pages++ {
-			_, _, page := s.send(b, "GET", path, "")
-			for _, match := range name.FindAllStringSubmatch(page, -1) {
-				seen[match[1]] = true
-			}
-			if path = ""; next.MatchString(page) {
-				path = strings.ReplaceAll(next.FindStringSubmatch(page)[1], "&amp;", "&")
-			}
-		}
+		seen, pages := s.walk(b, "/console/tenants", name)
 		if pages != 3 || len(seen) != 120 {
 			t.Errorf("%d tenants in %d pages, want 120 in 3", len(seen), pages)
 		}
@@ -426,7 +437,7 @@ func TestBanPages(t *testing.T) {
 		}
 		keys = append(keys, k)
 	}
-	until := s.operatorNow().Add(time.Hour)
+	until := instant.Of(time.Now()).Add(time.Hour)
 	for _, k := range keys {
 		if _, _, err := s.operator.AddBan(t.Context(), keystore.Ban{Key: k.ID, Until: until, Reason: "test"}); err != nil {
 			t.Fatal(err)
@@ -434,21 +445,7 @@ func TestBanPages(t *testing.T) {
 	}
 	b := s.signIn(keystore.ConsoleInvitation{})
 	for _, path := range []string{"/console/bans", "/console/bans?tenant=" + tenant.ID.String(), "/console/tenants/" + tenant.ID.String()} {
-		found := map[string]bool{}
-		key := regexp.MustCompile(`/console/keys/(key_[0-9a-z]+)"`)
-		next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
-		for path != "" {
-			status, _, page := s.send(b, "GET", path, "")
-			if status != 200 {
-				t.Fatalf("%s: %d", path, status)
-			}
-			for _, match := range key.FindAllStringSubmatch(page, -1) {
-				found[match[1]] = true
-			}
-			if path = ""; next.MatchString(page) {
-				path = strings.ReplaceAll(next.FindStringSubmatch(page)[1], "&amp;", "&")
-			}
-		}
+		found, _ := s.walk(b, path, regexp.MustCompile(`/console/keys/(key_[0-9a-z]+)"`))
 		if len(found) != len(keys) {
 			t.Errorf("%d keys are shown, want %d", len(found), len(keys))
 		}
@@ -459,5 +456,3 @@ func TestBanPages(t *testing.T) {
 		}
 	}
 }
-
-func (s *site) operatorNow() instant.Millis { return instant.Of(time.Now()) }

@@ -283,40 +283,6 @@ func TestRestoredDatabase(t *testing.T) {
 	}
 }
 
-// What a browser sends for another site changes nothing, and a session that is read-only can send no form.
-func TestForeignAndReadOnlyRequests(t *testing.T) {
-	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
-	for _, test := range []struct {
-		what   string
-		fields []string
-		status int
-	}{
-		{"another origin", []string{"Origin", "https://evil.example"}, 403},
-		{"another site", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{"another name", []string{"Host", "evil.example"}, 421},
-	} {
-		if status, _, _ := s.send(b, "POST", "/console/logout", "", test.fields...); status != test.status {
-			t.Errorf("%s: %d, want %d", test.what, status, test.status)
-		}
-		if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
-			t.Fatalf("%s has ended the session", test.what)
-		}
-	}
-	if status, _, _ := s.send(b, "GET", "/console/logout", ""); status == 303 {
-		t.Error("a GET signs out")
-	}
-	if status, _, _ := s.send(b, "GET", "/console/", ""); status != 200 {
-		t.Error("a GET has ended the session")
-	}
-	reader := s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
-	for _, path := range []string{"/console/", "/console/tenants/acme", "/console/login/../anything"} {
-		if status, _, _ := s.send(reader, "POST", path, "name=x"); status != 403 && status != 307 {
-			t.Errorf("a read-only session's POST of %s: %d", path, status)
-		}
-	}
-}
-
 // Every response, of every kind, is protected from scripts of others, from frames and from caches.
 func TestHeaders(t *testing.T) {
 	s := newSite(t)

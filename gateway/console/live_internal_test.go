@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,65 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
-	"petgate/shared/testkit"
 )
-
-// stage is a console with a session, and its database.
-type stage struct {
-	*testing.T
-	console *Console
-	db      *database.DB
-	path    string // of its file
-	store   *keystore.Store
-	server  *httptest.Server
-	cookie  *http.Cookie
-}
-
-// A gateway of these tests answers on a busy machine, too.
-func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
-
-// newStage returns a console that sends live figures every few milliseconds.
-func newStage(t *testing.T) *stage {
-	t.Helper()
-	url := testkit.SQLite(t)
-	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{T: t, db: db, path: strings.TrimPrefix(url, "sqlite:"), store: keystore.New(db, nil, nil, "gw-1")}
-	s.console, err = New(Config{
-		Gateway: "gw-1", Store: s.store, Log: slog.New(slog.DiscardHandler),
-		Problems: func() []service.Problem {
-			return []service.Problem{{Name: "quotas", Detail: "Redis <slow>", Serving: true}}
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.console.watch.every = 5 * time.Millisecond
-	s.server = httptest.NewServer(s.console)
-	t.Cleanup(s.server.Close)
-	t.Cleanup(s.console.Close)
-	code, _, err := s.store.As("keyadmin:alice").InviteToConsole(t.Context(), keystore.ConsoleInvitation{Valid: time.Minute, Lasts: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, _, err := s.store.OpenConsole(t.Context(), code, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(s.server.Listener.Addr().String())
-	s.cookie = &http.Cookie{Name: "petgate-console-" + port, Value: token}
-	return s
-}
 
 // busy registers a gateway whose /live has 50 more requests, of which 10 are refused, in every second of its own clock.
 func (s *stage) busy(id string) {
@@ -143,7 +86,7 @@ func (s *stage) next(from *bufio.Reader) (name, data string) {
 }
 
 func TestLiveFigures(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	s.busy("gw-2")
 	s.register("gw-3", http.NotFoundHandler())
 	response, events := s.stream()
@@ -178,7 +121,7 @@ func TestLiveFigures(t *testing.T) {
 }
 
 func TestStreamEndsWithItsSession(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	_, events := s.stream()
 	if name, _ := s.next(events); name != "figures" {
 		t.Fatalf("the first event is %q", name)
@@ -203,7 +146,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 
 // A gateway serves a bounded number of streams, and Close ends them.
 func TestStreamsAreBounded(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	var open []*bufio.Reader
 	for i := range streamsMax {
 		response, events := s.stream()
@@ -253,21 +196,10 @@ func (c *controlled) Flush() {}
 
 // A stream outlasts the limits of the admin port for a request, and it does not wait for a browser that reads nothing.
 func TestDeadlinesOfStreams(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	w := &controlled{ResponseWriter: httptest.NewRecorder()}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, livePath, nil)
-	r.Host = s.server.Listener.Addr().String()
-	r.AddCookie(s.cookie)
-	s.console.ServeHTTP(w, r)
+	s.console.ServeHTTP(w, s.request("GET", livePath, ""))
 	if len(w.read) != 1 || !w.read[0].IsZero() || w.writes != 2 {
 		t.Errorf("the deadlines for reading are %v, and %d were set for writing", w.read, w.writes)
-	}
-}
-
-// The console's own script stays small, so that it can be read as a whole.
-func TestScriptIsSmall(t *testing.T) {
-	script, err := assets.ReadFile("assets/console.js")
-	if err != nil || len(script) > 8<<10 {
-		t.Errorf("the script has %d bytes, at most 8,192 are allowed, %v", len(script), err)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -16,24 +14,9 @@ import (
 	"petgate/shared/keystore"
 )
 
-// request returns a request of the session.
-func (s *stage) request(method, path string) *http.Request {
-	r := httptest.NewRequestWithContext(s.Context(), method, path, nil)
-	r.Host = s.server.Listener.Addr().String()
-	r.AddCookie(s.cookie)
-	return r
-}
-
-// send serves a request of the session without a connection.
-func (s *stage) send(method, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	s.console.ServeHTTP(w, s.request(method, path))
-	return w
-}
-
 // After a restore, a stream does not go on with the removed file.
 func TestStreamEndsWithItsFile(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Rename(s.path+suffix, s.path+".away"+suffix); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
@@ -47,14 +30,14 @@ func TestStreamEndsWithItsFile(t *testing.T) {
 	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := s.console.nextEvent(t.Context(), s.request("GET", livePath)); err != nil || !e.isLast {
+	if e, err := s.console.nextEvent(t.Context(), s.request("GET", livePath, "")); err != nil || !e.isLast {
 		t.Errorf("the stream goes on: %s, %v", e.bytes, err)
 	}
 }
 
 // Pages that hold all their connections do not delay a form.
 func TestFormsHaveConnections(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	forms, err := database.Open("sqlite:" + s.path)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +50,7 @@ func TestFormsHaveConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if w := s.send("POST", Home+"logout"); w.Code != 303 {
+	if w := s.send("POST", Home+"logout", ""); w.Code != 303 {
 		t.Errorf("%d: %s", w.Code, w.Body)
 	}
 }
@@ -75,7 +58,7 @@ func TestFormsHaveConnections(t *testing.T) {
 // The list and the page of a tenant show how much it has used, of both limits. A tenant that the gateway does not know yet hides
 // nothing of the others. After another failure, no other tenant is asked for.
 func TestUseOfQuotas(t *testing.T) {
-	s := newStage(t)
+	s := newStage(t, nil)
 	ids := map[id.Tenant]string{}
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
@@ -100,7 +83,7 @@ func TestUseOfQuotas(t *testing.T) {
 		{fmt.Errorf("%w: b", ErrUnknownTenant), 2}, {errors.New("Redis does not answer"), 1},
 	} {
 		unknown = test.err
-		page := s.send("GET", Home+"tenants").Body.String()
+		page := s.send("GET", Home+"tenants", "").Body.String()
 		row := `data-title="Used now" class="number">50 %</td><td role="cell" data-title="Per day" class="number">1,000</td><td role="cell" data-title="Used today" class="number">20 %</td>`
 		if n := strings.Count(page, row); n != test.want {
 			t.Errorf("%v: the use of %d tenants, want %d:\n%s", test.err, n, test.want, page)
@@ -109,7 +92,7 @@ func TestUseOfQuotas(t *testing.T) {
 	if _, err := s.db.Exec("DROP TABLE usage_hours"); err != nil {
 		t.Fatal(err)
 	}
-	w := s.send("GET", tenantPath(last.ID.String()))
+	w := s.send("GET", tenantPath(last.ID.String()), "")
 	page := w.Body.String()
 	for _, want := range []string{
 		"Used now: 30 of 60 (50 %) of the last 60 seconds, and 200 of 1,000 (20 %) of this UTC day.", "The requests cannot be read: ", "Create a key",

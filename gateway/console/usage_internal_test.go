@@ -1,7 +1,6 @@
 package console
 
 import (
-	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -12,10 +11,8 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/testkit"
 )
 
 // at is a Tuesday.
@@ -24,20 +21,12 @@ var at = time.Date(2026, 3, 3, 10, 30, 0, 0, time.UTC)
 // used returns a console whose tenant has the given usage.
 func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	t.Helper()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	s := newStage(t, func() time.Time { return at })
+	_, _, err := s.store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	clock := func() time.Time { return at }
-	store := keystore.New(db, clock, nil, "gw-1")
-	if _, _, err := store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}}); err != nil {
-		t.Fatal(err)
-	}
-	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
+	tenant, _, err := s.store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,17 +34,13 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 		rows[i].Tenant = tenant.ID
 	}
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	if gateway.Generation, err = store.Register(t.Context(), gateway, nil); err != nil {
+	if gateway.Generation, err = s.store.Register(t.Context(), gateway, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
+	if err := s.store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Gateway: "gw-1", Store: store, Log: slog.New(slog.DiscardHandler), Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, tenant.ID
+	return s.console, tenant.ID
 }
 
 func hourOf(text string) instant.Millis {

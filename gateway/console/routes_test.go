@@ -1,4 +1,0 @@
-package console
-
-// Routes returns the patterns of all routes.
-func (c *Console) Routes() []string { return c.routes }
