@@ -15,7 +15,7 @@ import (
 )
 
 // chaosFor is how long faults follow one another.
-const chaosFor = 45 * time.Second
+const chaosFor = 20 * time.Second
 
 // chaos is three gateways that are paused, cut off, killed, stopped and started in a random order, while keys are revoked and
 // the database is restored from a backup in which they are valid.

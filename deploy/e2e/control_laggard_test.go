@@ -135,7 +135,7 @@ var revocationsStarting = testkit.Size(4, 30)
 // A gateway starts while a revocation commits. Either it registers in time, so that keyadmin waits for it, or it loads the
 // revocation.
 func TestRevocationWhileAGatewayStarts(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 2, Upstreams: fleet.FixedUpstream(t),

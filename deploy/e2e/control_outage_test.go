@@ -34,7 +34,7 @@ func wantAllServed(t *testing.T, what string, shots []shot) (served int) {
 // If Postgres hangs or is down, no request is refused or fails because of it. A gateway that is restarted during the outage
 // serves from its snapshot. Changes after the outage arrive.
 func TestPostgresOutage(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	postgres := testkit.StartPostgres(t)
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{

@@ -75,7 +75,7 @@ func revokeUnderLoad(t *testing.T, f *fleet.Fleet, keys []fleet.Key) []time.Dura
 func median(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
 
 func TestRevocation(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{
 		Redis: redis, RedisPrefix: prefix, Gateways: 3, Upstreams: fleet.FixedUpstream(t), GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=0s"},

@@ -20,7 +20,7 @@ var (
 
 // TestRollingPets restarts each of two pet services in turn, under load through a gateway.
 func TestRollingPets(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{})
 	pets := []*fleet.Program{
 		f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay), f.AddPets("PETSVC_DRAIN_DELAY=" + edgeDrainDelay),

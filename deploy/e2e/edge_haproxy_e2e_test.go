@@ -88,6 +88,7 @@ func awaitBalancer(t *testing.T, address, token string) {
 // TestRollingGateways restarts each of three gateways behind haproxy in turn, with all settings at their defaults, and then
 // both pet services behind them.
 func TestRollingGateways(t *testing.T) {
+	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix})
 	pets := []*fleet.Program{f.AddPets(), f.AddPets()}
@@ -119,6 +120,7 @@ func TestRollingGateways(t *testing.T) {
 
 // TestForwardedAddress sends requests through haproxy with keys that have an allow-list, some of them with forged header fields.
 func TestForwardedAddress(t *testing.T) {
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Gateways: 3, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})
 	free := f.NewTenant("acme", fleet.Unlimited...)
 	office := f.NewKey("acme", "--allow", "127.0.0.2/32")

@@ -15,6 +15,7 @@ import (
 // TestDeadUpstreamLeavesFirst kills, starts, pauses and continues one of two pet services that the gateway checks. Requests come only
 // when the gateway has noticed. One that is stopping says so to the gateway's checks. Then the other one is restarted under load.
 func TestDeadUpstreamLeavesFirst(t *testing.T) {
+	t.Parallel()
 	const each = 100
 	f := fleet.Start(t, fleet.Spec{})
 	// The first one waits so long before it stops that a check meets it meanwhile. It is killed then.

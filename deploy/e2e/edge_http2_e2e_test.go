@@ -220,6 +220,7 @@ func (l *http2Load) end(t *testing.T, f *fleet.Fleet) string {
 // TestHTTP2 restarts two gateways in turn, behind haproxy, while a client with 50 streams on one connection lists and adds pets. If h2load
 // is installed, it sends requests meanwhile, too.
 func TestHTTP2(t *testing.T) {
+	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2})
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -265,6 +266,7 @@ func startH2load(t *testing.T, url, token string) (end func() string) {
 
 // TestHTTP2Client sends requests with 50 streams at a time: a key's quota holds, and allow-lists see the address of the client.
 func TestHTTP2Client(t *testing.T) {
+	t.Parallel()
 	const limit = 100
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2, GatewayEnv: []string{"GATEWAY_TRUSTED_PROXIES=127.0.0.1/32"}})

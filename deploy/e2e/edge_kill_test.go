@@ -43,7 +43,7 @@ func TestKillUnderPosts(t *testing.T) {
 
 // TestKillOverAdmitsNothing kills a gateway repeatedly while a tenant uses up its minute at two gateways.
 func TestKillOverAdmitsNothing(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: url, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_BAN_AFTER=0"}})
 	key := f.NewTenant("acme", "--plan", "enterprise", "--minute", strconv.Itoa(edgeQuota), "--day", "1000000")

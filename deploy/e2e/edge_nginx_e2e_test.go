@@ -50,6 +50,7 @@ func startNginx(t *testing.T, gateways []*fleet.Program) *http2Front {
 // TestNginx restarts two gateways in turn behind nginx, which has no health checks, while a client with 50 HTTP/2 streams lists pets. It
 // adds none: nginx does not repeat a POST whose connection ends.
 func TestNginx(t *testing.T) {
+	t.Parallel()
 	url, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Redis: url, RedisPrefix: prefix, Gateways: 2, GatewayEnv: []string{"GATEWAY_DRAIN_DELAY=1s"}})
 	key := f.NewTenant("acme", fleet.Unlimited...)

@@ -15,7 +15,7 @@ import (
 // TestRestartBySystemd restarts the only gateway and the only pet service under load. The test plays systemd, which keeps their
 // sockets: connections wait in the kernel for the next process.
 func TestRestartBySystemd(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	short := "DRAIN_DELAY=10ms"
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_" + short}, PetsEnv: []string{"PETSVC_" + short}})
 	key := f.NewTenant("acme", fleet.Unlimited...)

@@ -3,7 +3,7 @@
 // `make test` runs the tests of the files without a build tag, in reduced size, beside other packages. `make e2e` builds with
 // the tag e2e: it runs the same tests in full size, one package at a time, and those of the files named *_e2e_test.go, which
 // take too long for daily use. `make e2e` prints the lines of a test that begin with "figure:". Tests that judge neither a time
-// nor what something costs overlap in full size too: they run when all others have ended.
+// nor what something costs overlap: they run when all others have ended.
 //
 // The harness is shared/testkit (processes, servers, proxies), shared/testkit/fleet (gateways and their clients), and this
 // file with load_test.go. A file's prefix says what it tests: control_ the keys and their directory, quota_ the limits,

@@ -15,6 +15,7 @@ import (
 // The reader of the logs hangs, and the pipe is full. Nothing waits for the reader: neither a request, even when Redis
 // goes down, nor a change of a key, nor the end of the program.
 func TestUnreadLogHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	const lines = 1500 // of more than 64 KiB, which fill a pipe
 	server := testkit.StartRedis(t)
 	redis := testkit.NewProxy(t, server.Addr)

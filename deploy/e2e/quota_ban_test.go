@@ -13,7 +13,7 @@ import (
 // A key that ignores its refusals is banned, everywhere within a second, for as long as its responses say. Each ban is longer
 // than the last one. A ban survives restarts, and an operator can lift it.
 func TestBans(t *testing.T) {
-	testkit.Together(t)
+	t.Parallel()
 	const first = 6 * time.Second
 	s := newQuotaSite(t, 3, "GATEWAY_BAN_AFTER=5", "GATEWAY_BAN_FOR="+first.String(), "GATEWAY_BAN_MAX=1h")
 	key := s.NewTenant("t", "--minute", "1", "--day", "100000")

@@ -59,7 +59,8 @@ func record(key fleet.Key) string { return "petgate:{" + key.TenantID + "}" }
 // Whatever happens to Redis, no request fails because of it, and nothing is unlimited. No window admits more than twice the
 // limit plus one request per gateway. Responses stay fast, and the gateways use Redis again as soon as it is back.
 func TestRedisFaults(t *testing.T) {
-	const limit, gateways, lasting, recoveryMax, lossy = 300, 3, 3 * time.Second, 5 * time.Second, "flushed"
+	t.Parallel()
+	const limit, gateways, lasting, recoveryMax, lossy = 300, 3, 2 * time.Second, 5 * time.Second, "flushed"
 	server := testkit.StartRedis(t)
 	proxy := testkit.NewProxy(t, server.Addr)
 	s := openQuotaSite(t, fleet.Spec{Redis: "redis://" + proxy.Addr, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")

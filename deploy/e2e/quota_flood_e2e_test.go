@@ -102,7 +102,7 @@ func TestFloodOfOneKey(t *testing.T) {
 // A flood of unknown tokens from changing addresses costs Redis at most 200 calls per second for each gateway and bounded
 // memory. It does not affect valid keys, even from the same addresses.
 func TestFloodOfUnknownTokens(t *testing.T) {
-	const gateways, lasting = 2, 15 * time.Second
+	const gateways, lasting = 2, 5 * time.Second
 	s := newQuotaSite(t, gateways, "GATEWAY_TRUSTED_PROXIES=127.0.0.1/32")
 	key := s.NewTenant("t", fleet.Unlimited...)
 	tokens := make([]string, 1000)
@@ -183,6 +183,7 @@ func residentBytes(t *testing.T, gateways []*fleet.Program) (sum int64) {
 
 // Three gateways on a private cluster of three Redis nodes admit exactly what each tenant may send.
 func TestRedisCluster(t *testing.T) {
+	t.Parallel()
 	const tenants, limit = 12, 10
 	urls := testkit.RedisCluster(t, 3)
 	s := openQuotaSite(t, fleet.Spec{Redis: strings.Join(urls, ","), Gateways: 3}, "GATEWAY_BAN_AFTER=0")

@@ -16,6 +16,7 @@ import (
 // A refusal's headers are true. Clients that sleep exactly Retry-After are served, in every phase of their window. They are
 // never banned, even if many of them share a key. A client that does not sleep is banned.
 func TestRetryAfterIsTrue(t *testing.T) {
+	t.Parallel()
 	const alone, together, lasting = 24, 200, 72 * time.Second
 	s := newQuotaSite(t, 3)
 	var keys []fleet.Key

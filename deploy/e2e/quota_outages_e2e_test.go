@@ -30,6 +30,7 @@ func live(f *fleet.Fleet) (n int) {
 // that reports again before the others still divides the limit by all six, although the others are silent. Otherwise the shares
 // would exceed the limit: the first gateway would take the whole limit, the second one half of it, and so on.
 func TestOutageOfRedisAndPostgres(t *testing.T) {
+	t.Parallel()
 	const limit, gateways, away = 600, 6, 5 * time.Second
 	postgres, redis := testkit.StartPostgres(t), testkit.StartRedis(t)
 	s := openQuotaSite(t, fleet.Spec{Database: postgres.URL, Redis: redis.URL, Gateways: gateways}, "GATEWAY_BAN_AFTER=0")

@@ -19,6 +19,7 @@ func quotaOfAll(t *testing.T, env ...string) *quotaSite {
 
 // Refused requests are not charged to the day, however many they are: after a change of plan, the whole day is left.
 func TestRefusalCostsNothing(t *testing.T) {
+	t.Parallel()
 	refused := 500
 	if testkit.FullSize {
 		refused = 5000
@@ -51,6 +52,7 @@ func TestRefusalCostsNothing(t *testing.T) {
 
 // An operator sees the result of the next call without charging a request, and can reset a tenant's quota.
 func TestUsageExplainAndReset(t *testing.T) {
+	t.Parallel()
 	s := quotaOfAll(t, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--minute", "20", "--day", "30")
 	first := s.burst(key.Token, 15)
@@ -84,6 +86,7 @@ func TestUsageExplainAndReset(t *testing.T) {
 
 // In-process quotas survive a restart in the database: all usage after a clean exit, all but the last second after a kill.
 func TestQuotasSurviveRestart(t *testing.T) {
+	t.Parallel()
 	s := openQuotaSite(t, fleet.Spec{Gateways: 1}, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--minute", "60", "--day", "1000")
 	gateway := s.Gateways[0]

@@ -42,6 +42,7 @@ func TestInstructions(t *testing.T) {
 		runCounted(t, config)
 		return
 	}
+	t.Parallel()
 	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t)})
 	admitted := fleet.GetPets(f.NewTenant("acme", fleet.Unlimited...).Token)
 	usedUp := fleet.GetPets(f.NewTenant("initech", "--plan", "enterprise", "--minute", "1", "--day", "1").Token)

@@ -1,7 +1,5 @@
 package testkit
 
-import "testing"
-
 // Size returns full in full size and reduced otherwise. FullSize is true with the build tag e2e, which `make e2e` sets: in
 // full size, the tests prove what the project claims. `make test` runs the same tests in a smaller size for daily use.
 func Size[T any](reduced, full T) T {
@@ -9,11 +7,4 @@ func Size[T any](reduced, full T) T {
 		return full
 	}
 	return reduced
-}
-
-// Together lets tests overlap in reduced size. In full size, their loads or their figures would suffer.
-func Together(t *testing.T) {
-	if !FullSize {
-		t.Parallel()
-	}
 }
