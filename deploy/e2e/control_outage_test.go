@@ -9,7 +9,7 @@ import (
 )
 
 // outage is how long the database is away.
-var outage = testkit.Size(2*time.Second, 10*time.Second)
+const outage = 3 * time.Second
 
 // wantAllServed fails the test for every request that was not answered 200.
 func wantAllServed(t *testing.T, what string, shots []shot) (served int) {

@@ -9,9 +9,9 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-var (
-	edgeKills = testkit.Size(1, 5)
-	edgeQuota = testkit.Size(200, 2000)
+const (
+	edgeKills = 2
+	edgeQuota = 500
 )
 
 // TestKillUnderPosts kills the pet service and a gateway repeatedly while pets are created.

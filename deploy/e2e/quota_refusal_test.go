@@ -4,27 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
-
-// quotaOfAll starts gateways that count together: three on one Redis or, in reduced size, a single one.
-func quotaOfAll(t *testing.T, env ...string) *quotaSite {
-	t.Helper()
-	if testkit.FullSize {
-		return newQuotaSite(t, 3, env...)
-	}
-	return openQuotaSite(t, fleet.Spec{Gateways: 1}, env...)
-}
 
 // Refused requests are not charged to the day, however many they are: after a change of plan, the whole day is left.
 func TestRefusalCostsNothing(t *testing.T) {
 	t.Parallel()
-	refused := 500
-	if testkit.FullSize {
-		refused = 5000
-	}
-	s := quotaOfAll(t, "GATEWAY_BAN_AFTER=0")
+	const refused = 500
+	s := newQuotaSite(t, 3, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--plan", "free")
 	began := time.Now()
 	got := s.burst(key.Token, 60+refused)
@@ -53,7 +40,7 @@ func TestRefusalCostsNothing(t *testing.T) {
 // An operator sees the result of the next call without charging a request, and can reset a tenant's quota.
 func TestUsageExplainAndReset(t *testing.T) {
 	t.Parallel()
-	s := quotaOfAll(t, "GATEWAY_BAN_AFTER=0")
+	s := newQuotaSite(t, 3, "GATEWAY_BAN_AFTER=0")
 	key := s.NewTenant("t", "--minute", "20", "--day", "30")
 	first := s.burst(key.Token, 15)
 	before := s.explain(key.Token)

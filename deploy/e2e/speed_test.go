@@ -102,7 +102,7 @@ func TestSpeedInAllocations(t *testing.T) {
 	callsBefore := s.redisCalls(t)
 	first := s.gateway.Metric(t, allocated, "")
 	before := s.gateway.Metric(t, allocated, "") // before minus first is the cost of reading the metrics
-	together := float64(speedClients * testkit.Size(50, 200))
+	together := float64(speedClients * 100)
 	s.send(t, speedClients, int(together))
 	allocations := (s.gateway.Metric(t, allocated, "") - before - (before - first)) / together
 	calls := (s.redisCalls(t) - callsBefore) / together

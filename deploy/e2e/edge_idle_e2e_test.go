@@ -1,0 +1,148 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// normalRounds is the number of requests for the p99 of normal operation.
+const normalRounds = 2000
+
+// What a connection may cost in resident memory of the process. An idle connection keeps the stack of its last request, which is 4 kB,
+// and 3 kB more. With a few more bytes on the way to the deepest call, a stack is 8 kB. If all connections were active at the same time,
+// some requests had to dial, which needs 8 kB.
+const (
+	bytesPerIdleMax   = 8 << 10
+	bytesPerActiveMax = 11 << 10
+)
+
+// TestIdleProcessConnections opens connections with one request each; each request is alone in its call to Redis. Then all of them send
+// a request at the same time.
+func TestIdleProcessConnections(t *testing.T) {
+	const clients = 10_000
+	needDescriptors(t, clients+1000)
+	spec := fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_ACCESS_LOG=false", "GATEWAY_IDLE_TIMEOUT=10m"}}
+	spec.Redis, spec.RedisPrefix = testkit.Redis(t)
+	f := fleet.Start(t, spec)
+	gateway := f.Gateways[0]
+	key := f.NewTenant("acme", fleet.Unlimited...)
+	alone := p99(askInTurn(t, gateway, key.Token, normalRounds))
+	before := resident(t, gateway)
+	idle := make([]*fleet.Client, clients)
+	for i := range idle {
+		idle[i] = gateway.Client()
+		if got := idle[i].Must(t, fleet.GetPets(key.Token)); got.Status != 200 {
+			t.Fatalf("connection %d: %d %s", i, got.Status, got.Body)
+		}
+		defer idle[i].Close()
+	}
+	each := (resident(t, gateway) - before) / clients
+	beside := p99(askInTurn(t, gateway, key.Token, normalRounds))
+	if n := gateway.Metric(t, "petgate_gateway_connections", ""); n < clients {
+		t.Errorf("the gateway holds %v connections of %d", n, clients)
+	}
+	for _, c := range idle[clients-10:] {
+		conn := c.Conn
+		if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || c.Conn != conn {
+			t.Errorf("an idle connection answers %d, the same: %t", got.Status, c.Conn == conn)
+		}
+	}
+	if each > bytesPerIdleMax {
+		t.Errorf("%d bytes of resident memory for each idle connection", each)
+	}
+	served := 0
+	for _, c := range idle {
+		if err := c.Send(fleet.GetPets(key.Token)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range idle {
+		got, err := c.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Status == 200 {
+			served++
+		}
+	}
+	again := (resident(t, gateway) - before) / clients
+	if served == 0 || again > bytesPerActiveMax {
+		t.Errorf("after all connections sent a request at the same time, and %d were served: %d bytes of resident memory for each", served, again)
+	}
+	t.Logf("figure: %d idle connections at a gateway process: %d bytes of resident memory each; p99 beside them %v, alone %v; "+
+		"%d bytes each after all of them sent a request at the same time, and %d were served", clients, each, beside, alone, again, served)
+}
+
+// askInTurn sends n requests, one after the other, and returns the latencies.
+func askInTurn(t *testing.T, p *fleet.Program, token string, n int) []time.Duration {
+	c := p.Client()
+	defer c.Close()
+	var took []time.Duration
+	for range n {
+		began := time.Now()
+		got, err := c.Do(fleet.GetPets(token))
+		if err != nil || got.Status != 200 {
+			t.Errorf("an honest client got %v %v", got, err)
+			return took
+		}
+		took = append(took, time.Since(began))
+	}
+	return took
+}
+
+func p99(took []time.Duration) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100].Round(time.Microsecond)
+}
+
+// resident is the memory of a process when collections free no more. Each collection shrinks stacks by half, and free memory
+// returns to the kernel in the background.
+func resident(t *testing.T, p *fleet.Program) int64 {
+	t.Helper()
+	look := time.NewTicker(250 * time.Millisecond)
+	defer look.Stop()
+	for last := math.Inf(1); ; {
+		response, err := http.Get(p.Admin + "/debug/pprof/heap?gc=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		<-look.C
+		now := p.Metric(t, "process_resident_memory_bytes", "")
+		if now > last*0.99 {
+			return int64(now)
+		}
+		last = now
+	}
+}
+
+// needDescriptors makes room for n descriptors, here and in the processes that are started from here.
+func needDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < n {
+		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
+	}
+	// The limit is set even if it is high enough: Go raises its own soft limit at the start. Children would get the old limit if
+	// it were not set here.
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatalf("this test needs %d file descriptors: ulimit -n %d (%v)", n, n, err)
+	}
+}
