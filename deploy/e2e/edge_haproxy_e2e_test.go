@@ -99,20 +99,15 @@ func TestRollingGateways(t *testing.T) {
 	address := startHAProxy(t, f.Gateways)
 	awaitBalancer(t, address, key.Token)
 	load := startTraffic(key.Token, address)
-	load.more(t, 500)
-	for _, p := range append(f.Gateways, pets...) {
+	load.roll(t, f.Gateways)
+	for _, p := range pets {
 		restart(t, p)
-		load.more(t, 500)
+		load.more(t, 250)
 	}
 	load.end()
 	load.faultless(t)
 	if n := load.stored(t, f); n != 0 {
 		t.Errorf("%d pets are stored without an answer", n)
-	}
-	for _, g := range f.Gateways {
-		if n := g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`); n == 0 {
-			t.Errorf("%s got nothing after its restart", g.ID)
-		}
 	}
 	t.Logf("figure: rolling restart of three gateways behind haproxy and of two pet services, under load: %d of %d requests failed, "+
 		"slowest %v; %d created, each stored once", len(load.wrong), load.total(), load.slowest.Round(time.Millisecond), load.counts[201])

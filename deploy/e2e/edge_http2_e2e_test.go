@@ -122,98 +122,16 @@ func (c *http2Client) await(t *testing.T, token string) {
 	})
 }
 
-// http2Load is the load of one client with several streams, which list pets. With every fourth request, they may add a pet.
-type http2Load struct {
-	stop chan struct{}
-	done sync.WaitGroup
-	good atomic.Int64
-
-	mu      sync.Mutex
-	lost    []string // other responses than 200 to a GET and 201 to a POST
-	created []string // names
-}
-
-func startHTTP2Load(c *http2Client, token string, adds bool) *http2Load {
-	const pace = 250 * time.Millisecond // of each stream; longer if responses take longer
-	l := &http2Load{stop: make(chan struct{})}
-	for stream := range streams {
-		l.done.Go(func() {
-			tick := time.NewTicker(pace)
-			defer tick.Stop()
-			for n := 0; ; n++ {
-				select {
-				case <-l.stop:
-					return
-				case <-tick.C:
-				}
-				name := ""
-				if adds && n%4 == 0 {
-					name = fmt.Sprintf("pet %d of stream %d", n, stream)
-				}
-				l.send(c, token, name)
-			}
-		})
-	}
-	return l
-}
-
-// send adds a pet, or lists pets if there is no name.
-func (l *http2Load) send(c *http2Client, token, name string) {
-	method, body, want := "GET", "", 200
-	if name != "" {
-		method, body, want = "POST", fmt.Sprintf(`{"name":%q,"categoryId":1}`, name), 201
-	}
-	status, text, err := c.do(method, token, body)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if status != want || err != nil {
-		l.lost = append(l.lost, fmt.Sprintf("%s: %d %s %v", method, status, text, err))
-		return
-	}
-	l.good.Add(1)
-	if name != "" {
-		l.created = append(l.created, name)
-	}
-}
-
-// more waits for five more good answers of each stream.
-func (l *http2Load) more(t *testing.T) {
-	t.Helper()
-	from := l.good.Load()
-	testkit.Eventually(t, fleet.ReplyWithin, "more answers", func() bool { return l.good.Load() >= from+5*streams })
-}
-
-// roll restarts the gateways in turn. The next one ends only when the last one gets requests again.
-func (l *http2Load) roll(t *testing.T, gateways []*fleet.Program) {
-	t.Helper()
-	l.more(t)
-	for _, g := range gateways {
-		restart(t, g)
-		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
-			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
-		})
-		l.more(t)
-	}
-}
-
-// total is the number of responses.
-func (l *http2Load) total() int64 { return l.good.Load() + int64(len(l.lost)) }
-
-// end stops the load, fails the test for lost requests and for pets that are not stored once, and returns what to say.
-func (l *http2Load) end(t *testing.T, f *fleet.Fleet) string {
-	t.Helper()
-	close(l.stop)
-	l.done.Wait()
-	if len(l.lost) > 0 {
-		t.Errorf("%d requests are lost, the first with %s", len(l.lost), l.lost[0])
-	}
-	rows := petRows(t, f)
-	for _, name := range l.created {
-		if rows[name] != 1 {
-			t.Errorf("%q is stored %d times", name, rows[name])
+// startHTTP2Traffic sends load on all streams.
+func startHTTP2Traffic(c *http2Client, token string, group int) *traffic {
+	return newTraffic(streams, 250*time.Millisecond, group, func(_ int, name string, fields ...string) (fleet.Reply, error) {
+		method, body := "GET", ""
+		if name != "" {
+			method, body = "POST", fmt.Sprintf(`{"name":%q,"categoryId":1}`, name)
 		}
-	}
-	return fmt.Sprintf("%d of %d requests lost, %d pets stored once", len(l.lost), l.total(), len(l.created))
+		status, text, err := c.do(method, token, body, fields...)
+		return fleet.Reply{Status: status, Body: text}, err
+	})
 }
 
 // TestHTTP2 restarts two gateways in turn, behind haproxy, while a client with 50 streams on one connection lists and adds pets.
@@ -226,13 +144,16 @@ func TestHTTP2(t *testing.T) {
 	c := front.client(t, "127.0.0.1")
 	c.await(t, key.Token)
 	before := c.dials.Load()
-	load := startHTTP2Load(c, key.Token, true)
+	load := startHTTP2Traffic(c, key.Token, 4)
 	load.roll(t, f.Gateways)
-	said := load.end(t, f)
+	load.end()
+	load.faultless(t)
+	load.stored(t, f)
 	if n := c.dials.Load() - before; n != 0 {
 		t.Errorf("the client opened %d more connections", n)
 	}
-	t.Logf("figure: rolling restart of two gateways behind haproxy, %d HTTP/2 streams on one connection: %s", streams, said)
+	t.Logf("figure: rolling restart of two gateways behind haproxy, %d HTTP/2 streams on one connection: %d of %d requests lost, %d pets stored once",
+		streams, len(load.wrong), load.total(), load.counts[201])
 }
 
 // TestHTTP2Client sends requests with 50 streams at a time: a key's quota holds, and allow-lists see the address of the client.

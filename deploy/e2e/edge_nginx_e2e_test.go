@@ -56,8 +56,9 @@ func TestNginx(t *testing.T) {
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	c := startNginx(t, f.Gateways).client(t, "127.0.0.1")
 	c.await(t, key.Token)
-	load := startHTTP2Load(c, key.Token, false)
+	load := startHTTP2Traffic(c, key.Token, 0)
 	load.roll(t, f.Gateways)
-	load.end(t, f)
-	t.Logf("figure: rolling restart of two gateways behind nginx, %d HTTP/2 streams: %d of %d GETs lost", streams, len(load.lost), load.total())
+	load.end()
+	load.faultless(t)
+	t.Logf("figure: rolling restart of two gateways behind nginx, %d HTTP/2 streams: %d of %d GETs lost", streams, len(load.wrong), load.total())
 }

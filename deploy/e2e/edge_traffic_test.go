@@ -11,11 +11,12 @@ import (
 	"petgate/shared/testkit/fleet"
 )
 
-// traffic is constant load. Its workers have one connection each, send GET and POST in turns, and give every pet a different
-// name. Half of the workers give each POST an Idempotency-Key, and repeat it until it is answered 201.
+// traffic is constant load by workers that list pets and add some. They give every pet a different name. Half of the workers give each
+// POST an Idempotency-Key, and repeat it until it is answered 201.
 type traffic struct {
-	stop chan struct{}
-	done sync.WaitGroup
+	stop    chan struct{}
+	done    sync.WaitGroup
+	clients []fleet.Client
 
 	mu      sync.Mutex
 	counts  map[int]int     // answers by status; 0 = none
@@ -29,40 +30,53 @@ const (
 	trafficPace    = 6 * time.Millisecond // of each worker; longer if responses take longer
 )
 
-// startTraffic sends load to the addresses, each worker to one of them.
+// startTraffic sends load to the addresses, each worker on one connection to one of them. Every second request adds a pet.
 func startTraffic(token string, addresses ...string) *traffic {
-	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
-	for n := range trafficWorkers {
-		l.done.Go(func() { l.work(n, token, &fleet.Client{Addr: addresses[n%len(addresses)]}) })
+	clients := make([]fleet.Client, trafficWorkers)
+	for n := range clients {
+		clients[n].Addr = addresses[n%len(addresses)]
 	}
+	l := newTraffic(trafficWorkers, trafficPace, 2, func(worker int, name string, fields ...string) (fleet.Reply, error) {
+		if name == "" {
+			return clients[worker].Do(fleet.GetPets(token))
+		}
+		return clients[worker].Do(fleet.PostPet(token, name, fields...))
+	})
+	l.clients = clients
 	return l
 }
 
-func (l *traffic) work(worker int, token string, c *fleet.Client) {
-	defer c.Close()
-	tick := time.NewTicker(trafficPace)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-l.stop:
-			return
-		case <-tick.C:
-		}
-		name, want, request := "", 200, fleet.GetPets(token)
-		if n%2 == 0 {
-			name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
-			request = fleet.PostPet(token, name)
-			if worker%2 == 1 {
-				request = fleet.PostPet(token, name, fmt.Sprintf("Idempotency-Key: %d-%d", worker, n))
+// newTraffic starts workers. Of their requests, one in each group of the given size adds a pet; none if it is 0. ask adds a pet, or
+// lists pets if there is no name.
+func newTraffic(workers int, pace time.Duration, group int, ask func(worker int, name string, fields ...string) (fleet.Reply, error)) *traffic {
+	l := &traffic{stop: make(chan struct{}), counts: make(map[int]int), created: make(map[string]bool)}
+	for worker := range workers {
+		l.done.Go(func() {
+			tick := time.NewTicker(pace)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				case <-tick.C:
+				}
+				name, want, fields := "", 200, []string(nil)
+				if group > 0 && n%group == 0 {
+					name, want = fmt.Sprintf("pet %d of worker %d", n, worker), 201
+				}
+				if name != "" && worker%2 == 1 {
+					fields = []string{fmt.Sprintf("Idempotency-Key: %d-%d", worker, n)}
+				}
+				began := time.Now()
+				got, err := ask(worker, name, fields...)
+				l.note(name, want, got, err, time.Since(began))
+				if got.Status != want && fields != nil {
+					n-- // once more
+				}
 			}
-		}
-		began := time.Now()
-		got, err := c.Do(request)
-		l.note(name, want, got, err, time.Since(began))
-		if got.Status != want && name != "" && worker%2 == 1 {
-			n-- // once more
-		}
+		})
 	}
+	return l
 }
 
 func (l *traffic) note(name string, want int, got fleet.Reply, err error, took time.Duration) {
@@ -101,6 +115,22 @@ func (l *traffic) more(t testing.TB, n int) {
 func (l *traffic) end() {
 	close(l.stop)
 	l.done.Wait()
+	for i := range l.clients {
+		l.clients[i].Close()
+	}
+}
+
+// roll restarts gateways in turn. The next one ends only when the last one gets requests again.
+func (l *traffic) roll(t *testing.T, gateways []*fleet.Program) {
+	t.Helper()
+	l.more(t, 250)
+	for _, g := range gateways {
+		restart(t, g)
+		testkit.Eventually(t, fleet.ReplyWithin, "requests at the gateway that was restarted", func() bool {
+			return g.Metric(t, "petgate_gateway_requests_total", `outcome="ok"`) > 0
+		})
+		l.more(t, 250)
+	}
 }
 
 func (l *traffic) total() (n int) {

@@ -71,34 +71,6 @@ func (s *quotaSite) flood(clients int, lasting time.Duration, ask func(gateway *
 	return next.Load()
 }
 
-// A flood of refused requests of one key costs Redis one call per second for each gateway. A flood of a banned key costs none.
-func TestFloodOfOneKey(t *testing.T) {
-	const lasting, probes = 5 * time.Second, 10 // probes: script calls that an outage of 0.5 s may add
-	s := newQuotaSite(t, 3, "GATEWAY_BAN_AFTER=0")
-	key := s.NewTenant("t", "--minute", "1", "--day", "100000")
-	s.burst(key.Token, 30)
-	var wrong atomic.Int64
-	expect := func(code string) func(*fleet.Program, int64) {
-		return func(gateway *fleet.Program, _ int64) {
-			if got := gateway.Ask(key.Token); got.Code() != code {
-				wrong.Add(1)
-			}
-		}
-	}
-	before := s.scriptCalls()
-	refused := s.flood(2, lasting, expect("minute_quota_exceeded"))
-	calls := s.scriptCalls() - before
-	s.MustKeyadmin("ban", "add", key.ID, "--for", "1h", "--reason", "a test", "--yes")
-	before = s.scriptCalls()
-	banned := s.flood(2, lasting, expect("key_banned"))
-	bannedCalls := s.scriptCalls() - before
-	t.Logf("figure: %d refused requests of one key at 3 gateways in %v: %d calls of Redis; %d of a banned key: %d calls",
-		refused, lasting, calls, banned, bannedCalls)
-	if most := 3 * int(lasting.Seconds()+1); calls > most+probes*s.decidedAlone() || bannedCalls != 0 || !s.exactly(int(wrong.Load()), 0) || refused < 1000 {
-		t.Errorf("%d calls, at most %d wanted, and %d; %d other answers", calls, most, bannedCalls, wrong.Load())
-	}
-}
-
 // A flood of unknown tokens from changing addresses costs Redis at most 200 calls per second for each gateway and bounded
 // memory. It does not affect valid keys, even from the same addresses.
 func TestFloodOfUnknownTokens(t *testing.T) {
