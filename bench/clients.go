@@ -89,6 +89,91 @@ func requestText(token, fields string) []byte {
 	return []byte("GET /v1/pets?limit=20 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n" + fields + "\r\n")
 }
 
+// fullHandshakes and resumedHandshakes make a new connection with TLS for each request. The servers' session tickets make a
+// handshake short; the first one of each client is full.
+func fullHandshakes(ctx context.Context, l *lab, o *site, t traffic) (summary, error) {
+	return handshakes(ctx, l, o, t, false)
+}
+
+func resumedHandshakes(ctx context.Context, l *lab, o *site, t traffic) (summary, error) {
+	return handshakes(ctx, l, o, t, true)
+}
+
+func handshakes(ctx context.Context, l *lab, o *site, t traffic, resume bool) (summary, error) {
+	config, err := l.clientTLS()
+	if err != nil {
+		return summary{}, err
+	}
+	tokens, err := readTokens(t.keysPath)
+	if err != nil {
+		return summary{}, err
+	}
+	type outcome struct {
+		took   []time.Duration
+		non2xx int64
+		err    error
+	}
+	outcomes := make(chan outcome)
+	begin := time.Now()
+	for i := range t.connections {
+		go func() {
+			var end outcome
+			own := config.Clone()
+			if resume {
+				own.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+			}
+			token := tokens[i%len(tokens)]
+			for first := true; end.err == nil && ctx.Err() == nil && time.Since(begin) < t.duration; first = false {
+				start := time.Now()
+				resumed, ok, err := exchangeOnce(o, own, token)
+				if err == nil && resumed != (resume && !first) {
+					err = fmt.Errorf("a session was resumed: %v, want %v", resumed, !resumed)
+				}
+				if !ok {
+					end.non2xx++
+				}
+				end.took, end.err = append(end.took, time.Since(start)), err
+			}
+			outcomes <- end
+		}()
+	}
+	var s summary
+	var took []time.Duration
+	for range t.connections {
+		end := <-outcomes
+		took, s.Non2xx, err = append(took, end.took...), s.Non2xx+end.non2xx, errors.Join(err, end.err)
+	}
+	if s.Requests, s.Micros = int64(len(took)), time.Since(begin).Microseconds(); err != nil || len(took) == 0 {
+		return s, fmt.Errorf("%d handshakes: %w", len(took), err)
+	}
+	s.Percentiles = percentilesOf(took)
+	return s, nil
+}
+
+// percentilesOf returns the percentiles that load.lua prints, in µs. It sorts the durations, of which there is at least one.
+func percentilesOf(took []time.Duration) (micros []int64) {
+	slices.Sort(took)
+	for _, p := range percentiles {
+		micros = append(micros, took[int(p/100*float64(len(took)-1))].Microseconds())
+	}
+	return micros
+}
+
+// exchangeOnce makes one request on a new connection, and reports whether its session was resumed and whether the status is 200.
+// The server sends its tickets before the response, so a client that has read that has them.
+func exchangeOnce(o *site, config *tls.Config, token string) (resumed, ok bool, err error) {
+	conn, err := dial(o, config)
+	if err != nil {
+		return false, false, err
+	}
+	defer conn.Close()
+	if _, err := conn.Write(requestText(token, "Connection: close\r\n")); err != nil {
+		return false, false, err
+	}
+	text, err := io.ReadAll(conn)
+	return conn.(*tls.Conn).ConnectionState().DidResume, bytes.HasPrefix(text, []byte(success)), err
+}
+
 // idle measures the memory of connections that have made one request each and are open. It starts the system for that, because
 // memory that a run under load has taken would hide it.
 func (l *lab) idle(ctx context.Context, s system, as setup, t traffic) (run Run, err error) {

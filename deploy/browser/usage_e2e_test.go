@@ -17,10 +17,11 @@ import (
 )
 
 // The page draws the usage of the account whose key it has, with the figures in a table. Without the scope it says what to do.
-func testPortalDrawsUsage(t *testing.T, s site) {
-	without := s.NewTenant("meter", fleet.Unlimited...)
-	key := s.NewKey("meter", "--scope", "pets:read", "--scope", "usage:read")
-	db, err := database.Open(s.Database)
+func TestPortalDrawsUsage(t *testing.T) {
+	f := fleet.Start(t, fleet.Spec{Gateways: 1})
+	without := f.NewTenant("acme", fleet.Unlimited...)
+	key := f.NewKey("acme", "--scope", "pets:read", "--scope", "usage:read")
+	db, err := database.Open(f.Database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,13 +32,13 @@ func testPortalDrawsUsage(t *testing.T, s site) {
 		charged  bool
 		requests int64
 	}{{"ok", true, 2400}, {"minute_quota_exceeded", false, 1200}, {"upstream_timeout", true, 500}, {"report", false, 9}} {
-		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'meter'`,
+		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'acme'`,
 			day, row.charged, key.ID, row.outcome, row.requests); err != nil {
 			t.Fatal(err)
 		}
 	}
-	gateway := s.Gateways[0]
-	b := newTab(t, s.browser, gateway.URL)
+	gateway := f.Gateways[0]
+	b := newTab(t, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	const byHour, byDay, state chromedp.CSS = `#usage [value^="by=hour"]`, `#usage [value^="by=day"]`, "#usage .state"
 

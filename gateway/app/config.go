@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"petgate/gateway/answers"
 	"petgate/gateway/edge"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
@@ -128,7 +127,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(err == nil, "upstream-secret", "%v", err)
 	c.Traces.Check(&bad)
 	for _, origin := range c.CORSOrigins {
-		err := answers.CheckOrigin(origin)
+		err := edge.CheckOrigin(origin)
 		bad.Require(err == nil, "cors-origins", "%v", err)
 	}
 	return bad

@@ -239,11 +239,11 @@ func (s *Shared) Untold(everything bool) (untold []Request) {
 		add(t, s.seen.get(t))
 	}
 	if everything {
-		for t, last := range s.seen.tenants.All() {
+		s.seen.each(func(t id.Tenant, last snapshot) {
 			if last.minuteUse(s.now()) > 0 {
 				add(t, last)
 			}
-		}
+		})
 	}
 	return untold
 }

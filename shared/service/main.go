@@ -7,8 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
-
 	"petgate/shared/lines"
 )
 
@@ -25,7 +23,7 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	if names := unknown(settings, []string{prefix, "OTEL_"}, os.Environ()); names != nil {
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}
-	limitMemory(memlimit.FromCgroup, log)
+	limitMemory(os.DirFS("/"), log)
 	logHangups(log)
 	code := Run(log, func(ctx context.Context) error { return run(ctx, log) })
 	_ = stderr.Close() // if nothing reads the log, the program ends without the last lines
