@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -23,37 +24,38 @@ type Certificate struct {
 	clock             func() time.Time
 	log               *slog.Logger
 
-	mu      sync.Mutex
-	current *tls.Certificate
-	stamp   [2]time.Time // modification times of the files when they were last read
-	fault   error        // why they could not be used then
-	looked  time.Time
+	mu        sync.Mutex
+	current   *tls.Certificate
+	cert, key []byte // the files that current is of
+	fault     error  // why the present files cannot be used
+	looked    time.Time
 }
 
 // LoadCertificate reads both files. clock says when to look at them again.
 func LoadCertificate(certPath, keyPath string, clock func() time.Time, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certPath: certPath, keyPath: keyPath, clock: clock, log: log, looked: clock()}
-	var err error
-	if c.stamp, err = c.stamps(); err != nil {
-		return nil, err
-	}
-	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
-	if err != nil {
+	if _, err := c.read(); err != nil {
 		return nil, fmt.Errorf("load the certificate: %w", err)
 	}
-	c.current = &pair
 	return c, nil
 }
 
-func (c *Certificate) stamps() (stamp [2]time.Time, err error) {
-	for i, path := range []string{c.certPath, c.keyPath} {
-		info, err := os.Stat(path)
-		if err != nil {
-			return stamp, fmt.Errorf("load the certificate: %w", err)
-		}
-		stamp[i] = info.ModTime()
+// read reads the files, and reports whether they have another certificate than before.
+func (c *Certificate) read() (isNew bool, err error) {
+	cert, err := os.ReadFile(c.certPath)
+	if err != nil {
+		return false, err
 	}
-	return stamp, nil
+	key, err := os.ReadFile(c.keyPath)
+	if err != nil || bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
+		return false, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return false, err
+	}
+	c.current, c.cert, c.key = &pair, cert, key
+	return true, nil
 }
 
 // RequireCertificate records two settings as bad unless both are empty, or both files together are a certificate with its key.
@@ -82,30 +84,16 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 	defer c.mu.Unlock()
 	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
 		c.looked = now
-		c.reload()
+		isNew, err := c.read()
+		switch {
+		case isNew:
+			c.log.Info("certificate reloaded", "path", c.certPath)
+		case err != nil && (c.fault == nil || c.fault.Error() != err.Error()):
+			c.log.Error("the new certificate cannot be used; the old one stays in use", "error", err.Error())
+		}
+		c.fault = err
 	}
 	return c.current, c.fault
-}
-
-func (c *Certificate) reload() {
-	stamp, err := c.stamps()
-	if err == nil && stamp == c.stamp {
-		return
-	}
-	var pair tls.Certificate
-	if err == nil {
-		pair, err = tls.LoadX509KeyPair(c.certPath, c.keyPath)
-	} else {
-		stamp = [2]time.Time{} // so they are read when both are there
-	}
-	if err != nil && (stamp != c.stamp || c.fault == nil) {
-		c.log.Error("the new certificate cannot be used; the old one stays in use", "error", err.Error())
-	}
-	c.stamp, c.fault = stamp, err
-	if err == nil {
-		c.current = &pair
-		c.log.Info("certificate reloaded", "path", c.certPath)
-	}
 }
 
 // Certificates are those of a program's ports. They are a metric, which says until when they are valid. Their methods may be called

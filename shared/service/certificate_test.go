@@ -1,13 +1,16 @@
-package service
+package service_test
 
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"log/slog"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,125 +19,114 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"petgate/shared/service"
 )
 
-// issue writes a self-signed certificate with the given serial number. The parameter changed becomes the files'
-// modification time.
-func issue(t *testing.T, dir string, serial int64, changed time.Time) {
-	t.Helper()
-	issueUntil(t, dir, serial, changed, time.Time{})
+// authority issues certificates, for servers and for clients.
+type authority struct {
+	t    *testing.T
+	dir  string
+	root *x509.Certificate
+	key  *ecdsa.PrivateKey // of all certificates
 }
 
-func issueUntil(t *testing.T, dir string, serial int64, changed, expires time.Time) {
+func newAuthority(t *testing.T) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: expires},
-		&x509.Certificate{}, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "cert.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), changed)
-	write(t, filepath.Join(dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), changed)
+	a := authority{t: t, dir: t.TempDir(), key: key, root: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true,
+	}}
+	a.save("ca.pem", "CERTIFICATE", a.issue(a.root, time.Now().Add(time.Hour)).Certificate[0])
+	return a
 }
 
-func write(t *testing.T, path string, text []byte, changed time.Time) {
-	t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
+func (a authority) issue(template *x509.Certificate, until time.Time) tls.Certificate {
+	a.t.Helper()
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), until
+	der, err := x509.CreateCertificate(rand.Reader, template, a.root, &a.key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
 	}
-	if err := os.Chtimes(path, changed, changed); err != nil {
-		t.Fatal(err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
+}
+
+func (a authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+func (a authority) save(name, kind string, der []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
 	}
 }
 
+// saveServer writes a certificate of the server 127.0.0.1 with its key.
+func (a authority) saveServer(serial int64, until time.Time) service.AdminTLS {
+	a.t.Helper()
+	server := a.issue(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, until)
+	private, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.save("cert.pem", "CERTIFICATE", server.Certificate[0])
+	a.save("key.pem", "PRIVATE KEY", private)
+	return service.AdminTLS{Cert: a.path("cert.pem"), Key: a.path("key.pem"), ClientCA: a.path("ca.pem")}
+}
+
+// A renewed certificate is served and its expiry shown. While the files cannot be used, the previous one is served, and a problem says so.
 func TestCertificateReload(t *testing.T) {
-	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
-	issue(t, dir, 1, now)
-	c, err := LoadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
-		func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	a, now := newAuthority(t), time.Now().Truncate(time.Second)
+	files := a.saveServer(2, now.Add(time.Hour))
+	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	watched := NewCertificates(prometheus.NewRegistry())
-	watched.Watch("public", c)
-	complains := func(when string, want int) {
-		t.Helper()
-		if found := watched.problems(); len(found) != want || want > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
-			t.Errorf("%s: %+v, want %d problems", when, found, want)
-		}
-	}
-	serves := func(when string, want int64) {
-		t.Helper()
-		pair, err := c.Get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := pair.Leaf.SerialNumber.Int64(); got != want {
-			t.Errorf("%s: certificate %d, want %d", when, got, want)
-		}
-	}
-	serves("at first", 1)
-
-	issue(t, dir, 2, now.Add(time.Minute))
-	serves("before it is looked at again", 1)
-	now = now.Add(lookEvery)
-	serves("renewed", 2)
-
-	write(t, filepath.Join(dir, "key.pem"), []byte("half a renewal"), now.Add(2*time.Minute))
-	now = now.Add(lookEvery)
-	serves("the files do not fit together", 2)
-	complains("the files do not fit together", 1)
-
-	issue(t, dir, 3, now.Add(3*time.Minute))
-	now = now.Add(lookEvery)
-	serves("the renewal is complete", 3)
-	complains("the renewal is complete", 0)
-
-	path := filepath.Join(dir, "cert.pem")
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
-	now = now.Add(lookEvery)
-	serves("the file is gone", 3)
-	complains("the file is gone", 1)
-	if err := os.Rename(path+".away", path); err != nil {
-		t.Fatal(err)
-	}
-	now = now.Add(lookEvery)
-	complains("the file is back, with its old time", 0)
-	serves("the file is back", 3)
-}
-
-func TestCertificateExpiry(t *testing.T) {
-	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
 	registry := prometheus.NewRegistry()
-	watched := NewCertificates(registry)
+	watched := service.NewCertificates(registry)
 	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
 		t.Errorf("%d values and %v without TLS", n, err)
 	}
-	issueUntil(t, dir, 1, now, now.Add(time.Hour))
-	c, err := LoadCertificate(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
-		func() time.Time { return now }, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
 	watched.Watch("public", c)
-	shows := func(when string, want time.Time) {
+	serves := func(when string, serial int64, until time.Time, problems int) {
 		t.Helper()
-		if got := testutil.ToFloat64(watched); got != float64(want.Unix()) {
-			t.Errorf("%s: %f, want %d", when, got, want.Unix())
+		if got := testutil.ToFloat64(watched); got != float64(until.Unix()) {
+			t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
+		}
+		pair, err := c.Get(nil)
+		if err != nil || pair.Leaf.SerialNumber.Int64() != serial {
+			t.Errorf("%s: certificate %v, want %d: %v", when, pair.Leaf.SerialNumber, serial, err)
+		}
+		found := service.ProblemsOf(watched)
+		if len(found) != problems || problems > 0 && (!found[0].Serving || !strings.Contains(found[0].Detail, "the public port")) {
+			t.Errorf("%s: %+v, want %d problems", when, found, problems)
 		}
 	}
-	shows("at first", now.Add(time.Hour))
+	serves("at first", 2, now.Add(time.Hour), 0)
+
 	renewed := now.Add(90 * 24 * time.Hour)
-	issueUntil(t, dir, 2, now.Add(time.Minute), renewed)
-	now = now.Add(lookEvery)
-	shows("renewed, without a connection since", renewed)
+	a.saveServer(3, renewed)
+	serves("before it is looked at again", 2, now.Add(time.Hour), 0)
+	now = now.Add(service.LookEvery)
+	serves("renewed, without a connection since", 3, renewed, 0)
+
+	a.save("key.pem", "PRIVATE KEY", []byte("half a renewal"))
+	now = now.Add(service.LookEvery)
+	serves("the files do not fit together", 3, renewed, 1)
+	a.saveServer(4, renewed)
+	now = now.Add(service.LookEvery)
+	serves("the renewal is complete", 4, renewed, 0)
+
+	if err := os.Rename(files.Cert, files.Cert+".away"); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(service.LookEvery)
+	serves("the file is gone", 4, renewed, 1)
+	if err := os.Rename(files.Cert+".away", files.Cert); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(service.LookEvery)
+	serves("the file is back", 4, renewed, 0)
 }

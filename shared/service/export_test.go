@@ -2,8 +2,13 @@ package service
 
 import "time"
 
-// Unknown is unknown, for tests.
-var Unknown = unknown
+// Parts of the package, for tests.
+var (
+	Unknown    = unknown
+	IsPublic   = isPublic
+	LookEvery  = lookEvery
+	ProblemsOf = (*Certificates).problems
+)
 
 // ForceOnlyAfter changes when a second signal ends the process, until the tests end.
 func ForceOnlyAfter(d time.Duration) { forceAfter = d }

@@ -39,6 +39,9 @@ func TestAdminPort(t *testing.T) {
 		if code, body := get(a, path); code != want {
 			t.Errorf("%s: %d, want %d\n%s", path, code, want, body)
 		}
+		if code, _ := get(service.NewAdmin(quiet, service.Settings{}, ""), path); strings.Contains(path, "pprof") && code != 404 {
+			t.Errorf("%s without profiles: %d", path, code)
+		}
 	}
 	problems := []service.Problem{{Name: "quotas", Detail: "eviction is on", Serving: true}}
 	a.SetReady(func() []service.Problem { return problems })
@@ -53,15 +56,6 @@ func TestAdminPort(t *testing.T) {
 	problems = append(problems, service.Problem{Name: "schema", Detail: "run keyadmin migrate"})
 	if code, body := get(a, "/readyz"); code != 503 || !strings.Contains(body, "keyadmin migrate") {
 		t.Errorf("with an obstacle: %d %s", code, body)
-	}
-}
-
-func TestAdminWithoutProfiles(t *testing.T) {
-	a := service.NewAdmin(quiet, service.Settings{}, "")
-	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile"} {
-		if code, _ := get(a, path); code != 404 {
-			t.Errorf("%s: %d", path, code)
-		}
 	}
 }
 
@@ -93,51 +87,38 @@ func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
 	}
 }
 
-// addressed is a listener that gets no connections.
-type addressed struct {
-	address net.Addr
-	closed  chan struct{}
-}
-
-func (a addressed) Accept() (net.Conn, error) {
-	<-a.closed
-	return nil, net.ErrClosed
-}
-
-func (a addressed) Close() error {
-	close(a.closed)
-	return nil
-}
-
-func (a addressed) Addr() net.Addr { return a.address }
-
 func TestAdminWarnsOfAPublicAddress(t *testing.T) {
-	dir := t.TempDir()
-	certificates := issueAuthority(t, dir)
-	f := func(settings service.AdminTLS, address string, want bool) {
+	for address, want := range map[string]bool{
+		"0.0.0.0": true, "::": true, "203.0.113.5": true, "2001:db8::1": true,
+		"127.0.0.1": false, "::1": false, "10.1.2.3": false, "192.168.1.1": false, "fd00::1": false,
+	} {
+		if got := service.IsPublic(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is public: %t", address, got)
+		}
+	}
+	withCA := newAuthority(t).saveServer(2, time.Now().Add(time.Hour))
+	withoutCA := withCA
+	withoutCA.ClientCA = ""
+	f := func(address string, settings service.AdminTLS, want bool) {
 		t.Helper()
 		var out bytes.Buffer
-		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		a := service.NewAdmin(log, service.Settings{AdminTLS: settings}, "")
-		if err := a.Start(addressed{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address)), make(chan struct{})}); err != nil {
+		a := service.NewAdmin(slog.New(slog.NewTextHandler(&out, nil)), service.Settings{AdminTLS: settings}, "")
+		ln, err := service.Listen(address, "")
+		if err == nil {
+			err = a.Start(ln)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		a.Close()
 		if got := strings.Contains(out.String(), "public address"); got != want {
-			t.Errorf("%s: warned: %t", address, got)
+			t.Errorf("%s with %+v: warned: %t", address, settings, got)
 		}
 	}
-	for address, want := range map[string]bool{
-		"0.0.0.0:9090": true, "[::]:9090": true, "203.0.113.5:9090": true, "[2001:db8::1]:9090": true,
-		"127.0.0.1:9090": false, "[::1]:9090": false, "10.1.2.3:9090": false, "192.168.1.1:1": false, "[fd00::1]:9090": false,
-	} {
-		f(service.AdminTLS{}, address, want)
-	}
-	withCA := certificates.settings
-	withoutCA := withCA
-	withoutCA.ClientCA = ""
-	f(withoutCA, "0.0.0.0:9090", true)
-	f(withCA, "0.0.0.0:9090", false)
+	f("127.0.0.1:0", service.AdminTLS{}, false)
+	f("0.0.0.0:0", service.AdminTLS{}, true)
+	f("0.0.0.0:0", withoutCA, true)
+	f("0.0.0.0:0", withCA, false)
 }
 
 // A page of another origin cannot make a browser change anything.
