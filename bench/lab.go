@@ -19,7 +19,6 @@ type lab struct {
 	upstreamAddr string
 	furtherAddrs []string // of the same upstream
 	redis        map[storage]*store
-	relays       map[link]string // their addresses
 	postgres     *postgres
 	keysPath     string // a token a line
 	keyMapPath   string // the same as a haproxy map
@@ -90,7 +89,7 @@ func newLab(dir, bin string) *lab {
 	return &lab{
 		dir: dir, bin: bin, keysPath: in("keys"), keyMapPath: in("keys.map"), smallKeyPath: in("small"), bannedPath: in("banned"),
 		certificate: in("certificate.pem"), privateKey: in("key.pem"), identity: in("identity.pem"),
-		redis: map[storage]*store{}, relays: map[link]string{}, shared: map[standing]*site{}, notes: map[string][]string{},
+		redis: map[storage]*store{}, shared: map[standing]*site{}, notes: map[string][]string{},
 	}
 }
 
@@ -208,12 +207,12 @@ func (r Run) micros() float64 { return r.GatewayMicros + r.RedisMicros }
 // run loads sites of one system at the same time with wrk, each with the given number of connections.
 func (l *lab) run(ctx context.Context, name string, connections int, duration time.Duration, keysPath string, sites ...*site) (Run, error) {
 	t := traffic{connections: connections, duration: duration, keysPath: keysPath}
-	return l.measure(name, t, func(o *site) (summary, error) { return wrk(ctx, o, t) }, sites...)
+	return l.measure(ctx, name, t, sites...)
 }
 
 // measure takes the figures of sites of one system that are loaded at the same time. Latency is taken from the site that
 // finished last.
-func (l *lab) measure(name string, t traffic, generate func(*site) (summary, error), sites ...*site) (Run, error) {
+func (l *lab) measure(ctx context.Context, name string, t traffic, sites ...*site) (Run, error) {
 	cpu := func() (sum time.Duration) {
 		for _, o := range sites {
 			sum += o.process.cpu()
@@ -233,7 +232,7 @@ func (l *lab) measure(name string, t traffic, generate func(*site) (summary, err
 	outcomes := make(chan outcome)
 	for _, o := range sites {
 		go func() {
-			s, err := generate(o)
+			s, err := wrk(ctx, o, t)
 			outcomes <- outcome{s, err}
 		}()
 	}

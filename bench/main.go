@@ -35,7 +35,6 @@ func main() {
 	flag.StringVar(&sections, "sections", "", "regular expression: sections to run; "+sectionNames())
 	flag.StringVar(&p.bin, "bin", "bin", "directory of the built programs")
 	flag.StringVar(&p.before, "before", "", "compare with the gateway and keyadmin of another revision in this directory, and measure nothing else")
-	flag.BoolVar(&p.isTail, "tail", false, "say what the slowest requests wait for, and measure nothing else")
 	flag.BoolVar(&report, "report", false, "measure nothing; write the tables and the plot again from the figures in -out")
 	out := flag.String("out", "", "write the raw figures and all tables to this directory")
 	docs := flag.String("docs", "", "write the summary and its plot to performance.md in this directory")
@@ -75,8 +74,6 @@ type program struct {
 	sections    []section
 	bin         string
 	before      string // directory of the programs to compare with; empty to measure all systems
-	isTail      bool
-	traces      map[string][]*execution // by row; only with -tail
 }
 
 func (p *program) parse(connections, only, sections string) error {
@@ -85,8 +82,6 @@ func (p *program) parse(connections, only, sections string) error {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	case p.rounds < 1:
 		return fmt.Errorf("-rounds: at least 1")
-	case p.isTail && p.before != "":
-		return fmt.Errorf("-tail and -before exclude each other")
 	case p.duration < time.Second || p.duration%time.Second != 0:
 		return fmt.Errorf("-duration: %v is not a whole number of seconds", p.duration)
 	}
@@ -121,9 +116,6 @@ func (p *program) parse(connections, only, sections string) error {
 	if p.before != "" {
 		p.sections = []section{{"compare", compare}}
 	}
-	if p.isTail {
-		p.sections, p.traces = []section{{"tail", tail}}, map[string][]*execution{}
-	}
 	return nil
 }
 
@@ -146,7 +138,7 @@ func (p *program) measure(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 	}
-	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes, traces: p.traces}
+	result := Result{At: time.Now().UTC(), Machine: machine(), Rounds: p.rounds, Duration: p.duration.String(), Notes: l.notes}
 	var turns []turn
 	for _, s := range p.sections {
 		t, err := s.open(ctx, l, p)

@@ -94,7 +94,10 @@ func (s *postgres) seed(ctx context.Context) error {
 		}
 	}
 	if err == nil {
-		err = pets.Seed(ctx, db)
+		err = db.Migrate(ctx, pets.Migrations)
+	}
+	if err == nil {
+		_, err = db.Exec(`INSERT INTO pets (name, category_id, status) SELECT 'Smokey', n % 4 + 1, 'available' FROM generate_series(1, 30) AS n`)
 	}
 	if err == nil {
 		_, err = db.Exec(`VACUUM ANALYZE pets`)

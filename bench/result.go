@@ -24,8 +24,6 @@ type Result struct {
 	Duration string
 	Notes    map[string][]string `json:",omitempty"` // what a section leaves out
 	Runs     []Run
-
-	traces map[string][]*execution // by row
 }
 
 // The raw figures, and all tables made from them.

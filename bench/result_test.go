@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // drifting is a result from a machine that is ten times slower in its second round. Ratios taken within a round do not
@@ -142,29 +141,6 @@ Left out: much.
 	}
 }
 
-// The machine is ten times slower in the second round. What Redis adds is the difference within each round.
-func TestTripsAdded(t *testing.T) {
-	s := suite{loads: []load{{name: "near"}, {name: "far", as: setup{away: distance{redis: time.Millisecond}}}}}
-	var r Result
-	for round, micros := range []int64{1000, 10_000, 2000} {
-		for system, added := range map[string]int64{petgateMemory: 0, petgateRedis: 1000 + micros/4, nginxLuaRedis: 5000} {
-			for _, load := range s.loads {
-				r.Runs = append(r.Runs, Run{Load: load.name, System: system, Round: round, Percentiles: []int64{1, 2, micros + added}})
-			}
-		}
-	}
-	for at, want := range map[row]spread{
-		{load: "far", system: petgateRedis}:  {1.25, 1.5, 3.5},
-		{load: "far", system: petgateMemory}: {},
-		{load: "near", system: petgateRedis}: {},
-		{load: "far", system: nginxLuaRedis}: {}, // nginx was not measured
-	} {
-		if got := s.tripsAdded().of(r, at); got != want {
-			t.Errorf("%+v: %+v, want %+v", at, got, want)
-		}
-	}
-}
-
 func TestSuitesAreConsistent(t *testing.T) {
 	sections := map[string]bool{}
 	for _, s := range allSections() {
@@ -183,18 +159,6 @@ func TestSuitesAreConsistent(t *testing.T) {
 				t.Errorf("%s: two loads are %q", s.name, load.name)
 			}
 			loads[load.name] = true
-		}
-	}
-}
-
-func TestOneKindOfMeasurement(t *testing.T) {
-	for _, c := range []struct {
-		program
-		isValid bool
-	}{{program{isTail: true}, true}, {program{before: "bin"}, true}, {program{before: "bin", isTail: true}, false}} {
-		c.rounds, c.duration = 1, time.Second
-		if err := c.parse("1", "", ""); (err == nil) != c.isValid {
-			t.Errorf("-tail %v with -before %q: %v", c.isTail, c.before, err)
 		}
 	}
 }

@@ -20,16 +20,13 @@ type load struct {
 	name    string
 	as      setup
 	traffic traffic
-	// client makes the traffic; nil: wrk does.
-	client  func(ctx context.Context, l *lab, o *site, t traffic) (summary, error)
 	isIdle  bool     // connections are open and silent
 	systems []system // that can do this; nil: all of the suite
 }
 
 const (
 	suiteDuration = time.Second // of one run
-	// longDuration is for 1,000 connections and more, because opening them takes time, and for one connection, which makes few
-	// requests if they go far.
+	// longDuration is for 1,000 connections and more, because opening them takes time.
 	longDuration = 4 * time.Second
 )
 
@@ -48,8 +45,6 @@ var suites = []suite{
 			{name: "kept connections"},
 			{name: "a connection for each request", traffic: traffic{field: "Connection: close"}},
 			{name: "kept connections, TLS", as: setup{tls: true}},
-			{name: "a TLS connection for each request, full handshake", as: setup{tls: true}, client: fullHandshakes},
-			{name: "a TLS connection for each request, resumed session", as: setup{tls: true}, client: resumedHandshakes},
 		},
 	},
 	{
@@ -98,16 +93,6 @@ var suites = []suite{
 			{name: "traces of 1 %", as: setup{settings: "OTEL_TRACES_SAMPLER_ARG=0.01"}, systems: petgates},
 		},
 	},
-	{
-		name: "distance", title: "Redis and the upstream a network away: round trips", connections: someConnections, base: nginxPlain,
-		systems: []system{nginx, inMemory, inRedis, luaRedis},
-		loads: []load{
-			{name: "Redis 0.5 ms, upstream 2 ms; 1 connection", as: setup{away: far}, traffic: traffic{connections: 1}},
-			{name: "Redis 0.5 ms, upstream 2 ms; 32 connections", as: setup{away: far}},
-			{name: "Redis 2 ms, upstream 4 ms; 1 connection", as: setup{away: further}, traffic: traffic{connections: 1}},
-			{name: "Redis 2 ms, upstream 4 ms; 32 connections", as: setup{away: further}},
-		},
-	},
 }
 
 // open starts the systems. Loads that need more descriptors than bench may open are left out.
@@ -118,7 +103,7 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 		if load.traffic.connections == 0 {
 			load.traffic.connections = s.connections
 		}
-		if load.traffic.connections == 1 || load.traffic.connections >= 1000 {
+		if load.traffic.connections >= 1000 {
 			load.traffic.duration = longDuration
 		}
 		if need := descriptorsFor(load.traffic.connections); need > l.descriptors {
@@ -126,9 +111,6 @@ func (s suite) open(ctx context.Context, l *lab, _ *program) (turn, error) {
 			continue
 		}
 		if err := l.openStore(ctx, load.as.redis); err != nil {
-			return nil, err
-		}
-		if err := l.openRelays(ctx, load.as); err != nil {
 			return nil, err
 		}
 		systems := load.systems
@@ -170,12 +152,7 @@ func (p pair) measure(ctx context.Context, l *lab) (Run, error) {
 	if p.isIdle {
 		return l.idle(ctx, p.system, p.as, p.traffic)
 	}
-	return l.measure(p.system.name, p.traffic, func(o *site) (summary, error) {
-		if p.client != nil {
-			return p.client(ctx, l, o, p.traffic)
-		}
-		return wrk(ctx, o, p.traffic)
-	}, p.site)
+	return l.measure(ctx, p.system.name, p.traffic, p.site)
 }
 
 // descriptorsFor is what a proxy needs: one for each client and one for each upstream connection, and some for itself.

@@ -26,7 +26,6 @@ type setup struct {
 	tls      bool
 	log      sink
 	redis    storage
-	away     distance
 	crowd    bool   // as many requests at a time as there are connections
 	cors     bool   // scripts of the site `origin` may read responses
 	settings string // further settings of Petgate, separated by spaces
@@ -71,12 +70,12 @@ func peer(program, config string, args ...string) func(*lab, string, setup) (*pr
 			return nil, err
 		}
 		defer file.Close()
-		redisHost, redisPort, err := net.SplitHostPort(l.redisOf(as).addrs[0])
+		redisHost, redisPort, err := net.SplitHostPort(l.redis[as.redis].addrs[0])
 		if err != nil {
 			return nil, err
 		}
 		fields := map[string]string{
-			"Dir": l.dir, "Listen": listen, "Upstream": l.upstreamOf(as), "Keys": l.keysPath, "KeyMap": l.keyMapPath,
+			"Dir": l.dir, "Listen": listen, "Upstream": l.upstreamAddr, "Keys": l.keysPath, "KeyMap": l.keyMapPath,
 			"RedisHost": redisHost, "RedisPort": redisPort,
 		}
 		if as.tls {
@@ -122,12 +121,12 @@ func petgate(quotas string, settings ...string) func(*lab, string, setup) (*proc
 		}
 		env := append([]string{
 			"DATABASE_URL=" + l.postgres.url, "GATEWAY_ID=" + listen, "GATEWAY_LISTEN=" + listen, "GATEWAY_ADMIN_LISTEN=" + admin,
-			"GATEWAY_UPSTREAMS=http://" + l.upstreamOf(as), "GATEWAY_SNAPSHOT=",
+			"GATEWAY_UPSTREAMS=http://" + l.upstreamAddr, "GATEWAY_SNAPSHOT=",
 			"GATEWAY_ACCESS_LOG=" + strconv.FormatBool(stdout != nil),
 		}, settings...)
 		env = append(env, strings.Fields(as.settings)...)
 		if quotas == "redis" {
-			env = append(env, "REDIS_URL="+l.redisOf(as).url())
+			env = append(env, "REDIS_URL="+l.redis[as.redis].url())
 		}
 		if as.tls {
 			env = append(env, "GATEWAY_TLS_CERT="+l.certificate, "GATEWAY_TLS_KEY="+l.privateKey)

@@ -30,13 +30,12 @@ func (r Result) tables() string {
 		r.writeTable(&b, s.title, r.rowsOf(s.name, 0), append(loadColumns,
 			ratioTo(s.base+", same load", Run.micros, func(at row) row { at.system = s.base; return at }),
 			ratioTo("itself, first load", Run.micros, func(at row) row { at.load = s.loads[0].name; return at }),
-			s.tripsAdded(), callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
+			callsColumn, refusedColumn, idleColumn), r.Notes[s.name]...)
 	}
 	r.writeSmall(&b, "refusals", fmt.Sprintf("Refused requests, %s, %d connections", petgateRedis, manyConnections), admitted)
 	r.writeSmall(&b, "pets", fmt.Sprintf("The pet service, %d connections to Postgres", databaseConnections), pgbenchRow)
 	r.writeSmall(&b, "scale", fmt.Sprintf("Gateways on one Redis, %d connections each", someConnections), gatewaysOnOne(1))
 	r.writeComparison(&b)
-	r.writeTails(&b)
 	return b.String()
 }
 

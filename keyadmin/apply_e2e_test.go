@@ -11,7 +11,7 @@ import (
 	"petgate/shared/testkit"
 )
 
-// Ten thousand tenants in one document take at most 30 s, and a terminal shows the progress.
+// Ten thousand tenants in one document take at most 30 s.
 func TestApplyTenThousandTenants(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		s := newMigrated(t, url)
@@ -22,7 +22,7 @@ func TestApplyTenThousandTenants(t *testing.T) {
 		path := s.file(text)
 		s.terminal, s.stdin = true, "y\n"
 		begin := time.Now()
-		r := s.want(exitDone, "\r10,000 of 10,000 changes written\n", "apply", path)
+		r := s.want(exitDone, "", "apply", path)
 		if took := time.Since(begin); took > 30*time.Second || !strings.Contains(r.stderr, "Applied 10,000 changes.") {
 			t.Errorf("took %v:\n%s", took, r.stderr)
 		} else {

@@ -61,9 +61,9 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	}
 	var h keystore.BackupHeader
 	err := writeFile(c.File, c.Force, func(file *os.File) (err error) {
-		progress, end := a.rowProgress()
-		defer end()
-		if h, err = a.store.WriteBackup(ctx, file, progress); err != nil {
+		line := a.statusLine()
+		defer line.end()
+		if h, err = a.store.WriteBackup(ctx, file, line.rows); err != nil {
 			return err
 		}
 		_, err = keystore.ReadBackup(file)
@@ -140,21 +140,4 @@ func (a *app) openPatient(create bool) error {
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
 	return nil
-}
-
-// rowProgress shows at a terminal which table is copied. The line disappears with end.
-func (a *app) rowProgress() (progress func(table string, rows int64), end func()) {
-	if !a.ErrTerminal {
-		return nil, func() {}
-	}
-	shown := false
-	progress = func(table string, rows int64) {
-		shown = true
-		fmt.Fprintf(a.Err, "\r%s: %s rows\x1b[K", table, count(rows))
-	}
-	return progress, func() {
-		if shown {
-			fmt.Fprint(a.Err, "\r\x1b[K")
-		}
-	}
 }

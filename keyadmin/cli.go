@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/alecthomas/kong"
 
@@ -56,13 +55,7 @@ type cli struct {
 
 	Console    consoleCommand    `cmd:"" help:"Print a link that opens the operators' console in a browser."`
 	Completion completionCommand `cmd:"" help:"Print a script for your shell that completes commands and names."`
-
-	parser *service.Parser // fills this cli; nil until it is needed
 }
-
-// spare is the command line of an ended run, or nil. kong takes longer to make a parser than most commands take, so a process that
-// runs many commands, such as a test, uses one parser for all.
-var spare atomic.Pointer[cli]
 
 const description = `Keyadmin manages the tenants, plans and keys of Petgate.
 
@@ -87,12 +80,7 @@ type app struct {
 
 // run executes one command line and returns its exit status.
 func run(args, environ []string, io stdio) exitCode {
-	line := spare.Swap(nil)
-	if line == nil {
-		line = &cli{}
-	}
-	defer spare.Store(line)
-	a := &app{stdio: io, cli: line, env: environment(environ)}
+	a := &app{stdio: io, cli: &cli{}, env: environment(environ)}
 	err := a.run(args)
 	if a.db != nil {
 		err = errors.Join(err, a.db.Close())
@@ -141,19 +129,15 @@ func (a *app) parse(args []string) (*kong.Context, error) {
 }
 
 func (a *app) parseTo(out io.Writer, target *cli, args []string) (*kong.Context, error) {
-	if target.parser == nil {
-		target.parser = service.NewParser(target, "keyadmin", description)
-	}
-	*target = cli{parser: target.parser}
 	var help bytes.Buffer
-	parsed, err := target.parser.Parse(service.CommandLine{
-		Program: "keyadmin", Args: args, Stdout: &help, Stderr: a.Err,
+	parsed, err := service.CommandLine{
+		Program: "keyadmin", About: description, Args: args, Stdout: &help, Stderr: a.Err,
 		Env: func(name string) (value string, given bool) {
 			value, given = a.env[name]
 			return value, given
 		},
 		Explain: explainArgument,
-	})
+	}.Parse(target)
 	if help.Len() > 0 {
 		_, writeErr := io.WriteString(out, a.asCalled(help.String()))
 		err = errors.Join(err, writeErr)

@@ -13,6 +13,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
+	"petgate/shared/metering"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -262,8 +263,8 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case "kind":
 		return list(keystore.EventKinds...)
 	case "format":
-		return list(formatNames()...)
-	case "file", "database-url-file", "token-file", "customers":
+		return list(metering.Formats...)
+	case "file", "database-url-file", "token-file":
 		return list(completeFiles)
 	}
 	read, known := stored[kind]
@@ -290,7 +291,7 @@ func list[T ~string](words ...T) []candidate {
 
 // stored reads candidates from the database that the command line names. If that fails, it returns none: an error message would
 // spoil the line that is being typed.
-func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]candidate, error), words []string) []candidate {
+func (a *app) stored(read func(context.Context, *app) ([]candidate, error), words []string) []candidate {
 	other := &app{stdio: a.stdio, cli: &cli{}, env: a.env}
 	args := []string{"tenant", "list"}
 	for i, word := range words[:len(words)-1] {
@@ -311,11 +312,7 @@ func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]cand
 	if err != nil {
 		return nil
 	}
-	word := words[len(words)-1]
-	if _, value, joined := strings.Cut(word, "="); joined && strings.HasPrefix(word, "--") {
-		word = value
-	}
-	all, err := read(ctx, other, word)
+	all, err := read(ctx, other)
 	if err != nil {
 		return nil
 	}
@@ -323,18 +320,18 @@ func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]cand
 }
 
 // stored are the kinds of values that the database has.
-var stored = map[string]func(ctx context.Context, a *app, word string) ([]candidate, error){
+var stored = map[string]func(context.Context, *app) ([]candidate, error){
 	"tenant": storedTenants,
 	"key":    storedKeys,
-	"key-or-tenant": func(ctx context.Context, a *app, word string) ([]candidate, error) {
-		tenants, err := storedTenants(ctx, a, word)
+	"key-or-tenant": func(ctx context.Context, a *app) ([]candidate, error) {
+		tenants, err := storedTenants(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		keys, err := storedKeys(ctx, a, word)
+		keys, err := storedKeys(ctx, a)
 		return append(tenants, keys...), err
 	},
-	"plan": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
+	"plan": func(ctx context.Context, a *app) ([]candidate, error) {
 		plans, err := a.store.Plans(ctx)
 		var all []candidate
 		for _, p := range plans {
@@ -342,7 +339,7 @@ var stored = map[string]func(ctx context.Context, a *app, word string) ([]candid
 		}
 		return all, err
 	},
-	"gateway": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
+	"gateway": func(ctx context.Context, a *app) ([]candidate, error) {
 		gateways, err := a.store.Gateways(ctx)
 		var all []candidate
 		for _, g := range gateways {
@@ -350,7 +347,7 @@ var stored = map[string]func(ctx context.Context, a *app, word string) ([]candid
 		}
 		return all, err
 	},
-	"lost": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
+	"lost": func(ctx context.Context, a *app) ([]candidate, error) {
 		refusals, err := a.store.LostRefusals(ctx)
 		var all []candidate
 		for _, l := range refusals {
@@ -364,11 +361,8 @@ var stored = map[string]func(ctx context.Context, a *app, word string) ([]candid
 	},
 }
 
-// candidatesMax is how many candidates are read. A person who sees so many types another letter.
-const candidatesMax = 50
-
-func storedTenants(ctx context.Context, a *app, word string) ([]candidate, error) {
-	tenants, err := a.store.TenantsLike(ctx, word, candidatesMax)
+func storedTenants(ctx context.Context, a *app) ([]candidate, error) {
+	tenants, err := a.store.Tenants(ctx)
 	var all []candidate
 	for _, t := range tenants {
 		c := candidate{t.Name, "plan " + t.Plan}
@@ -381,20 +375,20 @@ func storedTenants(ctx context.Context, a *app, word string) ([]candidate, error
 	return all, err
 }
 
-func storedKeys(ctx context.Context, a *app, word string) ([]candidate, error) {
-	keys, err := a.store.KeysLike(ctx, word, candidatesMax)
+func storedKeys(ctx context.Context, a *app) ([]candidate, error) {
+	tenants, err := a.store.Tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tenants := make([]id.Tenant, len(keys))
-	for i, k := range keys {
-		tenants[i] = k.Tenant
+	names := map[string]string{}
+	for _, t := range tenants {
+		names[t.ID.String()] = t.Name
 	}
-	owners, err := a.store.TenantsOf(ctx, tenants)
+	keys, err := a.store.Keys(ctx, nil)
 	var all []candidate
 	for _, k := range keys {
-		if k.InUse(a.now()) {
-			all = append(all, candidate{k.ID.String(), owners[k.Tenant].Name + "/" + k.Name})
+		if exported(k, a.now()) {
+			all = append(all, candidate{k.ID.String(), names[k.Tenant.String()] + "/" + k.Name})
 		}
 	}
 	return all, err

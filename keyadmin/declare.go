@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +36,18 @@ func (exportCommand) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	return a.buffered(func(w io.Writer) error {
-		d := documentWriter{to: w, now: a.now()}
-		err := a.store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
-		return cmp.Or(err, d.end())
-	})
+	state, err := a.store.State(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := writeDocument(state, a.now())
+	if err != nil {
+		return err
+	}
+	if _, err := a.Out.Write(text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
 }
 
 // pruning is the flag of commands that compare a file with the database.
@@ -114,7 +120,7 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
 		Question: question, Laggard: "may not know these changes yet",
 		Change: func(ctx context.Context) (operate.Outcome, error) {
-			made := shown
+			made, line := shown, a.statusLine()
 			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
 				var err error
 				if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
@@ -124,7 +130,10 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 					return keystore.Edits{}, errors.New("the database has changed since the question. Nothing was changed: repeat the command")
 				}
 				return made.edits, nil
-			}, a.progress(shown.edits.Len()))
+			}, func(done int) {
+				line.show(fmt.Sprintf("%s of %s changes written", count(int64(done)), count(int64(shown.edits.Len()))))
+			})
+			line.end()
 			return operate.Outcome{Change: change, Done: operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")}, err
 		},
 	}})
@@ -160,23 +169,6 @@ func (a *app) readFile(path string) (document, error) {
 		return document{}, fmt.Errorf("read the document: %w", err)
 	}
 	return readDocument(path, text)
-}
-
-// progressFrom is the smallest number of changes whose progress is shown.
-const progressFrom = 2000
-
-// progress shows at a terminal how many changes have been written.
-func (a *app) progress(all int) func(done int) {
-	if !a.ErrTerminal || all < progressFrom {
-		return nil
-	}
-	return func(done int) {
-		end := ""
-		if done == all {
-			end = "\n"
-		}
-		fmt.Fprintf(a.Err, "\r%s of %s changes written%s", count(int64(done)), count(int64(all)), end)
-	}
 }
 
 // changeView is a change as JSON; scripts rely on its fields.
@@ -352,7 +344,7 @@ func movedTenant(was, is keystore.Tenant) string {
 
 func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
 	was, exists := keys[k.id]
-	if !exists || !was.InUse(c.now) {
+	if !exists || !exported(was, c.now) {
 		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.id, k.name, t.name, k.line))
 		return
 	}
@@ -386,7 +378,7 @@ func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Ten
 func (c *comparison) pruneKeys(t declaredTenant, keys []keystore.Key) {
 	for _, k := range keys {
 		named := slices.ContainsFunc(t.keys, func(d declaredKey) bool { return d.id == k.ID })
-		if named || !k.InUse(c.now) {
+		if named || !exported(k, c.now) {
 			continue
 		}
 		is := k

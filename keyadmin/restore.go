@@ -71,14 +71,14 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		a.note("The backup is good: %s. The database has no tables: the restore creates them.", contents(backup))
 		return nil
 	}
-	progress, end := a.rowProgress()
-	defer end()
-	restore, err := a.store.PrepareRestore(ctx, backup, progress)
+	line := a.statusLine()
+	defer line.end()
+	restore, err := a.store.PrepareRestore(ctx, backup, line.rows)
 	if err != nil {
 		return err
 	}
 	defer restore.Close()
-	end()
+	line.end()
 	if c.DryRun {
 		a.note("The backup is good: %s.", contents(backup))
 	}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"petgate/shared/core/id"
 	"petgate/shared/operate"
 )
 
@@ -55,11 +54,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	ids := make([]id.Tenant, len(rows))
-	for i, r := range rows {
-		ids[i] = r.Tenant
-	}
-	tenants, err := a.operator.Owners(ctx, ids)
+	tenants, err := a.operator.Owners(ctx)
 	if err != nil {
 		return err
 	}

@@ -62,11 +62,8 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
 	})
 	admin.SetReady(func() []service.Problem {
-		if err := p.Ready(); err != nil {
-			return []service.Problem{{Name: "database", Detail: err.Error()}}
-		}
-		if err := p.Failing(); err != nil {
-			return []service.Problem{{Name: "database", Detail: err.Error(), Serving: true}}
+		if serving, cause := p.Health(); cause != nil {
+			return []service.Problem{{Name: "database", Detail: cause.Error(), Serving: serving}}
 		}
 		return nil
 	})

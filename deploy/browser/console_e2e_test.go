@@ -8,22 +8,19 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
-	"petgate/shared/testkit/fleet"
 )
 
 // From the link that keyadmin prints, to the overview, and out again. The link works once, and its code does not stay in the history.
-func TestConsoleByLink(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_CONSOLE=true"}})
-	f.NewTenant("acme")
-	admin := f.Gateways[0].Admin
-	b := newTab(t, admin)
+func testConsoleByLink(t *testing.T, s site) {
+	s.NewTenant("console")
+	admin := s.Gateways[0].Admin
+	b := newTab(t, s.browser, admin)
 
 	b.do(chromedp.Navigate(admin + "/console/"))
 	b.awaitText(patience, "h1", "Sign in")
 	b.check("8-console-sign-in")
 
-	link := strings.TrimSpace(f.MustKeyadmin("console"))
+	link := strings.TrimSpace(s.MustKeyadmin("console"))
 	_, code, _ := strings.Cut(link, "#")
 	// The link only fills in the form: otherwise another page could sign this browser in with a code of its own.
 	b.do(chromedp.Navigate(link))
@@ -38,7 +35,7 @@ func TestConsoleByLink(t *testing.T) {
 		t.Errorf("the link leads to %q, want %q", filled, want)
 	}
 	b.do(chromedp.Click(chromedp.CSS("#login button")), chromedp.WaitVisible(chromedp.CSS(".session")))
-	if page := b.text("main"); !strings.Contains(page, f.Gateways[0].ID) || !strings.Contains(page, "tenant.created") {
+	if page := b.text("main"); !strings.Contains(page, s.Gateways[0].ID) || !strings.Contains(page, ".created") {
 		t.Errorf("the overview lacks the gateway or the latest changes:\n%s", page)
 	}
 	b.check("9-console-overview")

@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -24,10 +25,10 @@ type visitor struct {
 }
 
 // visit opens the console by a link of keyadmin.
-func visit(t *testing.T, f *fleet.Fleet) visitor {
+func visit(t *testing.T, browser context.Context, f *fleet.Fleet) visitor {
 	t.Helper()
 	admin := f.Gateways[0].Admin
-	b := newTab(t, admin)
+	b := newTab(t, browser, admin)
 	b.do(chromedp.Navigate(strings.TrimSpace(f.MustKeyadmin("console"))), chromedp.WaitVisible(chromedp.CSS("#login button")),
 		chromedp.Poll[chromedp.Void]("document.querySelector('#code').value !== ''", chromedp.WithPollingInterval(20*time.Millisecond)),
 		press("#login button"), chromedp.WaitVisible(chromedp.CSS(".session")))
@@ -97,10 +98,10 @@ func (v visitor) send(form string, says string, fields ...string) {
 
 // What an operator does with the mouse: a tenant, its key, its first request in a plot, a ban and its end, and a revocation after which
 // no request passes once the page says that it is confirmed.
-func TestConsoleWay(t *testing.T) {
+func testConsoleWay(t *testing.T, s site) {
 	redis, prefix := testkit.Redis(t)
 	f := fleet.Start(t, fleet.Spec{Gateways: 2, Redis: redis, RedisPrefix: prefix, GatewayEnv: []string{"GATEWAY_CONSOLE=true"}})
-	v := visit(t, f)
+	v := visit(t, s.browser, f)
 	v.open("")
 	v.awaitText(patience, "#live-state", "Live.")
 	v.awaitText(patience, "#live-gateways", "in Redis")

@@ -31,18 +31,17 @@ const (
 	keyField chromedp.CSS = "#key-field"
 )
 
-// TestPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as long as the page
+// testPortal does what a new customer does: reads, pastes a key, calls until a limit is used up, waits as long as the page
 // says, calls again.
-func TestPortal(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	key := f.NewTenant("acme", "--minute", "3", "--day", "1000")
-	gateway := f.Gateways[0]
-	store, client := f.NewTenant("store", fleet.Unlimited...), gateway.Client()
+func testPortal(t *testing.T, s site) {
+	key := s.NewTenant("acme", "--minute", "3", "--day", "1000")
+	gateway := s.Gateways[0]
+	store, client := s.NewTenant("store", fleet.Unlimited...), gateway.Client()
 	for _, name := range []string{"Rex", "Bella", "Milo"} {
 		client.Must(t, fleet.PostPet(store.Token, name))
 	}
 	client.Close()
-	b := newTab(t, gateway.URL)
+	b := newTab(t, s.browser, gateway.URL)
 
 	b.do(chromedp.Navigate(gateway.URL + "/"))
 	if address := run(b, chromedp.Location()); address != gateway.URL+"/docs" {
@@ -168,11 +167,10 @@ func TestPortal(t *testing.T) {
 
 // If a reader leaves the page and comes back, the page has no key. The browser may show the same page again without loading it.
 // chromedp does not notice that, so the test looks at the page with scripts.
-func TestPortalForgetsWhenLeft(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	key := f.NewTenant("acme", fleet.Unlimited...)
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+func testPortalForgetsWhenLeft(t *testing.T, s site) {
+	key := s.NewTenant("leaver", fleet.Unlimited...)
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL+"/docs"), chromedp.SendKeys(keyField, key.Token))
 	b.awaitText(patience, "#key-hint", key.Token[43:])
 	b.do(chromedp.Navigate(gateway.URL + "/llms.txt"))
@@ -190,11 +188,10 @@ func TestPortalForgetsWhenLeft(t *testing.T) {
 }
 
 // The page can be used with the keyboard alone, and shows where the focus is.
-func TestPortalByKeyboard(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	key := f.NewTenant("acme", fleet.Unlimited...)
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+func testPortalByKeyboard(t *testing.T, s site) {
+	key := s.NewTenant("typist", fleet.Unlimited...)
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	b.as(looks[0])
 	b.do(chromedp.KeyEvent(kb.Tab))
@@ -247,10 +244,9 @@ func TestPortalSettings(t *testing.T) {
 }
 
 // Without scripts, the page has every operation, parameter, code and limit, and nothing that does not work.
-func TestPortalWithoutScript(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+func testPortalWithoutScript(t *testing.T, s site) {
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	for _, l := range looks {
@@ -298,7 +294,7 @@ func TestPortalWithoutScript(t *testing.T) {
 }
 
 // A script of another origin reads refusals if its origin is allowed, and nothing otherwise. Preflights cost nothing.
-func TestOtherOrigins(t *testing.T) {
+func testOtherOrigins(t *testing.T, s site) {
 	blank := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte(`<!DOCTYPE html><title>other</title><link rel="icon" href="data:,">`))
@@ -309,7 +305,7 @@ func TestOtherOrigins(t *testing.T) {
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_CORS_ORIGINS=" + allowed.URL}})
 	key := f.NewTenant("acme", "--minute", "2", "--day", "1000")
 	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL, allowed.URL, other.URL)
+	b := newTab(t, s.browser, gateway.URL, allowed.URL, other.URL)
 	type answer struct {
 		Status                                  int
 		RateLimit, RetryAfter, RequestID, Error string
@@ -361,10 +357,9 @@ func TestOtherOrigins(t *testing.T) {
 }
 
 // The breaches for which the other tests would fail are committed on purpose here. Each of them is noticed.
-func TestBreachesAreNoticed(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+func testBreachesAreNoticed(t *testing.T, s site) {
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	for script, want := range map[string]string{
 		`document.body.append(Object.assign(new Image(), {src: "http://127.0.0.1:1/", alt: ""})); ""`: "Content Security Policy",

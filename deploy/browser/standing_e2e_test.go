@@ -13,14 +13,13 @@ import (
 )
 
 // The page says of a valid key whether it can be used now. It shows no meter of a key that cannot, and does not let it send.
-func TestPortalKnowsWhatAKeyCanDo(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	banned, suspended, away := f.NewTenant("banned"), f.NewTenant("suspended"), f.NewKey("banned", "--allow", "192.0.2.0/24")
-	good := f.NewTenant("good", fleet.Unlimited...)
-	f.MustKeyadmin("ban", "add", banned.ID, "--for", "10m", "--reason", "a test", "--yes")
-	f.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
+	banned, suspended, away := s.NewTenant("banned"), s.NewTenant("suspended"), s.NewKey("banned", "--allow", "192.0.2.0/24")
+	good := s.NewTenant("good", fleet.Unlimited...)
+	s.MustKeyadmin("ban", "add", banned.ID, "--for", "10m", "--reason", "a test", "--yes")
+	s.MustKeyadmin("tenant", "suspend", "suspended", "--yes")
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	meters := func() int { return evaluate[int](b, `document.querySelectorAll(".meter").length`) }
 	waits := func() int {

@@ -17,11 +17,10 @@ import (
 )
 
 // The page draws the usage of the account whose key it has, with the figures in a table. Without the scope it says what to do.
-func TestPortalDrawsUsage(t *testing.T) {
-	f := fleet.Start(t, fleet.Spec{Gateways: 1})
-	without := f.NewTenant("acme", fleet.Unlimited...)
-	key := f.NewKey("acme", "--scope", "pets:read", "--scope", "usage:read")
-	db, err := database.Open(f.Database)
+func testPortalDrawsUsage(t *testing.T, s site) {
+	without := s.NewTenant("meter", fleet.Unlimited...)
+	key := s.NewKey("meter", "--scope", "pets:read", "--scope", "usage:read")
+	db, err := database.Open(s.Database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,13 +31,13 @@ func TestPortalDrawsUsage(t *testing.T) {
 		charged  bool
 		requests int64
 	}{{"ok", true, 2400}, {"minute_quota_exceeded", false, 1200}, {"upstream_timeout", true, 500}, {"report", false, 9}} {
-		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'acme'`,
+		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, $2, $3, $4, $5 FROM tenants WHERE name = 'meter'`,
 			day, row.charged, key.ID, row.outcome, row.requests); err != nil {
 			t.Fatal(err)
 		}
 	}
-	gateway := f.Gateways[0]
-	b := newTab(t, gateway.URL)
+	gateway := s.Gateways[0]
+	b := newTab(t, s.browser, gateway.URL)
 	b.do(chromedp.Navigate(gateway.URL + "/docs"))
 	const byHour, byDay, state chromedp.CSS = `#usage [value^="by=hour"]`, `#usage [value^="by=day"]`, "#usage .state"
 

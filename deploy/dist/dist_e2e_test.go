@@ -119,10 +119,10 @@ func TestDist(t *testing.T) {
 		}
 		checkModules(t, d, program, output(t, dist, "go", "version", "-m", path))
 		checkManual(t, filepath.Join(unpacked, "share/man/man1", program+".1"), output(t, dist, path, "--help"))
-		for _, completion := range completions {
-			if info, err := os.Stat(filepath.Join(unpacked, fmt.Sprintf(completion, program))); err != nil || info.Size() == 0 {
-				t.Errorf("no completion: %v", err)
-			}
+	}
+	for _, completion := range completions {
+		if info, err := os.Stat(filepath.Join(unpacked, completion)); err != nil || info.Size() == 0 {
+			t.Errorf("no completion: %v", err)
 		}
 	}
 	for file := range copied {

@@ -38,11 +38,11 @@ var copied = map[string]string{
 	"share/doc/petgate/roles.sql":                "deploy/docker/roles.sql",
 }
 
-// completions are the paths in an archive of the completion of a program.
+// completions are the paths in an archive of keyadmin's completion.
 var completions = map[string]string{
-	"bash": "share/bash-completion/completions/%s",
-	"zsh":  "share/zsh/site-functions/_%s",
-	"fish": "share/fish/vendor_completions.d/%s.fish",
+	"bash": "share/bash-completion/completions/keyadmin",
+	"zsh":  "share/zsh/site-functions/_keyadmin",
+	"fish": "share/fish/vendor_completions.d/keyadmin.fish",
 }
 
 // release is one run of the command.
@@ -161,28 +161,25 @@ func (r *release) sharedFiles() (files, error) {
 		}
 		shared[to] = file{text, 0o644}
 	}
-	for _, program := range programs {
-		say := func(to string, args ...string) error {
-			cmd := exec.Cmd{Path: filepath.Join(dir, program), Args: append([]string{program}, args...)}
-			text, err := cmd.Output()
-			if err == nil && len(text) == 0 {
-				err = errors.New("it prints nothing")
-			}
-			if err != nil {
-				return fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
-			}
-			shared[to] = file{text, 0o644}
-			return nil
-		}
-		err := say("share/man/man1/"+program+".1", "--man")
-		for shell, to := range completions {
-			args := []string{"--completion-" + shell}
-			if program == "keyadmin" {
-				args = []string{"completion", shell}
-			}
-			err = errors.Join(err, say(fmt.Sprintf(to, program), args...))
+	say := func(program, to string, args ...string) error {
+		cmd := exec.Cmd{Path: filepath.Join(dir, program), Args: append([]string{program}, args...)}
+		text, err := cmd.Output()
+		if err == nil && len(text) == 0 {
+			err = errors.New("it prints nothing")
 		}
 		if err != nil {
+			return fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+		}
+		shared[to] = file{text, 0o644}
+		return nil
+	}
+	for _, program := range programs {
+		if err := say(program, "share/man/man1/"+program+".1", "--man"); err != nil {
+			return nil, err
+		}
+	}
+	for shell, to := range completions {
+		if err := say("keyadmin", to, "completion", shell); err != nil {
 			return nil, err
 		}
 	}

@@ -21,12 +21,14 @@ func TestUnreadLogHoldsUpNothing(t *testing.T) {
 	redis := testkit.NewProxy(t, server.Addr)
 	f := fleet.Start(t, fleet.Spec{})
 	postgres, through := throughProxy(t, f.Database)
-	pets := startPiped(t, "petsvc", "DATABASE_URL="+f.Database)
-	pets.awaitReady()
-	gateway := startPiped(t, "gateway", through, "REDIS_URL=redis://"+redis.Addr, "GATEWAY_UPSTREAMS="+pets.url)
-	gateway.awaitReady()
+	pets := f.AddPets()
+	gateway := f.AddGateway(through, "REDIS_URL=redis://"+redis.Addr, "GATEWAY_UPSTREAMS="+pets.URL)
+	for _, p := range []*fleet.Program{pets, gateway} {
+		pipeOutput(t, p) // which nothing reads
+		p.AwaitReady(t)
+	}
 	key := f.NewTenant("acme", fleet.Unlimited...)
-	c := &fleet.Client{Addr: strings.TrimPrefix(gateway.url, "http://")}
+	c := gateway.Client()
 	defer c.Close()
 	ask := func(what string, times int) {
 		t.Helper()
@@ -51,6 +53,9 @@ func TestUnreadLogHoldsUpNothing(t *testing.T) {
 	if got := c.Must(t, fleet.GetPets(key.Token)); got.Status != http.StatusUnauthorized {
 		t.Errorf("the revoked key: %v", got)
 	}
-	gateway.stop()
-	pets.stop()
+	for _, p := range []*fleet.Program{gateway, pets} {
+		if code := p.Stop(); code != 0 {
+			t.Errorf("%s: exit code %d", p.URL, code)
+		}
+	}
 }

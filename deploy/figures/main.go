@@ -20,8 +20,8 @@ import (
 // alone are the packages with tests that judge a time or what something costs. Nothing else runs beside them.
 var alone = []string{"./deploy/e2e", "./gateway/directory", "./gateway/edge", "./gateway/quotas", "./keyadmin", "./shared/socket"}
 
-// beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers.
-const beside = "-p=3"
+// beside is how many of the other packages run at a time. Their tests wait most of the time: for servers, for browsers, for limits.
+const beside = 3
 
 func main() {
 	tests, err := fullTests(".")
@@ -31,7 +31,7 @@ func main() {
 	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return slices.Contains(alone, p) })
 	failed := run(others, tests, beside)
 	for _, p := range alone {
-		failed = run([]string{p}, tests, "-parallel=4") || failed // as in make test
+		failed = run([]string{p}, tests, 1) || failed
 	}
 	if failed {
 		os.Exit(1)
@@ -45,14 +45,14 @@ func exitOn(err error) {
 	}
 }
 
-// run runs the tests of some packages and reports whether any failed.
-func run(packages []string, tests map[string][]string, flag string) (failed bool) {
+// run runs the tests of some packages, and reports whether any failed.
+func run(packages []string, tests map[string][]string, together int) (failed bool) {
 	var names []string
 	for _, p := range packages {
 		names = append(names, tests[p]...)
 	}
 	command := exec.Command("go", append([]string{
-		"test", "-json", "-count=1", "-tags=e2e", flag, "-timeout=25m",
+		"test", "-json", "-count=1", "-tags=e2e", fmt.Sprint("-p=", together), "-parallel=4", "-timeout=25m",
 		"-run=^(" + strings.Join(names, "|") + ")$",
 	}, packages...)...)
 	command.Stderr = os.Stderr

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"petgate/petsvc/pets"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 	"petgate/shared/keystore"
 )
 
@@ -22,6 +24,34 @@ const (
 	demoPlan  = "free"
 	tokenPath = "var/demo.token"
 )
+
+// sampleNames are more than a page of a list.
+const sampleNames = "Rex Bella Luna Charlie Milo Daisy Oscar Lola Simba Nala Coco Rocky Ruby Leo Molly Max Zoe Toby Lucy Felix Ginger " +
+	"Hazel Jasper Kiwi Mango Nero Olive Pepper Smokey Willow"
+
+// seedPets creates the tables of pets, and stores the sample pets if there are no pets.
+func seedPets(ctx context.Context, db *database.DB) error {
+	if err := db.Migrate(ctx, pets.Migrations); err != nil {
+		return err
+	}
+	tx, err := db.BeginTxx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("seed: %w", err)
+	}
+	defer tx.Rollback() // does nothing after a commit
+	var used bool
+	if err := tx.GetContext(ctx, &used, `SELECT EXISTS (SELECT 1 FROM pets)`); err != nil || used {
+		return err
+	}
+	for i, name := range strings.Fields(sampleNames) {
+		status := []pets.Status{pets.Available, pets.Available, pets.Pending, pets.Available, pets.Sold}[i%5]
+		_, err := tx.ExecContext(ctx, `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3)`, name, i%4+1, string(status))
+		if err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+	}
+	return tx.Commit()
+}
 
 // demoKey is the key for the user.
 type demoKey struct {
@@ -69,7 +99,9 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 	case err != nil:
 		return "", err
 	}
-	if k.Tenant != tenant || k.Environment != environment || !k.InUse(instant.Of(time.Now())) {
+	isUsable := k.Tenant == tenant && k.Environment == environment && k.RevokedAt == 0 && k.GraceEndsAt == 0 &&
+		(k.ExpiresAt == 0 || instant.Of(time.Now()) < k.ExpiresAt)
+	if !isUsable {
 		return "", nil
 	}
 	return token, os.Chmod(tokenPath, 0o600)
@@ -78,7 +110,7 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 // replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
 // but may still be on screens. Keys with other names belong to the user and are kept.
 func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (token string, err error) {
-	keys, err := keystore.Collect(store.Keys(ctx, tenant))
+	keys, err := store.Keys(ctx, &tenant)
 	if err != nil {
 		return "", err
 	}

@@ -84,7 +84,12 @@ func newLocal(t *testing.T) *local {
 func (l *local) start(t *testing.T) {
 	t.Helper()
 	l.Process = testkit.Start(t, l.binary, l.env)
-	testkit.Eventually(t, startWithin, "the welcome", func() bool {
+	l.awaitWelcome(t, startWithin)
+}
+
+func (l *local) awaitWelcome(t *testing.T, within time.Duration) {
+	t.Helper()
+	testkit.Eventually(t, within, "the welcome", func() bool {
 		if code, ended := l.Wait(0); ended {
 			t.Fatalf("it ended with exit code %d:\n%s", code, l.Stderr)
 		}

@@ -141,7 +141,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 	defer db.Close()
-	if err := errors.Join(db.Migrate(ctx, keystore.Migrations), pets.Seed(ctx, db)); err != nil {
+	if err := errors.Join(db.Migrate(ctx, keystore.Migrations), seedPets(ctx, db)); err != nil {
 		return err
 	}
 

@@ -26,7 +26,7 @@ func newSource(t *testing.T) {
 		if err := db.Migrate(ctx, keystore.Migrations); err != nil {
 			t.Fatal(err)
 		}
-		if err := pets.Seed(ctx, db); err != nil {
+		if err := seedPets(ctx, db); err != nil {
 			t.Fatal(err)
 		}
 		for _, statement := range []string{

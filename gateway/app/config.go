@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/edge"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
@@ -127,7 +128,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(err == nil, "upstream-secret", "%v", err)
 	c.Traces.Check(&bad)
 	for _, origin := range c.CORSOrigins {
-		err := edge.CheckOrigin(origin)
+		err := answers.CheckOrigin(origin)
 		bad.Require(err == nil, "cors-origins", "%v", err)
 	}
 	return bad

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"petgate/gateway/edge"
+	"petgate/gateway/answers"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
@@ -32,18 +32,18 @@ func openStatements(cfg *Config, gateway string) (s statements, closePool func()
 	return statements{keystore.New(db, nil, nil, gateway)}, db.Close, nil
 }
 
-// Statement implements edge.Statements.
-func (s statements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (edge.Statement, error) {
+// Statement implements answers.Statements.
+func (s statements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (answers.Statement, error) {
 	if err := s.store.CheckFile(); err != nil { // this pool has its own connections to the file
-		return edge.Statement{}, fmt.Errorf("app: read usage: %w", err)
+		return answers.Statement{}, fmt.Errorf("app: read usage: %w", err)
 	}
 	rows, through, err := s.store.Statement(ctx, t, since, period, rowsMax)
 	if err != nil {
-		return edge.Statement{}, fmt.Errorf("app: read usage: %w", err)
+		return answers.Statement{}, fmt.Errorf("app: read usage: %w", err)
 	}
-	found := edge.Statement{Rows: make([]edge.StatementRow, len(rows)), CompleteThrough: through}
+	found := answers.Statement{Rows: make([]answers.Row, len(rows)), CompleteThrough: through}
 	for i, r := range rows {
-		found.Rows[i] = edge.StatementRow(r)
+		found.Rows[i] = answers.Row(r)
 	}
 	return found, nil
 }

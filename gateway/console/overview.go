@@ -2,8 +2,6 @@ package console
 
 import (
 	"net/http"
-
-	"petgate/shared/keystore"
 )
 
 // overviewPage is the content of the first page.
@@ -30,7 +28,7 @@ func (c *Console) readOverview(r *http.Request, v *visit) (page overviewPage, er
 	if page.Bans, err = v.store.CountBans(ctx); err != nil {
 		return page, err
 	}
-	events, err := v.store.FindEvents(ctx, keystore.EventFilter{}, 0, eventsShown)
+	events, err := v.store.LatestEvents(ctx, eventsShown)
 	if err != nil {
 		return page, err
 	}

@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/durable"
 	"petgate/shared/keystore"
 )
 
@@ -99,22 +98,11 @@ func (s *snapshot) removeStale() error {
 	if s.stale == "" {
 		return nil
 	}
-	err := removeSafely(s.stale)
+	err := durable.Remove(s.stale)
 	if err == nil {
 		s.stale = ""
 	}
 	return err
-}
-
-// removeSafely removes a file, so that it is still gone after a loss of power.
-func removeSafely(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := syncDir(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // clean tries again to remove a file that is older than the state in force. It returns an error if that fails.
@@ -235,17 +223,13 @@ func (d *Directory) takeSnapshot() error {
 		for _, records := range s.meanwhile {
 			err = errors.Join(err, f.write(records))
 		}
-		err = errors.Join(err, f.to.Flush())
-		if err == nil && len(s.meanwhile) > 0 {
-			err = f.Sync()
-		}
-		if err == nil {
-			err = os.Rename(f.Name(), s.path)
-		}
-		if err == nil {
+		if err = errors.Join(err, f.to.Flush()); err == nil {
 			s.shut()
-			s.file, s.meanwhile, s.changed, s.stale = f, nil, 0, ""
-			return syncDir(s.path)
+			if err = durable.Replace(f.File, s.path); err == nil {
+				s.file, s.meanwhile, s.changed, s.stale = f, nil, 0, ""
+				return nil
+			}
+			s.discard() // the new file may have the name by now, without the directory being on disk
 		}
 	}
 	s.meanwhile = nil
@@ -257,10 +241,7 @@ func (d *Directory) takeSnapshot() error {
 }
 
 func createFrames(path string) (*frames, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := durable.Create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -314,15 +295,6 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 		return err
 	}
 	return f.Sync()
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // remove removes the file before the gateway signs off.

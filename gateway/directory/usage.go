@@ -11,12 +11,12 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/sharded"
 )
 
 const (
 	flushEvery   = 3 * time.Second
 	usageRowsMax = 5000 // in one batch, so that transactions are short
-	usageShards  = 32
 
 	// The largest number of rows that wait for the database, about 50 MB. Further rows are dropped.
 	usageBacklogMax = 200_000
@@ -43,7 +43,7 @@ type Usage struct {
 
 // usage counts requests. A request takes a short lock on one of many shards.
 type usage struct {
-	shards [usageShards]usageShard
+	counts *sharded.Map[Usage, int64] // At is the minute
 
 	// All requests that were made before are in the database. Heartbeats publish it.
 	through atomic.Int64
@@ -61,12 +61,6 @@ type usage struct {
 	droppedMinutes prometheus.Counter
 
 	live live
-}
-
-type usageShard struct {
-	mu     sync.Mutex
-	counts map[Usage]int64 // At is the minute
-	_      [48]byte        // gives each shard its own cache line
 }
 
 // usageSlot is a row that waits for the database.
@@ -96,9 +90,7 @@ type usageBatch struct {
 
 // init prepares u. A request is counted at most longest after it was made.
 func (u *usage) init(now instant.Millis, longest time.Duration) {
-	for i := range u.shards {
-		u.shards[i].counts = map[Usage]int64{}
-	}
+	u.counts = sharded.New[Usage, int64](0, func(request Usage) byte { return request.Key[0] })
 	u.backlog, u.minutes = map[usageSlot]usageSum{}, map[minutesSlot]*[60]int64{}
 	u.settles, u.collectedAt, u.minutesAt = longest+usageSlack, now, now.Truncate(time.Minute)
 	u.through.Store(int64(now.Add(-u.settles)))
@@ -106,11 +98,10 @@ func (u *usage) init(now instant.Millis, longest time.Duration) {
 
 // Count adds one request of a tenant's key to the statistics.
 func (d *Directory) Count(request Usage) {
-	shard := &d.usage.shards[request.Key[0]%usageShards]
 	request.At = request.At.Truncate(time.Minute)
-	shard.mu.Lock()
-	shard.counts[request]++
-	shard.mu.Unlock()
+	shard := d.usage.counts.Lock(request)
+	shard.Entries[request]++
+	shard.Unlock()
 }
 
 // collect moves all counts to the backlog.
@@ -129,19 +120,18 @@ func (u *usage) collect(now instant.Millis) {
 // take moves all counts out of the shards, into live and to another place. Requests do not wait while it adds them up: it only swaps
 // maps with the lock of a shard. The caller holds live.mu.
 func (u *usage) take(at time.Time, to func(Usage, int64)) {
-	for i := range u.shards {
-		shard := &u.shards[i]
-		shard.mu.Lock()
-		size := len(shard.counts)
-		shard.mu.Unlock()
+	for shard := range u.counts.Shards() {
+		shard.Lock()
+		size := len(shard.Entries)
+		shard.Unlock()
 		if size == 0 {
 			continue
 		}
 		empty := make(map[Usage]int64, size) // not with the lock: a large map takes a while
-		shard.mu.Lock()
-		counts := shard.counts
-		shard.counts = empty
-		shard.mu.Unlock()
+		shard.Lock()
+		counts := shard.Entries
+		shard.Entries = empty
+		shard.Unlock()
 		for request, n := range counts {
 			u.live.add(request, n, at)
 			to(request, n)

@@ -103,10 +103,8 @@ func kindOf(name []byte) kind {
 	if bytes.IndexByte(name, '_') >= 0 {
 		return withheld
 	}
-	for _, known := range kinds[min(len(name), len(kinds)-1)] {
-		if http1.EqualFold(name, known.name) {
-			return known.kind
-		}
+	if k := kinds.Of(name); k != forward {
+		return k
 	}
 	if len(name) > len(forwardedPrefix) && http1.EqualFold(name[:len(forwardedPrefix)], forwardedPrefix) {
 		return withheld
@@ -116,21 +114,11 @@ func kindOf(name []byte) kind {
 
 const forwardedPrefix = "x-forwarded-"
 
-type knownField struct {
-	name string
-	kind kind
-}
-
-// kinds lists the fields that are not forwarded unchanged, by the length of their names.
-var kinds = func() (table [24][]knownField) {
-	add := func(k kind, names ...string) {
-		for _, name := range names {
-			table[len(name)] = append(table[len(name)], knownField{name, k})
-		}
-	}
-	add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret", "x-real-ip", "forwarded")
-	add(claim, "authorization", "x-request-id", "x-forwarded-for", "x-forwarded-proto", "traceparent", "tracestate")
-	return table
+// kinds has the fields that are not forwarded unchanged.
+var kinds = func() (n http1.Names[kind]) {
+	n.Add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret", "x-real-ip", "forwarded")
+	n.Add(claim, "authorization", "x-request-id", "x-forwarded-for", "x-forwarded-proto", "traceparent", "tracestate")
+	return n
 }()
 
 func (c *claims) add(name, value []byte) refusal {
@@ -213,6 +201,22 @@ func parseForwarded(element []byte) netip.Addr {
 
 func (e *Edge) isTrusted(addr netip.Addr) bool {
 	return len(e.cfg.TrustedProxies) > 0 && access.Contains(e.cfg.TrustedProxies, addr)
+}
+
+// protocol returns the protocol that the client used. A trusted proxy may state it in X-Forwarded-Proto.
+func (e *Edge) protocol(x *exchange) string {
+	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.conn.peer) {
+		if http1.EqualFold(said, "https") {
+			return "https"
+		}
+		if http1.EqualFold(said, "http") {
+			return "http"
+		}
+	}
+	if x.conn.isTLS {
+		return "https"
+	}
+	return "http"
 }
 
 // The shortest and the longest request ID that a client may choose.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"petgate/shared/api"
 	"petgate/shared/lines"
@@ -20,18 +21,14 @@ type accessLog struct {
 }
 
 func newAccessLog(to io.Writer, log *slog.Logger, dropped prometheus.Counter) *accessLog {
-	var complainedAt time.Time // only the goroutine that writes reports errors
+	complaints := rate.Sometimes{Interval: time.Minute} // for example because the disk is full
 	return &accessLog{log: log, lines: lines.New(to, lines.Pause, func(n int, err error) {
 		dropped.Add(float64(n))
-		if now := time.Now(); err != nil && now.Sub(complainedAt) >= complainEvery {
-			complainedAt = now
-			log.Error("lines of the access log are lost", "error", err)
+		if err != nil {
+			complaints.Do(func() { log.Error("lines of the access log are lost", "error", err) })
 		}
 	})}
 }
-
-// complainEvery is how often it is logged that lines cannot be written, for example because the disk is full, or usage cannot be read.
-const complainEvery = time.Minute
 
 // close writes the lines that are left.
 func (l *accessLog) close() {

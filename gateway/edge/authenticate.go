@@ -1,9 +1,6 @@
 package edge
 
-import (
-	"petgate/shared/api"
-	"petgate/shared/core/access"
-)
+import "petgate/shared/core/access"
 
 // refusals has the refusal for each result of access.Decide.
 var refusals = [...]refusal{
@@ -55,34 +52,6 @@ func (e *Edge) authenticate(x *exchange) refusal {
 func (e *Edge) otherEnvironment(x *exchange) refusal {
 	return refusal{reason: invalidKey, message: "the API key is a " + x.env.String() + " key, and this gateway serves " +
 		e.cfg.Environment.String() + " keys"}
-}
-
-// authorize refuses a valid key that may not call now.
-func (e *Edge) authorize(x *exchange) refusal {
-	if x.why != access.Banned {
-		return refusals[x.why]
-	}
-	x.ban = x.entryBan()
-	r := refusal{reason: keyBanned, message: bannedByOperator}
-	switch {
-	case x.ban.IsAutomatic:
-		e.strikes.banned(x.entry.Key, x.now, x.ban.EndsAt)
-		r.message = bannedForStrikes
-	case x.ban.Notice != "":
-		r.message = bannedWithNotice + x.ban.Notice
-	}
-	return r
-}
-
-const (
-	bannedForStrikes = "the API key is banned, because it sent too many requests without waiting: wait for Retry-After"
-	bannedByOperator = "the operator has banned the API key: wait for Retry-After"
-	bannedWithNotice = "the operator has banned the API key: "
-)
-
-// entryBan is the ban of the request's key.
-func (x *exchange) entryBan() api.Ban {
-	return api.Ban{EndsAt: x.entry.BannedUntil, IsAutomatic: x.entry.BanIsAutomatic, Notice: x.entry.BanNotice}
 }
 
 // failed counts an unknown token for its client's address, because unknown tokens may be guesses.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
@@ -156,7 +157,7 @@ func (c *Config) check() error {
 	require("ConcurrencyMax", c.ConcurrencyMax > 0)
 	require("ConnectionsMax", c.ConnectionsMax > 0)
 	for _, origin := range c.CORSOrigins {
-		wrong = append(wrong, CheckOrigin(origin))
+		wrong = append(wrong, answers.CheckOrigin(origin))
 	}
 	return errors.Join(append(wrong, CheckSecret(c.UpstreamSecret))...)
 }

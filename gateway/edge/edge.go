@@ -11,12 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/http1"
 	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/share"
+	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
@@ -68,7 +70,7 @@ type Deps struct {
 	Quotas     Quotas
 	Guard      Guard
 	Usage      Usage
-	Statements Statements
+	Statements answers.Statements
 	Operations []api.Operation
 	Pages      []portal.Page // the documentation, for everybody; nil = none
 	Log        *slog.Logger
@@ -80,24 +82,23 @@ type Deps struct {
 
 // Edge is the public port. Its methods are safe for concurrent use.
 type Edge struct {
-	cfg        Config
-	directory  Directory
-	quotas     Quotas
-	guard      Guard
-	usage      Usage
-	statements Statements
-	log        *slog.Logger
-	clock      func() time.Time
+	cfg       Config
+	directory Directory
+	quotas    Quotas
+	guard     Guard
+	usage     Usage
+	log       *slog.Logger
+	clock     func() time.Time
 
 	server      *fasthttp.Server
 	routes      *routes
-	pages       pages
-	cors        cors
+	pages       *answers.Pages
+	cors        *answers.CORS
+	polls       answers.Polls
+	statements  *answers.Usage
 	upstreams   *upstream.Pool
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
-	strikes     *strikes
-	polls       polls
-	reads       statementReads
+	strikes     *strikes.Strikes
 	crowd       crowd
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
@@ -106,8 +107,6 @@ type Edge struct {
 	exchanges   exchangePool
 	http        http1.Settings
 	slack       time.Duration // how late a client connection's deadline may be
-
-	statementWithin time.Duration // the constant, except in tests
 
 	inFlight    atomic.Int64
 	connections atomic.Int64
@@ -127,13 +126,13 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, statements: deps.Statements, log: deps.Log,
+		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
 		tracer: deps.Tracer,
-		clock:  deps.Clock, routes: routes, pages: newPages(deps.Pages), cors: newCORS(cfg.CORSOrigins, routes.methods),
-		upstreams: upstreams, strikes: newStrikes(cfg.BanRule), statementWithin: statementWithin,
+		clock:  deps.Clock, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
+		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
+		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
 	}
-	e.reads.tenants = share.New(tenantStatementsMax)
 	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
 	e.http.MakeRoom = func() bool { return e.crowd.evict(&e.crowd.slow) }
 	if cfg.UpstreamSecret != "" {
@@ -164,7 +163,8 @@ func (e *Edge) decide(x *exchange) refusal {
 	if r := e.accept(x); r.isRefused() {
 		return r
 	}
-	if x.page = e.publish(x); x.page != nil {
+	if x.answer = e.publish(x); x.answer != nil {
+		x.isPublic = true
 		return refusal{}
 	}
 	if r := e.identify(x); r.isRefused() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas/authfailures"
@@ -58,11 +59,10 @@ type state struct {
 
 	isMetered bool // the quota was asked, whatever it answered
 
-	page          *page     // the response, if publish has one; nil: none
-	hasReport     bool      // the response is a report
-	statement     *written  // the tenant's usage, if that was asked for; nil: it was not
-	parameter     parameter // the invalid one, for a 400
-	strikesLeft   int       // until a ban; in a refusal, valid with countsStrikes
+	answer        *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
+	isPublic      bool            // the answer needed no key
+	parameter     parameter       // the invalid one, for a 400
+	strikesLeft   int             // until a ban; in a refusal, valid with countsStrikes
 	countsStrikes bool
 	ban           api.Ban
 	route         *route
@@ -110,19 +110,10 @@ func (p *exchangePool) put(x *exchange) {
 	p.Put(x)
 }
 
-// isPage reports whether the response is a page. After a panic it is not, although there is a page.
-func (x *exchange) isPage() bool { return x.page != nil && !x.refusal.isRefused() }
-
-// isReport reports whether the response is a report. After a panic it is not.
-func (x *exchange) isReport() bool { return x.hasReport && !x.refusal.isRefused() }
-
 // outcome says in one word how the exchange ended, for metrics and logs.
 func (x *exchange) outcome() string {
-	if x.isPage() {
-		return x.page.outcome
-	}
-	if x.isReport() {
-		return outcomeReport
+	if x.answer != nil {
+		return x.answer.Outcome
 	}
 	return x.refusal.reason.outcome()
 }

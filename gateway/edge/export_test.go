@@ -1,10 +1,5 @@
 package edge
 
-import "time"
-
-// SetStatementWithin sets how long a client waits for its statement at most. It must be called before Serve.
-func (e *Edge) SetStatementWithin(d time.Duration) { e.statementWithin = d }
-
 // Codes lists the codes of all refusals.
 func Codes() (codes []string) {
 	for _, row := range table[none+1:] {

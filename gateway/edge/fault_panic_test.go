@@ -1,15 +1,14 @@
 package edge_test
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
-	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/apikey"
@@ -97,7 +96,7 @@ func TestPanic(t *testing.T) {
 			s.Clock = func() time.Time { panics(); return clock() }
 		}},
 		"statements": {rawUsage(""), func(s *setup, panics func()) {
-			s.Statements = fakeStatements(func(ctx context.Context, ask asked) (edge.Statement, error) { panics(); return twoRows(ctx, ask) })
+			s.Statements = fakeStatements(func() (answers.Statement, error) { panics(); return oneRow() })
 		}},
 		"usage": {rawGet(), func(s *setup, panics func()) {
 			s.Usage = fakeUsage(func(directory.Usage) { panics() })

@@ -17,7 +17,7 @@ func (e *Edge) finish(x *exchange) {
 			x.setID()
 		}
 		e.logPanic(x, panicked)
-		x.refusal = refusal{reason: internal}
+		x.fail()
 	}
 	e.leave(x)
 	e.respond(x)
@@ -37,6 +37,9 @@ func (e *Edge) finish(x *exchange) {
 	e.exchanges.put(x)
 }
 
+// fail makes the response a refusal after a panic, whatever it was before.
+func (x *exchange) fail() { x.refusal, x.answer = refusal{reason: internal}, nil }
+
 // isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
 // after a body (RFC 9112, section 2.2): then its request is not the last thing.
 func (x *exchange) isLast() bool {
@@ -49,7 +52,7 @@ func (e *Edge) respond(x *exchange) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			e.logPanic(x, panicked)
-			x.refusal = refusal{reason: internal}
+			x.fail()
 			x.rc.Response.Reset()
 			e.writeFailure(x)
 		}
@@ -69,8 +72,8 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	if e.accessLog != nil {
 		e.accessLog.write(x, took)
 	}
-	if x.isTaken && e.cfg.BanRule.After > 0 {
-		e.strikes.served(x.entry.Key, x.now.Add(took))
+	if x.isTaken {
+		e.strikes.Served(x.entry.Key, x.now.Add(took))
 	}
 	if x.isKnown {
 		e.usage.Count(directory.Usage{

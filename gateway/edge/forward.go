@@ -87,19 +87,3 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	}
 	return dst
 }
-
-// protocol returns the protocol that the client used. A trusted proxy may state it in X-Forwarded-Proto.
-func (e *Edge) protocol(x *exchange) string {
-	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.conn.peer) {
-		if http1.EqualFold(said, "https") {
-			return "https"
-		}
-		if http1.EqualFold(said, "http") {
-			return "http"
-		}
-	}
-	if x.conn.isTLS {
-		return "https"
-	}
-	return "http"
-}

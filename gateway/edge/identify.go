@@ -31,7 +31,7 @@ func malformation(token []byte, err error) string {
 	case token[0] == '"' || token[0] == '\'':
 		return "the API key is in quotes: send it without them"
 	case bytes.ContainsAny(token, " \t"):
-		return "there is a space in the API key, or more than one before it"
+		return "the API key contains a space, or follows more than one"
 	case errors.Is(err, apikey.ErrLength):
 		return fmt.Sprintf("a key has %d characters, and yours has %d", apikey.TokenLen, len(token))
 	}
@@ -45,7 +45,7 @@ func (x *exchange) misplacedKey() string {
 	switch {
 	case len(x.authorization) > 0:
 		return "Authorization has no Bearer token" + instead
-	case fieldOf(&x.request, "x-api-key") != nil:
+	case x.request.Field("x-api-key") != nil:
 		return "the API key is not read from X-API-Key" + instead
 	case bytes.Contains(x.request.Target, []byte("api_key=")) || bytes.Contains(x.request.Target, []byte("access_token=")):
 		return "the API key is not read from the query" + instead + ", and replace this key, because others log URLs"

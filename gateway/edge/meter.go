@@ -33,11 +33,11 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	if x.verdict.Violated() == quota.Day {
 		r.reason = dayQuotaExceeded
 	}
-	if e.cfg.BanRule.After <= 0 {
+	if !e.strikes.AreCounted() {
 		return r
 	}
 	promised := x.now + max(0, x.verdict.RetryAt()-x.verdict.At)
-	out := e.strikes.refused(x.entry.Key, x.now, promised)
+	out := e.strikes.Refused(x.entry.Key, x.now, promised)
 	x.countsStrikes, x.strikesLeft = true, out.StrikesUntilBan
 	x.ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
 	text := append(x.text[:0], r.reason.row().message...)
@@ -46,9 +46,9 @@ func (e *Edge) exceeded(x *exchange) refusal {
 		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
 		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {
-		text = append(text, ". The API key is banned after at most "...)
+		text = append(text, ". At most "...)
 		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
-		text = append(text, " more requests before that"...)
+		text = append(text, " more requests before then lead to a ban of the API key"...)
 	}
 	x.text = text
 	r.message = string(text)

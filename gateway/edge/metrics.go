@@ -1,12 +1,15 @@
 package edge
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/upstream"
 	"petgate/shared/core/access"
 )
@@ -15,7 +18,7 @@ import (
 // number.
 type metrics struct {
 	requests [reasons]prometheus.Counter
-	own      map[string]prometheus.Counter // by outcome
+	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
 	noRoute  routeMetrics                  // of requests that were answered before their operation was known
 	all      []*routeMetrics               // with noRoute
 	bans     prometheus.Counter
@@ -81,12 +84,13 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		m.ended[why] = ended.WithLabelValues(strings.ReplaceAll(why.String(), " ", "_"))
 	}
 	m.own = map[string]prometheus.Counter{}
-	for _, outcome := range ownOutcomes {
+	for _, outcome := range answers.Outcomes {
 		m.own[outcome] = requests.WithLabelValues(outcome)
 	}
 	for r := range m.requests {
 		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
 	}
+	m.own[none.outcome()] = m.requests[none]
 	watch := func(operation string, of *routeMetrics) {
 		m.all = append(m.all, of)
 		of.seconds = seconds.WithLabelValues(operation)
@@ -118,7 +122,7 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 }
 
 func (m *metrics) observe(x *exchange, took time.Duration) {
-	if x.isPage() || x.isReport() {
+	if x.answer != nil {
 		m.own[x.outcome()].Inc()
 	} else {
 		m.requests[x.refusal.reason].Inc()
@@ -183,4 +187,39 @@ func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
 		}
 		send(upstreamEjected, prometheus.GaugeValue, ejected)
 	}
+}
+
+// Latencies are the counts of a histogram since the start: Counts[i] requests took at most Bounds[i] seconds, All requests took any
+// time.
+type Latencies struct {
+	Bounds []float64
+	Counts []uint64
+	All    uint64
+}
+
+// Latencies returns the times of all requests since the start.
+func (e *Edge) Latencies() Latencies {
+	var l Latencies
+	for _, one := range e.metrics.all {
+		h := read(one.seconds.(prometheus.Metric)).GetHistogram()
+		l.All += h.GetSampleCount()
+		for i, bucket := range h.GetBucket() {
+			if i == len(l.Bounds) {
+				l.Bounds, l.Counts = append(l.Bounds, bucket.GetUpperBound()), append(l.Counts, 0)
+			}
+			l.Counts[i] += bucket.GetCumulativeCount()
+		}
+	}
+	return l
+}
+
+// Bans returns how many bans this gateway has imposed since the start.
+func (e *Edge) Bans() int64 { return int64(read(e.metrics.bans).GetCounter().GetValue()) }
+
+func read(metric prometheus.Metric) *dto.Metric {
+	var m dto.Metric
+	if err := metric.Write(&m); err != nil {
+		panic(fmt.Sprintf("bug: a metric cannot be read: %v", err))
+	}
+	return &m
 }

@@ -134,8 +134,7 @@ var documentation = []portal.Page{
 type setup struct {
 	edge.Config
 	edge.Deps
-	listen          func(net.Listener) net.Listener // wraps the socket; nil = as it is
-	statementWithin time.Duration                   // how long a client waits for its usage; 0 = as in production
+	listen func(net.Listener) net.Listener // wraps the socket; nil = as it is
 }
 
 // newRig serves until the test ends. change may be nil.
@@ -143,7 +142,6 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
 	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}}
 	s := setup{
-		statementWithin: patience, // a machine may stop for longer than the two seconds of production
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
 			ReadTimeout: patience, UpstreamTimeout: noTimeout,
@@ -164,7 +162,7 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 				known: func(netip.Addr) authfailures.State { return guardState },
 			},
 			Usage:      fakeUsage(func(directory.Usage) { r.counted.Add(1) }),
-			Statements: fakeStatements(twoRows),
+			Statements: fakeStatements(oneRow),
 			Operations: operations,
 			Pages:      documentation,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -185,9 +183,6 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		t.Fatal(err)
 	}
 	r.edge = e
-	if s.statementWithin > 0 {
-		e.SetStatementWithin(s.statementWithin)
-	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

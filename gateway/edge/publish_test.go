@@ -87,24 +87,9 @@ func TestPages(t *testing.T) {
 	f(rawTarget("/docs"), 200, "a page")
 	f(keyless(docs, "Authorization: Bearer "+bannedToken), 200, "a page")
 
-	for _, accepted := range []string{"gzip", "br, gzip;q=0.5", "GZIP", "br,\tgzip ; q=1"} {
-		f(keyless(docs, "Accept-Encoding: "+accepted), 200, "compressed", "Content-Encoding", "gzip", "Vary", "Accept-Encoding")
-	}
-	for _, accepted := range []string{"", "br", "gzip;q=0", "gzip; q=0.000", "*", "gzipped"} {
-		f(keyless(docs, "Accept-Encoding: "+accepted), 200, "a page", "Content-Encoding", "")
-	}
-	f(keyless("HEAD /docs HTTP/1.1", "Accept-Encoding: gzip"), 200, "", "Content-Length", "10", "Content-Encoding", "gzip")
-
-	for _, known := range []string{`W/"abc"`, `"abc"`, "*", `"x", W/"abc"`} {
-		f(keyless(docs, "If-None-Match: "+known, "Accept-Encoding: gzip"), 304, "", "ETag", `W/"abc"`, "Vary", "Accept-Encoding")
-	}
-	for _, known := range []string{`W/"def"`, "abc", ""} {
-		f(keyless(docs, "If-None-Match: "+known), 200, "a page")
-	}
-
-	const home = "GET / HTTP/1.1"
-	f(keyless(home, "Accept: text/html,application/xml;q=0.9,*/*;q=0.8"), 302, "", "Location", "docs", "Vary", "Accept")
-	f(keyless("HEAD / HTTP/1.1", "Accept: text/html"), 302, "")
+	f(keyless("HEAD /docs HTTP/1.1", "Accept-Encoding: gzip"), 200, "", "Content-Length", "10", "Content-Encoding", "gzip", "Vary", "Accept-Encoding")
+	f(keyless(docs, `If-None-Match: W/"abc"`, "Accept-Encoding: gzip"), 304, "", "ETag", `W/"abc"`, "Vary", "Accept-Encoding")
+	f(keyless("GET / HTTP/1.1", "Accept: text/html"), 302, "", "Location", "docs", "Vary", "Accept")
 	if r.takes.Load() != 0 || r.counted.Load() != 0 {
 		t.Errorf("pages took %d requests from quotas and counted %d", r.takes.Load(), r.counted.Load())
 	}
@@ -118,24 +103,12 @@ func TestPages(t *testing.T) {
 
 // The pages do not change the responses to other paths and methods.
 func TestOnlyPagesNeedNoKey(t *testing.T) {
-	f := func(r *rig, status int, lines ...string) {
-		t.Helper()
-		for _, line := range lines {
-			request := keyless(line)
-			if strings.HasPrefix(line, "GET / ") {
-				request = keyless(line, "Accept: */*")
-			}
-			if got := r.fetch(t, request); got.StatusCode != status || got.Header.Get("RateLimit") == "" {
-				t.Errorf("%s: got %d %v", line, got.StatusCode, got.Header)
-			}
+	r := newRig(t, nil)
+	for _, line := range []string{"GET / HTTP/1.1", "POST /docs HTTP/1.1", "OPTIONS /docs HTTP/1.1", "GET /v1/pets HTTP/1.1"} {
+		if got := r.fetch(t, keyless(line)); got.StatusCode != http.StatusUnauthorized || got.Header.Get("RateLimit") == "" {
+			t.Errorf("%s: got %d %v", line, got.StatusCode, got.Header)
 		}
 	}
-	f(newRig(t, nil), http.StatusUnauthorized,
-		"GET / HTTP/1.1", "GET /docs/ HTTP/1.1", "GET /Docs HTTP/1.1", "GET /docs/petgate.js HTTP/1.1", "POST /docs HTTP/1.1", "PUT /openapi.yaml HTTP/1.1",
-		"OPTIONS /docs HTTP/1.1", "GET /v1/pets HTTP/1.1", "GET /metrics HTTP/1.1", "POST / HTTP/1.1")
-	f(newRig(t, func(s *setup) { s.Pages = nil }), http.StatusUnauthorized, "GET /docs HTTP/1.1", "GET / HTTP/1.1", "GET /openapi.yaml HTTP/1.1")
-
-	r := newRig(t, nil)
 	if got := r.dial(t).ask(t, rawStart("POST /docs HTTP/1.1")); got.Status != 405 || got.field("allow") != "GET, HEAD" || r.admitted.Load() != 1 {
 		t.Errorf("with a key: got %d %v, charged %d", got.Status, got.Fields, r.admitted.Load())
 	}

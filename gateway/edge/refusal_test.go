@@ -1,7 +1,6 @@
 package edge_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
@@ -118,7 +118,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
 	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
-		s.Statements = fakeStatements(func(context.Context, asked) (edge.Statement, error) { return edge.Statement{}, errors.New("planted") })
+		s.Statements = fakeStatements(func() (answers.Statement, error) { return answers.Statement{}, errors.New("planted") })
 	})
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
 	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
@@ -31,21 +32,16 @@ var (
 	nameLink        = []byte("Link")
 )
 
-const (
-	minuteSeconds = 60
-	daySeconds    = 86400
-)
-
 // writeResponse writes the page, the report, the refusal, the statement or the upstream's response, with the headers that every
 // response has. Only pages have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	h := &x.rc.Response.Header
 	var wait int64
-	if !x.isPage() {
+	if !x.isPublic {
 		wait = e.describeLimits(x, h)
 	}
 	h.AddBytesKV(nameRequestID, x.id)
-	e.cors.write(&x.request, h)
+	addFields(h, e.cors.Fields(&x.request))
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
 		x.text = x.entry.GraceEndsAt.Time().AppendFormat(x.text[:0], http.TimeFormat)
 		h.AddBytesKV(nameKeyExpires, x.text)
@@ -54,19 +50,28 @@ func (e *Edge) writeResponse(x *exchange) {
 		x.route.describe(h)
 	}
 	switch {
-	case x.isPage():
-		x.writePage(h)
-	case x.isReport():
-		x.writeReport(h)
+	case x.answer != nil:
+		x.writeAnswer(h)
 	case x.refusal.isRefused():
 		x.writeRefusal(h, wait)
-	case x.statement != nil:
-		x.writeStatement(h)
 	default:
 		x.copyResponse(h)
 	}
 	if e.draining.Load() || x.refusal.reason.row().closes || !x.body.IsComplete() {
 		h.SetConnectionClose()
+	}
+}
+
+// writeAnswer writes a response that the gateway makes itself.
+func (x *exchange) writeAnswer(h *fasthttp.ResponseHeader) {
+	h.SetStatusCode(x.answer.Status)
+	addFields(h, x.answer.Fields)
+	x.rc.Response.SetBodyRaw(x.answer.Body) // not SetBody: fasthttp would keep a buffer of this size
+}
+
+func addFields(h *fasthttp.ResponseHeader, fields []http1.Field) {
+	for _, f := range fields {
+		h.AddBytesKV(f.Name, f.Value)
 	}
 }
 
@@ -160,23 +165,17 @@ func isOurs(name []byte) bool {
 	if http1.EqualFold(name[:min(len(name), len(limitPrefix))], limitPrefix) || http1.EqualFold(name[:min(len(name), len(corsPrefix))], corsPrefix) {
 		return true
 	}
-	for _, known := range oursByLength[min(len(name), len(oursByLength)-1)] {
-		if http1.EqualFold(name, known) {
-			return true
-		}
-	}
-	return false
+	return ours.Of(name)
 }
 
-const limitPrefix = "x-ratelimit"
+const (
+	limitPrefix = "x-ratelimit"
+	corsPrefix  = "access-control-" // the upstream decides nothing about origins: two answers would contradict each other
+)
 
-var oursByLength = func() (table [24][]string) {
-	for _, name := range []string{
-		"ratelimit", "ratelimit-policy", "x-request-id", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server",
-	} {
-		table[len(name)] = append(table[len(name)], name)
-	}
-	return table
+var ours = func() (n http1.Names[bool]) {
+	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
+	return n
 }()
 
 // describe writes the headers of an operation that is deprecated, will be removed or is not stable.
@@ -228,8 +227,8 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	remaining, _ := stateOf(tight, v.At, banned)
 	x.setInt(h, nameRemaining, remaining)
 	x.setInt(h, nameReset, max(resetAt, x.now).Seconds())
-	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, minuteSeconds)
-	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, daySeconds)
+	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, answers.MinuteSeconds)
+	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, answers.DaySeconds)
 	h.AddBytesKV(namePolicies, x.text)
 	remaining, release := stateOf(&v.Minute, v.At, banned)
 	text = appendState(x.text[:0], `"minute"`, remaining, release)
@@ -265,7 +264,7 @@ func (x *exchange) describeAddress(h *fasthttp.ResponseHeader, state authfailure
 	x.setInt(h, nameLimit, int64(state.Limit))
 	x.setInt(h, nameRemaining, int64(state.Remaining))
 	x.setInt(h, nameReset, resetAt.Seconds())
-	x.text = appendPolicy(x.text[:0], name, int64(state.Limit), minuteSeconds)
+	x.text = appendPolicy(x.text[:0], name, int64(state.Limit), answers.MinuteSeconds)
 	h.AddBytesKV(namePolicies, x.text)
 	x.text = appendState(x.text[:0], name, int64(state.Remaining), resetAt.Sub(x.now))
 	h.AddBytesKV(nameStates, x.text)

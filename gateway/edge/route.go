@@ -10,8 +10,8 @@ import (
 	"github.com/fasthttp/router"
 	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/answers"
 	"petgate/shared/api"
-
 	"petgate/shared/core/instant"
 )
 
@@ -124,8 +124,8 @@ func (r *routes) nearby(path string) string {
 func (e *Edge) route(x *exchange) refusal {
 	if x.route = e.routes.find(x.rc, methodName(x.request.Method), x.request.Path); x.route == nil {
 		path := string(x.request.Path)
-		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.byPath[path] != nil {
-			x.allow = pageMethods
+		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.Has(path) {
+			x.allow = answers.PageMethods
 		}
 		if x.allow == "" {
 			return refusal{reason: noSuchRoute, message: e.routes.nearby(path)}

@@ -23,36 +23,42 @@ const (
 	expect
 )
 
-// kinds is the table of all fields that are not end-to-end, by the length of their names.
-var kinds = func() (table [32][]knownField) {
-	add := func(k kind, names ...string) {
-		for _, name := range names {
-			table[len(name)] = append(table[len(name)], knownField{name, k})
-		}
-	}
+// kinds has all fields that are not end-to-end.
+var kinds = func() (n Names[kind]) {
 	// RFC 9110, section 7.6.1, and fields that old programs treat as hop-by-hop.
-	add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings", "proxy-authenticate",
+	n.Add(hopByHop, "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings", "proxy-authenticate",
 		"proxy-authorization", "proxy-authentication-info")
-	add(connection, "connection")
-	add(contentLength, "content-length")
-	add(transferCoding, "transfer-encoding")
-	add(host, "host")
-	add(expect, "expect")
-	return table
+	n.Add(connection, "connection")
+	n.Add(contentLength, "content-length")
+	n.Add(transferCoding, "transfer-encoding")
+	n.Add(host, "host")
+	n.Add(expect, "expect")
+	return n
 }()
 
-type knownField struct {
-	name string
-	kind kind
+// Names is a table by the names of fields, which have no case. The zero value is empty.
+type Names[V any] [32][]named[V] // by the length of the name
+
+type named[V any] struct {
+	name  string
+	value V
 }
 
-func kindOf(name []byte) kind {
-	for _, known := range kinds[min(len(name), len(kinds)-1)] {
+// Add gives names, which are shorter than 32 bytes, a value.
+func (n *Names[V]) Add(value V, names ...string) {
+	for _, name := range names {
+		n[len(name)] = append(n[len(name)], named[V]{name, value})
+	}
+}
+
+// Of returns the value of a name, or the zero value.
+func (n *Names[V]) Of(name []byte) (value V) {
+	for _, known := range n[min(len(name), len(n)-1)] {
 		if EqualFold(name, known.name) {
-			return known.kind
+			return known.value
 		}
 	}
-	return endToEnd
+	return value
 }
 
 // fields are the header fields of a message, with the content of Connection.
@@ -103,7 +109,7 @@ func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) erro
 }
 
 func (f *fields) add(name, value []byte, own func(kind, []byte) error) error {
-	switch k := kindOf(name); k {
+	switch k := kinds.Of(name); k {
 	case endToEnd:
 		f.Fields = append(f.Fields, Field{Name: name, Value: value})
 	case hopByHop:

@@ -395,7 +395,7 @@ func (r *Reader) readTrailer(b *Body, l *Limits) error {
 	if b.trailerBytes += len(line); b.trailerBytes > l.FieldBytesMax || b.trailers > l.FieldsMax {
 		return errFieldsTooLarge
 	}
-	if name, _, ok := cutField(line); !ok || kindOf(name) != endToEnd || EqualFold(name, "authorization") {
+	if name, _, ok := cutField(line); !ok || kinds.Of(name) != endToEnd || EqualFold(name, "authorization") {
 		return errTrailer
 	}
 	return nil

@@ -24,6 +24,19 @@ func (q *Request) Reset() {
 	*q = Request{fields: q.fields, head: q.head[:0]}
 }
 
+// Field returns the value of a field that is not hop-by-hop. It is nil if the field is absent or not the only one of its name.
+func (q *Request) Field(name string) (value []byte) {
+	for _, f := range q.Fields {
+		if EqualFold(f.Name, name) {
+			if value != nil {
+				return nil
+			}
+			value = f.Value
+		}
+	}
+	return value
+}
+
 // methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 

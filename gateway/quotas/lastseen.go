@@ -1,9 +1,6 @@
 package quotas
 
 import (
-	"maps"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"petgate/gateway/quotas/store"
@@ -11,6 +8,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/sharded"
 )
 
 const (
@@ -20,20 +18,13 @@ const (
 	// lastSeenMax bounds the remembered tenants, at about 200 bytes each. A tenant that was forgotten here counts as new
 	// here; Redis still has its record.
 	lastSeenMax = 1 << 18
-	shards      = 64
 )
 
 // lastSeen keeps the last decision on each tenant. It is used for the headers of requests that are not metered, to repeat
 // refusals without asking Redis, and to restore the day's use in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
-	rule   quota.Rule
-	shards [shards]struct {
-		sync.Mutex
-		tenants map[id.Tenant]snapshot
-		// Upper bound of refuseUntil over the shard, read without the lock. After this instant, no tenant here can have a
-		// remembered refusal, so most requests skip the lookup.
-		refusedUntil atomic.Int64
-	}
+	rule    quota.Rule
+	tenants *sharded.Map[id.Tenant, snapshot]
 }
 
 // snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
@@ -48,77 +39,37 @@ type snapshot struct {
 }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
-	k := &lastSeen{rule: rule}
-	for i := range k.shards {
-		k.shards[i].tenants = make(map[id.Tenant]snapshot)
-	}
-	return k
+	return &lastSeen{rule, sharded.New[id.Tenant, snapshot](lastSeenMax, func(t id.Tenant) byte { return t[0] })}
 }
 
-func (k *lastSeen) get(t id.Tenant) snapshot {
-	s := &k.shards[t[0]%shards]
-	s.Lock()
-	defer s.Unlock()
-	return s.tenants[t]
-}
-
-// each calls f with every tenant and its snapshot.
-func (k *lastSeen) each(f func(id.Tenant, snapshot)) {
-	for i := range k.shards {
-		s := &k.shards[i]
-		s.Lock()
-		tenants := maps.Clone(s.tenants)
-		s.Unlock()
-		for t, one := range tenants {
-			f(t, one)
-		}
-	}
-}
+func (k *lastSeen) get(t id.Tenant) snapshot { return k.tenants.Get(t) }
 
 // put stores f unless the stored snapshot is newer: a tenant may be in two trips, and may be forgotten during one. Trips
 // that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
 // has stepped back since that snapshot was dated. Of two overlapping trips, the one with more use was decided later, whichever
 // was sent first.
 func (k *lastSeen) put(t id.Tenant, f snapshot) {
-	s := &k.shards[t[0]%shards]
-	s.Lock()
+	s := k.tenants.Lock(t)
 	defer s.Unlock()
-	old, ok := s.tenants[t]
+	old, ok := s.Entries[t]
 	newer := old.sentAt.Sub(f.sentAt)
 	if ok && newer < rememberFor && (newer > 0 && (old.at == 0 || !f.hasMore(&old)) || newer == 0 && old.at == 0) {
 		return
 	}
-	k.set(t, f)
+	s.Put(t, f, nil)
 }
 
 // fail records that Redis had no figures of t for Current at this instant. The next snapshot ends this.
 func (k *lastSeen) fail(t id.Tenant, at instant.Millis) {
-	s := &k.shards[t[0]%shards]
-	s.Lock()
+	s := k.tenants.Lock(t)
 	defer s.Unlock()
-	f := s.tenants[t]
+	f := s.Entries[t]
 	f.failedAt = at
-	k.set(t, f)
-}
-
-// set stores f. If the shard is full, another tenant is forgotten. The caller must hold the shard's lock.
-func (k *lastSeen) set(t id.Tenant, f snapshot) {
-	s := &k.shards[t[0]%shards]
-	if _, ok := s.tenants[t]; !ok && len(s.tenants) >= lastSeenMax/shards {
-		for other := range s.tenants { // map order is random
-			delete(s.tenants, other)
-			break
-		}
-	}
-	s.tenants[t] = f
-	s.refusedUntil.Store(max(s.refusedUntil.Load(), int64(f.refuseUntil)))
+	s.Put(t, f, nil)
 }
 
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
-	if int64(now) >= k.shards[a.Tenant[0]%shards].refusedUntil.Load() {
-		return v, false
-	}
 	f := k.get(a.Tenant)
 	return f.refusal(a, now)
 }

@@ -7,11 +7,11 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
+	"petgate/shared/durable"
 )
 
 // outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage, and resets.
@@ -53,27 +53,13 @@ func readRecord(path, gateway string) (r outageRecord, err error) {
 // write replaces the file, or removes it if there is nothing to keep. A reader never sees half a file.
 func (r *outageRecord) write(path string) error {
 	if len(r.Debts) == 0 && len(r.Resets) == 0 {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return durable.Remove(path)
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append([]byte(recordHead(body)+"\n"), body...))
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return durable.Write(path, append([]byte(recordHead(body)+"\n"), body...))
 }
 
 // restore loads the record from before a restart. It returns the resets that Redis has not carried out. A file that cannot

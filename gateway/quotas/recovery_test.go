@@ -172,27 +172,6 @@ func TestKnownUseIsToldAfterAFailedRecovery(t *testing.T) {
 	})
 }
 
-// Redis has lost its counts, and a gateway asks whether it still knows a batch. The answer, that it does not, is lost, so the gateway
-// asks again and gets the same answer.
-func TestKnownUseIsToldAfterAnAnswerIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, r := newSite(t, 2), asking(1, 100)
-		for range 60 {
-			mustTake(t, s.gateways[0], r)
-		}
-		s.server.fail(errRefused)
-		s.lose()
-		for i, g := range s.gateways {
-			mustTake(t, g, asking(2, 100)) // it has noticed
-			s.stores[i].loseAnswers(2)
-		}
-		s.back()
-		if v := mustTake(t, s.gateways[1], r); !s.stores[0].lostAll() || v.Degraded || v.Minute.Used != 61 || v.Day.Used != 61 {
-			t.Errorf("after the outage: %+v, want 60 + 1 used; the answers were lost: %t", v, s.stores[0].lostAll())
-		}
-	})
-}
-
 // Redis loses its counts without an outage. It then decides a batch, and that answer is lost. That it knows this batch does not mean
 // that it has kept the counts.
 func TestKnownUseIsToldAfterALossWithoutAnOutage(t *testing.T) {

@@ -305,18 +305,6 @@ func TestKnownAfterClockStep(t *testing.T) {
 	}
 }
 
-func TestKnownIsBounded(t *testing.T) {
-	k := newLastSeen(quota.Product)
-	var a store.Request
-	for i := range 3 * lastSeenMax / shards {
-		a.Tenant[8], a.Tenant[9] = byte(i>>8), byte(i)
-		k.store(a, 1, 1, &quota.Verdict{At: 1}, false)
-	}
-	if n := len(k.shards[0].tenants); n != lastSeenMax/shards {
-		t.Errorf("%d tenants are known in one of %d shards, want %d", n, shards, lastSeenMax/shards)
-	}
-}
-
 // savedRecords is a Saver that can fail.
 type savedRecords struct {
 	mu       sync.Mutex

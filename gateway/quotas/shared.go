@@ -239,11 +239,11 @@ func (s *Shared) Untold(everything bool) (untold []Request) {
 		add(t, s.seen.get(t))
 	}
 	if everything {
-		s.seen.each(func(t id.Tenant, last snapshot) {
+		for t, last := range s.seen.tenants.All() {
 			if last.minuteUse(s.now()) > 0 {
 				add(t, last)
 			}
-		})
+		}
 	}
 	return untold
 }

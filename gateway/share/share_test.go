@@ -29,10 +29,8 @@ func TestShares(t *testing.T) {
 	for _, tenant := range []id.Tenant{one, one, other, far} {
 		s.Return(tenant)
 	}
-	for i := range s.shards {
-		if held := s.shards[i].held; len(held) > 0 {
-			t.Errorf("after all were returned: %v", held)
-		}
+	for tenant, n := range s.held.All() {
+		t.Errorf("after all were returned, %s holds %d", tenant, n)
 	}
 }
 

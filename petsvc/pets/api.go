@@ -18,7 +18,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,8 +74,6 @@ type Service struct {
 	metrics  *metrics
 	server   *fasthttp.Server
 	draining atomic.Bool
-	serving  listeners
-	pages    sync.Pool
 }
 
 // Open returns a service that uses db and its maximum of open connections. In the background it migrates db and watches
@@ -84,9 +81,8 @@ type Service struct {
 // serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	m := newMetrics(config.Metrics)
-	s := &Service{config: config, stopping: ctx.Done(), metrics: m, pages: sync.Pool{New: newPage}}
-	s.store = openStore(ctx, db, config.Queue, config.Log, m)
-	watchStore(config.Metrics, s.store)
+	s := &Service{config: config, stopping: ctx.Done(), metrics: m, store: openStore(ctx, db, config.Queue, config.Log, m)}
+	m.watch(config.Metrics, s.store)
 	s.server = &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.handleUnreadable,
@@ -104,25 +100,19 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	return s
 }
 
-// Ready returns nil if the service can serve, and otherwise the reason why it cannot.
-func (s *Service) Ready() error { return s.store.ready() }
+// Health returns what is wrong with the database, or nil, and whether requests are served in spite of it: for example, a full disk only
+// prevents that pets are stored.
+func (s *Service) Health() (serving bool, cause error) {
+	if t := s.store.trouble.Load(); t != nil {
+		return t.serving, t.cause
+	}
+	return true, nil
+}
 
-// Failing returns why requests have failed although the service is ready, for example because the disk is full. It is nil when a
-// pet has been stored since.
-func (s *Service) Failing() error { return s.store.failing() }
-
-// Serve serves the connections of ln until Shutdown. It first waits until the database's state is known: a gateway sends
-// requests as soon as it can connect, and would get a 503 for each.
+// Serve serves the connections of ln until Shutdown.
 func (s *Service) Serve(ln net.Listener) error {
-	if !s.serving.add(ln) {
-		return ln.Close()
-	}
-	select {
-	case <-s.store.looked:
-		return s.server.Serve(listener{&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc}})
-	case <-s.store.done:
-		return ln.Close()
-	}
+	defer context.AfterFunc(s.store.life, func() { _ = ln.Close() })() // if fasthttp's Shutdown came before its Serve
+	return s.server.Serve(&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc, Timeout: readTimeout})
 }
 
 // Drain adds Connection: close to every response from now on.
@@ -132,36 +122,53 @@ func (s *Service) Drain() { s.draining.Store(true) }
 func (s *Service) Shutdown(ctx context.Context) error {
 	s.Drain()
 	err := s.server.ShutdownWithContext(ctx)
-	s.serving.close() // fasthttp does not know those that Serve has not passed on yet
 	s.store.close(ctx)
 	return err
 }
 
-// listeners are those that Serve was called with.
-type listeners struct {
-	sync.Mutex
-	all     []net.Listener
-	stopped bool
+// refusal is an error that has a response of its own.
+type refusal api.Error
+
+func (r *refusal) Error() string { return r.Message }
+
+func newRefusal(status int, code, message string) *refusal {
+	return &refusal{Status: status, Code: code, Message: message}
 }
 
-// add returns false after close.
-func (l *listeners) add(ln net.Listener) bool {
-	l.Lock()
-	defer l.Unlock()
-	if !l.stopped {
-		l.all = append(l.all, ln)
-	}
-	return !l.stopped
+func invalidBody(text string) *refusal { return newRefusal(400, "invalid_request", "the body "+text) }
+
+func invalidMember(name, text string) *refusal {
+	message := fmt.Sprintf("the member %q %s", name, text)
+	return &refusal{Status: 400, Code: "invalid_request", Message: message, Details: place{"member", name}}
 }
 
-// close closes them. Most are closed already.
-func (l *listeners) close() {
-	l.Lock()
-	defer l.Unlock()
-	l.stopped = true
-	for _, ln := range l.all {
-		_ = ln.Close()
-	}
+func invalidParameter(name, text string) *refusal {
+	message := fmt.Sprintf("the parameter %q %s", name, text)
+	return &refusal{Status: 400, Code: "invalid_parameter", Message: message, Details: place{"parameter", name}}
+}
+
+// place names the invalid member or parameter for programs.
+type place struct{ kind, name string }
+
+// AppendJSON appends p as a JSON object.
+func (p place) AppendJSON(dst []byte) []byte {
+	dst = api.AppendString(append(dst, '{'), p.kind)
+	dst = api.AppendString(append(dst, ':'), p.name)
+	return append(dst, '}')
+}
+
+var (
+	errInternal    = newRefusal(500, "internal", "internal error: the request may have been carried out; the error has been logged")
+	errStranger    = newRefusal(401, "gateway_only", "this service serves only its gateway, which sends a secret: see PETSVC_SECRET")
+	errNoSuchRoute = newRefusal(404, "no_such_route", "there is no such path")
+	errEncoded     = newRefusal(415, "unsupported_media_type", "the body has a Content-Encoding: send it without one")
+	errMalformed   = newRefusal(400, "bad_request", "the request is not well-formed HTTP/1.1")
+	errLongHead    = newRefusal(431, "headers_too_large", fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax))
+	errSlow        = newRefusal(408, "request_timeout", "the request did not arrive in time")
+)
+
+func tooLarge(max int) *refusal {
+	return newRefusal(413, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", max))
 }
 
 // handle serves one request.
@@ -177,19 +184,19 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 		if v := recover(); v != nil {
 			s.config.Log.Error("panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			rc.Response.Reset()
-			outcome = refuse(rc, errInternal)
+			outcome = s.refuse(rc, errInternal)
 		}
 		s.finish(rc, span, operation, outcome, began)
 	}()
 	if !s.isGateway(rc) {
-		rc.Response.Header.Set("WWW-Authenticate", challenge)
-		outcome = refuse(rc, api.Error{
-			Code: "gateway_only", Status: 401, Message: "this service serves only its gateway, which sends a secret: see PETSVC_SECRET",
-		})
+		outcome = s.refuse(rc, errStranger)
 		return
 	}
 	span = s.span(rc, began)
-	operation, outcome = s.route(rc, span)
+	var err error
+	if operation, outcome, err = s.route(rc, span); err != nil {
+		outcome = s.refuse(rc, err)
+	}
 }
 
 // readyPath is what gateways check. It is neither counted nor logged, because each gateway asks once a second.
@@ -197,14 +204,14 @@ const readyPath = "/readyz"
 
 // serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
 func (s *Service) serveReady(rc *fasthttp.RequestCtx) {
-	reason := s.Ready()
+	serving, cause := s.Health()
 	select {
 	case <-s.stopping:
-		reason = errStopping
+		serving, cause = false, errStopping
 	default:
 	}
-	if reason != nil {
-		rc.Error(reason.Error(), fasthttp.StatusServiceUnavailable)
+	if !serving {
+		rc.Error(cause.Error(), fasthttp.StatusServiceUnavailable)
 		return
 	}
 	rc.SetBodyString("ready")
@@ -217,26 +224,26 @@ const (
 	petPrefix = listPath + "/"
 )
 
-// route serves a request of the gateway.
-func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, outcome string) {
-	path := rc.Path()
-	isGet := rc.IsGet() || rc.IsHead()
+// route serves a request of the gateway. Not by fasthttp/router: it matches the path as it was sent, and this service also knows
+// percent-encoded forms of its paths.
+func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, outcome string, err error) {
+	path, isGet, allow := string(rc.Path()), rc.IsGet() || rc.IsHead(), "GET, HEAD"
+	id, isPet := strings.CutPrefix(path, petPrefix)
 	switch {
-	case string(path) == listPath && isGet:
-		return "listPets", s.list(rc, span)
-	case string(path) == listPath && rc.IsPost():
-		return "createPet", s.create(rc, span)
-	case string(path) == listPath:
-		return "none", refuseMethod(rc, "GET, HEAD, POST")
-	}
-	id, isPet := strings.CutPrefix(string(path), petPrefix)
-	switch {
+	case path == listPath && isGet:
+		return "listPets", "ok", s.list(rc, span)
+	case path == listPath && rc.IsPost():
+		outcome, err = s.create(rc, span)
+		return "createPet", outcome, err
+	case path == listPath:
+		allow += ", POST"
 	case !isPet || id == "" || strings.Contains(id, "/"):
-		return "none", refuse(rc, api.Error{Code: "no_such_route", Status: 404, Message: "there is no such path"})
-	case !isGet:
-		return "none", refuseMethod(rc, "GET, HEAD")
+		return "none", "", errNoSuchRoute
+	case isGet:
+		return "getPet", "ok", s.get(rc, span, id)
 	}
-	return "getPet", s.get(rc, span, id)
+	rc.Response.Header.Set("Allow", allow)
+	return "none", "", newRefusal(405, "method_not_allowed", "this path does not have this method. Its methods are "+allow)
 }
 
 // finish counts and logs every request, also one that fasthttp could not read.
@@ -272,173 +279,117 @@ func (s *Service) isGateway(rc *fasthttp.RequestCtx) bool {
 
 // handleUnreadable responds to bytes that fasthttp could not read as a request. fasthttp then closes the connection.
 func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
-	e := api.Error{Code: "bad_request", Status: 400, Message: "the request is not well-formed HTTP/1.1"}
+	cause := errMalformed
 	var tooSmall *fasthttp.ErrSmallBuffer
 	var network net.Error
 	switch {
 	case errors.As(err, &tooSmall):
-		e = api.Error{
-			Code: "headers_too_large", Status: 431,
-			Message: fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax),
-		}
+		cause = errLongHead
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		e = tooLarge(bodyBytesMax)
+		cause = tooLarge(bodyBytesMax)
 	case errors.As(err, &network) && network.Timeout():
-		e = api.Error{Code: "request_timeout", Status: 408, Message: "the request did not arrive in time"}
+		cause = errSlow
 	}
-	s.finish(rc, nil, "none", refuse(rc, e), time.Now())
+	s.finish(rc, nil, "none", s.refuse(rc, cause), time.Now())
 }
 
-func tooLarge(max int) api.Error {
-	return api.Error{Code: "body_too_large", Status: 413, Message: fmt.Sprintf("the body is larger than %d bytes", max)}
+func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) error {
+	q, err := parseQuery(rc.QueryArgs())
+	if err != nil {
+		return err
+	}
+	found, err := s.store.list(span, q)
+	if err != nil {
+		return err
+	}
+	if int64(len(found)) > q.limit {
+		found = found[:q.limit]
+		rc.Response.Header.Set("Link", "<"+q.next(found[len(found)-1].ID)+`>; rel="next"`)
+	}
+	body := append(make([]byte, 0, 2048), '[')
+	for i, p := range found {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = p.AppendJSON(body)
+	}
+	answer(rc, 200, append(body, ']'))
+	return nil
 }
 
-func (s *Service) list(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string) {
-	q, f := parseQuery(rc.QueryArgs())
-	if f != nil {
-		return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
-	}
-	page := s.page()
-	defer s.pages.Put(page)
-	if err := s.store.list(span, q, page); err != nil {
-		return s.fail(rc, err)
-	}
-	if page.more {
-		rc.Response.Header.Set("Link", "<"+q.next(page.last)+`>; rel="next"`)
-	}
-	return answer(rc, 200, page.body)
-}
-
-func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string) {
-	if contentType := string(rc.Request.Header.ContentType()); !isJSON(contentType) {
-		return refuse(rc, api.Error{
-			Code: "unsupported_media_type", Status: 415,
-			Message: fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType),
-		})
-	}
-	if len(rc.Request.Header.ContentEncoding()) != 0 {
-		return refuse(rc, api.Error{
-			Code: "unsupported_media_type", Status: 415, Message: "the body has a Content-Encoding: send it without one",
-		})
-	}
+func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome string, err error) {
 	body := rc.Request.Body()
-	if len(body) > petMax {
-		return refuse(rc, tooLarge(petMax))
+	switch contentType := string(rc.Request.Header.ContentType()); {
+	case !isJSON(contentType):
+		return "", newRefusal(415, "unsupported_media_type",
+			fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType))
+	case len(rc.Request.Header.ContentEncoding()) != 0:
+		return "", errEncoded
+	case len(body) > petMax:
+		return "", tooLarge(petMax)
 	}
-	p, f := decode(body)
-	if f != nil {
-		e := api.Error{Code: "invalid_request", Status: 400, Message: f.message()}
-		if f.kind != "" {
-			e.Details = f
-		}
-		return refuse(rc, e)
-	}
-	outcome = "created"
-	var stored Pet
-	var err error
-	if lines := rc.Request.Header.PeekAll(api.KeyHeader); len(lines) == 0 {
-		stored, err = s.store.add(span, p)
-	} else {
-		key, f := parseKey(lines)
-		if f != nil {
-			return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
-		}
-		isReplay := false
-		stored, isReplay, err = s.store.addOnce(span, p, newRequest(rc.Request.Header.Peek(tenantHeader), key, p))
-		if isReplay {
-			outcome = "replayed"
-		}
-	}
+	p, err := decode(body)
 	if err != nil {
-		return s.fail(rc, err)
+		return "", err
 	}
-	page := s.page()
-	defer s.pages.Put(page)
-	page.body = stored.AppendJSON(page.body)
+	var logical *request
+	if lines := rc.Request.Header.PeekAll(api.KeyHeader); len(lines) > 0 {
+		key, err := parseKey(lines)
+		if err != nil {
+			return "", err
+		}
+		logical = newRequest(rc.Request.Header.Peek(tenantHeader), key, p)
+	}
+	stored, isReplay, err := s.store.add(span, p, logical)
+	if err != nil {
+		return "", err
+	}
 	rc.Response.Header.Set("Location", petPrefix+strconv.FormatInt(stored.ID, 10))
-	if outcome == "replayed" {
+	answer(rc, 201, stored.AppendJSON(nil))
+	if isReplay {
 		rc.Response.Header.Set(replayedHeader, "true")
+		return "replayed", nil
 	}
-	answer(rc, 201, page.body)
-	return outcome
+	return "created", nil
 }
 
-func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) (outcome string) {
-	if !isInteger(text) {
-		f := &fault{"parameter", "petId", "must be an integer"}
-		return refuse(rc, api.Error{Code: "invalid_parameter", Status: 400, Message: f.message(), Details: f})
-	}
-	page := s.page()
-	defer s.pages.Put(page)
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id <= 0 {
-		err = errNotFound // no pet has such an id
-	} else {
-		err = s.store.get(span, id, page)
-	}
-	if err != nil {
-		return s.fail(rc, err)
-	}
-	return answer(rc, 200, page.body)
-}
-
-func (s *Service) page() *page {
-	p := s.pages.Get().(*page)
-	p.reset()
-	return p
-}
-
-// fail responds to an error of the store.
-func (s *Service) fail(rc *fasthttp.RequestCtx, err error) (outcome string) {
-	e := api.Error{Code: "database_unavailable", Status: 503}
+func (s *Service) get(rc *fasthttp.RequestCtx, span *trace.Span, text string) error {
+	id, err := parseInteger(text)
 	switch {
-	case errors.Is(err, errNotFound):
-		return refuse(rc, api.Error{Code: "pet_not_found", Status: 404, Message: "no pet has this id"})
-	case errors.Is(err, errKeyReused):
-		return refuse(rc, api.Error{
-			Code: "idempotency_key_reused", Status: 422,
-			Message: "this Idempotency-Key was sent with another pet in the last 24 hours: use a new key for a new pet",
-		})
-	case errors.Is(err, errInProgress):
-		e.Code, e.Status = "request_in_progress", 409
-		e.Message = "a request with this Idempotency-Key is in progress: send it again to get its response"
-	case errors.Is(err, errOverloaded):
-		e.Code, e.Message = "overloaded", "too many requests are waiting; nothing was stored, try again"
-	case errors.Is(err, errUncertain):
-		e.Code, e.Message = "outcome_unknown", "the connection to the database broke while the pet was being stored: "+
-			"with an Idempotency-Key, send it again; without one, list the pets before you do"
-	case errors.Is(err, errReadOnly):
-		e.Message = "the database is read-only at the moment; nothing was stored, try again later"
-	case errors.Is(err, errUnavailable):
-		e.Message = "the database is unavailable at the moment; nothing was stored, try again"
-	default:
-		s.config.Log.Error("request failed", "error", err.Error(),
-			"requestId", string(rc.Request.Header.Peek(requestIDHeader)))
-		return refuse(rc, errInternal)
+	case errors.Is(err, strconv.ErrSyntax):
+		return invalidParameter("petId", "must be an integer")
+	case err != nil || id <= 0:
+		return errNotFound // no pet has such an id
 	}
-	rc.Response.Header.Set("Retry-After", "1")
-	return refuse(rc, e)
+	p, err := s.store.get(span, id)
+	if err != nil {
+		return err
+	}
+	answer(rc, 200, p.AppendJSON(nil))
+	return nil
 }
 
-var errInternal = api.Error{Code: "internal", Status: 500, Message: "internal error: the request may have been carried out; the error has been logged"}
-
-func refuse(rc *fasthttp.RequestCtx, e api.Error) (outcome string) {
-	api.WriteError(rc, e)
-	return e.Code
+// refuse responds to an error.
+func (s *Service) refuse(rc *fasthttp.RequestCtx, err error) (outcome string) {
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		s.config.Log.Error("request failed", "error", err.Error(), "requestId", string(rc.Request.Header.Peek(requestIDHeader)))
+		r = errInternal
+	}
+	switch r.Status {
+	case fasthttp.StatusUnauthorized:
+		rc.Response.Header.Set("WWW-Authenticate", challenge)
+	case fasthttp.StatusConflict, fasthttp.StatusServiceUnavailable:
+		rc.Response.Header.Set("Retry-After", "1")
+	}
+	api.WriteError(rc, api.Error(*r))
+	return r.Code
 }
 
-func refuseMethod(rc *fasthttp.RequestCtx, allow string) (outcome string) {
-	rc.Response.Header.Set("Allow", allow)
-	return refuse(rc, api.Error{
-		Code: "method_not_allowed", Status: 405, Message: "this path does not have this method. Its methods are " + allow,
-	})
-}
-
-func answer(rc *fasthttp.RequestCtx, status int, body []byte) (outcome string) {
+func answer(rc *fasthttp.RequestCtx, status int, body []byte) {
 	rc.Response.SetStatusCode(status)
 	rc.Response.Header.SetContentType("application/json")
-	rc.Response.SetBody(body) // copies
-	return "ok"
+	rc.Response.SetBodyRaw(body)
 }
 
 // isJSON reports whether a Content-Type is absent or application/json with any parameters.

@@ -35,7 +35,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		named := func(text string) {
 			t.Helper()
 			testkit.Eventually(t, 10*time.Second, "not ready, because of "+text, func() bool {
-				return r.Ready() != nil && strings.Contains(r.Ready().Error(), text)
+				return !r.isReady() && strings.Contains(r.trouble(), text)
 			})
 		}
 		named("tables such as invoices")
@@ -47,7 +47,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		}
 
 		exec(`DROP TABLE invoices`) // the running service goes on by itself
-		testkit.Eventually(t, 10*time.Second, "ready", func() bool { return r.Ready() == nil })
+		testkit.Eventually(t, 10*time.Second, "ready", func() bool { return r.isReady() })
 		exec(`INSERT INTO pets_schema (version_id, is_applied) VALUES (999, true)`)
 		r = launch(t, url, pets.Config{})
 		named("version 999, this program knows only")
@@ -67,9 +67,9 @@ func TestFailedMigrationIsNamed(t *testing.T) {
 	r := launch(t, u.String(), pets.Config{})
 	const cure = "it accepts no writes"
 	testkit.Eventually(t, 10*time.Second, "the cure is named", func() bool {
-		return r.Ready() != nil && strings.Contains(r.Ready().Error(), cure)
+		return !r.isReady() && strings.Contains(r.trouble(), cure)
 	})
-	if reason := r.Ready().Error(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
+	if reason := r.trouble(); strings.Count(reason, cure) != 1 || !strings.Contains(reason, "migrate pets_schema") {
 		t.Error(reason)
 	}
 }
@@ -80,9 +80,6 @@ func TestFullDiskIsNamed(t *testing.T) {
 	r := start(t, testkit.SQLite(t), pets.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	r.db.SetMaxOpenConns(1)
 	r.add(t, "Rex", pets.Available)
-	if err := r.Failing(); err != nil {
-		t.Errorf("before: %v", err)
-	}
 	if _, err := r.db.Exec(`PRAGMA max_page_count = 1`); err != nil { // as many as there are
 		t.Fatal(err)
 	}
@@ -95,18 +92,18 @@ func TestFullDiskIsNamed(t *testing.T) {
 	if failed.status != 503 || failed.code() != "database_unavailable" {
 		t.Errorf("POST: %d %s", failed.status, failed.body)
 	}
-	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || r.Ready() != nil {
-		t.Errorf("GET: %d, %v", a.status, r.Ready())
+	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || !r.isReady() {
+		t.Errorf("GET: %d, %s", a.status, r.trouble())
 	}
-	if err := r.Failing(); err == nil || !strings.Contains(err.Error(), "full: make room") || !strings.Contains(log.String(), "full: make room") {
-		t.Errorf("the cause is not named: %v\n%s", err, &log)
+	if !strings.Contains(r.trouble(), "full: make room") || !strings.Contains(log.String(), "full: make room") {
+		t.Errorf("the cause is not named: %s\n%s", r.trouble(), &log)
 	}
 	if _, err := r.db.Exec(`PRAGMA max_page_count = 1000`); err != nil {
 		t.Fatal(err)
 	}
 	r.add(t, "Bella", pets.Available)
-	if err := r.Failing(); err != nil {
-		t.Errorf("with room again: %v", err)
+	if r.trouble() != "" {
+		t.Errorf("with room again: %s", r.trouble())
 	}
 }
 
@@ -137,7 +134,7 @@ func TestDamagedFileIsNamed(t *testing.T) {
 	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 503 || a.code() != "database_unavailable" {
 		t.Errorf("GET: %d %s", a.status, a.body)
 	}
-	if err := r.Failing(); err == nil || !strings.Contains(err.Error(), "the SQLite file is damaged") {
-		t.Errorf("the cause is not named: %v", err)
+	if !strings.Contains(r.trouble(), "the SQLite file is damaged") {
+		t.Errorf("the cause is not named: %s", r.trouble())
 	}
 }

@@ -63,7 +63,7 @@ func TestDatabaseIsLost(t *testing.T) {
 	server.Start(t)
 	expectBack(t, r)
 	server.Pause(t)
-	testkit.Eventually(t, patience, "the freeze is noticed", func() bool { return r.Ready() != nil })
+	testkit.Eventually(t, patience, "the freeze is noticed", func() bool { return !r.isReady() })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	server.Resume(t)
 	expectBack(t, r)
@@ -180,7 +180,7 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 				if answered[w][name].status == 201 {
 					stored.Add(1)
 				} else {
-					testkit.Eventually(t, patience, "the database is back", func() bool { return r.Ready() == nil })
+					testkit.Eventually(t, patience, "the database is back", func() bool { return r.isReady() })
 				}
 			}
 		})
@@ -258,7 +258,7 @@ func TestFileIsDeletedAndComesBack(t *testing.T) {
 	r := start(t, u, pets.Config{})
 	r.add(t, "Rex", pets.Available)
 	removeDatabase(t, strings.TrimPrefix(u, "sqlite:"))
-	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return r.Ready() != nil })
+	testkit.Eventually(t, patience, "the loss is noticed", func() bool { return !r.isReady() })
 	expectAway(t, r, 500*time.Millisecond, "database_unavailable")
 	launch(t, u, pets.Config{}) // creates a new file, and migrates it
 	testkit.Eventually(t, patience, "the new file is used", func() bool {

@@ -2,13 +2,13 @@ package pets
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -29,11 +29,43 @@ const (
 	keptFor     = 24 * time.Hour
 )
 
-// Expected errors of requests with an Idempotency-Key.
+// The refusals of requests with an Idempotency-Key.
 var (
-	errKeyReused  = errors.New("the Idempotency-Key was sent before with another pet")
-	errInProgress = errors.New("a request with the same Idempotency-Key is in progress")
+	errKeyReused = newRefusal(422, "idempotency_key_reused",
+		"this Idempotency-Key was sent with another pet in the last 24 hours: use a new key for a new pet")
+	errInProgress = newRefusal(409, "request_in_progress",
+		"a request with this Idempotency-Key is in progress: send it again to get its response")
 )
+
+// Both databases understand all statements but lockQuery, if inDialect has replaced {now}.
+const (
+	// Locks a request until the transaction ends, unless another transaction has locked it. Postgres only. $1: the lock.
+	lockQuery = `SELECT pg_try_advisory_xact_lock($1)`
+
+	// The pet that a request has stored, and its fingerprint. $1: the request, $2: its age in milliseconds must be less than this.
+	earlierQuery = `SELECT pet_id, fingerprint FROM pet_requests WHERE id = $1 AND created_at > {now} - $2`
+
+	// Records which pet a request has stored. If the request has a row already, it is replaced only if it is old enough.
+	// $1: the request, $2: fingerprint, $3: pet, $4: a row of this age in milliseconds is replaced.
+	rememberQuery = `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES ($1, $2, $3, {now})
+		ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
+		WHERE pet_requests.created_at <= excluded.created_at - $4`
+
+	// Removes the oldest requests. $1: only requests of this age in milliseconds, $2: about how many at most. Not `id IN (SELECT …)`:
+	// that would also remove a row that rememberQuery replaces meanwhile.
+	forgetQuery = `DELETE FROM pet_requests WHERE created_at <= (SELECT max(created_at) FROM
+		(SELECT created_at FROM pet_requests WHERE created_at <= {now} - $1 ORDER BY created_at LIMIT $2) AS oldest)`
+)
+
+// inDialect returns a statement with the database's clock for {now}, in Unix milliseconds. In Postgres, this is when the transaction
+// began. The age of a request is measured by this clock alone, because the clocks of several pet services may differ.
+func inDialect(d database.Dialect, query string) string {
+	now := `CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)`
+	if d == database.SQLite {
+		now = `CAST(unixepoch('subsec') * 1000 AS BIGINT)`
+	}
+	return strings.ReplaceAll(query, "{now}", now)
+}
 
 // request is a logical request: all requests of a tenant with the same Idempotency-Key. It has hashes only: their size does
 // not depend on the client, and a client's key is not kept.
@@ -44,192 +76,111 @@ type request struct {
 
 // newRequest returns the logical request of a tenant's key and a pet. The fingerprint is that of the decoded pet, not of the
 // bytes: a client may write the members in another order when it repeats a request. The response depends on nothing else.
-func newRequest(tenant, key []byte, p NewPet) request {
+func newRequest(tenant []byte, key string, p NewPet) *request {
 	text := binary.AppendUvarint(nil, uint64(len(tenant))) // so that the two parts cannot be read in another way
 	text = append(append(text, tenant...), key...)
-	return request{id: sha256.Sum256(text), fingerprint: sha256.Sum256(Pet{NewPet: p}.AppendJSON(nil))}
+	return &request{id: sha256.Sum256(text), fingerprint: sha256.Sum256(Pet{NewPet: p}.AppendJSON(nil))}
 }
 
 // lock returns the number under which Postgres locks the request.
 func (r *request) lock() int64 { return int64(binary.BigEndian.Uint64(r.id[:])) }
 
+// keyForm matches a string of structured fields, and a value without quotes.
+var keyForm = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--:<-\[\]-~]+))$`)
+
+var unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
 // parseKey reads the lines of the header Idempotency-Key. The IETF draft (draft-ietf-httpapi-idempotency-key-header-07,
 // section 2.1) defines its value as a string of structured fields (RFC 9651, section 3.3.3). Many clients leave out the
 // quotes, so parseKey also reads a value without quotes. Both forms of a text are the same key.
-func parseKey(lines [][]byte) (key []byte, _ *fault) {
-	ok := false
+func parseKey(lines [][]byte) (key string, _ error) {
 	if len(lines) == 1 {
-		key, ok = unquote(lines[0])
+		if parts := keyForm.FindStringSubmatch(string(lines[0])); parts != nil {
+			key = unescape.Replace(parts[1]) + parts[2]
+		}
 	}
-	if !ok || len(key) == 0 || len(key) > keyBytesMax {
-		return nil, &fault{"parameter", api.KeyHeader, fmt.Sprintf(
+	if len(key) == 0 || len(key) > keyBytesMax {
+		return "", invalidParameter(api.KeyHeader, fmt.Sprintf(
 			"must be sent once, as 1 to %d ASCII characters in double quotes, as in \"8e03978e-40d5\"; "+
-				"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax)}
+				"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax))
 	}
 	return key, nil
 }
 
-// unquote returns the characters of a string of structured fields, or of a value without quotes.
-func unquote(value []byte) (text []byte, ok bool) {
-	isQuoted := len(value) > 0 && value[0] == '"'
-	if isQuoted {
-		if len(value) < 2 || value[len(value)-1] != '"' {
-			return nil, false
-		}
-		value = value[1 : len(value)-1]
-	}
-	for i := 0; i < len(value); i++ {
-		c := value[i]
-		switch {
-		case c < ' ' || c > '~':
-			return nil, false
-		case !isQuoted && (c == ' ' || c == ',' || c == ';' || c == '"' || c == '\\'):
-			return nil, false
-		case c == '"':
-			return nil, false
-		case c == '\\':
-			if i++; i == len(value) || value[i] != '"' && value[i] != '\\' {
-				return nil, false
-			}
-			c = value[i]
-		}
-		text = append(text, c)
-	}
-	return text, true
-}
-
-// running has the logical requests that this process serves at the moment.
-type running struct {
-	sync.Mutex
-	ids map[[sha256.Size]byte]struct{}
-}
-
-// begin adds a request. It returns false if it is there already.
-func (r *running) begin(id [sha256.Size]byte) bool {
-	r.Lock()
-	defer r.Unlock()
-	if _, found := r.ids[id]; found {
-		return false
-	}
-	r.ids[id] = struct{}{}
-	return true
-}
-
-func (r *running) end(id [sha256.Size]byte) {
-	r.Lock()
-	defer r.Unlock()
-	delete(r.ids, id)
-}
-
-// addOnce stores a pet, unless the same logical request has stored it in the last 24 hours. It then returns that pet and
-// isReplay. The pet and the request are stored in one transaction.
-//
-// Two attempts of a request never run at the same time. In this process, the field running ensures it. Between processes, a
+// Two attempts of a logical request never run at the same time. In this process, store.running ensures it. Between processes, a
 // lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
-// time. If all of these failed, the primary key would still refuse the second row.
-func (s *store) addOnce(span *trace.Span, p NewPet, r request) (stored Pet, isReplay bool, _ error) {
-	if !s.running.begin(r.id) {
-		return Pet{}, false, errInProgress
-	}
-	defer s.running.end(r.id)
-	if err := s.enter(); err != nil {
-		return Pet{}, false, err
-	}
-	defer s.leave()
-	tx, err := s.begin(span)
-	if err != nil {
-		return Pet{}, false, fmt.Errorf("pets: add once: %w", s.failed(err))
-	}
-	defer s.rollback(span, tx)
-	stored = Pet{NewPet: p}
-	if stored.ID, err = s.earlier(span, tx, r); err != nil || stored.ID != 0 {
-		return stored, err == nil, err
-	}
-	if stored.ID, err = s.insertInto(span, tx, p); err == nil {
-		err = s.remember(span, tx, r, stored.ID)
-	}
-	if err != nil {
-		return Pet{}, false, fmt.Errorf("pets: add once: %w", s.failed(err))
-	}
-	return stored, false, s.commit(span, tx)
-}
+// time. If all of these failed, the primary key would still refuse the second row. The pet and the request are stored in one
+// transaction.
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
-func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r request) (petID int64, err error) {
+func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r *request) (petID int64, err error) {
 	if s.db.Dialect() == database.Postgres {
 		isLocked := false
-		call := s.call(span, "SELECT pg_try_advisory_xact_lock", lockRequestQuery)
-		err := tx.Stmtx(s.prepared.Load().lock).QueryRow(r.lock()).Scan(&isLocked)
-		done(call, err)
+		err := s.call(span, "SELECT pg_try_advisory_xact_lock", lockQuery, func() error {
+			return tx.Stmtx(s.statements[lockQuery]).Get(&isLocked, r.lock())
+		})
 		if err != nil {
-			return 0, fmt.Errorf("pets: lock a request: %w", s.failed(err))
+			return 0, fmt.Errorf("lock the request: %w", err)
 		}
 		if !isLocked {
 			return 0, errInProgress
 		}
 	}
-	var fingerprint []byte
-	call := s.call(span, "SELECT pet_requests", requestQuery)
-	err = tx.Stmtx(s.prepared.Load().request).QueryRow(r.id[:], keptFor.Milliseconds()).Scan(&petID, &fingerprint)
-	done(call, err)
+	var found struct {
+		PetID       int64 `db:"pet_id"`
+		Fingerprint []byte
+	}
+	err = s.call(span, "SELECT pet_requests", earlierQuery, func() error {
+		return tx.Stmtx(s.statements[earlierQuery]).Get(&found, r.id[:], keptFor.Milliseconds())
+	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return 0, nil
 	case err != nil:
-		return 0, fmt.Errorf("pets: find a request: %w", s.failed(err))
-	case !bytes.Equal(fingerprint, r.fingerprint[:]):
+		return 0, fmt.Errorf("find the request: %w", err)
+	case !bytes.Equal(found.Fingerprint, r.fingerprint[:]):
 		return 0, errKeyReused
 	}
-	return petID, nil
+	return found.PetID, nil
 }
 
-func (s *store) remember(span *trace.Span, tx *sqlx.Tx, r request, petID int64) error {
-	call := s.call(span, "INSERT pet_requests", rememberQuery)
-	result, err := tx.Stmtx(s.prepared.Load().remember).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
-	done(call, err)
-	if err != nil {
-		return err
-	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(errInProgress, err)
-	}
-	return nil
+func (s *store) remember(span *trace.Span, tx *sqlx.Tx, r *request, petID int64) error {
+	return s.call(span, "INSERT pet_requests", rememberQuery, func() error {
+		result, err := tx.Stmtx(s.statements[rememberQuery]).Exec(r.id[:], r.fingerprint[:], petID, keptFor.Milliseconds())
+		if err != nil {
+			return err
+		}
+		if n, err := result.RowsAffected(); err != nil || n != 1 {
+			return errors.Join(errInProgress, err)
+		}
+		return nil
+	})
 }
 
 // Rows of old requests are removed in steps, because a long statement would delay requests: SQLite has one writer at a time.
 const (
 	forgetInterval = time.Minute
 	forgetPause    = 100 * time.Millisecond // between steps, while there are more rows
-	forgetRows     = 1000                   // of a step
+	forgetRows     = 1000                   // of a step, or a few more that were stored in the same millisecond
 )
 
-// forget removes the rows of requests that are older than keptFor, until ctx ends. A step enters the store like a request, so
+// forget removes the rows of requests that are older than keptFor, until close. A step enters the store like a request, so
 // it never uses the connection of the watch.
-func (s *store) forget(ctx context.Context) {
-	select {
-	case <-s.looked:
-	case <-ctx.Done():
-	}
-	for ctx.Err() == nil {
-		pause := time.NewTimer(forgetInterval)
-		if s.forgetSome() {
-			pause.Reset(forgetPause)
+func (s *store) forget() {
+	for s.life.Err() == nil {
+		removed, err := s.forgetOldest()
+		if err != nil {
+			s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
+		}
+		pause := forgetInterval
+		if removed >= forgetRows {
+			pause = forgetPause
 		}
 		select {
-		case <-pause.C:
-		case <-ctx.Done():
+		case <-time.After(pause):
+		case <-s.life.Done():
 		}
-		pause.Stop()
 	}
-}
-
-// forgetSome makes one step. It reports whether there may be more rows to remove.
-func (s *store) forgetSome() (more bool) {
-	removed, err := s.forgetOldest()
-	if err != nil {
-		s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
-	}
-	return removed >= forgetRows
 }
 
 func (s *store) forgetOldest() (removed int64, err error) {
@@ -237,17 +188,9 @@ func (s *store) forgetOldest() (removed int64, err error) {
 		return 0, err
 	}
 	defer s.leave()
-	var until int64
-	err = s.db.Get(&until, inDialect(s.db.Dialect(), oldestQuery), keptFor.Milliseconds(), forgetRows)
+	result, err := s.db.Exec(inDialect(s.db.Dialect(), forgetQuery), keptFor.Milliseconds(), forgetRows)
 	if err != nil {
-		return 0, s.failed(err)
-	}
-	if until == 0 { // usually there is nothing to remove, and a write would lock all of SQLite
-		return 0, nil
-	}
-	result, err := s.db.Exec(forgetQuery, until)
-	if err != nil {
-		return 0, s.failed(err)
+		return 0, s.failed("remove", err)
 	}
 	return result.RowsAffected()
 }

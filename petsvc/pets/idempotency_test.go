@@ -147,7 +147,7 @@ func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-// A failure to remove old keys is logged. Here, a row has a time that is no whole number.
+// A failure to remove old keys is logged.
 func TestRowsThatCannotBeRemoved(t *testing.T) {
 	u, log := testkit.SQLite(t), new(testkit.Output)
 	db, err := database.OpenOrCreate(u)
@@ -155,7 +155,8 @@ func TestRowsThatCannotBeRemoved(t *testing.T) {
 		err = db.Migrate(t.Context(), pets.Migrations)
 	}
 	if err == nil {
-		_, err = db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1.5)`)
+		_, err = db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
+			CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +270,7 @@ func TestRepeatedRequestsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 					if done = a.status == 201; done {
 						answered.Add(1)
 					} else {
-						testkit.Eventually(t, 10*time.Second, "the database is back", func() bool { return r.Ready() == nil })
+						testkit.Eventually(t, 10*time.Second, "the database is back", func() bool { return r.isReady() })
 					}
 					mu.Lock()
 					statuses[a.status]++

@@ -37,8 +37,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// watchStore adds the metrics of the store.
-func watchStore(reg prometheus.Registerer, s *store) {
+// watch adds the metrics of the store.
+func (*metrics) watch(reg prometheus.Registerer, s *store) {
 	gauge := func(name, help string, value func() float64) {
 		promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}

@@ -41,7 +41,7 @@ type rig struct {
 func start(t testing.TB, url string, config pets.Config) *rig {
 	t.Helper()
 	r := launch(t, url, config)
-	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.Ready() == nil })
+	testkit.Eventually(t, 10*time.Second, "the service is ready", func() bool { return r.isReady() })
 	return r
 }
 
@@ -87,6 +87,19 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 		db.Close()
 	})
 	return r
+}
+
+func (r *rig) isReady() bool {
+	serving, _ := r.Health()
+	return serving
+}
+
+// trouble returns what is wrong with the database, or "".
+func (r *rig) trouble() string {
+	if _, cause := r.Health(); cause != nil {
+		return cause.Error()
+	}
+	return ""
 }
 
 // answer is one response.

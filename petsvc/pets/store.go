@@ -2,9 +2,8 @@ package pets
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"database/sql/driver"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,9 +18,33 @@ import (
 	"petgate/shared/trace"
 )
 
+//go:embed migrations
+var files embed.FS
+
+// Migrations create the tables of the pets.
+var Migrations = database.Migrations{
+	FS: files, Table: "pets_schema",
+	Tables: []string{"pets", "pet_requests"},
+	Used:   `SELECT EXISTS (SELECT 1 FROM pets) OR EXISTS (SELECT 1 FROM pet_requests)`,
+}
+
+// Both databases understand these statements.
 const (
-	watchInterval = time.Second
-	retryInterval = 250 * time.Millisecond // while the database is unavailable
+	// A page of all pets. $1: it begins after this id, $2: number of rows.
+	listQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 ORDER BY id LIMIT $2`
+
+	// A page of the pets with one status. $1: it begins after this id, $2: number of rows, $3: the status.
+	listByStatusQuery = `SELECT id, name, category_id, status FROM pets WHERE id > $1 AND status = $3 ORDER BY id LIMIT $2`
+
+	// One pet. $1: its id.
+	getQuery = `SELECT id, name, category_id, status FROM pets WHERE id = $1`
+
+	// Stores a pet and returns its id. $1: name, $2: category, $3: status.
+	insertQuery = `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id`
+)
+
+const (
+	watchInterval = 500 * time.Millisecond
 
 	// A database that does not respond within this time is treated as unavailable: requests are refused, not held.
 	signOfLife = time.Second
@@ -30,13 +53,14 @@ const (
 	patience = time.Second
 )
 
-// Expected errors of the store. Any other error is a bug or a failure that should be logged.
+// The refusals of the store. Any other error is a bug or a failure that should be logged.
 var (
-	errNotFound    = errors.New("no such pet")
-	errOverloaded  = errors.New("every connection to the database is busy")
-	errUnavailable = errors.New("the database is unavailable")
-	errReadOnly    = errors.New("the database is read-only")
-	errUncertain   = errors.New("the connection to the database broke while the pet was being stored")
+	errNotFound    = newRefusal(404, "pet_not_found", "no pet has this id")
+	errOverloaded  = newRefusal(503, "overloaded", "too many requests are waiting; nothing was stored, try again")
+	errUnavailable = newRefusal(503, "database_unavailable", "the database is unavailable at the moment; nothing was stored, try again")
+	errReadOnly    = newRefusal(503, "database_unavailable", "the database is read-only at the moment; nothing was stored, try again later")
+	errUncertain   = newRefusal(503, "outcome_unknown", "the connection to the database broke while the pet was being stored: "+
+		"with an Idempotency-Key, send it again; without one, list the pets before you do")
 )
 
 // store keeps pets in the database. Only as many requests use the database at a time as there are connections; a bounded
@@ -45,95 +69,87 @@ type store struct {
 	db         *database.DB
 	log        *slog.Logger
 	metrics    *metrics
-	prepared   atomic.Pointer[statements] // nil until the first preparation
-	away       atomic.Pointer[error]      // why requests are refused; nil: they are not
-	fault      atomic.Pointer[error]      // of the last statement that failed; nil: a pet was stored since
-	slots      chan struct{}              // one for each connection that requests may use
+	statements map[string]*sqlx.Stmt // by their text; complete before the first request is let in
+	trouble    atomic.Pointer[trouble]
+	slots      chan struct{} // one for each connection that requests may use
 	waiting    atomic.Int64
 	waitingMax int64
-	running    running
-	suspect    chan struct{} // wakes the watch
-	looked     chan struct{} // closed when the state of the database is known, or after signOfLife
+	running    sync.Map        // the logical requests that this process serves at the moment
+	looked     chan struct{}   // closed when the state of the database is known, or after signOfLife
+	life       context.Context // ends with close
 	stop       context.CancelFunc
-	done       chan struct{}
+	background sync.WaitGroup
 }
 
-// statements are prepared statements. An unprepared statement takes lib/pq two round trips.
-type statements struct {
-	insert, request, remember *sqlx.Stmt
-	lock                      *sqlx.Stmt // Postgres only
+// trouble is why the database does not serve all requests; nil: it does.
+type trouble struct {
+	cause error
+
+	// Only some statements fail, so requests are let in. The watch does not notice a full disk or a damaged page, so this trouble ends
+	// when a pet is stored.
+	serving bool
 }
 
 func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.Logger, m *metrics) *store {
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &store{
-		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), running: running{ids: map[[sha256.Size]byte]struct{}{}},
-		suspect: make(chan struct{}, 1), looked: make(chan struct{}), stop: stop, done: make(chan struct{}),
+		db: db, log: log, metrics: m, waitingMax: int64(waitingMax), statements: map[string]*sqlx.Stmt{},
+		looked: make(chan struct{}),
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
-	starting := errors.New("the database has not been reached yet")
-	s.away.Store(&starting)
-	var background sync.WaitGroup
-	background.Go(func() { s.watch(ctx) })
-	background.Go(func() { s.forget(ctx) })
-	go func() {
-		background.Wait()
-		close(s.done)
-	}()
+	s.trouble.Store(&trouble{cause: errors.New("the database has not been reached yet")})
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.background.Go(s.watch)
+	s.background.Go(s.forget)
 	return s
 }
 
 // close ends the work in the background. It waits for a database that does not respond, at most until ctx ends.
 func (s *store) close(ctx context.Context) {
 	s.stop()
+	done := make(chan struct{})
+	go func() {
+		s.background.Wait()
+		close(done)
+	}()
 	select {
-	case <-s.done:
+	case <-done:
 	case <-ctx.Done():
 	}
 }
 
-// watch migrates the database, prepares statements, and then keeps the field away current.
-func (s *store) watch(ctx context.Context) {
-	sound := false // migrated and prepared since the last failure
+// watch migrates the database, prepares statements, and then checks whether the database is available.
+func (s *store) watch() {
+	ctx := s.life
 	look := sync.OnceFunc(func() { close(s.looked) })
-	for ctx.Err() == nil {
-		result := make(chan error, 1)
-		go func() { result <- s.check(ctx, sound) }()
+	defer look()
+	for sound := false; ctx.Err() == nil; { // sound: migrated and prepared since the last failure
+		checked := make(chan error, 1)
+		go func() { checked <- s.check(ctx, sound) }()
 		var err error
-		late := time.NewTimer(signOfLife)
 		select {
-		case err = <-result:
-		case <-late.C:
-			s.setAway(fmt.Errorf("no response within %v", signOfLife))
+		case err = <-checked:
+		case <-time.After(signOfLife):
+			s.report(fmt.Errorf("no response within %v", signOfLife))
 			look()
-			err = <-result
+			err = <-checked
 		}
-		late.Stop()
-		if s.setAway(err); ctx.Err() == nil {
-			look()
-		}
+		s.report(err)
+		look()
 		sound = err == nil
-		pause := time.NewTimer(retryInterval)
-		if sound {
-			pause.Reset(watchInterval)
-		}
 		select {
-		case <-pause.C:
-		case <-s.suspect:
+		case <-time.After(watchInterval):
 		case <-ctx.Done():
 		}
-		pause.Stop()
 	}
 }
 
 func (s *store) check(ctx context.Context, sound bool) error {
 	if !sound {
-		err := s.migrate(ctx)
-		if err == nil && s.prepared.Load() == nil {
-			err = s.prepare()
+		if err := s.migrate(ctx); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := s.prepare(); err != nil {
 			return err
 		}
 	}
@@ -148,7 +164,7 @@ func (s *store) migrate(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case have > want && s.prepared.Load() == nil:
+	case have > want && len(s.statements) == 0:
 		return fmt.Errorf("the tables of pets have version %d, this program knows only %d: upgrade petsvc", have, want)
 	case have >= want:
 		return nil
@@ -164,65 +180,53 @@ func (s *store) migrate(ctx context.Context) error {
 	return s.db.Migrate(ctx, Migrations)
 }
 
-// prepare prepares the statements of transactions. database/sql repeats it on every connection.
-func (s *store) prepare() (err error) {
-	var all statements
-	prepare := func(query string) *sqlx.Stmt {
-		if err != nil {
-			return nil
-		}
-		var one *sqlx.Stmt
-		if one, err = s.db.Preparex(inDialect(s.db.Dialect(), query)); err != nil {
-			err = fmt.Errorf("pets: prepare %q: %w", query, err)
-		}
-		return one
-	}
-	all.insert, all.request, all.remember = prepare(insertQuery), prepare(requestQuery), prepare(rememberQuery)
+// prepare prepares the statements of requests: an unprepared statement takes lib/pq two round trips. database/sql repeats it on every
+// connection.
+func (s *store) prepare() error {
+	queries := []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery}
 	if s.db.Dialect() == database.Postgres {
-		all.lock = prepare(lockRequestQuery)
+		queries = append(queries, lockQuery)
 	}
-	if err == nil {
-		s.prepared.Store(&all)
+	for _, query := range queries {
+		if s.statements[query] != nil {
+			continue
+		}
+		statement, err := s.db.Preparex(inDialect(s.db.Dialect(), query))
+		if err != nil {
+			return fmt.Errorf("pets: prepare %q: %w", query, err)
+		}
+		s.statements[query] = statement
 	}
-	return err
+	return nil
 }
 
-func (s *store) setAway(err error) {
-	err = database.Explain(err)
+// report keeps the result of a check.
+func (s *store) report(err error) {
+	before := s.trouble.Load()
+	wasAway := before != nil && !before.serving
 	if err == nil {
-		if s.away.Swap(nil) != nil {
+		if wasAway && s.trouble.CompareAndSwap(before, nil) {
 			s.metrics.databaseUp.Set(1)
 			s.log.Info("the database is available")
 		}
 		return
 	}
-	if before := s.away.Swap(&err); before == nil || (*before).Error() != err.Error() {
+	err = database.Explain(err)
+	s.trouble.Store(&trouble{cause: err})
+	if !wasAway || before.cause.Error() != err.Error() {
 		s.metrics.databaseUp.Set(0)
 		s.log.Warn("the database is unavailable", "error", err.Error())
 	}
 }
 
-// ready returns nil if requests may use the database, and otherwise the reason why not.
-func (s *store) ready() error {
-	if away := s.away.Load(); away != nil {
-		return *away
-	}
-	return nil
-}
-
-// failing returns the last error of a statement that an operator has to mend, if nothing was stored since. The watch does not
-// notice a full disk or a damaged page.
-func (s *store) failing() error {
-	if fault := s.fault.Load(); fault != nil {
-		return *fault
-	}
-	return nil
-}
-
 // enter waits for a free connection; leave gives it back. A request that cannot be served soon is refused. In a longer
 // queue every request waits longer, until clients give up on requests that are still being served.
+//
+// At the start, enter waits until the database's state is known: a gateway sends requests as soon as it can connect, and would get a
+// 503 for each.
 func (s *store) enter() error {
-	if s.away.Load() != nil {
+	<-s.looked
+	if t := s.trouble.Load(); t != nil && !t.serving {
 		return errUnavailable
 	}
 	select {
@@ -246,162 +250,106 @@ func (s *store) enter() error {
 
 func (s *store) leave() { <-s.slots }
 
-// failed classifies an error of a statement, and remembers it for failing. It wakes the watch if the database may be unavailable.
-func (s *store) failed(err error) error {
+// failed classifies the error of what was being done; nil stays nil. If an operator has to mend the cause, it is a trouble.
+func (s *store) failed(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if database.NeedsOperator(err) {
-		fault := fmt.Errorf("a statement failed at %s: %w", time.Now().UTC().Format(time.RFC3339), database.Explain(err))
-		if s.fault.Swap(&fault) == nil {
-			s.log.Error("statements fail", "error", fault.Error())
+		some := &trouble{fmt.Errorf("a statement failed at %s: %w", time.Now().UTC().Format(time.RFC3339), database.Explain(err)), true}
+		before := s.trouble.Load()
+		if (before == nil || before.serving) && s.trouble.CompareAndSwap(before, some) && before == nil {
+			s.log.Error("statements fail", "error", some.cause.Error())
 		}
 	}
 	switch {
 	case database.IsReadOnly(err):
-		return fmt.Errorf("%w: %w", errReadOnly, err)
+		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	case database.IsUnavailable(err):
-		select {
-		case s.suspect <- struct{}{}:
-		default: // it is already awake
-		}
-		return fmt.Errorf("%w: %w", errUnavailable, err)
+		err = fmt.Errorf("%w: %w", errUnavailable, err)
 	}
-	return err
+	return fmt.Errorf("pets: %s: %w", doing, err)
 }
 
-// list fills page with the pets of q.
-func (s *store) list(span *trace.Span, q query, page *page) error {
+// list returns the pets of q, and one more if there is a next page.
+func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
 	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	text, args := listQuery, []any{q.after, q.limit + 1}
+	if q.status != "" {
+		text, args = listByStatusQuery, append(args, string(q.status))
+	}
+	found = make([]Pet, 0, q.limit+1)
+	err = s.call(span, "SELECT pets", text, func() error { return s.statements[text].Select(&found, args...) })
+	return found, s.failed("list", err)
+}
+
+func (s *store) get(span *trace.Span, id int64) (p Pet, err error) {
+	if err := s.enter(); err != nil {
+		return p, err
+	}
+	defer s.leave()
+	err = s.call(span, "SELECT pets", getQuery, func() error { return s.statements[getQuery].Get(&p, id) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, errNotFound
+	}
+	return p, s.failed("get", err)
+}
+
+// add stores a pet once or not at all. With a logical request r that was carried out before, it returns that pet and isReplay.
+//
+// It needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
+// been executed.
+func (s *store) add(span *trace.Span, p NewPet, r *request) (stored Pet, isReplay bool, err error) {
+	if r != nil {
+		if _, found := s.running.LoadOrStore(r.id, nil); found {
+			return stored, false, errInProgress
+		}
+		defer s.running.Delete(r.id)
+	}
+	if err := s.enter(); err != nil {
+		return stored, false, err
+	}
+	defer s.leave()
+	var tx *sqlx.Tx
+	err = s.call(span, "BEGIN", "BEGIN", func() (err error) {
+		tx, err = s.db.Beginx()
 		return err
-	}
-	defer s.leave()
-	page.limit = q.limit
-	page.body = append(page.body, '[')
-	var err error
-	if q.status == "" {
-		call := s.call(span, "SELECT pets", listQuery)
-		err = s.db.Each(context.Background(), page.encode, listQuery, q.after, q.limit+1)
-		done(call, err)
-	} else {
-		call := s.call(span, "SELECT pets", listByStatusQuery)
-		err = s.db.Each(context.Background(), page.encode, listByStatusQuery, q.after, q.limit+1, string(q.status))
-		done(call, err)
-	}
+	})
 	if err != nil {
-		return fmt.Errorf("pets: list: %w", s.failed(err))
+		return stored, false, s.failed("add", err)
 	}
-	page.body = append(page.body, ']')
-	return nil
-}
-
-// get fills page with one pet.
-func (s *store) get(span *trace.Span, id int64, page *page) error {
-	if err := s.enter(); err != nil {
-		return err
+	defer tx.Rollback() // after a panic; otherwise the transaction has ended
+	stored.NewPet = p
+	stored.ID, isReplay, err = s.insert(span, tx, p, r)
+	if err != nil || isReplay {
+		_ = s.call(span, "ROLLBACK", "ROLLBACK", tx.Rollback)
+		return stored, isReplay, s.failed("add", err)
 	}
-	defer s.leave()
-	page.limit = 1
-	call := s.call(span, "SELECT pets", getQuery)
-	err := s.db.Each(context.Background(), page.encode, getQuery, id)
-	done(call, err)
-	if err != nil {
-		return fmt.Errorf("pets: get: %w", s.failed(err))
-	}
-	if page.count == 0 {
-		return errNotFound
-	}
-	return nil
-}
-
-// add stores a pet once or not at all. It needs a transaction: outside of one, database/sql repeats a statement after a
-// broken connection, although the statement may have been executed.
-func (s *store) add(span *trace.Span, p NewPet) (Pet, error) {
-	if err := s.enter(); err != nil {
-		return Pet{}, err
-	}
-	defer s.leave()
-	stored := Pet{NewPet: p}
-	tx, err := s.begin(span)
-	if err == nil {
-		if stored.ID, err = s.insertInto(span, tx, p); err != nil {
-			s.rollback(span, tx)
-		}
-	}
-	if err != nil {
-		return Pet{}, fmt.Errorf("pets: add: %w", s.failed(err))
-	}
-	return stored, s.commit(span, tx)
-}
-
-// begin begins a transaction.
-func (s *store) begin(span *trace.Span) (*sqlx.Tx, error) {
-	call := s.call(span, "BEGIN", "BEGIN")
-	tx, err := s.db.Beginx()
-	done(call, err)
-	return tx, err
-}
-
-// rollback ends a transaction. It does nothing after a commit.
-func (s *store) rollback(span *trace.Span, tx *sqlx.Tx) {
-	call := s.call(span, "ROLLBACK", "ROLLBACK")
-	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
-		done(call, err)
-	}
-}
-
-// insertInto stores a pet in a transaction and returns its id.
-func (s *store) insertInto(span *trace.Span, tx *sqlx.Tx, p NewPet) (id int64, err error) {
-	call := s.call(span, "INSERT pets", insertQuery)
-	err = tx.Stmtx(s.prepared.Load().insert).QueryRow(p.Name, p.CategoryID, string(p.Status)).Scan(&id)
-	done(call, err)
-	return id, err
-}
-
-// commit ends a transaction that has stored a pet.
-func (s *store) commit(span *trace.Span, tx *sqlx.Tx) error {
-	call := s.call(span, "COMMIT", "COMMIT")
-	err := tx.Commit()
-	done(call, err)
-	if err == nil {
-		if s.fault.Load() != nil {
-			s.fault.Store(nil)
-		}
-		return nil
-	}
-	if err = s.failed(err); errors.Is(err, errUnavailable) {
+	err = s.failed("add", s.call(span, "COMMIT", "COMMIT", tx.Commit))
+	switch t := s.trouble.Load(); {
+	case errors.Is(err, errUnavailable):
 		err = fmt.Errorf("%w: %w", errUncertain, err)
+	case err == nil && t != nil && t.serving:
+		s.trouble.CompareAndSwap(t, nil)
 	}
-	return fmt.Errorf("pets: add: %w", err)
+	return stored, false, err
 }
 
-// page is the body of a response. Rows are encoded into it as they come from the driver.
-type page struct {
-	body  []byte
-	limit int64
-	count int64
-	last  int64 // the id of the last row
-	more  bool  // there are more rows than limit
-}
-
-func newPage() any { return new(page) }
-
-func (p *page) reset() { p.body, p.count, p.more = p.body[:0], 0, false }
-
-// encode appends a row, unless the page is full.
-func (p *page) encode(row []driver.Value) error {
-	if p.more = p.count == p.limit; p.more {
-		return nil
+// insert stores a pet in a transaction, unless r was carried out before.
+func (s *store) insert(span *trace.Span, tx *sqlx.Tx, p NewPet, r *request) (id int64, isReplay bool, err error) {
+	if r != nil {
+		if id, err = s.earlier(span, tx, r); err != nil || id != 0 {
+			return id, err == nil, err
+		}
 	}
-	id, isID := row[0].(int64)
-	name, isName := row[1].(string)
-	category, isCategory := row[2].(int64)
-	status, isStatus := row[3].(string)
-	if !isID || !isName || !isCategory || !isStatus {
-		return fmt.Errorf("pets: a row of %T, %T, %T, %T", row[0], row[1], row[2], row[3])
+	err = s.call(span, "INSERT pets", insertQuery, func() error {
+		return tx.Stmtx(s.statements[insertQuery]).Get(&id, p.Name, p.CategoryID, string(p.Status))
+	})
+	if err == nil && r != nil {
+		err = s.remember(span, tx, r, id)
 	}
-	if p.count > 0 {
-		p.body = append(p.body, ',')
-	}
-	p.body = Pet{ID: id, NewPet: NewPet{Name: name, CategoryID: category, Status: Status(status)}}.AppendJSON(p.body)
-	p.count++
-	p.last = id
-	return nil
+	return id, false, err
 }

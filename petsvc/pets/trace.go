@@ -14,8 +14,8 @@ import (
 // traceHeader carries the trace of a request (W3C Trace Context).
 const traceHeader = "traceparent"
 
-// span begins the span of a request. It is nil if the request is not sampled. The gateway decides that, as does everybody whom the
-// network and the secret admit.
+// span begins the span of a request. It is nil if the request is not sampled. The gateway decides that, and so does every other client
+// that the network and the secret admit.
 func (s *Service) span(rc *fasthttp.RequestCtx, began time.Time) *trace.Span {
 	if s.config.Tracer == nil {
 		return nil
@@ -51,28 +51,22 @@ func (s *Service) export(rc *fasthttp.RequestCtx, span *trace.Span, operation, o
 	span.End(ended)
 }
 
-// call begins the span of a statement. The text has placeholders, and no values.
-func (s *store) call(of *trace.Span, name, text string) *trace.Span {
-	call := of.Call(name)
-	if call == nil {
-		return nil
+// call executes a statement in a span of its own, which has the statement's text. The text has placeholders, and no values.
+func (s *store) call(of *trace.Span, name, text string, execute func() error) error {
+	span := of.Call(name)
+	err := execute()
+	if span == nil {
+		return err
 	}
 	system := "postgresql"
 	if s.db.Dialect() == database.SQLite {
 		system = "sqlite"
 	}
-	call.Set("db.system.name", system)
-	call.Set("db.query.text", text)
-	return call
-}
-
-// done ends the span of a statement. A query without rows has not failed.
-func done(call *trace.Span, err error) {
-	if call == nil {
-		return
+	span.Set("db.system.name", system)
+	span.Set("db.query.text", text)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // a query without rows has not failed
+		span.Fail()
 	}
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		call.Fail()
-	}
-	call.End(time.Now())
+	span.End(time.Now())
+	return err
 }

@@ -32,6 +32,8 @@ const (
 	selectTenants = `SELECT id, name, plan, minute_limit AS "override.minute", day_limit AS "override.day", suspended, created_at
 		FROM tenants`
 
+	tenantsByName = selectTenants + ` ORDER BY name`
+
 	// $1: ID.
 	tenantByID = selectTenants + ` WHERE id = $1`
 
@@ -47,8 +49,13 @@ const (
 )
 
 const (
-	selectKeys = `SELECT k.id, k.tenant_id, k.name, k.hint, k.environment, k.scopes, k.allow_list, k.created_at, k.expires_at, k.revoked_at,
-		k.grace_ends_at, k.replaced_by, k.last_used_at FROM tenant_keys k`
+	selectKeys = `SELECT id, tenant_id, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
+		grace_ends_at, replaced_by, last_used_at FROM tenant_keys`
+
+	keysByAge = selectKeys + ` ORDER BY created_at, id`
+
+	// $1: tenant.
+	keysOfTenant = selectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
 
 	// $1: ID.
 	keyByID = selectKeys + ` WHERE id = $1`
@@ -76,6 +83,9 @@ const (
 	banColumns = `b.key_id, k.tenant_id, b.until, b.automatic, b.notice, b.reason, b.imposed_by, b.imposed_at`
 
 	banTables = `bans b JOIN tenant_keys k ON k.id = b.key_id`
+
+	// $1: now. The current bans.
+	bansByEnd = `SELECT ` + banColumns + ` FROM ` + banTables + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
 
 	// $1: now.
 	countBans = `SELECT COUNT(*) FROM bans WHERE until > $1 AND lifted_at = 0`
@@ -108,6 +118,14 @@ const (
 	eventsOfKind = `SELECT id, uuid, tenant_id FROM events WHERE at >= $1 AND kind = $2 ORDER BY at, id`
 
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
+
+	// $1: number of rows. The latest first.
+	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		ORDER BY id DESC LIMIT $1`
+
+	// $1: instant in ms. For auditors.
+	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
+		WHERE at >= $1 ORDER BY id`
 )
 
 // What a gateway keeps in memory.

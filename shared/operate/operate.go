@@ -92,9 +92,9 @@ func (o Operator) OwnerOf(ctx context.Context, k keystore.Key) (Owner, error) {
 	return o.Owner(ctx, t)
 }
 
-// Owners returns tenants with their limits. Those that do not exist are left out.
-func (o Operator) Owners(ctx context.Context, ids []id.Tenant) (map[id.Tenant]Owner, error) {
-	tenants, err := o.Store.TenantsOf(ctx, ids)
+// Owners returns all tenants with their limits.
+func (o Operator) Owners(ctx context.Context) (map[id.Tenant]Owner, error) {
+	tenants, err := o.Store.Tenants(ctx)
 	if err != nil {
 		return nil, err
 	}

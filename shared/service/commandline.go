@@ -56,46 +56,31 @@ func (e *UsageError) Error() string {
 	return text
 }
 
-// Parse fills target. It returns the command to run, or nil if it has printed the help, the version or another document. The error is
-// a *UsageError.
+// manualFlag is the only argument of a program that prints its manual page. It is not in the help: it is for packages.
+const manualFlag = "--man"
+
+// Parse fills target, a pointer to a struct with kong's tags. It returns the command to run, or nil if it has printed the help, the
+// version or the manual page. The error is a *UsageError.
 func (c CommandLine) Parse(target any) (*kong.Context, error) {
-	return NewParser(target, c.Program, c.About).Parse(c)
-}
-
-// Parser parses command lines into one target, one after another. It is not safe for concurrent use.
-type Parser struct {
-	line     CommandLine // the one being parsed
-	target   any
-	kong     *kong.Kong
-	secrets  []*kong.Flag
-	problems []string
-	ended    bool // by --help or --version
-}
-
-// Parse is CommandLine.Parse for the parser's target. It changes only the fields that flags and arguments fill.
-func (p *Parser) Parse(c CommandLine) (*kong.Context, error) {
-	p.begin(c)
-	if p.describe() {
+	p := newParser(target, c)
+	if slices.Equal(c.Args, []string{manualFlag}) {
+		p.manual()
 		return nil, nil
 	}
 	usage := &UsageError{Program: c.Program}
-	command, err := p.kong.Parse(c.Args)
+	command, err := p.Parse(c.Args)
 	if p.ended {
 		return nil, nil
 	}
 	var misplaced *kong.ParseError
 	if errors.As(err, &misplaced) {
 		command = misplaced.Context
-		at := p.kong.Model.Node
+		at := p.Model.Node
 		if node := command.Selected(); node != nil {
 			at = node
 		}
 		usage.Command = at.FullPath()
-		problem := err.Error() + p.hint(err)
-		if c.Explain != nil {
-			problem = c.Explain(at, problem)
-		}
-		usage.Problems = append(usage.Problems, problem)
+		usage.Problems = append(usage.Problems, p.explain(at, err.Error()))
 		// Bad values do not fail here: they are collected.
 		_ = command.Reset()
 		_, _ = command.Apply()
@@ -104,7 +89,7 @@ func (p *Parser) Parse(c CommandLine) (*kong.Context, error) {
 	}
 	p.readSecrets()
 	usage.Problems = append(usage.Problems, p.problems...)
-	usage.Problems = append(usage.Problems, p.check(p.target, command)...)
+	usage.Problems = append(usage.Problems, p.check(target, command)...)
 	if node := command.Selected(); node != nil && len(usage.Problems) == 0 {
 		// Only now: not every flag of a command has a default, so its rules make sense only when all flags could be read.
 		usage.Problems = p.check(node.Target.Addr().Interface(), command)
@@ -115,72 +100,63 @@ func (p *Parser) Parse(c CommandLine) (*kong.Context, error) {
 	return command, nil
 }
 
-// NewParser returns a parser that fills target, a pointer to a struct with kong's tags.
-func NewParser(target any, program, about string) *Parser {
-	p := &Parser{target: target, line: CommandLine{Program: program}}
-	built, err := kong.New(target,
-		kong.Name(cmp.Or(program, "program")), kong.Description(about), kong.Vars{"version": program + " " + Version()},
-		kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
+// parser is kong with what it lacks: it collects the problems of values, and reads secrets.
+type parser struct {
+	*kong.Kong
+	line     CommandLine
+	secrets  []*kong.Flag
+	problems []string
+	ended    bool // by --help or --version
+}
+
+// newParser returns a parser of one command line. A Fixer's own settings are not in the help.
+func newParser(target any, c CommandLine) *parser {
+	p := &parser{line: c}
+	var err error
+	p.Kong, err = kong.New(target,
+		kong.Name(cmp.Or(c.Program, "program")), kong.Description(c.About), kong.Vars{"version": c.Program + " " + Version()},
+		kong.Writers(c.Stdout, c.Stderr), kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
-		panic("bug: the settings of " + program + ": " + err.Error())
+		panic("bug: the settings of " + c.Program + ": " + err.Error())
 	}
-	p.kong = built
-	p.collect(built.Model.Node)
+	p.collect(p.Model.Node)
 	if fixer, ok := target.(Fixer); ok {
-		p.hide(fixer.Fixed())
+		for _, name := range fixer.Fixed() {
+			flagNamed(p.Model.Flags, name).Hidden = true
+		}
 	}
-	for _, flag := range built.Model.Flags {
+	for _, flag := range p.Model.Flags {
 		if isSecret(flag) {
 			p.secrets = append(p.secrets, flag)
 		}
 	}
 	// They are removed, not hidden: kong would take a hidden flag from the command line.
-	built.Model.Flags = slices.DeleteFunc(built.Model.Flags, isSecret)
+	p.Model.Flags = slices.DeleteFunc(p.Model.Flags, isSecret)
 	return p
 }
 
-// begin prepares for the next command line. kong marks in its model what an earlier one has set.
-func (p *Parser) begin(c CommandLine) {
-	if c.Env == nil {
-		c.Env = os.LookupEnv
-	}
-	p.line, p.problems, p.ended = c, nil, false
-	p.kong.Stdout, p.kong.Stderr = c.Stdout, c.Stderr
-	_ = kong.Visit(p.kong.Model.Node, func(v kong.Visitable, next kong.Next) error {
-		switch v := v.(type) {
-		case *kong.Node:
-			v.Active = false
-		case *kong.Value:
-			v.Set, v.Active = false, false
-		}
-		return next(nil)
-	})
-}
-
-// hide leaves settings out of the help.
-func (p *Parser) hide(names []string) {
-	for _, name := range names {
-		at := slices.IndexFunc(p.kong.Model.Flags, func(flag *kong.Flag) bool { return flag.Name == name })
-		if at < 0 {
-			panic("bug: there is no flag --" + name)
-		}
-		p.kong.Model.Flags[at].Hidden = true
-	}
-}
-
 // collect puts a collector before the decoder of every value.
-func (p *Parser) collect(node *kong.Node) {
+func (p *parser) collect(node *kong.Node) {
 	for _, flag := range node.Flags {
-		flag.Mapper = &collector{parser: p, name: nameOf(flag), inner: flag.Mapper, isBool: flag.IsBool()}
+		flag.Mapper = &collector{Mapper: flag.Mapper, parser: p, name: nameOf(flag), isBool: flag.IsBool()}
 	}
 	for _, argument := range node.Positional {
-		argument.Mapper = &collector{parser: p, name: "<" + argument.Name + ">", inner: argument.Mapper}
+		argument.Mapper = &collector{Mapper: argument.Mapper, parser: p, name: "<" + argument.Name + ">"}
 	}
 	for _, child := range node.Children {
 		p.collect(child)
 	}
+}
+
+func flagNamed(flags []*kong.Flag, name string) *kong.Flag {
+	for _, flag := range flags {
+		if flag.Name == name {
+			return flag
+		}
+	}
+	panic("bug: there is no flag --" + name)
 }
 
 // nameOf names a flag and its variable in messages.
@@ -194,23 +170,23 @@ func nameOf(flag *kong.Flag) string {
 	return flag.Envs[0] + " (--" + flag.Name + ")"
 }
 
-func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == secretType }
+func isSecret(flag *kong.Flag) bool { return flag.Target.Type() == reflect.TypeFor[Secret]() }
 
 // helpOf returns a setting's help text. It adds the default if kong would show a placeholder instead.
 func helpOf(v *kong.Value) string {
-	text := v.Help
-	if v.Default != "" && (v.Tag.PlaceHolder != "" || v.Target.Type() == secretType || v.Target.Kind() == reflect.Bool) {
+	text, isSecret := v.Help, v.Target.Type() == reflect.TypeFor[Secret]()
+	if v.Default != "" && (v.Tag.PlaceHolder != "" || isSecret || v.Target.Kind() == reflect.Bool) {
 		text += " Default: " + v.Default + "."
 	}
-	if len(v.Tag.Envs) != 0 && v.Target.Type() != secretType {
+	if len(v.Tag.Envs) != 0 && !isSecret {
 		text += " ($" + v.Tag.Envs[0] + ")"
 	}
 	return text
 }
 
 // help adds the settings that have no flag to kong's text.
-func (p *Parser) help(options kong.HelpOptions, command *kong.Context) error {
-	options.Compact = len(p.kong.Model.Children) > 0
+func (p *parser) help(options kong.HelpOptions, command *kong.Context) error {
+	options.Compact = len(p.Model.Children) > 0
 	if err := kong.DefaultHelpPrinter(options, command); err != nil || len(p.secrets) == 0 || command.Selected() != nil {
 		return err
 	}
@@ -223,18 +199,26 @@ func (p *Parser) help(options kong.HelpOptions, command *kong.Context) error {
 	return nil
 }
 
-func (p *Parser) hint(err error) string {
+// explain says what is wrong with an argument that kong cannot place.
+func (p *parser) explain(at *kong.Node, problem string) string {
 	for _, flag := range p.secrets {
-		if strings.Contains(err.Error(), "unknown flag --"+flag.Name) {
-			return fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
+		if strings.Contains(problem, "unknown flag --"+flag.Name) {
+			problem += fmt.Sprintf(": flags are seen in ps, so set %[1]s or %[1]s_FILE", flag.Envs[0])
 		}
 	}
-	return ""
+	if p.line.Explain != nil {
+		return p.line.Explain(at, problem)
+	}
+	return problem
 }
 
-func (p *Parser) readSecrets() {
+func (p *parser) readSecrets() {
+	env := p.line.Env
+	if env == nil {
+		env = os.LookupEnv
+	}
 	for _, flag := range p.secrets {
-		value, given, problem := lookupSecret(flag.Envs[0], p.line.Env)
+		value, given, problem := lookupSecret(flag.Envs[0], env)
 		if problem != "" {
 			p.problems = append(p.problems, problem)
 		}
@@ -246,34 +230,30 @@ func (p *Parser) readSecrets() {
 }
 
 // check asks the settings, or a command, what is wrong with their values.
-func (p *Parser) check(target any, command *kong.Context) (problems []string) {
+func (p *parser) check(target any, command *kong.Context) (problems []string) {
 	checker, ok := target.(Checker)
 	if !ok {
 		return nil
 	}
-	flags := append(slices.Clone(p.secrets), command.Flags()...)
 	for _, bad := range checker.BadSettings() {
-		at := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == bad.Flag })
-		switch {
-		case at < 0 && bad.Flag != "":
-			panic("bug: there is no flag --" + bad.Flag)
-		case at < 0:
-			problems = append(problems, bad.Rule)
-		case isSecret(flags[at]):
-			problems = append(problems, nameOf(flags[at])+": "+bad.Rule)
-		default:
-			problems = append(problems,
-				fmt.Sprintf("%s is %q: %s", nameOf(flags[at]), fmt.Sprint(flags[at].Target.Interface()), bad.Rule))
+		problem := bad.Rule
+		if bad.Flag != "" {
+			flag := flagNamed(append(slices.Clone(p.secrets), command.Flags()...), bad.Flag)
+			if problem = nameOf(flag); !isSecret(flag) {
+				problem += fmt.Sprintf(" is %q", fmt.Sprint(flag.Target.Interface()))
+			}
+			problem += ": " + bad.Rule
 		}
+		problems = append(problems, problem)
 	}
 	return problems
 }
 
 // collector records a value that does not decode and continues with the default.
 type collector struct {
-	parser *Parser
+	kong.Mapper
+	parser *parser
 	name   string
-	inner  kong.Mapper
 	isBool bool
 }
 
@@ -290,7 +270,7 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		}
 		return nil
 	}
-	err := c.inner.Decode(ctx, target)
+	err := c.Mapper.Decode(ctx, target)
 	if err == nil {
 		return nil
 	}
@@ -298,7 +278,7 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		return errors.New("it needs a value")
 	}
 	problem := c.name + ": " + err.Error()
-	if cure := cureOf(target); cure != "" {
+	if cure := validValues(target); cure != "" {
 		problem = fmt.Sprintf("%s is %q: %s", c.name, given.String(), cure)
 	}
 	if !slices.Contains(c.parser.problems, problem) {
@@ -309,12 +289,12 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		return nil
 	}
 	scan := kong.ScanFromTokens(kong.Token{Type: kong.FlagValueToken, Value: ctx.Value.Default})
-	return c.inner.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
+	return c.Mapper.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
 }
 
-// cureOf describes valid values of a type. The errors of the standard library would name Go packages. Types of this project
+// validValues describes valid values of a type. The errors of the standard library would name Go packages. Types of this project
 // unmarshal themselves; their errors name the value and the cure.
-func cureOf(target reflect.Value) string {
+func validValues(target reflect.Value) string {
 	switch target.Interface().(type) {
 	case slog.Level:
 		return "use debug, info, warn or error"

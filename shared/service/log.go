@@ -42,7 +42,7 @@ func (f LogFormat) IsText(file *os.File) bool {
 // NewLog returns the program's log. It writes one JSON object per line, or lines for people.
 func NewLog(w io.Writer, asText bool, level slog.Level, program string) *slog.Logger {
 	if asText {
-		return slog.New(&textHandler{out: &textOutput{Writer: w}, level: level})
+		return slog.New(newTextHandler(w, level))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime})).With("program", program)
 }

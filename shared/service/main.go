@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"petgate/shared/lines"
 )
 
@@ -23,7 +25,7 @@ func Main(name, prefix, about string, settings Program, run func(ctx context.Con
 	if names := unknown(settings, []string{prefix, "OTEL_"}, os.Environ()); names != nil {
 		log.Warn("these variables are not settings and are ignored; --help lists the settings", "variables", names)
 	}
-	limitMemory(os.DirFS("/"), log)
+	limitMemory(memlimit.FromCgroup, log)
 	logHangups(log)
 	code := Run(log, func(ctx context.Context) error { return run(ctx, log) })
 	_ = stderr.Close() // if nothing reads the log, the program ends without the last lines

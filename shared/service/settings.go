@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -55,8 +54,6 @@ func (s Secret) String() string {
 
 // LogValue hides the secret.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-var secretType = reflect.TypeFor[Secret]()
 
 // BadSetting is a value that can be parsed but is not allowed.
 type BadSetting struct {
@@ -112,9 +109,9 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 // misspelt. They are not an error: Kubernetes sets variables for every service, and those of a service named gateway begin
 // with GATEWAY_.
 func unknown(settings Program, prefixes, environ []string) []string {
-	p := NewParser(settings, "", "")
+	p := newParser(settings, CommandLine{})
 	known := make(map[string]bool)
-	for _, flag := range p.kong.Model.Flags {
+	for _, flag := range p.Model.Flags {
 		for _, env := range flag.Envs {
 			known[env] = true
 		}

@@ -7,86 +7,58 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 )
 
-// textHandler writes records for people: the time of day, the level, the message, and then the fields.
+// textHandler writes records for people: the time of day, the level, the message, and then the fields as slog.TextHandler does.
 //
 //	15:04:05 WARN  cannot follow the database  error="connection refused"
 type textHandler struct {
-	out    *textOutput
-	level  slog.Level
-	fields []byte // of With, as they are written
-	group  string // prefix of the names of further fields
+	slog.Handler // writes the fields to out.line
+	out          *textOutput
 }
 
 // textOutput writes one record at a time.
 type textOutput struct {
 	sync.Mutex
-	io.Writer
+	to   io.Writer
+	line bytes.Buffer
 }
 
-func (h *textHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
-
-func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	next := *h
-	next.fields = bytes.Clone(h.fields)
-	for _, a := range attrs {
-		next.fields = appendField(next.fields, h.group, a)
-	}
-	return &next
+func newTextHandler(to io.Writer, level slog.Level) slog.Handler {
+	out := &textOutput{to: to}
+	return textHandler{slog.NewTextHandler(&out.line, &slog.HandlerOptions{Level: level, ReplaceAttr: onlyFields}), out}
 }
 
-func (h *textHandler) WithGroup(name string) slog.Handler {
-	next := *h
-	next.group += name + "."
-	return &next
+// onlyFields leaves out the time, the level and the message of a record.
+func onlyFields(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
+		return slog.Attr{}
+	}
+	return a
 }
 
-func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
-	line := make([]byte, 0, 256)
-	if !r.Time.IsZero() {
-		line = append(r.Time.Local().AppendFormat(line, time.TimeOnly), ' ')
-	}
-	line = fmt.Appendf(line, "%-5s %s", r.Level, printable(r.Message))
-	if len(h.fields) > 0 || r.NumAttrs() > 0 {
-		line = append(line, ' ')
-	}
-	line = append(line, h.fields...)
-	r.Attrs(func(a slog.Attr) bool {
-		line = appendField(line, h.group, a)
-		return true
-	})
+func (h textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return textHandler{h.Handler.WithAttrs(attrs), h.out}
+}
+
+func (h textHandler) WithGroup(name string) slog.Handler {
+	return textHandler{h.Handler.WithGroup(name), h.out}
+}
+
+func (h textHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.out.Lock()
 	defer h.out.Unlock()
-	_, err := h.out.Write(append(line, '\n'))
+	h.out.line.Reset()
+	if err := h.Handler.Handle(ctx, r); err != nil {
+		return err
+	}
+	line := fmt.Sprintf("%s %-5s %s  %s", r.Time.Local().Format(time.TimeOnly), r.Level, printable(r.Message), h.out.line.Bytes())
+	_, err := io.WriteString(h.out.to, strings.TrimRight(line, " \n")+"\n")
 	return err
-}
-
-func appendField(line []byte, group string, a slog.Attr) []byte {
-	value := a.Value.Resolve()
-	if value.Kind() == slog.KindGroup {
-		for _, inner := range value.Group() {
-			line = appendField(line, group+a.Key+".", inner)
-		}
-		return line
-	}
-	text := value.String()
-	if isAmbiguous(text) {
-		text = strconv.Quote(text)
-	}
-	return fmt.Appendf(line, " %s%s=%s", group, a.Key, text)
-}
-
-// isAmbiguous reports whether a value has to be quoted: its end would not be seen, or a terminal would not print it.
-func isAmbiguous(text string) bool {
-	return text == "" || strings.ContainsFunc(text, func(r rune) bool {
-		return r == ' ' || r == '"' || r == '=' || !unicode.IsGraphic(r)
-	})
 }
 
 // RequestText turns lines of an access log, which are JSON, into a short line for each request.

@@ -14,6 +14,9 @@ type Listener struct {
 	net.Listener
 	Log    *slog.Logger
 	Failed func() // called after each failure, for a metric
+
+	// Timeout is the shortest timeout of the server. If it is set, the connections have quiet calls and cheap deadlines.
+	Timeout time.Duration
 }
 
 // How long a Listener waits after a failure, and how often it logs one.
@@ -29,6 +32,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	for wait := acceptWaitMin; ; wait = min(2*wait, acceptWaitMax) {
 		c, err := l.Listener.Accept()
 		if failure := syscall.Errno(0); !errors.As(err, &failure) {
+			if err == nil && l.Timeout > 0 {
+				c = NewTimed(c, Slack(l.Timeout))
+			}
 			return c, err
 		}
 		l.Failed()

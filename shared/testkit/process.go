@@ -75,10 +75,10 @@ func Start(t testing.TB, path string, env []string, args ...string) *Process {
 	return start(t, nil, path, env, args...)
 }
 
-// StartTo is Start for a program whose standard output is a file.
-func StartTo(t testing.TB, stdout *os.File, path string, env []string, args ...string) *Process {
+// StartTo is Start for a program whose standard output and standard error are a file.
+func StartTo(t testing.TB, output *os.File, path string, env []string, args ...string) *Process {
 	t.Helper()
-	return start(t, stdout, "/bin/sh", env, append([]string{"-c", `exec "$0" "$@" >&3 3>&-`, path}, args...)...)
+	return start(t, output, "/bin/sh", env, append([]string{"-c", `exec "$0" "$@" >&3 2>&3 3>&-`, path}, args...)...)
 }
 
 // start is Start for a program that inherits a file as descriptor 3, if the file is not nil.

@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +21,7 @@ import (
 	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/slim/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"petgate/shared/service"
@@ -30,15 +33,12 @@ const (
 	batchMax    = 512              // spans
 	postTimeout = 10 * time.Second // of one attempt
 
-	batchWait = time.Second // how long a span waits for others
+	batchWait = time.Second // the longest time that a span waits for others
 
 	// A batch is sent again for at most retryMax, after pauses that double from pauseMin to pauseMax.
 	retryMax = time.Minute
 	pauseMin = time.Second
 	pauseMax = 16 * time.Second
-
-	// complainEvery is how often it is logged that spans cannot be delivered.
-	complainEvery = time.Minute
 
 	answerBytesMax = 64 << 10 // of the header of a response, and of its body
 )
@@ -59,23 +59,25 @@ type Config struct {
 // Tracer samples requests and exports their spans.
 type Tracer struct {
 	threshold uint64
-	queue     chan *tracepb.Span
-	filled    chan struct{} // there are enough spans for a batch
 
-	url      string
-	headers  http.Header
+	mu       sync.Mutex
+	queue    []*tracepb.Span
+	isClosed bool          // no more spans are queued
+	isFull   chan struct{} // the queue has a batch
+
+	values   values
 	client   http.Client
 	resource *resourcepb.Resource
 	scope    *commonpb.InstrumentationScope
 	log      *slog.Logger
+	complain rate.Sometimes
 
 	exported, unqueued, undelivered prometheus.Counter
-	complainedAt                    time.Time
 
 	ctx    context.Context // of the posts
 	cancel context.CancelFunc
-	stop   chan struct{} // closed when no more spans come
-	done   chan struct{}
+	stop   chan struct{} // closed by Close
+	done   chan struct{} // closed after the last post
 }
 
 // Open returns a Tracer that exports in the background until Close. Without an endpoint it returns nil. It does not connect yet.
@@ -83,15 +85,13 @@ func Open(cfg Config) (*Tracer, error) {
 	if cfg.Endpoint == "" {
 		return nil, nil
 	}
-	url, urlErr := cfg.url()
-	headers, headersErr := cfg.headers()
-	attributes, attributesErr := pairs(cfg.Attributes)
-	ratio, ratioErr := cfg.ratio()
-	if err := errors.Join(urlErr, ratioErr, headersErr, attributesErr); err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+	var bad service.BadSettings
+	values := cfg.read(&bad)
+	if len(bad) > 0 {
+		return nil, fmt.Errorf("trace: %s: %s", bad[0].Flag, bad[0].Rule)
 	}
-	headers.Set("Content-Type", "application/x-protobuf")
-	headers.Set("User-Agent", "petgate/"+service.Version())
+	values.headers.Set("Content-Type", "application/x-protobuf")
+	values.headers.Set("User-Agent", "petgate/"+service.Version())
 	transport := cfg.Transport
 	if transport == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
@@ -99,14 +99,13 @@ func Open(cfg Config) (*Tracer, error) {
 		transport = own
 	}
 	t := &Tracer{
-		threshold: thresholdOf(ratio), queue: make(chan *tracepb.Span, queueMax), filled: make(chan struct{}, 1),
-		url: url, headers: headers, log: cfg.Log, resource: cfg.resource(attributes),
+		threshold: thresholdOf(values.ratio), values: values, log: cfg.Log, resource: cfg.resource(values.attributes),
 		client: http.Client{
 			Transport: transport, Timeout: postTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		scope: &commonpb.InstrumentationScope{Name: "petgate", Version: service.Version()},
-		stop:  make(chan struct{}), done: make(chan struct{}),
+		scope: &commonpb.InstrumentationScope{Name: "petgate", Version: service.Version()}, complain: rate.Sometimes{Interval: time.Minute},
+		isFull: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	spans := promauto.With(cfg.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_trace_spans_total",
@@ -138,22 +137,19 @@ func (c *Config) resource(attributes [][2]string) *resourcepb.Resource {
 
 // push queues a span, or drops it if the queue is full or the Tracer is closed.
 func (t *Tracer) push(span *tracepb.Span) {
-	select {
-	case <-t.done:
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.isClosed:
 		t.undelivered.Inc()
-		return
-	default:
-	}
-	select {
-	case t.queue <- span:
-	default:
+	case len(t.queue) == queueMax:
 		t.unqueued.Inc()
-		return
-	}
-	if len(t.queue) >= batchMax {
-		select {
-		case t.filled <- struct{}{}:
-		default: // it is known already
+	default:
+		if t.queue = append(t.queue, span); len(t.queue) == batchMax {
+			select {
+			case t.isFull <- struct{}{}:
+			default: // it is known already
+			}
 		}
 	}
 }
@@ -164,59 +160,39 @@ func (t *Tracer) Close(atMost time.Duration) {
 	if t == nil {
 		return
 	}
+	t.mu.Lock()
+	t.isClosed = true
+	t.mu.Unlock()
 	close(t.stop)
-	late := time.NewTimer(atMost)
-	defer late.Stop()
 	select {
 	case <-t.done:
-	case <-late.C:
+	case <-time.After(atMost):
 	}
 	t.cancel()
 	<-t.done
 	t.client.CloseIdleConnections()
 }
 
-// run sends batches. While there are no spans, it sets no timer.
+// run sends what is queued, again and again.
 func (t *Tracer) run() {
 	defer close(t.done)
-	for stopped := false; !stopped; {
+	tick := time.NewTicker(batchWait)
+	defer tick.Stop()
+	for isLast := false; !isLast; {
 		select {
-		case first := <-t.queue:
-			t.send(t.batch(first))
+		case <-tick.C:
+		case <-t.isFull:
 		case <-t.stop:
-			stopped = true
+			isLast = true
+		}
+		t.mu.Lock()
+		spans := t.queue
+		t.queue = nil
+		t.mu.Unlock()
+		for batch := range slices.Chunk(spans, batchMax) {
+			t.send(batch)
 		}
 	}
-	for len(t.queue) > 0 {
-		t.send(t.gather(nil))
-	}
-}
-
-// batch returns the first span, and those that come soon after it.
-func (t *Tracer) batch(first *tracepb.Span) []*tracepb.Span {
-	if len(t.queue)+1 < batchMax {
-		late := time.NewTimer(batchWait)
-		defer late.Stop()
-		select {
-		case <-late.C:
-		case <-t.filled:
-		case <-t.stop:
-		}
-	}
-	return t.gather([]*tracepb.Span{first})
-}
-
-// gather adds what is queued.
-func (t *Tracer) gather(batch []*tracepb.Span) []*tracepb.Span {
-	for len(batch) < batchMax {
-		select {
-		case span := <-t.queue:
-			batch = append(batch, span)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // send delivers a batch, if necessary in several attempts, or drops it.
@@ -227,92 +203,73 @@ func (t *Tracer) send(batch []*tracepb.Span) {
 	if err != nil {
 		panic("bug: trace: " + err.Error()) // it fails only for strings that are not UTF-8
 	}
+	all := int64(len(batch))
 	rejected, err := t.deliver(body)
 	if err != nil {
-		rejected = int64(len(batch))
+		rejected = all
+		t.complain.Do(func() {
+			t.log.Warn("spans are dropped: the collector does not take them; see OTEL_EXPORTER_OTLP_ENDPOINT", "error", err.Error())
+		})
 	}
-	rejected = max(0, min(rejected, int64(len(batch)))) // the collector may say anything
-	t.exported.Add(float64(int64(len(batch)) - rejected))
+	rejected = max(0, min(rejected, all)) // the collector may say anything
+	t.exported.Add(float64(all - rejected))
 	t.undelivered.Add(float64(rejected))
-	if now := time.Now(); err != nil && now.Sub(t.complainedAt) >= complainEvery {
-		t.complainedAt = now
-		t.log.Warn("spans are dropped: the collector does not take them; see OTEL_EXPORTER_OTLP_ENDPOINT", "error", err.Error())
-	}
 }
 
 // deliver sends a batch until the collector takes it, refuses it, or retryMax has passed. When the Tracer is being closed, it makes one
 // more attempt. It returns how many spans the collector has rejected.
 func (t *Tracer) deliver(body []byte) (rejected int64, err error) {
-	begun, pause := time.Now(), pauseMin
-	for {
-		var wait time.Duration
-		rejected, wait, err = t.post(body)
-		if err == nil || wait < 0 {
+	begun := time.Now()
+	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
+		rejected, err = t.post(body)
+		var again retryError
+		if !errors.As(err, &again) {
 			return rejected, err
 		}
-		// Not exactly the pause: collectors that come back would get all programs at once.
-		wait = max(wait, pause/2+rand.N(pause))
-		pause = min(2*pause, pauseMax)
-		if t.isStopped() || wait > retryMax-time.Since(begun) { // not a sum: a wait may be the longest Duration
+		// Not exactly the pause: a collector that comes back would get the batches of all programs at once.
+		wait := max(again.after, pause/2+rand.N(pause))
+		if wait > retryMax-time.Since(begun) {
 			return 0, err
 		}
-		again := time.NewTimer(wait)
 		select {
-		case <-again.C:
 		case <-t.stop:
-			again.Stop()
+			return t.post(body)
+		case <-time.After(wait):
 		}
 	}
 }
 
-func (t *Tracer) isStopped() bool {
-	select {
-	case <-t.stop:
-		return true
-	default:
-		return false
-	}
+// retryError is an error after which a batch may be sent again.
+type retryError struct {
+	error
+	after time.Duration // the collector asks to wait that long
 }
 
-// never is a wait after which a batch is not sent again.
-const never = -1
-
-// post makes one attempt (OTLP, section "OTLP/HTTP Response"). After an error, wait is the least time until the next attempt, or never.
-func (t *Tracer) post(body []byte) (rejected int64, wait time.Duration, err error) {
-	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.url, bytes.NewReader(body))
+// post makes one attempt (OTLP, section "OTLP/HTTP Response").
+func (t *Tracer) post(body []byte) (rejected int64, err error) {
+	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.values.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, never, err
+		return 0, err
 	}
-	request.Header = t.headers.Clone()
+	request.Header = t.values.headers.Clone()
 	response, err := t.client.Do(request)
 	if err != nil {
-		return 0, 0, err
+		return 0, retryError{error: err}
 	}
+	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-	_ = response.Body.Close()
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return 0, retryAfter(response.Header, time.Now()), fmt.Errorf("it responded with %d", status)
+		seconds, _ := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31) // 0: there is none
+		return 0, retryError{fmt.Errorf("it responded with %d", status), time.Duration(seconds) * time.Second}
 	case status < 200 || status > 299:
-		return 0, never, fmt.Errorf("it responded with %d", status)
+		return 0, fmt.Errorf("it responded with %d", status)
 	case err != nil:
-		return 0, 0, err
+		return 0, retryError{error: err}
 	}
 	var result collectorpb.ExportTraceServiceResponse
 	if proto.Unmarshal(answer, &result) != nil {
-		return 0, 0, nil // a success in another form, such as text
+		return 0, nil // a success in another form, such as text
 	}
-	return result.GetPartialSuccess().GetRejectedSpans(), 0, nil
-}
-
-// retryAfter reads the field Retry-After (RFC 9110, section 10.2.3). It returns 0 if there is none.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
+	return result.GetPartialSuccess().GetRejectedSpans(), nil
 }

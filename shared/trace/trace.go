@@ -5,7 +5,8 @@
 // sampled request goes into a queue when it ends. The queue is bounded: nothing waits for the collector. Spans that do not fit, that
 // the collector does not take, or that end after Close, are dropped and counted.
 //
-// Not the SDK of OpenTelemetry: it allocates a span and a context for each request, also for those that are not sampled.
+// Not the SDK of OpenTelemetry: it would replace only the queue, for eight modules and 1.6 MB. Its exporter of OTLP over HTTP imports gRPC,
+// and its tracer allocates for each request, also for those that are not sampled.
 //
 // A Tracer is safe for concurrent use, and a nil Tracer exports nothing. A Span belongs to one goroutine.
 package trace

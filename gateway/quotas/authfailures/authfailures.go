@@ -5,20 +5,19 @@ import (
 	"context"
 	"hash/maphash"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"golang.org/x/time/rate"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/sharded"
 )
 
 const (
-	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached, a random address is
+	// addressesMax bounds the remembered addresses, at about 200 bytes each. When it is reached, random addresses are
 	// forgotten: a flood from very many addresses mostly evicts its own addresses.
 	addressesMax = 1 << 16
-	shards       = 64
 	// Redis is asked about failures at most callBurst + callsPerSecond times in any second, which is 200.
 	callsPerSecond = 180
 	callBurst      = 20
@@ -38,17 +37,11 @@ const (
 //
 // A request with a valid key is never counted. All methods are safe for concurrent use.
 type Guard struct {
-	cfg      Config
-	limit    int           // per minute, and the burst; 0 = off
-	interval time.Duration // between two refilled attempts
-	calls    *rate.Limiter
-	seed     maphash.Seed
-	shards   [shards]addresses
-}
-
-type addresses struct {
-	sync.Mutex
-	known map[netip.Prefix]*address
+	cfg       Config
+	limit     int           // per minute, and the burst; 0 = off
+	interval  time.Duration // between two refilled attempts
+	calls     *rate.Limiter
+	addresses *sharded.Map[netip.Prefix, *address]
 }
 
 // address is the state of one client.
@@ -80,13 +73,14 @@ type Limiter interface {
 
 // New returns a guard that has counted no failure yet.
 func New(cfg Config) *Guard {
-	g := &Guard{cfg: cfg, limit: cfg.PerMinute, seed: maphash.MakeSeed(), calls: rate.NewLimiter(callsPerSecond, callBurst)}
+	g := &Guard{cfg: cfg, limit: cfg.PerMinute, calls: rate.NewLimiter(callsPerSecond, callBurst)}
 	if g.limit > 0 {
 		g.interval = time.Minute / time.Duration(g.limit)
 	}
-	for i := range g.shards {
-		g.shards[i].known = make(map[netip.Prefix]*address)
-	}
+	seed := maphash.MakeSeed()
+	g.addresses = sharded.New[netip.Prefix, *address](addressesMax, func(p netip.Prefix) byte {
+		return byte(maphash.Comparable(seed, p))
+	})
 	return g
 }
 
@@ -118,29 +112,21 @@ func (g *Guard) Known(addr netip.Addr) State {
 		return State{}
 	}
 	client, now := network(addr), g.cfg.Clock()
-	s := g.shard(client)
-	s.Lock()
+	s := g.addresses.Lock(client)
 	defer s.Unlock()
-	return g.state(s.known[client], now)
+	return g.state(s.Entries[client], now)
 }
 
 // failHere charges the bucket of this gateway, unless Redis has already answered that the address must wait.
 func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
-	s := g.shard(client)
-	s.Lock()
+	s := g.addresses.Lock(client)
 	defer s.Unlock()
-	a := s.known[client]
+	a := s.Entries[client]
 	if a == nil {
-		if len(s.known) >= addressesMax/shards {
-			for other := range s.known { // map order is random
-				delete(s.known, other)
-				g.cfg.Metrics.addresses.Dec()
-				break
-			}
-		}
 		a = &address{here: *rate.NewLimiter(rate.Every(g.interval), g.limit)}
-		s.known[client] = a
-		g.cfg.Metrics.addresses.Inc()
+		before := len(s.Entries)
+		s.Put(client, a, nil)
+		g.cfg.Metrics.addresses.Add(float64(len(s.Entries) - before))
 	}
 	if g.tokens(a, now)+almost < 1 || !a.here.AllowN(now, 1) {
 		state := g.state(a, now)
@@ -164,10 +150,9 @@ func (g *Guard) failThere(client netip.Prefix, now time.Time) *redis_rate.Result
 
 // learn remembers what Redis answered.
 func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Result) State {
-	s := g.shard(client)
-	s.Lock()
+	s := g.addresses.Lock(client)
 	defer s.Unlock()
-	a := s.known[client]
+	a := s.Entries[client]
 	if a == nil { // forgotten meanwhile
 		a = &address{here: *rate.NewLimiter(rate.Every(g.interval), g.limit)}
 	}
@@ -203,10 +188,6 @@ func (g *Guard) state(a *address, now time.Time) State {
 // after returns when a wait ends, in Unix milliseconds, rounded up so that it is never too early.
 func after(now time.Time, wait float64) instant.Millis {
 	return instant.Of(now.Add(time.Duration(wait) + time.Millisecond - 1))
-}
-
-func (g *Guard) shard(client netip.Prefix) *addresses {
-	return &g.shards[maphash.Comparable(g.seed, client)%shards]
 }
 
 // network returns the client that an address belongs to.

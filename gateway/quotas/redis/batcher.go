@@ -43,8 +43,7 @@ type batcher struct {
 
 	// Held during a recovery, which waits for all batches under way; read-locked during a trip of requests.
 	tripping   sync.RWMutex
-	recovering bool          // guarded by tripping, like the next two fields
-	hasLost    bool          // the server may have lost its counts, and this gateway has not told them yet
+	recovering bool          // guarded by tripping, like the next field
 	charged    []chargedDebt // by this recovery; the ledger does not know yet
 	resets     []store.Reset // wait until the server is back; changed with tripping and mu, read with either
 	probing    id.Tenant     // used by probes only; its record is on this server

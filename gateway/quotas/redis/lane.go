@@ -32,16 +32,14 @@ type lane struct {
 	waiting []*waiter         // requests of these tenants, for a later batch
 
 	// Only the leader uses the following fields, and a recovery, which waits for all trips.
-	requests   []*waiter // in the batch
-	demands    []store.Demand
-	results    []store.Result
-	taken      []int64 // how many of each demand's grants have been handed out
-	err        error   // of the last trip
-	answered   Batch   // the last one
-	answeredAt time.Time
-	lost       lostBatch     // the unanswered batch after which the server was down
-	began      time.Time     // of the last trip
-	took       time.Duration // of the last trip; 0: nothing had to be sent
+	requests []*waiter // in the batch
+	demands  []store.Demand
+	results  []store.Result
+	taken    []int64       // how many of each demand's grants have been handed out
+	err      error         // of the last trip
+	lost     lostBatch     // the unanswered batch after which the server was down
+	began    time.Time     // of the last trip
+	took     time.Duration // of the last trip; 0: nothing had to be sent
 }
 
 // run gathers a batch and makes one trip with it. Then the next batch may depart. The leader calls it.

@@ -17,9 +17,6 @@ import (
 // gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
-// latelyUsed is longer than batches overlap. So the batch that was answered last proves that Redis has kept older ones too.
-const latelyUsed = time.Second
-
 // lostBatch is a batch that was sent and not answered, with the demands that are Unsure: all of them, or on a cluster a part.
 type lostBatch struct {
 	batch   Batch
@@ -34,8 +31,8 @@ type chargedDebt struct {
 }
 
 // recover prepares a server that answers again, before that server decides. recover sends what this gateway admitted
-// without the server and, if the server may have lost its counts, the use that it had counted. An error means that the
-// server has stopped answering again.
+// without the server, and the use that the server had counted, because it may have lost it. The script takes the larger use, so
+// telling what it knows changes nothing. An error means that the server has stopped answering again.
 //
 // What Redis answers about debts is kept from the ledger until recover ends. Otherwise this gateway's share would grow: its debts
 // would be charged, and it does not know the debts that other gateways will send. If recover fails, the ledger learns it too: if
@@ -45,11 +42,6 @@ func (b *batcher) recover() error {
 	defer b.tripping.Unlock()
 	b.recovering = true
 	defer b.settleCharged()
-	kept, err := b.hasKept()
-	if err != nil {
-		return err
-	}
-	b.hasLost = b.hasLost || !kept
 	for i := range b.lanes {
 		if err := b.lanes[i].resolve(); err != nil {
 			return err
@@ -58,7 +50,7 @@ func (b *batcher) recover() error {
 	if err := b.reset(); err != nil {
 		return err
 	}
-	if err := b.tell(b.hasLost); err != nil {
+	if err := b.tell(true); err != nil {
 		return err
 	}
 	select {
@@ -69,7 +61,6 @@ func (b *batcher) recover() error {
 	if err := b.tell(false); err != nil { // debts since the first tell
 		return err
 	}
-	b.hasLost = false
 	b.heard.Store(true)
 	b.down.Store(false)
 	return nil
@@ -92,33 +83,6 @@ func (b *batcher) setResets(resets []store.Reset) {
 	b.resets = resets
 	b.mu.Unlock()
 	b.redis.waiting.Add(1)
-}
-
-// hasKept reports whether the server still knows the batches that it answered last. If it does not, it has lost its data, or
-// these batches are more than a minute old: then nothing proves that it has kept the counts. That it knows a later batch proves
-// nothing either: it may have decided that batch after the loss. On a cluster the question goes to the record of probes, which has
-// no batches. So the answer is no, unless no lane has had an answer.
-func (b *batcher) hasKept() (bool, error) {
-	var last time.Time
-	for i := range b.lanes {
-		if at := b.lanes[i].answeredAt; at.After(last) {
-			last = at
-		}
-	}
-	for i := range b.lanes {
-		l := &b.lanes[i]
-		if l.answered.Number == 0 || last.Sub(l.answeredAt) > latelyUsed {
-			continue
-		}
-		err := b.question(l.answered, []store.Demand{b.probeDemand()}, make([]store.Result, 1))
-		if redis.HasErrorPrefix(err, "NOTDECIDED") || redis.HasErrorPrefix(err, "SUPERSEDED") {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // resolve asks the server what became of the batch that it did not answer. A cluster answers for each tenant. If an answer is missing,
@@ -174,8 +138,7 @@ func (b *batcher) question(batch Batch, demands []store.Demand, results []store.
 	return b.redis.store.DecideBatch(b.redis.closing, batch, demands, results)
 }
 
-// tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants, which the
-// server may have lost.
+// tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants.
 func (b *batcher) tell(everything bool) error {
 	r := b.redis
 	for chunk := range slices.Chunk(r.ledger.Untold(everything), tenantsMax) {
@@ -224,9 +187,6 @@ func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Resul
 			continue
 		}
 		b.redis.ledger.Settle(&demands[i], &results[i].Verdict, outcome, beganAt, endedAt)
-	}
-	if err == nil {
-		l.answered, l.answeredAt = batch, time.Now()
 	}
 	if lost != nil {
 		l.lost = lostBatch{batch, lost}

@@ -4,33 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
-)
-
-const (
-	shards = 64
-	// sweepFrom is how many records a shard holds before it first looks for expired ones. It looks again each time that its
-	// size has doubled, so that a decision costs O(1) on average and expired records never outnumber live ones by much.
-	sweepFrom = 64
+	"petgate/shared/sharded"
 )
 
 // Memory is the store of one process. It applies the rule to records in shards, each with its own lock.
 type Memory struct {
-	rule   quota.Rule
-	clock  func() time.Time
-	shards [shards]shard
-}
-
-type shard struct {
-	sync.Mutex
-	records map[id.Tenant]*kept
-	sweepAt int
-	era     uint64 // counts dumps: changes are marked with it
+	rule    quota.Rule
+	clock   func() time.Time
+	records *sharded.Map[id.Tenant, *kept]
+	era     atomic.Uint64 // counts dumps: changes are marked with it, under the lock of their shard
 }
 
 type kept struct {
@@ -41,14 +30,10 @@ type kept struct {
 // NewMemory returns an empty store that decides by this rule and clock.
 func NewMemory(rule quota.Rule, clock func() time.Time) *Memory {
 	m := &Memory{rule: rule, clock: clock}
-	for i := range m.shards {
-		m.shards[i] = shard{records: make(map[id.Tenant]*kept), sweepAt: sweepFrom, era: 1}
-	}
+	m.records = sharded.New[id.Tenant, *kept](0, func(t id.Tenant) byte { return t[len(t)-1] }) // an ID is random
+	m.era.Store(1)
 	return m
 }
-
-// A tenant's ID is random: any of its bytes spreads tenants evenly.
-func (m *Memory) shard(t id.Tenant) *shard { return &m.shards[t[len(t)-1]%shards] }
 
 // Decide never fails.
 func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) error {
@@ -61,40 +46,27 @@ func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) e
 
 // Take decides one demand at the instant now.
 func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
-	s := m.shard(d.Tenant)
-	s.Lock()
+	s := m.records.Lock(d.Tenant)
 	defer s.Unlock()
-	rec := s.records[d.Tenant]
+	rec := s.Entries[d.Tenant]
 	if rec == nil {
 		var first quota.Record
 		v := m.rule.Take(&first, now, d.Quota())
 		if !first.IsUnused() {
-			s.add(m.rule, now, d.Tenant, &kept{Record: first, changed: s.era})
+			s.Put(d.Tenant, &kept{Record: first, changed: m.era.Load()}, m.expiredAt(now))
 		}
 		return v
 	}
 	v := m.rule.Take(&rec.Record, now, d.Quota())
 	if v.Granted > 0 || d.Spent != (quota.Spent{}) || d.Known.Used > 0 {
-		rec.changed = s.era // a demand that only reads need not be saved
+		rec.changed = m.era.Load() // a demand that only reads need not be saved
 	}
 	return v
 }
 
-// add stores a record. If the shard has grown enough, it first drops expired records.
-func (s *shard) add(rule quota.Rule, now instant.Millis, t id.Tenant, rec *kept) {
-	if len(s.records) >= s.sweepAt {
-		s.sweep(rule, now)
-		s.sweepAt = max(sweepFrom, 2*len(s.records))
-	}
-	s.records[t] = rec
-}
-
-func (s *shard) sweep(rule quota.Rule, now instant.Millis) {
-	for t, rec := range s.records {
-		if now >= rule.ExpiresAt(&rec.Record) {
-			delete(s.records, t)
-		}
-	}
+// expiredAt returns whether a record's day and window are over.
+func (m *Memory) expiredAt(now instant.Millis) func(id.Tenant, *kept) bool {
+	return func(_ id.Tenant, rec *kept) bool { return now >= m.rule.ExpiresAt(&rec.Record) }
 }
 
 // Now returns the current instant of the store's clock.
@@ -108,12 +80,11 @@ func (m *Memory) Reset(_ context.Context, r Reset) error {
 
 // Forget drops the tenant's record.
 func (m *Memory) Forget(t id.Tenant) {
-	s := m.shard(t)
-	s.Lock()
+	s := m.records.Lock(t)
 	defer s.Unlock()
-	if rec := s.records[t]; rec != nil {
+	if rec := s.Entries[t]; rec != nil {
 		// The record is not deleted, because the next dump must say that the tenant has no use.
-		*rec = kept{changed: s.era}
+		*rec = kept{changed: m.era.Load()}
 		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
 	}
 }
@@ -130,17 +101,15 @@ type Saved struct {
 // meanwhile.
 func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 	now := m.Now()
-	for i := range m.shards {
-		s := &m.shards[i]
+	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark
+	for s := range m.records.Shards() {
 		s.Lock()
-		for t, rec := range s.records {
+		for t, rec := range s.Entries {
 			if rec.changed > since {
 				changed = append(changed, Saved{Tenant: t, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
 			}
 		}
-		s.sweep(m.rule, now)
-		mark = s.era
-		s.era++
+		maps.DeleteFunc(s.Entries, m.expiredAt(now))
 		s.Unlock()
 	}
 	return changed, mark
@@ -159,9 +128,8 @@ func (m *Memory) Load(saved []Saved) error {
 		if now >= m.rule.ExpiresAt(&rec) {
 			continue
 		}
-		s := m.shard(one.Tenant)
-		s.Lock()
-		s.add(m.rule, now, one.Tenant, &kept{Record: rec})
+		s := m.records.Lock(one.Tenant)
+		s.Put(one.Tenant, &kept{Record: rec}, m.expiredAt(now))
 		s.Unlock()
 	}
 	return errors.Join(unread...)

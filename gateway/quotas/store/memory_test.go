@@ -88,13 +88,15 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) || strings.Contains(err.Error(), tenant(1).String()) {
 		t.Errorf("load = %v, want an error that names %v alone", err, tenant(3))
 	}
-	if other.shard(tenant(1)).records[tenant(1)] != nil {
+	if other.records.Get(tenant(1)) != nil {
 		t.Error("a record whose day and window are past was loaded")
 	}
-	if other.shard(tenant(2)).records[tenant(2)] == nil {
+	if other.records.Get(tenant(2)) == nil {
 		t.Error("a good record was not loaded")
 	}
 }
+
+const shards = 64
 
 // Tenants that ask only once are forgotten, even if Dump is never called.
 func TestPastRecordsAreDropped(t *testing.T) {
@@ -106,8 +108,8 @@ func TestPastRecordsAreDropped(t *testing.T) {
 		*now += 24 * 3600_000
 	}
 	kept := 0
-	for i := range m.shards {
-		kept += len(m.shards[i].records)
+	for range m.records.All() {
+		kept++
 	}
 	if most := 3 * 64 * shards; kept > most {
 		t.Errorf("%d records are kept, want at most %d, three days' worth", kept, most)

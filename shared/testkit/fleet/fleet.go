@@ -53,7 +53,7 @@ type Program struct {
 	ID    string // of a gateway; empty for the pet service
 
 	Systemd *testkit.Systemd // starts the program, unless it is nil
-	LogTo   *os.File         // gets the standard output of a start without Systemd, unless it is nil
+	LogTo   *os.File         // gets all output of a start without Systemd, unless it is nil
 
 	path string
 	env  []string

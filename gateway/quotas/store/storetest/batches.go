@@ -81,10 +81,3 @@ func (b *Batches) Forget() {
 	defer b.mu.Unlock()
 	b.lanes = nil
 }
-
-// ForgetLane forgets the last batch of one lane.
-func (b *Batches) ForgetLane(lane int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.lanes, lane)
-}

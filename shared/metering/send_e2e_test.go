@@ -1,6 +1,6 @@
 //go:build e2e
 
-package main
+package metering
 
 import (
 	"context"
@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +20,8 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/plot"
 	"petgate/shared/testkit"
 )
 
@@ -25,10 +29,13 @@ import (
 // next process continues.
 func TestKilledExport(t *testing.T) {
 	program := testkit.Build(t, "petgate/keyadmin")
-	url := testkit.SQLite(t)
-	u := newMetered(newMigrated(t, url))
-	u.want(exitDone, "", "usage", "export", "--format", "csv")
+	u := newMetered(t, testkit.SQLite(t))
+	u.export(CSV, 0)
 	u.use(u.tenants[0], u.hour(4), "listPets", 9) // a correction
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var process atomic.Pointer[exec.Cmd]
 	kill := func() { _ = process.Load().Process.Kill() }
 	for name, fault := range map[string]func(w http.ResponseWriter, take func()){
@@ -43,8 +50,8 @@ func TestKilledExport(t *testing.T) {
 	} {
 		m := newMeter(t)
 		export := func() error {
-			cmd := exec.Command(program, "usage", "export", "--format", "cloudevents", "--since", "2026-01-01", "--to", m.URL)
-			cmd.Env = []string{"DATABASE_URL=" + url}
+			cmd := exec.Command(program, "usage", "export", "--format", "cloudevents", "--since", "2026-01-01", "--to", m.URL, "--token-file", token)
+			cmd.Env = []string{"DATABASE_URL=" + u.url}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -52,19 +59,19 @@ func TestKilledExport(t *testing.T) {
 			return cmd.Wait()
 		}
 		kills := 0
-		m.fault = func(n int, w http.ResponseWriter, take func()) bool {
+		m.fail(func(n int, w http.ResponseWriter, take func()) bool {
 			if n%2 == 0 {
 				return false
 			}
 			fault(w, take)
 			return true
-		}
+		})
 		for export() != nil {
 			if kills++; kills > 20 {
 				t.Fatalf("%s: no end", name)
 			}
 		}
-		if got, want := fmt.Sprint(m.sums(t)), fmt.Sprint(u.sums(u.hour(1))); got != want || kills < 2 {
+		if got, want := fmt.Sprint(m.charged(t)), fmt.Sprint(u.charged(u.hour(1))); got != want || kills < 2 {
 			t.Errorf("%s: after %d kills the receiver has %s, want %s", name, kills, got, want)
 		}
 		t.Logf("figure: kill -9 of an export at every other request (%s): %d kills, %d events, %d of them sent twice with the same contents; "+
@@ -77,12 +84,14 @@ func TestExportInConstantMemory(t *testing.T) {
 	const tenants, days, every = 10_000, 400, 8
 	binaryPath := testkit.Build(t, "petgate/keyadmin")
 	url := testkit.Postgres(t)
-	newMigrated(t, url)
 	db, err := database.Open(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
 	names := make([]string, tenants)
 	for i := range names {
 		var tenant id.Tenant
@@ -98,7 +107,7 @@ func TestExportInConstantMemory(t *testing.T) {
 	}
 	begun, rows := time.Now(), 0
 	for ago := 1; ago <= days-1; ago += every {
-		hour := instant.Of(begun.Add(-time.Duration(ago) * day)).Truncate(time.Hour)
+		hour := instant.Of(begun.Add(-time.Duration(24*ago) * time.Hour)).Truncate(time.Hour)
 		if _, err := db.Exec(`INSERT INTO usage_hours SELECT id, $1, 'listPets', 0, true, '', 'ok', 7 FROM tenants`, hour); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +123,7 @@ func TestExportInConstantMemory(t *testing.T) {
 		var said strings.Builder
 		cmd.Stderr = &said // standard output is discarded
 		began := time.Now()
-		if err := cmd.Run(); err != nil || !strings.Contains(said.String(), count(int64(events))+" events") {
+		if err := cmd.Run(); err != nil || !strings.Contains(said.String(), plot.Grouped(int64(events))+" events") {
 			t.Fatalf("%v, want %d events: %s", err, events, said.String())
 		}
 		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, time.Since(began)
@@ -125,5 +134,5 @@ func TestExportInConstantMemory(t *testing.T) {
 		t.Errorf("the peak is %d kB for 400 days and %d kB for 40 days", long, short)
 	}
 	t.Logf("figure: export of 400 days of 10,000 tenants, each active in one hour of every eighth day (%s events, seeded in %v): %v, at most %d MB "+
-		"resident; of 40 days: %d MB", count(int64(rows)), seeded.Round(time.Second), took.Round(100*time.Millisecond), long/1024, short/1024)
+		"resident; of 40 days: %d MB", plot.Grouped(int64(rows)), seeded.Round(time.Second), took.Round(100*time.Millisecond), long/1024, short/1024)
 }

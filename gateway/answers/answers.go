@@ -1,0 +1,32 @@
+// Package answers makes the responses that the gateway makes itself, except refusals: pages of the documentation, answers to CORS
+// preflights, reports of a quota and statements of usage. It gets facts and returns values. It knows no connection and no stage.
+package answers
+
+import "petgate/gateway/http1"
+
+// Answer is a response without the fields that every response has. Requests share answers, so nothing in it may be changed.
+type Answer struct {
+	Outcome string // in one word, for metrics and the access log
+	Status  int
+	Fields  []http1.Field
+	Body    []byte
+}
+
+// The outcomes of answers. A statement is like a response of the service.
+const (
+	outcomeOK        = "ok"
+	outcomePage      = "page"
+	outcomePreflight = "preflight"
+	outcomeReport    = "report"
+)
+
+// Outcomes are those that no other response has.
+var Outcomes = []string{outcomePage, outcomePreflight, outcomeReport}
+
+// fieldsOf returns a list of names and values as fields.
+func fieldsOf(list ...string) (fields []http1.Field) {
+	for i := 0; i < len(list); i += 2 {
+		fields = append(fields, http1.Field{Name: []byte(list[i]), Value: []byte(list[i+1])})
+	}
+	return fields
+}

@@ -1,0 +1,65 @@
+package answers
+
+import (
+	"bytes"
+
+	"petgate/gateway/http1"
+)
+
+// hasETag reports whether If-None-Match has this ETag, or "*". It compares weakly, as RFC 9110, section 13.1.2,
+// demands.
+func hasETag(q *http1.Request, etag []byte) bool {
+	strong := bytes.TrimPrefix(etag, []byte("W/"))
+	for _, f := range q.Fields {
+		if !http1.EqualFold(f.Name, "if-none-match") {
+			continue
+		}
+		for one := range bytes.SplitSeq(f.Value, []byte{','}) {
+			one = http1.Trim(one)
+			if string(one) == "*" || bytes.Equal(bytes.TrimPrefix(one, []byte("W/")), strong) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// weight returns the weight of a media type or a coding that a field lists by its name, in thousandths (RFC 9110, section 12.4.2). It
+// is 0 without such a name. Wildcards do not count: they are in almost every request, and say little about what the client can use.
+func weight(q *http1.Request, field, want string) int {
+	for _, f := range q.Fields {
+		if !http1.EqualFold(f.Name, field) {
+			continue
+		}
+		for one := range bytes.SplitSeq(f.Value, []byte{','}) {
+			name, parameters, _ := bytes.Cut(one, []byte{';'})
+			if http1.EqualFold(http1.Trim(name), want) {
+				return parseWeight(parameters)
+			}
+		}
+	}
+	return 0
+}
+
+// parseWeight returns the weight that parameters have, in thousandths.
+func parseWeight(parameters []byte) (thousandths int) {
+	const most, digits = 1000, 3
+	for one := range bytes.SplitSeq(parameters, []byte{';'}) {
+		name, value, _ := bytes.Cut(http1.Trim(one), []byte{'='})
+		if !http1.EqualFold(name, "q") {
+			continue
+		}
+		whole, fraction, _ := bytes.Cut(value, []byte{'.'})
+		if len(bytes.Trim(whole, "0")) > 0 {
+			return most
+		}
+		for n := range digits {
+			thousandths *= 10
+			if n < len(fraction) {
+				thousandths += int(fraction[n] - '0')
+			}
+		}
+		return thousandths
+	}
+	return most
+}

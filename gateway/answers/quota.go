@@ -1,0 +1,151 @@
+package answers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/shared/api"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+	"petgate/shared/sharded"
+)
+
+// The lengths of the policies' windows, in seconds.
+const (
+	MinuteSeconds = 60
+	DaySeconds    = 86400
+)
+
+// Quota is what is known of a key and of its tenant's quota.
+type Quota struct {
+	Entry       *directory.Entry
+	Hint        string // of the token
+	Verdict     quota.Verdict
+	Ban         api.Ban // the entry's
+	StrikesLeft int     // until a ban; 0: keys are not banned for strikes
+	Now         instant.Millis
+}
+
+var jsonFields = fieldsOf("Content-Type", "application/json")
+
+// Report returns the answer to a request for the quota. Its figures are those of the rate-limit headers.
+func (q *Quota) Report() *Answer {
+	e := q.Entry
+	r := report{
+		Plan: e.Plan, Tenant: e.Tenant, Degraded: q.Verdict.Degraded,
+		Policies: [2]policy{
+			q.policy(quota.Minute, &q.Verdict.Minute, MinuteSeconds),
+			q.policy(quota.Day, &q.Verdict.Day, DaySeconds),
+		},
+		Key: reportedKey{
+			ID: e.Key, Name: e.Name, Hint: q.Hint, Environment: e.Environment.String(), Scopes: e.Scopes.Names(),
+			ExpiresAt: roundUp(e.ExpiresAt), EndsAt: roundUp(e.GraceEndsAt),
+		},
+		Ban: json.RawMessage("null"), Suspended: e.Suspended,
+	}
+	if !e.ReplacedBy.IsZero() {
+		r.Key.ReplacedBy = &e.ReplacedBy
+	}
+	if e.BannedUntil > q.Now {
+		r.Ban = q.Ban.AppendJSON(nil)
+	}
+	if q.StrikesLeft > 0 {
+		r.StrikesUntilBan = &q.StrikesLeft
+	}
+	return &Answer{outcomeReport, http.StatusOK, jsonFields, encode(r)}
+}
+
+type report struct {
+	Plan            string          `json:"plan"`
+	Tenant          id.Tenant       `json:"tenant"`
+	Degraded        bool            `json:"degraded"`
+	Policies        [2]policy       `json:"policies"`
+	Key             reportedKey     `json:"key"`
+	Ban             json.RawMessage `json:"ban"`
+	Suspended       bool            `json:"suspended"`
+	StrikesUntilBan *int            `json:"strikesUntilBan"` // null: keys are not banned for strikes
+}
+
+type policy struct {
+	Name      string     `json:"name"`
+	Limit     int64      `json:"limit"`
+	Used      int64      `json:"used"`
+	Remaining int64      `json:"remaining"`
+	Window    int64      `json:"window"`
+	ResetAt   *time.Time `json:"resetAt"`
+	NextAt    *time.Time `json:"nextAt"`
+}
+
+type reportedKey struct {
+	ID          id.Key     `json:"id"`
+	Name        string     `json:"name"`
+	Hint        string     `json:"hint"`
+	Environment string     `json:"environment"`
+	Scopes      []string   `json:"scopes"`
+	ExpiresAt   *time.Time `json:"expiresAt"`
+	EndsAt      *time.Time `json:"endsAt"`
+	ReplacedBy  *id.Key    `json:"replacedBy"`
+}
+
+func (q *Quota) policy(of quota.Policy, u *quota.Usage, window int64) policy {
+	p := policy{
+		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), Window: window, ResetAt: roundUp(max(u.ResetAt, q.Now)),
+	}
+	if u.RetryAt != 0 && u.Limit > 0 { // a limit of 0 admits none at any time
+		// Like Retry-After, a time from now, because the clock that decides may differ.
+		p.NextAt = roundUp(q.Now + max(0, u.RetryAt-q.Verdict.At))
+	}
+	return p
+}
+
+// roundUp returns an instant, rounded up to a second like the headers, or nil for 0.
+func roundUp(at instant.Millis) *time.Time {
+	if at == 0 {
+		return nil
+	}
+	t := (at + 999).Time().Truncate(time.Second)
+	return &t
+}
+
+func encode(body any) []byte {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Sprintf("bug: an answer cannot be encoded: %v", err))
+	}
+	return text
+}
+
+// Polls limits the reports of each key. The number of records is bounded; a key whose record was dropped may ask again at once.
+type Polls struct {
+	freeAt *sharded.Map[id.Key, instant.Millis] // when the key has its whole burst again
+}
+
+// The limit of reports for each key: one a second, and up to pollBurst at once.
+const (
+	pollInterval   = time.Second
+	pollBurst      = 10
+	pollRecordsMax = 1 << 16 // at about 40 bytes
+)
+
+// NewPolls returns the limit for keys that have asked nothing yet.
+func NewPolls() Polls {
+	return Polls{sharded.New[id.Key, instant.Millis](pollRecordsMax, func(k id.Key) byte { return k[len(k)-1] })}
+}
+
+// Take reports whether k may have a report at now.
+func (p Polls) Take(k id.Key, now instant.Millis) bool {
+	shard := p.freeAt.Lock(k)
+	defer shard.Unlock()
+	latest := now.Add(pollBurst * pollInterval)
+	was := min(shard.Entries[k], latest) // it is later if the clock has stepped back
+	freeAt := max(was, now).Add(pollInterval)
+	if freeAt > latest {
+		freeAt = was
+	}
+	shard.Put(k, freeAt, func(_ id.Key, freeAt instant.Millis) bool { return freeAt <= now })
+	return freeAt != was
+}

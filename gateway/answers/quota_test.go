@@ -1,0 +1,73 @@
+package answers
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
+)
+
+var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+func TestReport(t *testing.T) {
+	at := instant.Of(now)
+	q := Quota{
+		Entry: &directory.Entry{
+			Key: id.Key{7}, Tenant: id.Tenant{8}, Name: `"ci"`, Environment: apikey.Live, Scopes: apikey.PetsRead, Plan: "free",
+			Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		},
+		Hint: "abcd", Now: at,
+		Verdict: quota.Verdict{
+			At:     at - 500,
+			Minute: quota.Usage{Limit: 60, Used: 60, ResetAt: at + 60_250, RetryAt: at + 1000},
+			Day:    quota.Usage{Limit: 1000, Used: 60, ResetAt: at - 1},
+		},
+	}
+	f := func(want string) {
+		t.Helper()
+		if got := q.Report(); string(got.Body) != want || got.Status != 200 {
+			t.Errorf("got  %s\nwant %s", got.Body, want)
+		}
+	}
+	const policies = `"policies":[` +
+		`{"name":"minute","limit":60,"used":60,"remaining":0,"window":60,"resetAt":"2026-06-01T12:01:01Z","nextAt":"2026-06-01T12:00:02Z"},` +
+		`{"name":"day","limit":1000,"used":60,"remaining":940,"window":86400,"resetAt":"2026-06-01T12:00:00Z","nextAt":null}],` +
+		`"key":{"id":"key_0w00000000000000","name":"\"ci\"","hint":"abcd","environment":"live","scopes":["pets:read"],`
+	f(`{"plan":"free","tenant":"ten_1000000000000000","degraded":false,` + policies +
+		`"expiresAt":null,"endsAt":null,"replacedBy":null},"ban":null,"suspended":false,"strikesUntilBan":null}`)
+	q.Entry.ExpiresAt, q.Entry.GraceEndsAt, q.Entry.ReplacedBy, q.Entry.Suspended = at+1, at+60_000, id.Key{9}, true
+	q.Entry.BannedUntil, q.Ban = at+30_000, api.Ban{EndsAt: at + 30_000, Notice: "Invoice 77 is unpaid."}
+	q.StrikesLeft, q.Verdict.Degraded = 3, true
+	f(`{"plan":"free","tenant":"ten_1000000000000000","degraded":true,` + policies +
+		`"expiresAt":"2026-06-01T12:00:01Z","endsAt":"2026-06-01T12:01:00Z","replacedBy":"key_1400000000000000"},` +
+		`"ban":{"kind":"manual","endsAt":"2026-06-01T12:00:30Z","notice":"Invoice 77 is unpaid."},"suspended":true,"strikesUntilBan":3}`)
+}
+
+// A key may ask ten times at once, and then once a second, whatever the clock does.
+func TestPolls(t *testing.T) {
+	p, at := NewPolls(), instant.Of(now)
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 10}, {999 * time.Millisecond, 0}, {time.Millisecond, 1}, {3 * time.Second, 3}, {-time.Hour, 0}, {time.Second, 1}, {2 * time.Hour, 10}} {
+		at = at.Add(c.after)
+		n := 0
+		for range 100 {
+			if p.Take(id.Key{1}, at) {
+				n++
+			}
+		}
+		if n != c.want {
+			t.Errorf("%v later: %d reports of 100, want %d", c.after, n, c.want)
+		}
+	}
+	if !p.Take(id.Key{2}, at) {
+		t.Error("another key gets no report")
+	}
+}

@@ -1,0 +1,317 @@
+package answers
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"petgate/gateway/http1"
+	"petgate/gateway/share"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// Statements has the usage of tenants.
+type Statements interface {
+	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with the period of since. It returns at
+	// most rowsMax rows. It may ask a database, until ctx ends.
+	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (Statement, error)
+}
+
+// Statement is the usage of one tenant.
+type Statement struct {
+	Rows            []Row          // ordered by start, key, operation and outcome
+	CompleteThrough instant.Millis // everything before this instant is included, but for requests that the service has lost
+}
+
+// Row is the number of requests of one key in one period that called one operation and ended in one way.
+type Row struct {
+	Start     instant.Millis
+	Key       id.Key
+	Operation string // empty: refused before the operation was known
+	Outcome   string
+	Requests  int64
+	Charged   int64 // of the requests: taken from the quota
+}
+
+const (
+	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold about 10 MB together. What is then sent
+	// has up to 2 MB and counts no longer: the client's connection holds it until it is sent or the write timeout passes.
+	statementsMax = 2
+
+	// tenantStatementsMax is how many of these one tenant has.
+	tenantStatementsMax = 1
+
+	// statementWithin is how long a client waits for its statement at most.
+	statementWithin = 2 * time.Second
+
+	// rowsMax bounds the answer: a row has up to 200 bytes.
+	rowsMax = 10_000
+
+	// logEvery is how often a failure is logged at most: clients may ask again and again while the database is away.
+	logEvery = time.Minute
+)
+
+// tooManyRows refuses a statement that is too long. Nothing is left out without notice.
+const tooManyRows = `the parameter "since" asks for more than 10,000 rows: send a shorter one, or by=day`
+
+const (
+	hour = time.Hour
+	day  = 24 * time.Hour
+)
+
+// How far back statements go. By hour they end earlier, because they have more rows.
+const (
+	sinceMin       = time.Hour
+	sinceDefault   = 7 * day
+	sinceHourlyMax = 35 * day
+	sinceMax       = 400 * day // usage is kept for a day longer, so the first day is whole
+)
+
+// Problem is why there is no answer. The zero Problem is none.
+type Problem struct {
+	Kind      ProblemKind
+	Message   string // for the client; may be empty
+	Parameter string // the one that is invalid
+}
+
+// ProblemKind says what kind of problem there is.
+type ProblemKind uint8
+
+// The kinds of problems.
+const (
+	InvalidParameter ProblemKind = iota + 1
+	Overloaded                   // too many statements are being read
+	Unavailable                  // the usage cannot be read
+	Internal                     // a defect
+)
+
+// Usage answers requests for usage. Its methods are safe for concurrent use.
+type Usage struct {
+	from     Statements
+	log      *slog.Logger
+	within   time.Duration // the constant, except in tests
+	tenants  *share.Shares // of what is being read
+	running  atomic.Int64  // what is being read
+	loggedAt atomic.Int64  // when a failure was logged last, in Unix ms
+}
+
+// NewUsage returns the usage that is in from.
+func NewUsage(from Statements, log *slog.Logger) *Usage {
+	return &Usage{from: from, log: log, within: statementWithin, tenants: share.New(tenantStatementsMax)}
+}
+
+// Ask is a request for usage. It keeps nothing of the request, because that may end first.
+type Ask struct {
+	Tenant    id.Tenant
+	Now       instant.Millis
+	RequestID string
+
+	since  time.Duration
+	period time.Duration
+	isCSV  bool
+}
+
+// Read reads the parameters. Unknown ones are ignored. Known ones must not be repeated.
+func (a *Ask) Read(q *http1.Request) Problem {
+	a.since, a.period = sinceDefault, day
+	a.isCSV = weight(q, "accept", "text/csv") > weight(q, "accept", "application/json")
+	var seen [2]bool
+	for parameter := range bytes.SplitSeq(q.Target[min(len(q.Path)+1, len(q.Target)):], []byte{'&'}) {
+		name, value, _ := bytes.Cut(parameter, []byte{'='})
+		for i, known := range []struct {
+			name string
+			read func(value string) (wrong string)
+		}{{"by", a.readBy}, {"since", a.readSince}} {
+			if unescape(name) != known.name {
+				continue
+			}
+			wrong := "must not be repeated"
+			if !seen[i] {
+				seen[i], wrong = true, known.read(unescape(value))
+			}
+			if wrong != "" {
+				return invalid(known.name, wrong)
+			}
+		}
+	}
+	if a.period == hour && a.since > sinceHourlyMax {
+		return invalid("since", "must be at most 35d by hour: send a shorter one, or by=day")
+	}
+	return Problem{}
+}
+
+func invalid(parameter, text string) Problem {
+	return Problem{InvalidParameter, `the parameter "` + parameter + `" ` + text, parameter}
+}
+
+// unescape decodes a name or a value of a query. It returns text with an invalid escape as it is.
+func unescape(text []byte) string {
+	if decoded, err := url.QueryUnescape(string(text)); err == nil {
+		return decoded
+	}
+	return string(text)
+}
+
+// readBy reads the period. It says what is wrong with it.
+func (a *Ask) readBy(value string) (wrong string) {
+	switch value {
+	case "hour":
+		a.period = hour
+	case "day":
+		a.period = day
+	default:
+		return "must be hour or day"
+	}
+	return ""
+}
+
+// readSince reads how far back the statement goes. It says what is wrong with it.
+func (a *Ask) readSince(value string) (wrong string) {
+	var ok bool
+	if a.since, ok = parseAge(value); !ok || a.since < sinceMin || a.since > sinceMax {
+		return "must be a number of hours or days, from 1h to 400d, such as 36h or 7d"
+	}
+	return ""
+}
+
+// parseAge reads a number of hours or days: 36h, 7d.
+func parseAge(text string) (age time.Duration, ok bool) {
+	const digitsMax = 4
+	if len(text) < 2 || len(text) > digitsMax+1 {
+		return 0, false
+	}
+	n, ok := http1.ParseDigits([]byte(text[:len(text)-1]))
+	switch text[len(text)-1] {
+	case 'h':
+		return time.Duration(n) * hour, ok
+	case 'd':
+		return time.Duration(n) * day, ok
+	}
+	return 0, false
+}
+
+// Statement answers a request for usage. A goroutine of its own reads the statement: the client waits statementWithin at most, even if
+// the database does not answer for longer.
+func (u *Usage) Statement(ask Ask) (*Answer, Problem) {
+	if !u.tenants.Take(ask.Tenant) {
+		return nil, Problem{Kind: Overloaded, Message: "another request for the usage of your account is being answered: try again"}
+	}
+	if u.running.Add(1) > statementsMax {
+		u.end(ask.Tenant)
+		return nil, Problem{Kind: Overloaded}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), u.within)
+	defer cancel()
+	type result struct {
+		answer  *Answer
+		problem Problem
+	}
+	done := make(chan result, 1)
+	go func() {
+		answer, problem := u.read(ctx, ask)
+		u.end(ask.Tenant)
+		done <- result{answer, problem}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.problem
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-done: // it was ready, too
+		return r.answer, r.problem
+	default:
+		return nil, u.unavailable(ask, ctx.Err())
+	}
+}
+
+func (u *Usage) end(t id.Tenant) {
+	u.running.Add(-1)
+	u.tenants.Return(t)
+}
+
+// read reads and writes a statement. It runs in a goroutine of its own, so it does not panic.
+func (u *Usage) read(ctx context.Context, ask Ask) (answer *Answer, problem Problem) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			u.log.Error("panic", "requestId", ask.RequestID, "panic", panicked, "stack", string(debug.Stack()))
+			answer, problem = nil, Problem{Kind: Internal}
+		}
+	}()
+	s, err := u.from.Statement(ctx, ask.Tenant, ask.Now.Add(-ask.since), ask.period, rowsMax+1)
+	switch {
+	case err != nil:
+		return nil, u.unavailable(ask, err)
+	case len(s.Rows) > rowsMax:
+		return nil, Problem{InvalidParameter, tooManyRows, "since"}
+	case ask.isCSV:
+		return &Answer{outcomeOK, http.StatusOK, csvFields, s.csv(ask)}, Problem{}
+	}
+	return &Answer{outcomeOK, http.StatusOK, statementFields, s.json(ask)}, Problem{}
+}
+
+var (
+	csvFields       = fieldsOf("Content-Type", "text/csv; charset=utf-8; header=present", "Vary", "Accept")
+	statementFields = fieldsOf("Content-Type", "application/json", "Vary", "Accept")
+)
+
+// unavailable logs why there is no statement. After the clock has stepped back, it does not wait for the old time.
+func (u *Usage) unavailable(ask Ask, err error) Problem {
+	was := u.loggedAt.Load()
+	if ask.Now.Sub(instant.Millis(was)).Abs() >= logEvery && u.loggedAt.CompareAndSwap(was, int64(ask.Now)) {
+		u.log.Warn("the usage of a tenant cannot be read", "tenant", ask.Tenant.String(), "requestId", ask.RequestID, "error", err)
+	}
+	return Problem{Kind: Unavailable}
+}
+
+// json writes the statement as JSON. Instants are rounded down to a second: what is complete through an instant is complete before it,
+// too.
+func (s *Statement) json(ask Ask) []byte {
+	type row struct {
+		Start     string `json:"start"`
+		Key       id.Key `json:"key"`
+		Operation string `json:"operation"`
+		Outcome   string `json:"outcome"`
+		Requests  int64  `json:"requests"`
+		Charged   int64  `json:"charged"`
+	}
+	rows := make([]row, len(s.Rows))
+	for i, r := range s.Rows {
+		rows[i] = row{r.Start.String(), r.Key, r.Operation, r.Outcome, r.Requests, r.Charged}
+	}
+	by := "day"
+	if ask.period == hour {
+		by = "hour"
+	}
+	return encode(struct {
+		By              string `json:"by"`
+		Since           string `json:"since"`
+		CompleteThrough string `json:"completeThrough"`
+		Rows            []row  `json:"rows"`
+	}{by, ask.Now.Add(-ask.since).Truncate(ask.period).String(), s.CompleteThrough.Time().Format(time.RFC3339), rows})
+}
+
+// csv writes the statement as CSV (RFC 4180). Its last column says whether the period of the row is complete.
+func (s *Statement) csv(ask Ask) []byte {
+	var text bytes.Buffer
+	w := csv.NewWriter(&text)
+	w.UseCRLF = true
+	// A buffer takes everything, so there are no errors.
+	_ = w.Write([]string{"start", "key", "operation", "outcome", "requests", "charged", "complete"})
+	for _, r := range s.Rows {
+		_ = w.Write([]string{
+			r.Start.String(), r.Key.String(), r.Operation, r.Outcome, strconv.FormatInt(r.Requests, 10), strconv.FormatInt(r.Charged, 10),
+			strconv.FormatBool(r.Start.Add(ask.period) <= s.CompleteThrough),
+		})
+	}
+	w.Flush()
+	return text.Bytes()
+}

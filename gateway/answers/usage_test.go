@@ -1,0 +1,193 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/testkit"
+)
+
+// fakeStatements replaces the database of usage.
+type fakeStatements func(ctx context.Context, ask asked) (Statement, error)
+
+// asked is what the database is asked for.
+type asked struct {
+	tenant  id.Tenant
+	since   instant.Millis
+	period  time.Duration
+	rowsMax int
+}
+
+func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (Statement, error) {
+	return f(ctx, asked{t, since, period, rowsMax})
+}
+
+// twoRows is a statement whose second row is of a day that is not complete.
+func twoRows(context.Context, asked) (Statement, error) {
+	today := instant.Of(now).Truncate(day)
+	return Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []Row{
+		{Start: today.Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11},
+		{Start: today, Key: id.Key{7}, Outcome: "key_banned", Requests: 3},
+	}}, nil
+}
+
+func newUsage(from fakeStatements) *Usage { return NewUsage(from, slog.New(slog.DiscardHandler)) }
+
+// ask asks for the usage of a tenant.
+func (u *Usage) ask(t *testing.T, tenant byte, query string, fields ...string) (*Answer, Problem) {
+	t.Helper()
+	a := Ask{Tenant: id.Tenant{tenant}, Now: instant.Of(now)}
+	if problem := a.Read(request(t, "GET /v1/usage"+query, fields...)); problem.Kind != 0 {
+		return nil, problem
+	}
+	return u.Statement(a)
+}
+
+func TestStatement(t *testing.T) {
+	const asJSON, asCSV = "application/json", "text/csv; charset=utf-8; header=present"
+	text := map[string]string{
+		asJSON: `{"by":"day","since":"2026-05-25T00:00:00Z","completeThrough":"2026-06-01T11:59:57Z","rows":[` +
+			`{"start":"2026-05-31T00:00:00Z","key":"key_0w00000000000000","operation":"listPets","outcome":"ok","requests":12,"charged":11},` +
+			`{"start":"2026-06-01T00:00:00Z","key":"key_0w00000000000000","operation":"","outcome":"key_banned","requests":3,"charged":0}]}`,
+		asCSV: "start,key,operation,outcome,requests,charged,complete\r\n" +
+			"2026-05-31T00:00:00Z,key_0w00000000000000,listPets,ok,12,11,true\r\n" +
+			"2026-06-01T00:00:00Z,key_0w00000000000000,,key_banned,3,0,false\r\n",
+	}
+	for accept, want := range map[string]string{
+		"": asJSON, "*/*": asJSON, "text/html, text/csv;q=0": asJSON, "text/csv": asCSV, "text/html, Text/CSV;q=0.9, */*;q=0.1": asCSV,
+		"application/json;q=0.05, text/csv;q=0.1": asCSV, "application/json, text/csv;q=0.1": asJSON,
+		"text/csv;q=0.7, application/json;q=0.75": asJSON,
+	} {
+		got, problem := newUsage(twoRows).ask(t, 1, "", "Accept: "+accept)
+		if problem.Kind != 0 || string(got.Body) != text[want] || field(got.Fields, "Content-Type") != want || field(got.Fields, "Vary") != "Accept" {
+			t.Errorf("%q: %v, %v", accept, got, problem)
+		}
+	}
+}
+
+// What the client asks for is what the database is asked for, or it is refused with the cure.
+func TestStatementParameters(t *testing.T) {
+	var got []asked
+	u := newUsage(func(_ context.Context, ask asked) (Statement, error) {
+		got = append(got, ask)
+		return Statement{}, nil
+	})
+	for _, c := range []struct {
+		query         string
+		since, period time.Duration
+	}{
+		{"", 7 * day, day},
+		{"?", 7 * day, day},
+		{"?other=1&page=2", 7 * day, day},
+		{"?by=hour", 7 * day, hour},
+		{"?by=day&since=1h", hour, day},
+		{"?since=36h&by=hour", 36 * hour, hour},
+		{"?by=hour&since=35d", 35 * day, hour},
+		{"?by=hour&since=840h", 35 * day, hour},
+		{"?since=400d", 400 * day, day},
+		{"?since=%34%30%30d", 400 * day, day},
+	} {
+		got = nil
+		a, problem := u.ask(t, 1, c.query)
+		want := asked{id.Tenant{1}, instant.Of(now.Add(-c.since)), c.period, 10_001}
+		if problem.Kind != 0 || !strings.HasSuffix(string(a.Body), `"rows":[]}`) || !slices.Equal(got, []asked{want}) {
+			t.Errorf("%s: %v %v; asked for %v, want %v", c.query, a, problem, got, want)
+		}
+	}
+	for query, want := range map[string][2]string{
+		"?by=week": {"by", "must be hour or day"}, "?by=": {"by", "must be hour or day"}, "?by": {"by", "must be hour or day"},
+		"?by=day&by=day": {"by", "must not be repeated"}, "?since=": {"since", "7d"}, "?since=h": {"since", "7d"}, "?since=7": {"since", "7d"},
+		"?since=7w": {"since", "7d"}, "?since=-1d": {"since", "7d"}, "?since=+1d": {"since", "7d"}, "?since=1.5d": {"since", "7d"},
+		"?since=0h": {"since", "from 1h"}, "?since=401d": {"since", "to 400d"}, "?since=9601h": {"since", "to 400d"},
+		"?since=99999999999999999999d": {"since", "to 400d"}, "?since=7d&since=7d": {"since", "must not be repeated"},
+		"?since=36d&by=hour": {"since", "at most 35d by hour: send a shorter one, or by=day"},
+	} {
+		got = nil
+		_, problem := u.ask(t, 1, query)
+		if problem.Kind != InvalidParameter || !strings.Contains(problem.Message, want[1]) || problem.Parameter != want[0] || got != nil {
+			t.Errorf("%s: %v; asked for %v", query, problem, got)
+		}
+	}
+}
+
+// A statement that is too long is refused. Nothing is cut off.
+func TestStatementIsBounded(t *testing.T) {
+	rows := 10_000
+	u := newUsage(func(context.Context, asked) (Statement, error) { return Statement{Rows: make([]Row, rows)}, nil })
+	if got, problem := u.ask(t, 1, ""); problem.Kind != 0 || strings.Count(string(got.Body), `"start"`) != rows || len(got.Body) > rows*200 {
+		t.Errorf("%v, %v", problem, got)
+	}
+	rows++
+	_, problem := u.ask(t, 1, "")
+	if problem.Kind != InvalidParameter || problem.Parameter != "since" || !strings.Contains(problem.Message, "more than 10,000 rows: send a shorter one, or by=day") {
+		t.Errorf("%v", problem)
+	}
+}
+
+// While a database hangs, two requests wait for it at most, only one of a tenant, and none for longer than two seconds. What hangs
+// still counts when its client has gone.
+func TestStatementHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		u := newUsage(func(ctx context.Context, ask asked) (Statement, error) {
+			<-released
+			return twoRows(ctx, ask)
+		})
+		problems := make(chan Problem, 2)
+		began := time.Now()
+		for tenant := range byte(2) {
+			go func() {
+				_, problem := u.ask(t, tenant, "")
+				problems <- problem
+			}()
+			synctest.Wait()
+			if _, problem := u.ask(t, tenant, ""); problem.Kind != Overloaded || !strings.Contains(problem.Message, "your account") {
+				t.Errorf("a second one of the tenant: %v", problem)
+			}
+		}
+		for range 2 {
+			if problem := <-problems; problem.Kind != Unavailable {
+				t.Errorf("one that hangs: %v", problem)
+			}
+		}
+		if took := time.Since(began); took != statementWithin {
+			t.Errorf("the clients waited for %v", took)
+		}
+		if _, problem := u.ask(t, 3, ""); problem.Kind != Overloaded || problem.Message != "" {
+			t.Errorf("a third one: %v", problem)
+		}
+		close(released)
+		synctest.Wait()
+		if _, problem := u.ask(t, 3, ""); problem.Kind != 0 {
+			t.Errorf("afterwards: %v", problem)
+		}
+	})
+}
+
+// If the usage cannot be read, the log says why: once in a minute, also after the clock has stepped back by an hour. A driver that
+// panics is a failure, too.
+func TestStatementFails(t *testing.T) {
+	log := &testkit.Output{}
+	u := NewUsage(fakeStatements(func(context.Context, asked) (Statement, error) { return Statement{}, errors.New("planted") }),
+		slog.New(slog.NewTextHandler(log, nil)))
+	for n, after := range []time.Duration{0, 59 * time.Second, 60 * time.Second, -time.Hour} {
+		if _, problem := u.Statement(Ask{Now: instant.Of(now.Add(after))}); problem.Kind != Unavailable {
+			t.Errorf("%v", problem)
+		}
+		if want := []int{1, 1, 2, 3}[n]; strings.Count(log.String(), "planted") != want {
+			t.Errorf("after %v, want %d lines in the log:\n%s", after, want, log)
+		}
+	}
+	u.from = fakeStatements(func(context.Context, asked) (Statement, error) { panic("a defect") })
+	if _, problem := u.Statement(Ask{}); problem.Kind != Internal || !strings.Contains(log.String(), "a defect") {
+		t.Errorf("%v; the log has %s", problem, log)
+	}
+}

@@ -1,0 +1,55 @@
+package strikes_test
+
+import (
+	"testing"
+	"time"
+
+	"petgate/gateway/strikes"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+)
+
+// A ban that another gateway imposed makes the next one here longer.
+func TestBansOfOthersCount(t *testing.T) {
+	rule := ban.Product
+	rule.After = 1
+	f := func(left, want time.Duration) {
+		t.Helper()
+		s, k, now := strikes.New(rule), id.Key{1}, instant.Of(time.Now())
+		for range 3 { // seen again, it is the same ban
+			s.Banned(k, now, now.Add(left))
+		}
+		now = now.Add(left)
+		s.Refused(k, now, now+600_000)
+		now = now.Add(rule.Grace)
+		if out := s.Refused(k, now, now+600_000); out.BannedUntil != now.Add(want) {
+			t.Errorf("%v left of the other one: banned for %d ms, want %v", left, out.BannedUntil-now, want)
+		}
+	}
+	f(time.Minute, 2*time.Minute)
+	f(30*time.Second, 2*time.Minute)
+	f(90*time.Second, 4*time.Minute)
+	f(time.Hour, time.Hour)
+}
+
+// What is left shrinks with each refusal, and is the whole rule again for a key that was never refused. Without a rule, there is
+// nothing to count.
+func TestLeft(t *testing.T) {
+	s, k, now := strikes.New(ban.Product), id.Key{1}, instant.Of(time.Now())
+	for range 3 {
+		now = now.Add(ban.Product.Grace)
+		if out := s.Refused(k, now, now+600_000); out.StrikesUntilBan != s.Left(k, now) {
+			t.Errorf("the refusal says %d, then %d are left", out.StrikesUntilBan, s.Left(k, now))
+		}
+	}
+	if mine, others := s.Left(k, now), s.Left(id.Key{2}, now); mine >= others || others != ban.Product.After {
+		t.Errorf("%d are left, and %d of a key that was not refused", mine, others)
+	}
+	none := strikes.New(ban.Rule{})
+	none.Banned(k, now, now+60_000)
+	none.Served(k, now)
+	if none.AreCounted() || none.Left(k, now) != 0 {
+		t.Error("strikes are counted without a rule")
+	}
+}

@@ -1,0 +1,133 @@
+package metering
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// event is one event of an export.
+type event struct {
+	keystore.SealedUsage
+	installation string
+}
+
+// id is the same whenever the event is exported, and differs from the IDs of all other events.
+func (e event) id() string {
+	operation := e.Operation
+	if operation == "" {
+		operation = "-"
+	}
+	name := fmt.Sprintf("pgu_%s_%s_%s_%s", e.installation, e.Tenant, e.Hour.Time().Format("2006010215"), operation)
+	if e.Correction > 0 {
+		name += fmt.Sprintf("_c%d", e.Correction)
+	}
+	return name
+}
+
+// Format is how events are written.
+type Format string
+
+// The formats.
+const (
+	CloudEvents Format = "cloudevents" // CloudEvents 1.0 as JSON: one on each line of a file, a batch in a request
+	CSV         Format = "csv"         // RFC 4180 with a head
+)
+
+// Formats are all formats.
+var Formats = []Format{CloudEvents, CSV}
+
+// UnmarshalText reads the name of a format.
+func (f *Format) UnmarshalText(text []byte) error {
+	if *f = Format(text); *f != CloudEvents && *f != CSV {
+		return fmt.Errorf("%q is not a format: use cloudevents or csv", text)
+	}
+	return nil
+}
+
+// contentType is that of a body.
+func (f Format) contentType() string {
+	if f == CSV {
+		return "text/csv; charset=utf-8; header=present"
+	}
+	return "application/cloudevents-batch+json"
+}
+
+// head is the beginning of a file.
+func (f Format) head() string {
+	if f == CSV {
+		return "id,start,tenant,operation,correction,requests,charged\r\n"
+	}
+	return ""
+}
+
+// write writes an event as one line of a file.
+func (f Format) write(out *bytes.Buffer, e event) {
+	if f == CSV {
+		csvLine(out, e)
+	} else {
+		cloudEvent(out, e)
+	}
+}
+
+// body is a request with events.
+func (f Format) body(events []event) []byte {
+	out := bytes.NewBufferString(f.head())
+	for i, e := range events {
+		if f == CloudEvents {
+			out.WriteByte("[,"[min(i, 1)])
+		}
+		f.write(out, e)
+		if f == CloudEvents {
+			out.Truncate(out.Len() - 1) // the end of the line
+		}
+	}
+	if f == CloudEvents {
+		out.WriteByte(']')
+	}
+	return out.Bytes()
+}
+
+// cloudEvent has a struct of its own for each object: the order of the members must never change, because a repeated event has the same
+// bytes.
+func cloudEvent(out *bytes.Buffer, e event) {
+	type data struct {
+		Operation  string `json:"operation"`
+		Requests   int64  `json:"requests"`
+		Charged    int64  `json:"charged"`
+		Start      string `json:"start"`
+		Correction int64  `json:"correction,omitempty"`
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(struct {
+		SpecVersion     string `json:"specversion"`
+		ID              string `json:"id"`
+		Source          string `json:"source"`
+		Type            string `json:"type"`
+		Subject         string `json:"subject"`
+		Time            string `json:"time"`
+		DataContentType string `json:"datacontenttype"`
+		Data            data   `json:"data"`
+	}{
+		"1.0", e.id(), "/petgate/" + e.installation, "petgate.requests", e.Tenant.String(), e.Hour.Add(time.Hour).String(), "application/json",
+		data{e.Operation, e.Requests, e.Charged, e.Hour.String(), e.Correction},
+	}); err != nil {
+		panic("bug: encode an event: " + err.Error())
+	}
+}
+
+func csvLine(out *bytes.Buffer, e event) {
+	w := csv.NewWriter(out)
+	w.UseCRLF = true
+	_ = w.Write([]string{ // a buffer takes every line
+		e.id(), e.Hour.String(), e.Tenant.String(), e.Operation, strconv.FormatInt(e.Correction, 10),
+		strconv.FormatInt(e.Requests, 10), strconv.FormatInt(e.Charged, 10),
+	})
+	w.Flush()
+}

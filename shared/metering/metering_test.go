@@ -1,0 +1,228 @@
+package metering
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// metered is a database with usage of three tenants in hours up to the one that is open.
+type metered struct {
+	t       *testing.T
+	url     string
+	now     time.Time
+	db      *database.DB
+	store   *keystore.Store
+	gateway keystore.Registration
+	tenants []id.Tenant
+	batch   int64
+}
+
+// newMetered has a gateway that has stored everything before the hour that began an hour ago: eleven events in three hours.
+func newMetered(t *testing.T, url string) *metered {
+	t.Helper()
+	db, err := database.OpenOrCreate(url)
+	if err == nil {
+		err = db.Migrate(t.Context(), keystore.Migrations)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	u := &metered{t: t, url: url, db: db, now: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC), tenants: []id.Tenant{{1}, {2}, {3}}}
+	u.store = keystore.New(db, func() time.Time { return u.now }, nil, "test")
+	u.gateway = keystore.Registration{ID: "gw-1", Incarnation: "gw-1-1", AdminAddress: "127.0.0.1:1"}
+	if u.gateway.Generation, err = u.store.Register(t.Context(), u.gateway, nil); err != nil {
+		t.Fatal(err)
+	}
+	for ago := range 5 { // of the hour that has just begun, too
+		for i, tenant := range u.tenants {
+			u.use(tenant, u.hour(ago), "listPets", int64(10*ago+i+1))
+		}
+	}
+	u.use(u.tenants[0], u.hour(3), "getPet", 7)
+	u.add(keystore.UsageRow{Tenant: u.tenants[2], Outcome: "key_banned", Hour: u.hour(2), Requests: 50})
+	u.stored(u.hour(1))
+	return u
+}
+
+func (u *metered) hour(ago int) instant.Millis {
+	return instant.Of(u.now).Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour)
+}
+
+func (u *metered) use(tenant id.Tenant, hour instant.Millis, operation string, requests int64) {
+	u.t.Helper()
+	u.add(keystore.UsageRow{Tenant: tenant, Operation: operation, Outcome: "ok", Charged: true, Hour: hour, Requests: requests})
+}
+
+func (u *metered) add(rows ...keystore.UsageRow) {
+	u.t.Helper()
+	u.batch++
+	if err := u.store.AddUsage(u.t.Context(), u.gateway, u.batch, rows, nil); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// stored publishes that the gateway has stored its usage up to an instant.
+func (u *metered) stored(through instant.Millis) {
+	u.t.Helper()
+	u.gateway.UsageThrough = through
+	last, err := u.store.LastEvent(u.t.Context())
+	if err == nil {
+		_, err = u.store.Heartbeat(u.t.Context(), u.gateway, last, "")
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// export is what is written since a day ago and until an hour; 0: until the last one.
+func (u *metered) export(format Format, until instant.Millis) (*Export, string) {
+	u.t.Helper()
+	e, err := New(u.t.Context(), u.store, format, instant.Of(u.now).Add(-24*time.Hour), until)
+	var out bytes.Buffer
+	if err == nil {
+		err = e.Write(u.t.Context(), &out, nil)
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return e, out.String()
+}
+
+// charged adds up what is charged before an hour, by tenant.
+func (u *metered) charged(before instant.Millis) map[string]int64 {
+	u.t.Helper()
+	sums := map[string]int64{}
+	for _, tenant := range u.tenants {
+		rows, err := u.store.Usage(u.t.Context(), tenant, 0)
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		for _, r := range rows {
+			if r.Charged && r.Hour < before {
+				sums[tenant.String()] += r.Requests
+			}
+		}
+	}
+	return sums
+}
+
+// An export is the same byte by byte, whether hours close meanwhile or not. An open hour is never in it. Later usage is one event
+// more, and only one, after all hours.
+func TestExportIsTheSameAgain(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		u := newMetered(t, url)
+		export := func() string {
+			t.Helper()
+			_, text := u.export(CloudEvents, u.hour(2))
+			return text
+		}
+		first := export()
+		if n := strings.Count(first, "\n"); n != 7 {
+			t.Errorf("%d events, want 7: the hours 4 and 3\n%s", n, first)
+		}
+		e, all := u.export(CSV, 0)
+		for _, open := range []instant.Millis{u.hour(1), u.hour(0)} {
+			if strings.Contains(all, ","+open.String()+",") {
+				t.Errorf("the open hour %s is exported:\n%s", open, all)
+			}
+		}
+		if want := (Sums{Events: 11, Requests: 345, Charged: 295}); e.Sums != want {
+			t.Errorf("the sums are %+v, want %+v", e.Sums, want)
+		}
+		u.stored(u.hour(0))
+		if again := export(); again != first {
+			t.Errorf("exported again:\n%s\nwant\n%s", again, first)
+		}
+		u.use(u.tenants[1], u.hour(4), "listPets", 3)
+		u.use(u.tenants[1], u.hour(4), "listPets", 4)
+		u.use(u.tenants[1], u.hour(2), "listPets", 4) // not of these hours
+		withLate := export()
+		late, found := strings.CutPrefix(withLate, first)
+		if !found || strings.Count(late, "\n") != 1 || !strings.Contains(late, `"requests":7,"charged":7`) {
+			t.Errorf("late usage makes\n%s", late)
+		}
+		if again := export(); again != withLate {
+			t.Errorf("with the correction, exported again:\n%s\nwant\n%s", again, withLate)
+		}
+		u.use(u.tenants[1], u.hour(4), "listPets", 1)
+		if last := export(); strings.Count(last, "\n") != strings.Count(withLate, "\n")+1 || !strings.HasPrefix(last, withLate) {
+			t.Errorf("a second correction changes the first one:\n%s\nwant\n%s", last, withLate)
+		}
+	})
+}
+
+// Each event of the formats, in a file and in a request.
+func TestFormats(t *testing.T) {
+	hour := instant.Of(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
+	events := []event{
+		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Operation: "list,Pets", Requests: 3, Charged: 2}, "abc"},
+		{keystore.SealedUsage{Hour: hour, Tenant: id.Tenant{1}, Correction: 7, Requests: 1}, "abc"},
+	}
+	tenant := id.Tenant{1}.String()
+	for format, want := range map[Format]string{
+		CSV: "id,start,tenant,operation,correction,requests,charged\r\n" +
+			`"pgu_abc_TEN_2026030109_list,Pets",2026-03-01T09:00:00Z,TEN,"list,Pets",0,3,2` + "\r\n" +
+			"pgu_abc_TEN_2026030109_-_c7,2026-03-01T09:00:00Z,TEN,,7,1,0\r\n",
+		CloudEvents: `[{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_list,Pets","source":"/petgate/abc","type":"petgate.requests",` +
+			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
+			`"data":{"operation":"list,Pets","requests":3,"charged":2,"start":"2026-03-01T09:00:00Z"}},` +
+			`{"specversion":"1.0","id":"pgu_abc_TEN_2026030109_-_c7","source":"/petgate/abc","type":"petgate.requests",` +
+			`"subject":"TEN","time":"2026-03-01T10:00:00Z","datacontenttype":"application/json",` +
+			`"data":{"operation":"","requests":1,"charged":0,"start":"2026-03-01T09:00:00Z","correction":7}}]`,
+	} {
+		if got := strings.ReplaceAll(string(format.body(events)), tenant, "TEN"); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", format, got, want)
+		}
+	}
+	var f Format
+	if err := f.UnmarshalText([]byte("xml")); err == nil || !strings.Contains(err.Error(), "use cloudevents or csv") {
+		t.Error(err)
+	}
+}
+
+// Gateways that keep hours open are named, whether they live or not, and so is what is missing.
+func TestMissing(t *testing.T) {
+	u := newMetered(t, testkit.SQLite(t))
+	says := func(want string) {
+		t.Helper()
+		e, _ := u.export(CSV, 0)
+		texts, err := e.Missing(t.Context(), instant.Of(u.now), instant.Of(u.now))
+		if got := strings.Join(texts, "\n"); err != nil || !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	says("The hours from 2026-03-01T11:00:00Z on are open: gateway gw-1 (127.0.0.1) has stored no usage since 2026-03-01T11:00:00Z. See its log.")
+	u.stored(0)
+	says("The hours from 2026-03-01T11:00:00Z on are open: gateway gw-1 (127.0.0.1) stores no usage. See its log.")
+	u.exec(`UPDATE gateways SET seen_at = 1`)
+	says("If it will not come back: keyadmin gateway forget gw-1")
+	u.stored(u.hour(0).Add(-5 * time.Minute))
+	says("")
+	if err := u.store.SignOffWithGap(t.Context(), u.gateway); err != nil {
+		t.Fatal(err)
+	}
+	says("Gateway gw-1 could not write its last usage. Of what it counted from 2026-03-01T11:55:00Z to ")
+	// A process that was seen before the hours of this export, and was noted after.
+	u.exec(`UPDATE usage_gaps SET since = $1, seen_at = $1, noted_at = $2`, u.hour(200), u.hour(1))
+	says("Of what it counted from 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z, some may be missing")
+	u.exec(`UPDATE usage_gaps SET cause = 'dropped'`)
+	says("Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to " +
+		"2026-03-01T11:00:00Z, some is missing.")
+}
+
+func (u *metered) exec(query string, args ...any) {
+	u.t.Helper()
+	if _, err := u.db.Exec(query, args...); err != nil {
+		u.t.Fatal(fmt.Errorf("%s: %w", query, err))
+	}
+}
