@@ -4,10 +4,10 @@ import "petgate/shared/testkit"
 
 // Sizes of the tests of this package.
 var (
-	tenantsLoaded = testkit.Size(500, 100_000)
-	keysLoaded    = testkit.Size(5_000, 1_000_000)
+	tenantsLoaded = testkit.Size(500, 25_000)
+	keysLoaded    = testkit.Size(5_000, 250_000)
 	bogusLookups  = testkit.Size(20_000, 1_000_000)
 	lookupsTimed  = testkit.Size(20_000, 1_000_000)
-	allocations   = testkit.Size(50_000, 4_000_000)
+	allocations   = testkit.Size(50_000, 1_000_000)
 	changesMade   = testkit.Size[int64](400, 12_000) // attempts: one in nine finds nothing to change
 )
