@@ -42,7 +42,6 @@ type confirmation struct {
 	wait    patience
 	laggard string // what a gateway that has not applied the change may do: "may still accept this key"
 	done    string // what to say before waiting; may be empty
-	alone   string // what to add if no gateway is registered; may be empty
 }
 
 // unconfirmedError is a change that was made, but that a gateway may not have applied: exit 3.
@@ -73,9 +72,6 @@ func (a *app) confirmBy(ctx context.Context, r operate.Registry, c confirmation)
 	switch {
 	case p.IsConfirmed():
 		a.note("%s", text)
-		if p.All == 0 && c.alone != "" {
-			a.note("%s", c.alone)
-		}
 		return nil
 	case p.Err != nil:
 		return unconfirmedError{text}

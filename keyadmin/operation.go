@@ -44,7 +44,7 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 		done += o.add(r)
 	}
 	err = a.confirm(ctx, confirmation{
-		change: r.Change, wait: o.wait, laggard: o.Laggard, done: done, alone: o.Alone,
+		change: r.Change, wait: o.wait, laggard: o.Laggard, done: done,
 	})
 	if o.after != nil {
 		o.after(r)

@@ -299,9 +299,7 @@ type usageReset struct {
 }
 
 func (usageReset) Help() string {
-	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept. The gateways do the reset.
-If Redis does not answer, they try again until it does; until then, the command is not confirmed. If no gateway is running,
-nothing is reset.
+	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept.
 
 Examples:
 

@@ -44,7 +44,7 @@ func (off) Ban(id.Key, instant.Millis, string)            {}
 func (off) Count(directory.Usage)                         {}
 func (off) Take(quotas.Request) (quota.Verdict, error)    { return verdict, nil }
 func (off) Current(quotas.Request) (quota.Verdict, error) { return verdict, nil }
-func (off) Known(id.Tenant, plan.Limits) quota.Verdict    { return verdict }
+func (off) Known(quotas.Request) quota.Verdict            { return verdict }
 func (off) Fail(netip.Addr) (authfailures.State, bool)    { return authfailures.State{}, true }
 
 // unguarded counts no failed attempts.

@@ -39,7 +39,7 @@ func (everyone) Take(ask quotas.Request) (quota.Verdict, error)       { return f
 
 func (everyone) Current(ask quotas.Request) (quota.Verdict, error) { return full(ask.Limits), nil }
 
-func (everyone) Known(_ id.Tenant, limits plan.Limits) (verdict quota.Verdict) { return full(limits) }
+func (everyone) Known(q quotas.Request) (verdict quota.Verdict) { return full(q.Limits) }
 
 type noAttempts struct{ everyone }
 

@@ -117,16 +117,10 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 		return err
 	}
 	defer func() {
-		// A reset must not come during or after the last save of quotas. The deferred call above reports the error.
-		stopKeys()
 		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 		defer cancel()
 		err = errors.Join(err, limits.Close(settle))
 	}()
-	// Each gateway must carry out each reset: otherwise it could restore the day's use that it remembers.
-	keys.OnReset(func(e keystore.Event) error {
-		return limits.Reset(context.WithoutCancel(ctx), quotas.Reset{Tenant: e.Tenant, UUID: e.UUID})
-	})
 	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
 	operations, err := api.Operations()
 	if err != nil {

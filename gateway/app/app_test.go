@@ -287,7 +287,7 @@ func TestWithRedis(t *testing.T) {
 	if u, err := url.Parse(redisURL); err != nil || !strings.Contains(body, `"redis-url":"`+u.Host) || strings.Contains(body, "redis://") {
 		t.Errorf("/about names Redis with its password, or not at all: %v, %s", err, body)
 	}
-	if _, err := keystore.New(db, nil, nil, "test").RequestQuotaReset(t.Context(), tenant); err != nil {
+	if _, err := keystore.New(db, nil, nil, "test").ResetUsage(t.Context(), tenant); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, readyWithin, "a reset arrives", func() bool {

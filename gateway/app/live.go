@@ -10,6 +10,7 @@ import (
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -51,7 +52,7 @@ type (
 		Activity(now time.Time, n int) directory.Activity
 	}
 	knower interface {
-		Known(id.Tenant, plan.Limits) quota.Verdict
+		Known(quotas.Request) quota.Verdict
 		Mode() string
 	}
 	timed interface {
@@ -66,7 +67,7 @@ const (
 )
 
 // serveLive serves GET /live?n=TENANTS.
-func serveLive(gateway, environment string, tenants activity, quotas knower, public timed, clock func() time.Time) http.HandlerFunc {
+func serveLive(gateway, environment string, tenants activity, limits knower, public timed, clock func() time.Time) http.HandlerFunc {
 	var times latencyWindow
 	return func(w http.ResponseWriter, r *http.Request) {
 		n := liveTenants
@@ -80,7 +81,7 @@ func serveLive(gateway, environment string, tenants activity, quotas knower, pub
 		now := clock()
 		seen := tenants.Activity(now, n)
 		answer := live{
-			Gateway: gateway, Environment: environment, Mode: quotas.Mode(), Since: instant.Of(seen.Since),
+			Gateway: gateway, Environment: environment, Mode: limits.Mode(), Since: instant.Of(seen.Since),
 			Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: public.Bans(),
 			Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
 		}
@@ -89,7 +90,7 @@ func serveLive(gateway, environment string, tenants activity, quotas knower, pub
 		for i, t := range seen.Tenants {
 			var known quota.Verdict
 			if t.Plan != "" {
-				known = quotas.Known(t.Tenant, t.Limits)
+				known = limits.Known(quotas.Request{Tenant: t.Tenant, Since: t.UsedSince, Limits: t.Limits})
 			}
 			answer.Tenants[i] = liveTenant{
 				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"petgate/gateway/directory"
 	"petgate/gateway/quotas"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -16,7 +17,7 @@ import (
 // tenants and peeker are the sources of the quota report.
 type (
 	tenants interface {
-		TenantLimits(t id.Tenant) (plan string, limits plan.Limits, version uint64, ok bool)
+		Terms(t id.Tenant) (directory.Terms, bool)
 	}
 	peeker interface {
 		Peek(ctx context.Context, a quotas.Request) (quota.Verdict, error)
@@ -53,12 +54,12 @@ func (u unknownTenantError) Error() string {
 
 // peek reads how much of its limits a tenant has used. It charges nothing.
 func peek(ctx context.Context, tenants tenants, peeker peeker, tenant id.Tenant) (p peeked, err error) {
-	name, limits, version, ok := tenants.TenantLimits(tenant)
+	now, ok := tenants.Terms(tenant)
 	if !ok {
 		return p, unknownTenantError{tenant}
 	}
-	p.plan, p.limits = name, limits
-	p.verdict, err = peeker.Peek(ctx, quotas.Request{Tenant: tenant, Version: version, Limits: limits})
+	p.plan, p.limits = now.Plan, now.Limits
+	p.verdict, err = peeker.Peek(ctx, quotas.Request{Tenant: tenant, Since: now.UsedSince, Version: now.Version, Limits: now.Limits})
 	return p, err
 }
 

@@ -284,9 +284,6 @@ func (c *Console) confirm(ctx context.Context, p prepared, outcome operate.Outco
 	waiter := operate.Waiter{Registry: c.cfg.Forms, Clock: c.cfg.Clock, Sleep: operate.Sleep}
 	progress := waiter.Wait(ctx, outcome.Change, operate.Patience{})
 	n := note{Done: outcome.Done, Confirmed: sentence(progress.Text(p.Laggard)), IsConfirmed: progress.IsConfirmed()}
-	if progress.All == 0 && p.Alone != "" {
-		n.Cure = p.Alone
-	}
 	if n.IsConfirmed || progress.Err != nil {
 		return n
 	}

@@ -94,7 +94,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("as CSV: %s", text)
 		}
 		for range 60 {
-			if _, err := s.operator.RequestQuotaReset(t.Context(), tenant.ID); err != nil {
+			if _, err := s.operator.ResetUsage(t.Context(), tenant.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

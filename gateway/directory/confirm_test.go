@@ -167,12 +167,12 @@ func TestPlanChangeTouchesNoTenant(t *testing.T) {
 	s := d.state.Load()
 	ref, _ := s.findTenant(&tenant.ID)
 	before := s.tenants.at(ref).terms.Load()
-	_, _, version, _ := d.TenantLimits(tenant.ID)
+	then, _ := d.Terms(tenant.ID)
 	s.setPlan(keystore.Plan{Name: "free", Limits: plan.Limits{Minute: 7, Day: 8}})
 	if s.tenants.at(ref).terms.Load() != before {
 		t.Error("the tenant was written")
 	}
-	if _, limits, now, _ := d.TenantLimits(tenant.ID); limits != (plan.Limits{Minute: 7, Day: 8}) || now == version {
-		t.Errorf("limits %+v, version %d after %d", limits, now, version)
+	if now, _ := d.Terms(tenant.ID); now.Limits != (plan.Limits{Minute: 7, Day: 8}) || now.Version == then.Version {
+		t.Errorf("%+v after %+v", now, then)
 	}
 }

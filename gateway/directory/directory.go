@@ -65,7 +65,8 @@ type Entry struct {
 	Scopes      apikey.Scopes
 	Plan        string
 	Limits      plan.Limits
-	Version     uint64 // changes when the tenant's limits change
+	Version     uint64         // changes when the tenant's limits change
+	UsedSince   instant.Millis // the last reset of the tenant's usage; 0: never
 	Suspended   bool
 	ExpiresAt   instant.Millis
 	RevokedAt   instant.Millis
@@ -97,7 +98,6 @@ type Directory struct {
 	bansMu   sync.Mutex              // guards changes of bans, and pending; held briefly, because requests wait for it
 	pending  map[id.Key]keystore.Ban // bans imposed here that are not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
-	onReset  atomic.Pointer[func(keystore.Event) error]
 
 	follower  follower
 	registry  registry
@@ -207,16 +207,24 @@ func (d *Directory) Lookup(h apikey.Hash) (Entry, bool) {
 	return s.entry(ref), true
 }
 
-// TenantLimits returns a tenant's plan, its effective limits and their version.
-func (d *Directory) TenantLimits(t id.Tenant) (planName string, limits plan.Limits, version uint64, ok bool) {
+// Terms are what holds for all keys of a tenant.
+type Terms struct {
+	Plan      string
+	Limits    plan.Limits    // the effective ones
+	Version   uint64         // of the limits
+	UsedSince instant.Millis // the last reset of the usage; 0: never
+}
+
+// Terms returns a tenant's terms.
+func (d *Directory) Terms(t id.Tenant) (_ Terms, known bool) {
 	s := d.state.Load()
-	ref, ok := s.findTenant(&t)
-	if !ok {
-		return "", plan.Limits{}, 0, false
+	ref, known := s.findTenant(&t)
+	if !known {
+		return Terms{}, false
 	}
 	now := s.tenants.at(ref).terms.Load()
-	limits, version = now.limits()
-	return now.plan.name, limits, version, true
+	limits, version := now.limits()
+	return Terms{now.plan.name, limits, version, now.usedSince}, true
 }
 
 // Fresh reports whether the directory may be used at now: it was loaded, and the last contact with the database is within MaxAge.
@@ -259,8 +267,3 @@ func (d *Directory) Behind() error {
 	silence := d.age(seen, instant.Of(d.cfg.Clock()))
 	return fmt.Errorf("not read for %s; what was loaded stays in force: %w", silence.Truncate(time.Second), *fault)
 }
-
-// OnReset sets the function that Run's goroutine calls for every tenant whose quota an operator resets. If f fails, it is
-// called again about once a second. Until it succeeds, the reset and all later changes are not confirmed, but later
-// changes are in force. Resets wait for the first call of OnReset in the same way.
-func (d *Directory) OnReset(f func(reset keystore.Event) error) { d.onReset.Store(&f) }

@@ -53,9 +53,6 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
 		ctx := t.Context()
-		resets := make(chan id.Tenant, 10)
-		d.OnReset(func(e keystore.Event) error { resets <- e.Tenant; return nil })
-
 		tenant, key, hash := fixture(t, store)
 		eventually(t, "the key arrives", func() bool { _, ok := d.Lookup(hash); return ok })
 		e, _ := d.Lookup(hash)
@@ -145,12 +142,19 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		want.RevokedAt = revoked.RevokedAt
 		check("revoked", false)
 
-		c, err = store.RequestQuotaReset(ctx, tenant.ID)
+		c, err = store.ResetUsage(ctx, tenant.ID)
 		confirm(t, store, c, err)
-		if got := <-resets; got != tenant.ID || len(resets) != 0 {
-			t.Errorf("reset of %s, and %d more", got, len(resets))
+		terms, _ := d.Terms(tenant.ID)
+		if want.UsedSince = terms.UsedSince; time.Since(want.UsedSince.Time()).Abs() > time.Minute {
+			t.Errorf("the usage counts since %v, want now", want.UsedSince.Time())
 		}
-		if _, _, _, ok := d.TenantLimits(id.Tenant{1}); ok {
+		check("reset", false)
+		c, err = store.ResetUsage(ctx, tenant.ID)
+		confirm(t, store, c, err)
+		if again, _ := d.Terms(tenant.ID); again.UsedSince <= want.UsedSince {
+			t.Errorf("after another reset, the usage counts since %v, before %v", again.UsedSince, want.UsedSince)
+		}
+		if _, ok := d.Terms(id.Tenant{1}); ok {
 			t.Error("found a tenant that does not exist")
 		}
 		wantSame(t, d.Directory, store)
@@ -221,82 +225,6 @@ func TestSignsOff(t *testing.T) {
 		}
 		if k, err := store.Key(t.Context(), key.ID); err != nil || time.Since(k.LastUsedAt.Time()) > time.Minute {
 			t.Errorf("last used at %d, %v", k.LastUsedAt, err)
-		}
-	})
-}
-
-func TestFailedResetIsNotConfirmed(t *testing.T) {
-	t.Parallel()
-	eachDatabase(t, func(t *testing.T, store *keystore.Store, d *running) {
-		tenant, key, hash := fixture(t, store)
-		reset, err := store.RequestQuotaReset(t.Context(), tenant.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, later, err := store.RevokeKey(t.Context(), key.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the later change is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
-		tries := make(chan struct{}, 100)
-		d.OnReset(func(keystore.Event) error {
-			tries <- struct{}{}
-			return errors.New("no Redis")
-		})
-		for range 3 { // it has been tried again, and the gateway has reported since
-			<-tries
-		}
-		if applied(t, store, reset) || !applied(t, store, reset-1) {
-			t.Errorf("the reset is confirmed: %t, what was before: %t", applied(t, store, reset), applied(t, store, reset-1))
-		}
-		if n := strings.Count(d.log.String(), "cannot be reset"); n != 1 {
-			t.Errorf("the failure was logged %d times, want once:\n%s", n, d.log)
-		}
-		d.OnReset(func(keystore.Event) error { return nil })
-		confirm(t, store, later, nil)
-	})
-}
-
-// A reset that is ordered after a gateway was killed, or while it starts again, is carried out, although the rows that the
-// gateway loads do not show the reset.
-func TestResetBeforeALoad(t *testing.T) {
-	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
-		tenant, _, _ := fixture(t, store)
-		if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}); err != nil { // it is killed
-			t.Fatal(err)
-		}
-		var want, done []keystore.Change
-		order := func() {
-			t.Helper()
-			reset, err := store.RequestQuotaReset(t.Context(), tenant.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, reset)
-		}
-		rename := func(from, to string) {
-			t.Helper()
-			if _, err := db.Exec("ALTER TABLE " + from + " RENAME TO " + to); err != nil {
-				t.Fatal(err)
-			}
-		}
-		order()
-		rename("plans", "away")
-		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"}) // it registers, but cannot load
-		if err != nil {
-			t.Fatal(err)
-		}
-		order()
-		rename("away", "plans")
-		d.OnReset(func(e keystore.Event) error { done = append(done, e.ID); return nil })
-		if err := d.sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(done, want) {
-			t.Errorf("carried out %v, ordered %v", done, want)
 		}
 	})
 }
@@ -464,7 +392,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		"Lookup":          func() { d.Lookup(hash) },
 		"bogus Lookup":    func() { d.Lookup(unknown) },
 		"byID":            func() { d.byID(key.ID) },
-		"TenantLimits":    func() { d.TenantLimits(tenant.ID) },
+		"Terms":           func() { d.Terms(tenant.ID) },
 		"Count":           func() { d.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", At: instant.Of(time.Now())}) },
 		"Fresh, Gateways": func() { d.Fresh(1); d.Gateways() },
 	} {

@@ -58,7 +58,8 @@ func appendPlan(b []byte, name string, limits plan.Limits) []byte {
 
 func appendTenant(b []byte, t *keystore.TenantRow) []byte {
 	b = append(append(b, tagTenant), t.ID[:]...)
-	return appendTruth(appendLimits(appendText(b, t.Plan), t.Override), t.Suspended)
+	b = appendTruth(appendLimits(appendText(b, t.Plan), t.Override), t.Suspended)
+	return binary.AppendVarint(b, int64(t.UsedSince))
 }
 
 func appendKey(b []byte, k *keystore.KeyRow) []byte {
@@ -176,7 +177,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 			d.planName = string(name)
 		}
 		t.Plan, t.Override = d.planName, d.limits()
-		t.Suspended = d.truth()
+		t.Suspended, t.UsedSince = d.truth(), d.instant()
 		to.Tenant(&t)
 	case tagKey:
 		var k keystore.KeyRow

@@ -24,16 +24,10 @@ const (
 // follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
 type follower struct {
 	registered bool
-	loaded     bool            // from the database, not from a snapshot
-	rewound    bool            // the database is an older copy: memory has events that it has lost
-	resetsTo   keystore.Change // the resets up to this event are done or in resets
+	loaded     bool // from the database, not from a snapshot
+	rewound    bool // the database is an older copy: memory has events that it has lost
 	last       keystore.Change
 	uuid       string
-	resets     []keystore.Event // quotas that are still to be reset…
-	held       keystore.Change  // …and the event before the first such reset: nothing later is confirmed
-	heldUUID   string
-	done       []doneReset     // of the last day, oldest first
-	complained bool            // a failed reset has been logged
 	reported   keystore.Change // confirmed by the last heartbeat
 	reportedAt time.Time
 	healthy    bool
@@ -42,12 +36,6 @@ type follower struct {
 	safe        keystore.Change
 	safeUUID    string
 	unremovable bool // the snapshot cannot be removed, and this has been logged
-}
-
-// doneReset is a reset that this process, or an earlier process of this gateway, has carried out.
-type doneReset struct {
-	uuid string
-	at   time.Time
 }
 
 // Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has taken this gateway's ID:
@@ -170,10 +158,6 @@ func (d *Directory) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resets, err := d.missedResets(ctx, last)
-	if err != nil {
-		return err
-	}
 	d.mu.Lock()
 	d.bansMu.Lock()
 	for _, ban := range d.pending {
@@ -184,7 +168,6 @@ func (d *Directory) load(ctx context.Context) error {
 	d.mu.Unlock()
 	f := &d.follower
 	f.loaded, f.rewound, f.last, f.uuid, f.reportedAt = true, false, last, uuid, time.Time{}
-	f.resets, f.resetsTo, f.held, f.heldUUID = resets, last, 0, ""
 	f.safe, f.safeUUID = 0, ""
 	d.position.Store(&position{last, uuid})
 	d.metrics.loads.Inc()
@@ -192,33 +175,6 @@ func (d *Directory) load(ctx context.Context) error {
 	d.snapshot.invalidate()
 	d.loaded(next)
 	return nil
-}
-
-// missedResets returns the resets that are still to be carried out, and then those that a load up to the event last would skip. The
-// loaded rows show no reset, so without this list the load would confirm resets that were never carried out.
-func (d *Directory) missedResets(ctx context.Context, last keystore.Change) ([]keystore.Event, error) {
-	f := &d.follower
-	if !f.rewound {
-		missed, err := d.store.Resets(ctx, f.resetsTo, last)
-		return slices.Concat(f.resets, missed), err
-	}
-	// The IDs now belong to other events: only the UUIDs show which resets are new.
-	recent, err := d.store.RecentResets(ctx)
-	known := map[string]bool{}
-	for _, e := range f.resets {
-		known[e.UUID] = true
-	}
-	for _, e := range f.done {
-		known[e.uuid] = true
-	}
-	recent = slices.DeleteFunc(recent, func(e keystore.Event) bool { return known[e.UUID] || e.ID > last })
-	return slices.Concat(f.resets, recent), err
-}
-
-// noteDone notes a reset that need not be carried out again, and drops those that are too old to matter.
-func (f *follower) noteDone(uuid string, now time.Time) {
-	f.done = append(f.done, doneReset{uuid, now})
-	f.done = slices.DeleteFunc(f.done, func(r doneReset) bool { return now.Sub(r.at) > keystore.QuotaKept })
 }
 
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
@@ -284,15 +240,8 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 		s.err, f.loaded = nil, false
 		return 0, err
 	}
-	for _, e := range events {
-		if e.Kind == keystore.QuotaReset {
-			if len(f.resets) == 0 {
-				f.held, f.heldUUID = f.last, f.uuid
-			}
-			f.resets = append(f.resets, keystore.Event{ID: e.ID, UUID: e.UUID, Tenant: e.Tenant})
-		}
-		f.last, f.uuid, f.resetsTo = e.ID, e.UUID, e.ID
-	}
+	end := events[len(events)-1]
+	f.last, f.uuid = end.ID, end.UUID
 	d.position.Store(&position{f.last, f.uuid})
 	d.metrics.events.Add(float64(len(events)))
 	d.record(&c)
@@ -302,7 +251,6 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 // confirmable returns the last event that may be confirmed, with its UUID.
 func (d *Directory) confirmable() (keystore.Change, string) {
 	f := &d.follower
-	last, uuid := d.reset()
 	// With a file that is older than the confirmed changes, a restarted gateway would admit a revoked key.
 	if err := d.snapshot.clean(); err != nil {
 		if !f.unremovable {
@@ -312,28 +260,7 @@ func (d *Directory) confirmable() (keystore.Change, string) {
 		f.unremovable = true
 		return f.safe, f.safeUUID
 	}
-	f.safe, f.safeUUID, f.unremovable = last, uuid, false
-	return last, uuid
-}
-
-// reset carries out the remaining resets. It returns the last event up to which all resets are done, with its UUID.
-func (d *Directory) reset() (keystore.Change, string) {
-	f := &d.follower
-	for hook := d.onReset.Load(); len(f.resets) > 0; f.resets = f.resets[1:] {
-		if hook == nil {
-			return f.held, f.heldUUID
-		}
-		if err := (*hook)(f.resets[0]); err != nil {
-			if !f.complained {
-				d.cfg.Log.Warn("directory: a tenant's quota cannot be reset; no change is confirmed until it is", "tenant", f.resets[0].Tenant,
-					"error", err)
-			}
-			f.complained = true
-			return f.held, f.heldUUID
-		}
-		f.noteDone(f.resets[0].UUID, d.cfg.Clock())
-	}
-	f.complained = false
+	f.safe, f.safeUUID, f.unremovable = f.last, f.uuid, false
 	return f.last, f.uuid
 }
 
@@ -406,7 +333,7 @@ func (d *Directory) signOff(ctx context.Context) {
 		signOff = d.store.SignOffWithGap
 		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
 	}
-	if err := d.dropLateResets(ctx); err != nil { // perhaps an outage that nothing noticed before
+	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
 		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 		d.recordHead()
 		return
@@ -422,20 +349,4 @@ func (d *Directory) signOff(ctx context.Context) {
 	if err := signOff(ctx, *d.self.Load()); err != nil {
 		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 	}
-}
-
-// dropLateResets carries out in the database the resets that this gateway has not carried out itself, because they came while
-// it ended. Its last save of quotas may have written these tenants' use again. Use in Redis is reset by the other gateways.
-func (d *Directory) dropLateResets(ctx context.Context) error {
-	last, err := d.store.LastEvent(ctx)
-	if err != nil || errors.Is(d.Ready(), keystore.ErrDisplaced) { // then the process that took the ID carries out resets
-		return err
-	}
-	late, err := d.missedResets(ctx, last)
-	for _, reset := range late {
-		if err == nil {
-			err = d.store.DropQuota(ctx, reset.Tenant)
-		}
-	}
-	return err
 }

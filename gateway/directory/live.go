@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 )
 
 const (
@@ -67,8 +66,7 @@ type TenantActivity struct {
 	Since    time.Time // the tenant's counts grow from here on. A tenant that was not active for a while begins again
 	Requests int64
 	Refused  int64
-	Plan     string
-	Limits   plan.Limits
+	Terms
 }
 
 // Activity returns the activity of all tenants and the counts of the n most active ones. The first call begins to count; the
@@ -91,7 +89,7 @@ func (d *Directory) Activity(now time.Time, n int) Activity {
 	a := Activity{Since: since, Requests: all.requests, Refused: all.refused, Active: len(ranking)}
 	for _, one := range ranking[:min(n, len(ranking))] {
 		row := TenantActivity{Tenant: one.tenant, Since: one.since, Requests: one.requests, Refused: one.refused}
-		row.Plan, row.Limits, _, _ = d.TenantLimits(one.tenant)
+		row.Terms, _ = d.Terms(one.tenant)
 		a.Tenants = append(a.Tenants, row)
 	}
 	return a

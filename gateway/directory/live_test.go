@@ -38,9 +38,9 @@ func TestActivity(t *testing.T) {
 	count(acme.ID, "minute_quota_exceeded", 3)
 	count(quiet, "ok", 1)
 	want := Activity{Since: now, Requests: 7, Refused: 3, Active: 2, Tenants: []TenantActivity{
-		{Tenant: acme.ID, Requests: 6, Refused: 3, Plan: "free"}, {Tenant: quiet, Requests: 1},
+		{Tenant: acme.ID, Requests: 6, Refused: 3}, {Tenant: quiet, Requests: 1},
 	}}
-	_, want.Tenants[0].Limits, _, _ = d.TenantLimits(acme.ID)
+	want.Tenants[0].Terms, _ = d.Terms(acme.ID)
 	since := map[id.Tenant]time.Time{}
 	same := func(when string, got Activity) {
 		t.Helper()

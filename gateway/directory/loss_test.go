@@ -199,36 +199,6 @@ func TestOneChangeIsAppended(t *testing.T) {
 	}
 }
 
-// A reset comes when the gateway no longer follows, and the gateway then saves its quotas for the last time. The save does not
-// bring the use back.
-func TestResetWhileTheGatewayEnds(t *testing.T) {
-	t.Parallel()
-	store := openStore(t, testkit.SQLite(t))
-	tenant, _, _ := fixture(t, store)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := d.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.RequestQuotaReset(t.Context(), tenant.ID); err != nil {
-		t.Fatal(err)
-	}
-	used := []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte("used")}}
-	if err := store.SaveQuotas(t.Context(), instant.Of(time.Now()), used); err != nil {
-		t.Fatal(err)
-	}
-	d.SignOff()
-	gateways, err1 := store.Gateways(t.Context())
-	saved, err2 := store.LoadQuotas(t.Context())
-	if err1 != nil || err2 != nil || len(gateways) != 0 || len(saved) != 0 {
-		t.Errorf("after the sign-off: gateways %+v, %v; saved quotas %+v, %v", gateways, err1, saved, err2)
-	}
-}
-
 // A sign-off whose time is over changes nothing: the gateway stays registered and keeps its snapshot.
 func TestLateSignOff(t *testing.T) {
 	t.Parallel()

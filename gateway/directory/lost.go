@@ -98,7 +98,9 @@ func (s *state) force(refusals []keystore.LostRefusal) {
 			if ref, known := s.findTenant(&r.Tenant); known {
 				t := s.tenants.at(ref)
 				now := t.terms.Load()
-				t.terms.Store(s.newTerms(now, now.plan.name, now.override, true))
+				suspended := *now
+				suspended.suspended = true
+				t.terms.Store(&suspended)
 			}
 			continue
 		}

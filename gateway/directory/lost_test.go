@@ -1,11 +1,9 @@
 package directory
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -260,47 +258,6 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	if e, ok := third.Lookup(hash); !ok || e.RevokedAt == 0 || !e.Suspended || e.BannedUntil == 0 {
 		t.Errorf("let through after a change of the key: %t %+v", ok, e)
 	}
-}
-
-// A reset that was ordered after a rewind, but before the gateway has loaded, is carried out. Earlier resets are not repeated.
-func TestResetsAfterARewind(t *testing.T) {
-	t.Parallel()
-	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db := openDB(t, url)
-		store := keystore.New(db, nil, nil, "test")
-		tenant, _, _ := fixture(t, store)
-		order := func() keystore.Change {
-			t.Helper()
-			reset, err := store.RequestQuotaReset(t.Context(), tenant.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return reset
-		}
-		order() // before the gateway starts
-		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var done []keystore.Change
-		d.OnReset(func(e keystore.Event) error { done = append(done, e.ID); return nil })
-		first := order()
-		addKey(t, store, tenant.ID)
-		if err := d.sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		rewind(t, db, first, "DELETE FROM tenant_keys WHERE id IN (SELECT key_id FROM events WHERE id > 3)")
-		second := order()
-		if err := d.sync(t.Context()); !errors.Is(err, keystore.ErrRewound) {
-			t.Fatalf("after the rewind: %v", err)
-		}
-		if err := d.sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if want := []keystore.Change{first, second}; !slices.Equal(done, want) || !applied(t, store, second) {
-			t.Errorf("carried out %v, want %v; confirmed: %t", done, want, applied(t, store, second))
-		}
-	})
 }
 
 // Rows can be newer than the event that a gateway has applied. After a restore to a later event, they are read again.

@@ -149,7 +149,7 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 		}
 	}
 	plans := []string{"free", "pro", "business"}
-	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1 FROM `+rows, tenants,
+	insert(`INSERT INTO tenants SELECT value->>'id', value->>'id', value->>'plan', 0, 0, false, 1, 0 FROM `+rows, tenants,
 		func(i int) map[string]string {
 			return map[string]string{"id": massTenant(i).String(), "plan": plans[i%len(plans)]}
 		})
@@ -204,9 +204,9 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	suspended := map[id.Tenant]bool{}
 	for _, row := range tenants {
 		suspended[row.ID] = row.Suspended
-		planName, has, _, ok := d.TenantLimits(row.ID)
-		if !ok || planName != row.Plan || has != plan.Effective(limits[row.Plan], row.Override) {
-			note("tenant %s: directory %t %s %+v, database %+v", row.ID, ok, planName, has, row)
+		has, ok := d.Terms(row.ID)
+		if !ok || has.Plan != row.Plan || has.Limits != plan.Effective(limits[row.Plan], row.Override) {
+			note("tenant %s: directory %t %s %+v, database %+v", row.ID, ok, has.Plan, has.Limits, row)
 		}
 	}
 	for _, k := range keys {

@@ -29,9 +29,6 @@ func (d *Directory) register(ctx context.Context) error {
 		return err
 	}
 	self := d.current()
-	if err := d.countResetsFrom(ctx, self.ID); err != nil {
-		return err
-	}
 	generation, err := d.store.Register(ctx, self, d.processes.dead)
 	if err != nil {
 		return err
@@ -49,39 +46,6 @@ func (d *Directory) current() keystore.Registration {
 	self := *d.self.Load()
 	self.UsageThrough = instant.Millis(d.usage.through.Load())
 	return self
-}
-
-// countResetsFrom finds the event after which resets may wait for this process. It is the last event that all earlier processes
-// of this gateway have applied. If they have signed off, it is the newest event.
-func (d *Directory) countResetsFrom(ctx context.Context, gateway string) error {
-	f := &d.follower
-	if f.resetsTo != 0 {
-		return nil // it was found before
-	}
-	last, err := d.store.LastEvent(ctx)
-	if err != nil {
-		return err
-	}
-	gateways, err := d.store.Gateways(ctx)
-	for _, g := range gateways {
-		if g.ID == gateway && g.Applied != 0 {
-			last = min(last, g.Applied)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	recent, err := d.store.RecentResets(ctx)
-	if err != nil {
-		return err
-	}
-	for _, e := range recent {
-		if e.ID <= last {
-			f.noteDone(e.UUID, d.cfg.Clock())
-		}
-	}
-	f.resetsTo = last
-	return nil
 }
 
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.

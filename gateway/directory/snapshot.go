@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	snapshotMagic = "petgate directory snapshot 4\n"
+	snapshotMagic = "petgate directory snapshot 5\n"
 	snapshotEvery = time.Minute
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
@@ -266,7 +266,7 @@ func (f *frames) writeState(h head, s *state, keys, tenants int, plans map[strin
 	for ref := range uint32(tenants) {
 		t := s.tenants.at(ref)
 		now := t.terms.Load()
-		b = appendTenant(b, &keystore.TenantRow{ID: t.id, Plan: now.plan.name, Override: now.override, Suspended: now.suspended})
+		b = appendTenant(b, &keystore.TenantRow{ID: t.id, Plan: now.plan.name, Override: now.override, Suspended: now.suspended, UsedSince: now.usedSince})
 		if err := flush(frameBytes); err != nil {
 			return err
 		}

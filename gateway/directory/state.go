@@ -71,6 +71,7 @@ type terms struct {
 	override  plan.Limits
 	version   uint64
 	suspended bool
+	usedSince instant.Millis // the last reset of the usage; 0: never
 }
 
 // planRecord is a plan that its tenants share, so a change of the plan is one write for all of them.
@@ -135,7 +136,7 @@ func (s *state) entry(ref uint32) Entry {
 	return Entry{
 		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
 		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ReplacedBy: s.successor(k),
-		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, ExpiresAt: expiresAt,
+		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, UsedSince: now.usedSince, ExpiresAt: expiresAt,
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
 	}
@@ -189,19 +190,19 @@ func (s *state) setTenant(row *keystore.TenantRow) {
 	}
 	if ref, known := s.findTenant(&row.ID); known {
 		t := s.tenants.at(ref)
-		t.terms.Store(s.newTerms(t.terms.Load(), row.Plan, row.Override, row.Suspended))
+		t.terms.Store(s.newTerms(t.terms.Load(), row))
 		return
 	}
 	ref, t := s.tenants.add()
 	t.id = row.ID
-	t.terms.Store(s.newTerms(nil, row.Plan, row.Override, row.Suspended))
+	t.terms.Store(s.newTerms(nil, row))
 	s.byTenant.insert(hashOfTenant(&row.ID), ref, func(ref uint32) uint64 { return hashOfTenant(&s.tenants.at(ref).id) })
 }
 
 // newTerms returns new terms. The parameter was has the earlier terms, or is nil. The new terms have a new version,
 // unless the limits stay the same.
-func (s *state) newTerms(was *terms, planName string, override plan.Limits, suspended bool) *terms {
-	next := &terms{plan: s.plans[planName], override: override, suspended: suspended}
+func (s *state) newTerms(was *terms, row *keystore.TenantRow) *terms {
+	next := &terms{plan: s.plans[row.Plan], override: row.Override, suspended: row.Suspended, usedSince: row.UsedSince}
 	if was != nil {
 		before, version := was.limits()
 		if now, _ := next.limits(); now == before {

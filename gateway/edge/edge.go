@@ -24,7 +24,6 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/socket"
 	"petgate/shared/trace"
@@ -45,7 +44,7 @@ type Quotas interface {
 	// Take decides on one request. An error means that no decision could be made.
 	Take(quotas.Request) (quota.Verdict, error)
 	// Known returns the last known figures, without I/O.
-	Known(id.Tenant, plan.Limits) quota.Verdict
+	Known(r quotas.Request) quota.Verdict
 	// Current returns figures that are at most a second old and charges nothing. An error means that there are none.
 	Current(quotas.Request) (quota.Verdict, error)
 }
@@ -153,7 +152,7 @@ func (e *Edge) serve(rc *fasthttp.RequestCtx) {
 	defer e.finish(x)
 	x.now = instant.Of(e.clock())
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
-		x.verdict = e.quotas.Known(x.entry.Tenant, x.entry.Limits)
+		x.verdict = e.quotas.Known(x.ask())
 	}
 }
 

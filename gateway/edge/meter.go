@@ -11,10 +11,9 @@ import (
 // meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not
 // free. The charge is never returned, whatever the response is.
 func (e *Edge) meter(x *exchange) refusal {
-	ask := quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits}
 	x.isMetered = true
 	var err error
-	if x.verdict, err = e.quotas.Take(ask); err != nil {
+	if x.verdict, err = e.quotas.Take(x.ask()); err != nil {
 		return refusal{reason: limitsUnavailable}
 	}
 	if x.verdict.Granted > 0 {
@@ -25,6 +24,12 @@ func (e *Edge) meter(x *exchange) refusal {
 		return refusal{reason: limitsDegraded}
 	}
 	return e.exceeded(x)
+}
+
+// ask is the tenant's question for the quotas.
+func (x *exchange) ask() quotas.Request {
+	k := &x.entry
+	return quotas.Request{Tenant: k.Tenant, Since: k.UsedSince, Version: k.Version, Limits: k.Limits}
 }
 
 // exceeded refuses the request and passes the refusal to the ban rule.

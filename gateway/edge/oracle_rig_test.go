@@ -76,9 +76,7 @@ func (f fakeQuotas) Current(a quotas.Request) (quota.Verdict, error) {
 	return f.known(a.Tenant, a.Limits), nil
 }
 
-func (f fakeQuotas) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
-	return f.known(t, limits)
-}
+func (f fakeQuotas) Known(a quotas.Request) quota.Verdict { return f.known(a.Tenant, a.Limits) }
 
 // operations are those of the contract, with only what these tests need.
 var operations = []api.Operation{

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"petgate/gateway/answers"
-	"petgate/gateway/quotas"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 )
@@ -29,9 +28,9 @@ func (e *Edge) report(x *exchange) refusal {
 		return refusal{reason: quotaPolling}
 	}
 	var err error
-	x.verdict, err = e.quotas.Current(quotas.Request{Tenant: x.entry.Tenant, Version: x.entry.Version, Limits: x.entry.Limits})
+	x.verdict, err = e.quotas.Current(x.ask())
 	if err != nil {
-		x.verdict = e.quotas.Known(x.entry.Tenant, x.entry.Limits)
+		x.verdict = e.quotas.Known(x.ask())
 		x.verdict.Degraded = true
 	}
 	known := answers.Quota{

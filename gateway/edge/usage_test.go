@@ -55,7 +55,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 				target = "/v1/none" // charged too
 			}
 			client.ask(t, strings.Replace(rawGet(), "/v1/pets", target, 1))
-			v := limits.Known(entry.Tenant, entry.Limits)
+			v := limits.Known(quotas.Request{Tenant: entry.Tenant, Limits: entry.Limits})
 			charged[instant.Millis(v.DayUse.Day*day.Milliseconds())] = v.DayUse.Used
 		}
 		before, after := instant.Of(midnight.Add(-day)), instant.Of(midnight)

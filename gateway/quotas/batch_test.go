@@ -197,7 +197,7 @@ func TestRememberedRefusalAfterSlowTrip(t *testing.T) {
 				t.Errorf("%+v at %d", v, instant.Of(time.Now()))
 			}
 		}
-		if v := l.Known(a.Tenant, a.Limits); v.At > instant.Of(time.Now()) {
+		if v := l.Known(a); v.At > instant.Of(time.Now()) {
 			t.Errorf("known: %+v at %d", v, instant.Of(time.Now()))
 		}
 	})
@@ -347,9 +347,6 @@ func TestAskerGone(t *testing.T) {
 	cancel()
 	if _, err := l.Peek(gone, asking(1, 60)); err != nil {
 		t.Errorf("Peek: %v", err)
-	}
-	if err := l.Reset(gone, Reset{Tenant: tenant(1), UUID: "u"}); err != nil {
-		t.Fatal(err)
 	}
 	if l.Mode() != modeShared {
 		t.Errorf("mode %s", l.Mode())

@@ -41,7 +41,7 @@ func newOverCluster(t *testing.T, c *clusterStore) *Shared {
 	c.records, c.batches = store.NewMemory(quota.Product, time.Now), map[id.Tenant]*storetest.Batches{}
 	c.fault = func(clusterCall) (bool, error) { return true, nil }
 	s := newShared(Config{lanes: 1}.withDefaults())
-	s.start(redis.New(s.redisConfig(), c, s), nil)
+	s.start(redis.New(s.redisConfig(), c, s))
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }
@@ -95,8 +95,6 @@ func (c *clusterStore) decide(number int64, demand []store.Demand, result []stor
 	}
 	return err
 }
-
-func (c *clusterStore) Reset(context.Context, store.Reset) error { return nil }
 
 // setFault says what happens to the calls from now on. once happens only to the first call of that kind for tenant 2.
 func (c *clusterStore) setFault(always func(clusterCall) (bool, error), kind string, once func() (executed bool, err error)) {

@@ -54,7 +54,7 @@ type Config struct {
 	LiveGateways func() int
 	// Saver keeps in-process quotas over a restart; with nil they are lost. Unused with Redis.
 	Saver Saver
-	// OutageFile is the path of a file with the requests and resets that Redis still has to get from this gateway, so that a
+	// OutageFile is the path of a file with the requests that Redis still has to get from this gateway, so that a
 	// restart does not lose them. If it is empty, a restart loses them. Unused without Redis.
 	OutageFile string
 	// GatewayID is written into OutageFile: the file of another gateway is ignored.

@@ -12,17 +12,14 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
-// farStore is a store whose batches are answered when the test says so. Like the script, it ignores use that a gateway knows from before
-// a tenant's reset.
+// farStore is a store whose batches are answered when the test says so.
 type farStore struct {
 	fakeStore
 	records  *store.Memory
 	mu       sync.Mutex
-	resetAt  map[id.Tenant]instant.Millis
 	underWay []*farBatch
 	isNear   bool // it answers at once
 }
@@ -36,25 +33,11 @@ type farBatch struct {
 
 // newFar returns quotas that use a farStore with this number of lanes.
 func newFar(t *testing.T, lanes int) (*Shared, *farStore) {
-	f := &farStore{records: store.NewMemory(quota.Product, time.Now), resetAt: map[id.Tenant]instant.Millis{}}
-	f.onReset = func(r store.Reset) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.resetAt[r.Tenant] = instant.Of(time.Now())
-		return f.records.Reset(background, r)
-	}
+	f := &farStore{records: store.NewMemory(quota.Product, time.Now)}
 	return newFakeOver(t, &f.fakeStore, Config{lanes: lanes}, f.decide), f
 }
 
 func (f *farStore) decideNow(demands []store.Demand, results []store.Result) error {
-	demands = slices.Clone(demands)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range demands {
-		if d := &demands[i]; d.KnownAt <= f.resetAt[d.Tenant] {
-			d.Known, d.KnownMinute = quota.DayUse{}, 0
-		}
-	}
 	return f.records.Decide(background, demands, results)
 }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -24,13 +23,13 @@ const (
 // refusals without asking Redis, and to restore the day's use in a Redis that has lost it. It is safe for concurrent use.
 type lastSeen struct {
 	rule    quota.Rule
-	tenants *sharded.Map[id.Tenant, snapshot]
+	records *sharded.Map[store.Name, snapshot]
 }
 
 // snapshot is one decision. It must not exceed 128 bytes: a map stores larger values behind a pointer.
 type snapshot struct {
 	version     uint64
-	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = forgotten
+	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never
 	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
 	failedAt    instant.Millis // when Redis had no figures for Current, by this gateway's clock; 0 = it had some
@@ -39,38 +38,37 @@ type snapshot struct {
 }
 
 func newLastSeen(rule quota.Rule) *lastSeen {
-	return &lastSeen{rule, sharded.New[id.Tenant, snapshot](lastSeenMax, func(t id.Tenant) byte { return t[0] })}
+	return &lastSeen{rule, sharded.New[store.Name, snapshot](lastSeenMax, func(n store.Name) byte { return n.Tenant[0] })}
 }
 
-func (k *lastSeen) get(t id.Tenant) snapshot { return k.tenants.Get(t) }
+func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// put stores f unless the stored snapshot is newer: a tenant may be in two trips, and may be forgotten during one. Trips
-// that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
+// put stores f unless the stored snapshot is newer: a tenant may be in two trips. Trips that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
 // has stepped back since that snapshot was dated. Of two overlapping trips, the one with more use was decided later, whichever
 // was sent first.
-func (k *lastSeen) put(t id.Tenant, f snapshot) {
-	s := k.tenants.Lock(t)
+func (k *lastSeen) put(n store.Name, f snapshot) {
+	s := k.records.Lock(n)
 	defer s.Unlock()
-	old, ok := s.Entries[t]
+	old, ok := s.Entries[n]
 	newer := old.sentAt.Sub(f.sentAt)
-	if ok && newer < rememberFor && (newer > 0 && (old.at == 0 || !f.hasMore(&old)) || newer == 0 && old.at == 0) {
+	if ok && newer < rememberFor && newer > 0 && !f.hasMore(&old) {
 		return
 	}
-	s.Put(t, f, nil)
+	s.Put(n, f, nil)
 }
 
-// fail records that Redis had no figures of t for Current at this instant. The next snapshot ends this.
-func (k *lastSeen) fail(t id.Tenant, at instant.Millis) {
-	s := k.tenants.Lock(t)
+// fail records that Redis had no figures for Current at this instant. The next snapshot ends this.
+func (k *lastSeen) fail(n store.Name, at instant.Millis) {
+	s := k.records.Lock(n)
 	defer s.Unlock()
-	f := s.Entries[t]
+	f := s.Entries[n]
 	f.failedAt = at
-	s.Put(t, f, nil)
+	s.Put(n, f, nil)
 }
 
 // refusal returns the remembered refusal that still holds for a, if there is one.
 func (k *lastSeen) refusal(a store.Request, now instant.Millis) (v quota.Verdict, ok bool) {
-	f := k.get(a.Tenant)
+	f := k.get(a.Name())
 	return f.refusal(a, now)
 }
 
@@ -88,17 +86,17 @@ func (k *lastSeen) store(a store.Request, sentAt, answeredAt instant.Millis, v *
 		// earlier.
 		f.refuseUntil = sentAt.Add(min(rememberFor, v.RetryAt().Sub(v.At)))
 	}
-	k.put(a.Tenant, f)
+	k.put(a.Name(), f)
 }
 
-// verdict returns the known use of t at now, under these limits. It leaves out use that has been released since.
-func (k *lastSeen) verdict(t id.Tenant, limits plan.Limits, now instant.Millis) quota.Verdict {
-	f := k.get(t)
+// verdict returns the known use at now, under the limits of a. It leaves out use that has been released since.
+func (k *lastSeen) verdict(a store.Request, now instant.Millis) quota.Verdict {
+	f := k.get(a.Name())
 	if f.at == 0 || now < f.sentAt {
 		f = snapshot{at: now, sentAt: now}
 	}
 	last := f.verdict(now)
-	v := k.rule.Take(new(quota.Record), last.At, quota.Demand{Limits: limits})
+	v := k.rule.Take(new(quota.Record), last.At, quota.Demand{Limits: a.Limits})
 	lay(&v.Minute, last.Minute, last.At)
 	lay(&v.Day, last.Day, last.At)
 	v.DayUse.Used = v.Day.Used
@@ -116,9 +114,6 @@ func lay(unused *quota.Usage, last quota.Usage, now instant.Millis) {
 		unused.RetryAt = max(last.RetryAt, unused.ReleaseAt)
 	}
 }
-
-// forget drops the last decision on t. The answer to a trip that was sent before now is then ignored.
-func (k *lastSeen) forget(t id.Tenant, now instant.Millis) { k.put(t, snapshot{sentAt: now}) }
 
 func (f *snapshot) limits() plan.Limits {
 	return plan.Limits{Minute: f.minute.Limit, Day: f.day.Limit}

@@ -8,8 +8,6 @@ import (
 
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
@@ -23,15 +21,10 @@ type Local struct {
 	writing sync.Mutex
 	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
 	saving  worker
-
-	resetting sync.Mutex
-	forgotten map[string]bool // UUIDs of resets that are done but not saved, until their repetition; guarded by resetting
 }
 
 func openLocal(ctx context.Context, cfg Config) *Local {
-	l := &Local{
-		config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock), forgotten: map[string]bool{},
-	}
+	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock)}
 	l.metrics.setMode(modeMemory)
 	if cfg.Saver == nil {
 		l.loaded.Store(true)
@@ -70,8 +63,8 @@ func (l *Local) Take(r Request) (v quota.Verdict, err error) {
 }
 
 // Known returns a tenant's current figures.
-func (l *Local) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
-	return l.records.Take(l.records.Now(), &store.Demand{Request: Request{Tenant: t, Limits: limits}})
+func (l *Local) Known(r Request) quota.Verdict {
+	return l.records.Take(l.records.Now(), &store.Demand{Request: r})
 }
 
 // Current is Known. It fails until the saved records are loaded.
@@ -79,30 +72,11 @@ func (l *Local) Current(r Request) (v quota.Verdict, err error) {
 	if !l.loaded.Load() {
 		return v, ErrUndecided
 	}
-	return l.Known(r.Tenant, r.Limits), nil
+	return l.Known(r), nil
 }
 
 // Peek is Current.
 func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) { return l.Current(r) }
-
-// Reset clears a tenant's use, also in the saved records. It fails until the saved records are loaded: they would bring the
-// use back. If the save fails, the caller repeats the reset. The repetition saves, but does not clear what was used meanwhile.
-func (l *Local) Reset(ctx context.Context, r Reset) error {
-	if !l.loaded.Load() {
-		return ErrUndecided
-	}
-	l.resetting.Lock()
-	defer l.resetting.Unlock()
-	if !l.forgotten[r.UUID] {
-		l.records.Forget(r.Tenant)
-	}
-	if err := l.saveNow(ctx); err != nil {
-		l.forgotten[r.UUID] = true
-		return err
-	}
-	delete(l.forgotten, r.UUID)
-	return nil
-}
 
 // Mode is "memory".
 func (l *Local) Mode() string { return modeMemory }

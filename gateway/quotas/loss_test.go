@@ -73,12 +73,6 @@ func (s *site) start(i int) {
 		defer s.server.mu.Unlock()
 		return s.server.losses
 	}}
-	fake.onReset = func(r store.Reset) error {
-		if _, err := s.server.state(); err != nil {
-			return err
-		}
-		return s.server.records.Reset(background, r)
-	}
 	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
 		LiveGateways: func() int { return s.live() }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
@@ -183,25 +177,6 @@ func TestDebtsAreToldInTheBackground(t *testing.T) {
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != admitted+1 || admitted != 50 {
 			t.Errorf("%d admitted in the outage, %+v at the other gateway", admitted, v)
-		}
-	})
-}
-
-// A reset that comes while Redis is down is done before Redis decides again.
-func TestResetDuringAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, r := newSite(t, 2), asking(1, 100)
-		s.use(r, s.gateways[0])
-		s.server.fail(errRefused)
-		for _, g := range s.gateways {
-			s.use(asking(2, 100), g) // it has noticed
-			if err := g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		s.back()
-		if v := mustTake(t, s.gateways[0], r); v.Minute.Used != 1 || v.Day.Used != 1 {
-			t.Errorf("after the reset: %+v", v)
 		}
 	})
 }

@@ -27,7 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // the function then returned an error.
 type fakeStore struct {
 	batches storetest.Batches
-	onReset func(r store.Reset) error
 	losses  func() int // how often Redis has lost its data; nil: never
 
 	mu         sync.Mutex
@@ -88,13 +87,6 @@ func (f *fakeStore) lostAll() bool {
 	return f.unanswered == 0
 }
 
-func (f *fakeStore) Reset(_ context.Context, r store.Reset) error {
-	if f.onReset == nil {
-		return nil
-	}
-	return f.onReset(r)
-}
-
 // newFake returns quotas that use a fakeStore with this function. They are closed when the test ends.
 func newFake(t testing.TB, cfg Config, onDecide func(context.Context, []store.Demand, []store.Result) error) *Shared {
 	return newFakeOver(t, new(fakeStore), cfg, onDecide)
@@ -105,8 +97,8 @@ func newFakeOver(
 ) *Shared {
 	fake.onDecide = onDecide
 	s := newShared(cfg.withDefaults())
-	resets := s.restore()
-	s.start(redis.New(s.redisConfig(), fake, s), resets)
+	s.restore()
+	s.start(redis.New(s.redisConfig(), fake, s))
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }

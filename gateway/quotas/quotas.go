@@ -28,8 +28,6 @@ import (
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
@@ -47,25 +45,18 @@ var ErrUndecided = errors.New("quotas: quotas cannot be decided now")
 // Request is one tenant's question: may a request pass under these limits?
 type Request = store.Request
 
-// Reset is an operator's order to clear a tenant's use.
-type Reset = store.Reset
-
 // Quotas is Local or Shared.
 type Quotas interface {
 	// Take decides on one request: it passes if the verdict grants 1. An error means that no decision could be made; it
 	// wraps ErrUndecided.
 	Take(r Request) (quota.Verdict, error)
 	// Known returns the last known figures without I/O.
-	Known(t id.Tenant, limits plan.Limits) quota.Verdict
+	Known(r Request) quota.Verdict
 	// Current returns a tenant's figures, at most a second old, and charges nothing. It asks Redis at most once a second for
 	// each tenant. An error means that there are no figures; it wraps ErrUndecided.
 	Current(r Request) (quota.Verdict, error)
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)
-	// Reset clears a tenant's use. If Redis is down, its record is dropped before Redis decides again. When Reset returns nil,
-	// a restart does not bring the use back, unless the reset waits for Redis and there is no file, or the file cannot be
-	// written. After an error, the caller repeats it with the same UUID.
-	Reset(ctx context.Context, r Reset) error
 	// Mode says how quotas are decided now: "shared" by Redis, "memory" in process, "outage" in process because some or all
 	// of Redis does not answer.
 	Mode() string
@@ -88,12 +79,12 @@ func Open(ctx context.Context, cfg Config) (Quotas, error) {
 		return openLocal(ctx, cfg), nil
 	}
 	s := newShared(cfg)
-	resets := s.restore() // before redis.Open, because Redis gets the debts as soon as it answers
+	s.restore() // before redis.Open, because Redis gets the debts as soon as it answers
 	client, err := redis.Open(ctx, s.redisConfig(), s)
 	if err != nil {
 		return nil, err
 	}
-	s.start(client, resets)
+	s.start(client)
 	if !client.IsDown() {
 		s.Health(ctx)
 	}

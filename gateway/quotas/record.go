@@ -9,20 +9,18 @@ import (
 	"os"
 	"strings"
 
-	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/durable"
 )
 
-// outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage, and resets.
-// A file keeps it over a restart. The restarted process reports it to Redis and counts it as use of its own share.
+// outageRecord is what Redis still has to get from this gateway: requests that it admitted during an outage. A file keeps
+// it over a restart. The restarted process reports it to Redis and counts it as use of its own share.
 //
 // The file is a line with the version and a checksum, and then this record in JSON.
 type outageRecord struct {
 	Gateway string         `json:"gateway"` // whose record it is
 	SavedAt instant.Millis `json:"savedAt"` // by the gateway's clock; the use of the window counts from here
 	Debts   []unpaid       `json:"debts"`
-	Resets  []store.Reset  `json:"resets"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -52,7 +50,7 @@ func readRecord(path, gateway string) (r outageRecord, err error) {
 
 // write replaces the file, or removes it if there is nothing to keep. A reader never sees half a file.
 func (r *outageRecord) write(path string) error {
-	if len(r.Debts) == 0 && len(r.Resets) == 0 {
+	if len(r.Debts) == 0 {
 		return durable.Remove(path)
 	}
 	body, err := json.Marshal(r)
@@ -62,39 +60,38 @@ func (r *outageRecord) write(path string) error {
 	return durable.Write(path, append([]byte(recordHead(body)+"\n"), body...))
 }
 
-// restore loads the record from before a restart. It returns the resets that Redis has not carried out. A file that cannot
-// be used is ignored: this process then knows nothing of its earlier use, as after a first start.
-func (s *Shared) restore() []store.Reset {
+// restore loads the record from before a restart. A file that cannot be used is ignored: this process then knows nothing of
+// its earlier use, as after a first start.
+func (s *Shared) restore() {
 	path := s.config.OutageFile
 	if path == "" {
-		return nil
+		return
 	}
 	r, err := readRecord(path, s.config.GatewayID)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return
 	}
 	s.saved = -1 // the first save replaces or removes the file
 	if err != nil {
 		s.config.Log.Error("the record of an outage is ignored: what this gateway admitted before its restart is not reported to Redis",
 			"path", path, "error", err)
-		return nil
+		return
 	}
 	for _, one := range r.Debts {
 		s.share.restore(one, r.SavedAt)
 	}
-	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Debts), "resets", len(r.Resets))
-	return r.Resets
+	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Debts))
 }
 
 // save writes the record if it has changed since the last save.
 func (s *Shared) save() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	mark := s.share.changes.Load() + s.redis.ResetChanges()
+	mark := s.share.changes.Load()
 	if s.config.OutageFile == "" || mark == s.saved {
 		return nil
 	}
-	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unpaid(), Resets: s.redis.WaitingResets()}
+	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unpaid()}
 	if err := r.write(s.config.OutageFile); err != nil {
 		s.metrics.unsaved.Inc()
 		return fmt.Errorf("quotas: save the record of the outage: %w", err)

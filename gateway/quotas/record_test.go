@@ -95,29 +95,6 @@ func TestKilledInAnOutage(t *testing.T) {
 	})
 }
 
-// A reset that waits for Redis is carried out, although all gateways were killed at once and then restarted.
-func TestWaitingResetSurvivesARestart(t *testing.T) {
-	files := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
-		s.use(r, s.gateways[0])
-		s.server.fail(errRefused)
-		for i, g := range s.gateways {
-			s.use(asking(2, 100), g) // it has noticed
-			if err := g.Reset(background, Reset{Tenant: r.Tenant, UUID: "u"}); err != nil {
-				t.Fatal(err)
-			}
-			s.kill(i)
-			s.start(i)
-			s.restart(i) // it is still kept
-		}
-		s.back()
-		if v := mustTake(t, s.gateways[0], r); v.Minute.Used != 1 || v.Day.Used != 1 {
-			t.Errorf("after the reset: %+v", v)
-		}
-	})
-}
-
 // A file that cannot be used is reported and ignored. The gateway then begins with the least share.
 func TestUnusableOutageFile(t *testing.T) {
 	for name, spoil := range map[string]func(text string) string{

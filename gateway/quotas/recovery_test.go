@@ -66,26 +66,6 @@ func TestUnansweredDebtIsNotChargedTwice(t *testing.T) {
 	})
 }
 
-// Redis loses a tenant's record, but not the mark of the tenant's reset. A gateway that was started after the reset still tells
-// Redis the use that it knows.
-func TestKnownUseAfterAResetAndARestart(t *testing.T) {
-	first := openShared(t, Config{})
-	a := asking(1, 60)
-	if err := first.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"}); err != nil {
-		t.Fatal(err)
-	}
-	again := openQuotas(t, Config{RedisURL: first.config.RedisURL, Prefix: first.config.Prefix, Budget: redisBudget})
-	if n := takeAll(t, again, a, 40); n != 40 {
-		t.Fatalf("%d admitted, want 40", n)
-	}
-	if err := operator(t, again).Del(background, first.config.Prefix+"{"+a.Tenant.String()+"}").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n := takeAll(t, again, a, 60); n != 20 {
-		t.Errorf("%d admitted after the loss, want the minute's last 20", n)
-	}
-}
-
 // The gateways have used up their shares. From the moment when Redis answers until it decides again, no share grows: each
 // gateway knows only which of its own debts are charged.
 func TestSharesDoNotGrowDuringARecovery(t *testing.T) {

@@ -1,82 +1,91 @@
 package quotas
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
-	"petgate/shared/core/quota"
+	"petgate/shared/core/instant"
 )
 
-// When a reset returns, the use is gone from the saved records too. A process that is killed then does not find it again.
-func TestResetOfSavedRecords(t *testing.T) {
+// since returns the request as it is after a reset at this instant.
+func resetAt(r Request, at instant.Millis) Request {
+	r.Since = at
+	return r
+}
+
+func wantUsed(t *testing.T, l Quotas, r Request, want int64) {
+	t.Helper()
+	if v, err := l.Peek(background, r); err != nil || v.Minute.Used != want || v.Day.Used != want {
+		t.Errorf("since %d: %+v, %v; want %d used", r.Since, v, err, want)
+	}
+	if v := l.Known(r); v.Minute.Used != want || v.Day.Used != want {
+		t.Errorf("known since %d: %+v, want %d used", r.Since, v, want)
+	}
+}
+
+// Every gateway takes up a reset at its own time. After it, it admits the whole limit once, together with the others. A gateway that
+// has not taken it up charges what was used before, and its remembered refusals are not those of the new use.
+func TestReset(t *testing.T) {
+	late := openShared(t, Config{})
+	first := openQuotas(t, Config{RedisURL: late.config.RedisURL, Prefix: late.config.Prefix, Budget: redisBudget})
+	a := asking(1, 60)
+	takeAll(t, late, a, 100)
+	takeAll(t, first, a, 100)
+	reset := resetAt(a, 7)
+	if n := takeAll(t, first, reset, 40); n != 40 {
+		t.Errorf("%d admitted after a reset, want 40", n)
+	}
+	if n := takeAll(t, late, a, 10); n != 0 {
+		t.Errorf("%d admitted by a gateway that has not taken it up, want 0", n)
+	}
+	if n := takeAll(t, late, reset, 40); n != 20 {
+		t.Errorf("%d admitted by a gateway that takes it up, want the other 20", n)
+	}
+	wantUsed(t, first, resetAt(a, 8), 0) // another reset
+}
+
+// A reset while Redis is down holds at once, and over restarts and the recovery. Each record is charged with its own use.
+func TestResetDuringAnOutage(t *testing.T) {
+	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byTenant: map[id.Tenant]store.Saved{}}
-		a, reset := asking(1, 60), Reset{Tenant: tenant(1), UUID: "u"}
-		l := openQuotas(t, Config{Saver: saver})
-		mustTake(t, l, a)
-		time.Sleep(2 * saveEvery)
-		if err := l.Reset(background, reset); err != nil {
-			t.Fatal(err)
+		s, r := newSiteWithFiles(t, 2, files), asking(1, 100)
+		reset := resetAt(r, 7)
+		for range 60 {
+			mustTake(t, s.gateways[0], r)
 		}
-		kept, _ := saver.kept(a.Tenant)
-		if rec, err := quota.Product.Decode(kept.Record); err != nil || !rec.IsUnused() {
-			t.Errorf("saved after a reset: %+v, %v", rec, err)
+		s.server.fail(errRefused)
+		before := s.use(r, s.gateways[0])
+		after := s.use(reset, s.gateways[0])
+		s.restart(0)
+		if more := s.use(reset, s.gateways[0]); before != 20 || after != 50 || more != 0 {
+			t.Errorf("in the outage %d of the 40 left were admitted, %d of 100 after the reset, and %d after a restart", before, after, more)
 		}
-		saver.fail(errTest)
-		if err := l.Reset(background, reset); !errors.Is(err, errTest) {
-			t.Errorf("a reset that cannot be saved: %v", err)
+		s.back()
+		for _, g := range s.gateways {
+			mustTake(t, g, r)
+			mustTake(t, g, reset)
 		}
-		unloaded := openQuotas(t, Config{Saver: saver})
-		if err := unloaded.Reset(background, reset); !errors.Is(err, ErrUndecided) {
-			t.Errorf("a reset before the saved records are loaded: %v", err)
-		}
-		saver.fail(nil)
-		time.Sleep(2 * loadEvery)
-		if err := unloaded.Reset(background, reset); err != nil {
-			t.Errorf("a reset after they are loaded: %v", err)
-		}
+		wantUsed(t, s.gateways[1], r, 60+20+2)
+		wantUsed(t, s.gateways[1], reset, 50+2)
 	})
 }
 
-// Resets that cannot be saved are repeated each second. Each clears its tenant's use once: what is used afterwards counts.
-func TestRepeatedResetClearsOnce(t *testing.T) {
+// Records in the database have the instant of the reset too: a restart brings no earlier use back.
+func TestResetOfSavedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byTenant: map[id.Tenant]store.Saved{}}
+		saver := &savedRecords{byName: map[store.Name]store.Saved{}}
+		a := asking(1, 60)
+		reset := resetAt(a, 7)
 		l := openQuotas(t, Config{Saver: saver})
-		reset := func(n int, uuid string, want error) {
-			t.Helper()
-			if err := l.Reset(background, Reset{Tenant: tenant(n), UUID: uuid}); !errors.Is(err, want) {
-				t.Errorf("reset %s: %v, want %v", uuid, err, want)
-			}
-		}
-		used := func(n int, want int64) {
-			t.Helper()
-			if v := l.Known(tenant(n), asking(n, 60).Limits); v.Minute.Used != want || v.Day.Used != want {
-				t.Errorf("tenant %d: %+v, want %d used", n, v, want)
-			}
-		}
-		for n := range 2 {
-			mustTake(t, l, asking(n+1, 60))
-		}
-		saver.fail(errTest)
 		for range 3 {
-			reset(1, "a", errTest)
-			reset(2, "b", errTest)
-			mustTake(t, l, asking(1, 60))
-			time.Sleep(saveEvery)
+			mustTake(t, l, a)
 		}
-		used(1, 3)
-		used(2, 0)
-		saver.fail(nil)
-		time.Sleep(2 * saveEvery) // the use is saved before the resets are repeated
-		reset(1, "a", nil)
-		reset(2, "b", nil)
-		used(1, 3)
-		reset(1, "c", nil)
-		used(1, 0)
+		mustTake(t, l, reset)
+		time.Sleep(2 * saveEvery)
+		again := openQuotas(t, Config{Saver: saver})
+		wantUsed(t, again, reset, 1)
+		wantUsed(t, again, resetAt(a, 8), 0)
 	})
 }

@@ -42,7 +42,7 @@ type localShare struct {
 	memory *store.Memory
 
 	mu      sync.Mutex
-	debt    map[id.Tenant]debt
+	debt    map[store.Name]debt
 	size    atomic.Int64 // of debt; lets decisions by Redis skip the lock
 	changes atomic.Int64 // of debts; an outageRecord is saved if they have changed
 }
@@ -73,7 +73,7 @@ func (d *debt) lapse(here quota.Verdict) {
 const retryAfter = time.Second
 
 func newLocalShare(memory *store.Memory) *localShare {
-	return &localShare{memory: memory, debt: make(map[id.Tenant]debt)}
+	return &localShare{memory: memory, debt: make(map[store.Name]debt)}
 }
 
 // take decides one request. last is the tenant's last known use. unsure says that Redis may have executed a batch with this
@@ -93,7 +93,7 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	now := o.memory.Now()
 	d := store.Demand{Request: a}
 	here := o.memory.Take(now, &d)
-	debt := o.debt[a.Tenant]
+	debt := o.debt[a.Name()]
 	debt.lapse(here)
 	uncharged := debt.uncharged()
 
@@ -110,7 +110,7 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 		}
 		*spent = plus(*spent, quota.Spent{Minute: 1, Day: quota.DayUse{Day: v.DayUse.Day, Used: 1}})
 	}
-	o.set(a.Tenant, debt)
+	o.set(a.Name(), debt)
 	v.Degraded = true
 	if v.Granted < want || v.RetryAt() != 0 {
 		// The share does not tell when Redis would admit more.
@@ -132,8 +132,8 @@ func show(u *quota.Usage, limit int64) {
 	u.Limit = limit
 }
 
-// collect returns what t owes. The caller puts it into a demand, and passes that demand's outcome to settled.
-func (o *localShare) collect(t id.Tenant) quota.Spent {
+// collect returns what a tenant owes. The caller puts it into a demand, and passes that demand's outcome to settled.
+func (o *localShare) collect(t store.Name) quota.Spent {
 	if o.size.Load() == 0 {
 		return quota.Spent{}
 	}
@@ -150,7 +150,7 @@ func (o *localShare) collect(t id.Tenant) quota.Spent {
 }
 
 // settled records the outcome of a demand that carried spent: Redis charged it, did not charge it, or may have charged it.
-func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcome) {
+func (o *localShare) settled(t store.Name, spent quota.Spent, became redis.Outcome) {
 	if spent == (quota.Spent{}) {
 		return
 	}
@@ -173,7 +173,7 @@ func (o *localShare) settled(t id.Tenant, spent quota.Spent, became redis.Outcom
 func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (chargedInVain int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	debt := o.debt[d.Tenant]
+	debt := o.debt[d.Name()]
 	unpaid, carried := debt.unsure, d.Spent
 	if decided {
 		admitted := max(0, unpaid.Minute-carried.Minute)
@@ -184,16 +184,16 @@ func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (char
 	}
 	d.Spent = minus(debt.unsure, unpaid)
 	debt.sent, debt.owed, debt.unsure = plus(debt.sent, d.Spent), plus(debt.owed, unpaid), quota.Spent{}
-	o.set(d.Tenant, debt)
+	o.set(d.Name(), debt)
 	return chargedInVain
 }
 
 // owing returns the tenants with debts that the next demand carries.
-func (o *localShare) owing() []id.Tenant {
+func (o *localShare) owing() []store.Name {
 	return o.tenants(func(d debt) bool { return d.owed != (quota.Spent{}) })
 }
 
-func (o *localShare) tenants(which func(debt) bool) (tenants []id.Tenant) {
+func (o *localShare) tenants(which func(debt) bool) (tenants []store.Name) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, debt := range o.debt {
@@ -206,10 +206,11 @@ func (o *localShare) tenants(which func(debt) bool) (tenants []id.Tenant) {
 
 // unpaid is the use of a tenant that Redis has not confirmed.
 type unpaid struct {
-	Tenant  id.Tenant `json:"tenant"`
-	Minute  int64     `json:"minute"`
-	Day     int64     `json:"day"` // days since the Unix epoch
-	DayUsed int64     `json:"dayUsed"`
+	Tenant  id.Tenant      `json:"tenant"`
+	Since   instant.Millis `json:"since,omitzero"` // see store.Name
+	Minute  int64          `json:"minute"`
+	Day     int64          `json:"day"` // days since the Unix epoch
+	DayUsed int64          `json:"dayUsed"`
 }
 
 // unpaid returns the debts of all tenants. It locks once for each, so that decisions continue meanwhile.
@@ -218,7 +219,7 @@ func (o *localShare) unpaid() (all []unpaid) {
 		o.mu.Lock()
 		if debt, ok := o.current(t); ok {
 			spent := debt.uncharged()
-			all = append(all, unpaid{t, spent.Minute, spent.Day.Day, spent.Day.Used})
+			all = append(all, unpaid{t.Tenant, t.Since, spent.Minute, spent.Day.Day, spent.Day.Used})
 		}
 		o.mu.Unlock()
 	}
@@ -231,27 +232,20 @@ func (o *localShare) restore(before unpaid, savedAt instant.Millis) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent := quota.Spent{Minute: before.Minute, Day: quota.DayUse{Day: before.Day, Used: before.DayUsed}}
-	o.memory.Take(min(savedAt, o.memory.Now()), &store.Demand{Request: store.Request{Tenant: before.Tenant}, Spent: spent})
-	o.set(before.Tenant, debt{owed: spent})
-	o.current(before.Tenant)
+	name := store.Name{Tenant: before.Tenant, Since: before.Since}
+	o.memory.Take(min(savedAt, o.memory.Now()), &store.Demand{Request: store.Request{Tenant: name.Tenant, Since: name.Since}, Spent: spent})
+	o.set(name, debt{owed: spent})
+	o.current(name)
 }
 
 // current returns the debt of t without what has lapsed. The caller must hold mu.
-func (o *localShare) current(t id.Tenant) (d debt, ok bool) {
+func (o *localShare) current(t store.Name) (d debt, ok bool) {
 	if d, ok = o.debt[t]; !ok {
 		return d, false
 	}
-	d.lapse(o.memory.Take(o.memory.Now(), &store.Demand{Request: store.Request{Tenant: t}}))
+	d.lapse(o.memory.Take(o.memory.Now(), &store.Demand{Request: store.Request{Tenant: t.Tenant, Since: t.Since}}))
 	o.set(t, d)
 	return d, d != debt{}
-}
-
-// forget drops the use and the debts of t.
-func (o *localShare) forget(t id.Tenant) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.set(t, debt{})
-	o.memory.Forget(t)
 }
 
 // sweep drops debts of past days. It runs at the start of an outage, so that there are never many more debts than tenants
@@ -267,7 +261,7 @@ func (o *localShare) sweep(day int64) {
 }
 
 // set stores a debt, or deletes it if it is zero. The caller must hold mu.
-func (o *localShare) set(t id.Tenant, d debt) {
+func (o *localShare) set(t store.Name, d debt) {
 	if d != o.debt[t] {
 		o.changes.Add(1)
 	}

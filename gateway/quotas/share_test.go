@@ -167,7 +167,7 @@ func TestUnansweredBatchIsChargedOnce(t *testing.T) {
 func TestDebtOnItsWay(t *testing.T) {
 	o := newLocalShare(store.NewMemory(quota.Product, time.Now))
 	a := asking(1, 10)
-	last := newLastSeen(quota.Product).verdict(a.Tenant, a.Limits, instant.Of(time.Now()))
+	last := newLastSeen(quota.Product).verdict(a, instant.Of(time.Now()))
 	takeHere := func() (admitted int64) {
 		for range 100 {
 			admitted += o.take(a, last, 1, false).Granted
@@ -177,18 +177,18 @@ func TestDebtOnItsWay(t *testing.T) {
 	if n := takeHere(); n != 10 {
 		t.Fatalf("%d admitted, want 10", n)
 	}
-	spent := o.collect(a.Tenant)
-	if spent.Minute != 10 || spent.Day.Used != 10 || o.collect(a.Tenant) != (quota.Spent{}) {
+	spent := o.collect(a.Name())
+	if spent.Minute != 10 || spent.Day.Used != 10 || o.collect(a.Name()) != (quota.Spent{}) {
 		t.Errorf("owed: %+v", spent)
 	}
 	if n := takeHere(); n != 0 {
 		t.Errorf("%d admitted while the debt is on its way", n)
 	}
-	o.settled(a.Tenant, spent, redis.Undecided)
-	if n := takeHere(); n != 0 || o.collect(a.Tenant) != spent {
+	o.settled(a.Name(), spent, redis.Undecided)
+	if n := takeHere(); n != 0 || o.collect(a.Name()) != spent {
 		t.Errorf("%d admitted after it came back, or it is lost", n)
 	}
-	o.settled(a.Tenant, spent, redis.Decided)
+	o.settled(a.Name(), spent, redis.Decided)
 	if o.size.Load() != 0 {
 		t.Error("a debt that is paid is kept")
 	}
@@ -230,54 +230,34 @@ func TestReportOfAFlushedRedisGivesNoSecondMinute(t *testing.T) {
 	})
 }
 
-func TestReset(t *testing.T) {
-	l := openShared(t, Config{})
-	a := asking(1, 60)
-	if n := takeAll(t, l, a, 100); n != 60 {
-		t.Fatalf("%d admitted, want 60", n)
-	}
-	if err := l.Reset(background, Reset{Tenant: a.Tenant, UUID: "u"}); err != nil {
-		t.Fatal(err)
-	}
-	if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != 0 || v.Day.Used != 0 {
-		t.Errorf("known after a reset: %+v", v)
-	}
-	if n := takeAll(t, l, a, 100); n != 60 {
-		t.Errorf("%d admitted after a reset, want 60", n)
-	}
-	if v, err := l.Peek(background, a); err != nil || v.Day.Used != 60 {
-		t.Errorf("Peek: %+v, %v", v, err)
-	}
-}
-
 func TestKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &flaky{records: store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(7 * time.Second) })}
 		l := newFake(t, Config{}, server.Decide)
 		a := asking(1, 3)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
-		if v := l.Known(a.Tenant, a.Limits); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
+		if v := l.Known(a); v.At != now() || v.Minute.Limit != 3 || v.Minute.Remaining() != 3 ||
 			v.Day.Remaining() != 100_000 || v.RetryAt() != 0 || v.Minute.ResetAt < now() || v.Day.ResetAt <= now() {
 			t.Errorf("nothing known: %+v", v)
 		}
 		for range 4 {
 			mustTake(t, l, a)
 		}
-		v := l.Known(a.Tenant, a.Limits)
+		v := l.Known(a)
 		if v.At != now()+7000 || v.Minute.Used != 3 || v.Violated() != quota.Minute || v.Day.Used != 3 {
 			t.Errorf("after a refusal: %+v", v)
 		}
-		upgraded := a.Limits
-		upgraded.Minute = 300
-		if v := l.Known(a.Tenant, upgraded); v.Minute.Remaining() != 297 || v.RetryAt() != 0 {
+		upgraded := a
+		upgraded.Limits.Minute = 300
+		if v := l.Known(upgraded); v.Minute.Remaining() != 297 || v.RetryAt() != 0 {
 			t.Errorf("under other limits: %+v", v)
 		}
 		time.Sleep(61 * time.Second)
-		if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != 0 || v.Day.Used != 3 || v.RetryAt() != 0 {
+		if v := l.Known(a); v.Minute.Used != 0 || v.Day.Used != 3 || v.RetryAt() != 0 {
 			t.Errorf("a minute later: %+v", v)
 		}
 		time.Sleep(24 * time.Hour)
-		if v := l.Known(a.Tenant, a.Limits); v.Day.Used != 0 {
+		if v := l.Known(a); v.Day.Used != 0 {
 			t.Errorf("a day later: %+v", v)
 		}
 	})
@@ -288,7 +268,7 @@ func TestKnownAfterClockStep(t *testing.T) {
 	k, a, v := newLastSeen(quota.Product), asking(1, 3), quota.Verdict{At: 1}
 	const before, after = 10 * 3_600_000, 9 * 3_600_000
 	k.store(a, before, before, &v, false)
-	v = newLastSeen(quota.Product).verdict(a.Tenant, a.Limits, after)
+	v = newLastSeen(quota.Product).verdict(a, after)
 	v.Minute.Used, v.Minute.RetryAt = 3, v.At+5000
 	k.store(a, after, after, &v, true)
 	if _, ok := k.refusal(a, after+500); !ok {
@@ -300,17 +280,17 @@ func TestKnownAfterClockStep(t *testing.T) {
 	late := v
 	late.Minute.Used = 2
 	k.store(a, after-10, after+10, &late, false)
-	if got := k.get(a.Tenant); got.minute.Used != 3 {
+	if got := k.get(a.Name()); got.minute.Used != 3 {
 		t.Errorf("an earlier trip's answer took its place: %+v", got)
 	}
 }
 
 // savedRecords is a Saver that can fail.
 type savedRecords struct {
-	mu       sync.Mutex
-	byTenant map[id.Tenant]store.Saved
-	err      error
-	saves    int
+	mu     sync.Mutex
+	byName map[store.Name]store.Saved
+	err    error
+	saves  int
 }
 
 func (s *savedRecords) fail(err error) {
@@ -323,7 +303,7 @@ func (s *savedRecords) fail(err error) {
 func (s *savedRecords) kept(t id.Tenant) (store.Saved, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.byTenant[t], s.saves
+	return s.byName[store.Name{Tenant: t}], s.saves
 }
 
 func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records []store.Saved) error {
@@ -334,7 +314,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 		return s.err
 	}
 	for _, r := range records {
-		s.byTenant[r.Tenant] = r
+		s.byName[store.Name{Tenant: r.Tenant, Since: r.Since}] = r
 	}
 	return nil
 }
@@ -342,7 +322,7 @@ func (s *savedRecords) SaveQuotas(_ context.Context, _ instant.Millis, records [
 func (s *savedRecords) LoadQuotas(context.Context) (all []store.Saved, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.byTenant {
+	for _, r := range s.byName {
 		all = append(all, r)
 	}
 	return all, s.err
@@ -350,7 +330,7 @@ func (s *savedRecords) LoadQuotas(context.Context) (all []store.Saved, err error
 
 func TestMemorySurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		saver := &savedRecords{byTenant: map[id.Tenant]store.Saved{}}
+		saver := &savedRecords{byName: map[store.Name]store.Saved{}}
 		a := asking(1, 60)
 		restart := func(use int, want int64) {
 			t.Helper()
@@ -361,7 +341,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			for range use {
 				mustTake(t, l, a)
 			}
-			if v := l.Known(a.Tenant, a.Limits); v.Minute.Used != want {
+			if v := l.Known(a); v.Minute.Used != want {
 				t.Errorf("%d used, want %d", v.Minute.Used, want)
 			}
 			if l.Mode() != modeMemory {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +17,6 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
@@ -32,7 +32,7 @@ type Shared struct {
 	saved    int64       // the mark of the outageRecord in the file; guarded by writing
 	writing  sync.Mutex
 	saving   worker
-	asking   singleflight.Group // by tenant: peeks for Current
+	asking   singleflight.Group // by record: peeks for Current
 }
 
 // newShared returns quotas to which Open adds the Redis.
@@ -45,10 +45,10 @@ func newShared(cfg Config) *Shared {
 	return s
 }
 
-// start begins to decide in Redis. resets are those that restore returned.
-func (s *Shared) start(client *redis.Redis, resets []store.Reset) {
+// start begins to decide in Redis.
+func (s *Shared) start(client *redis.Redis) {
 	s.redis = client
-	client.Resume(context.Background(), resets)
+	client.Resume()
 	if s.config.OutageFile != "" {
 		s.saving.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
 	}
@@ -94,7 +94,7 @@ func (s *Shared) takeHere(r Request, isUnsure bool) (quota.Verdict, error) {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.take(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant), isUnsure)
+	v := s.share.take(r, s.Known(r), s.gateways(r.Tenant), isUnsure)
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -108,11 +108,9 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 	return s.config.liveGateways()
 }
 
-// Known returns the tenant's last known figures under these limits, without I/O. A tenant without figures has its whole
+// Known returns the tenant's last known figures under the request's limits, without I/O. A tenant without figures has its whole
 // limits.
-func (s *Shared) Known(t id.Tenant, limits plan.Limits) quota.Verdict {
-	return s.seen.verdict(t, limits, s.now())
-}
+func (s *Shared) Known(r Request) quota.Verdict { return s.seen.verdict(r, s.now()) }
 
 // Current returns the tenant's figures, at most a second old, and charges nothing. They are those of the last decision here, if
 // that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
@@ -121,7 +119,7 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 	if v, ok, err := s.recent(r); ok {
 		return v, err
 	}
-	asked, err, _ := s.asking.Do(string(r.Tenant[:]), func() (any, error) {
+	asked, err, _ := s.asking.Do(string(strconv.AppendInt(r.Tenant[:], int64(r.Since), 10)), func() (any, error) {
 		if v, ok, err := s.recent(r); ok { // another caller has just asked
 			return v, err
 		}
@@ -129,7 +127,7 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 		v, err := s.peek(context.Background(), r)
 		if err != nil {
 			if !s.redis.IsDownFor(r.Tenant) { // while it is down, it is not asked anyway
-				s.seen.fail(r.Tenant, s.now())
+				s.seen.fail(r.Name(), s.now())
 			}
 			return s.peekHere(r, err)
 		}
@@ -145,7 +143,7 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 
 // recent returns the tenant's figures without asking Redis, if they are known from the last second, or if Redis had none then.
 func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
-	last, now := s.seen.get(r.Tenant), s.now()
+	last, now := s.seen.get(r.Name()), s.now()
 	isRecent := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
 	switch {
 	case isRecent(last.failedAt):
@@ -157,7 +155,7 @@ func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
 	if v, ok := s.seen.refusal(r, now); ok {
 		return v, true, nil
 	}
-	return s.Known(r.Tenant, r.Limits), true, nil
+	return s.Known(r), true, nil
 }
 
 var errNoFigures = errors.New("in the last second, Redis had no figures of this tenant")
@@ -186,26 +184,7 @@ func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
 	}
-	return s.share.peek(r, s.Known(r.Tenant, r.Limits), s.gateways(r.Tenant)), nil
-}
-
-// Reset clears a tenant's use, here and in Redis. Every gateway does so, because each may remember use from before the
-// reset; Redis drops the record only once. A reset that waits for Redis is in the file when Reset returns. If the file cannot
-// be written, Reset returns no error: a full disk must not hold up all changes, and the failure is logged and counted.
-func (s *Shared) Reset(ctx context.Context, r Reset) error {
-	forget := func() {
-		s.seen.forget(r.Tenant, s.now())
-		s.share.forget(r.Tenant)
-	}
-	forget()
-	s.redis.Reset(ctx, r)
-	forget() // again: a decision under way may have restored it
-	if len(s.redis.WaitingResets()) > 0 {
-		if err := s.save(); err != nil {
-			s.config.Log.Error("a reset waits for Redis and cannot be saved: a restart would forget it", "tenant", r.Tenant, "error", err)
-		}
-	}
-	return nil
+	return s.share.peek(r, s.Known(r), s.gateways(r.Tenant)), nil
 }
 
 // Refusal implements redis.Ledger.
@@ -216,13 +195,13 @@ func (s *Shared) Refusal(r Request, now instant.Millis) (quota.Verdict, bool) {
 // Collect implements redis.Ledger.
 func (s *Shared) Collect(d *store.Demand) {
 	s.tellKnown(d)
-	d.Spent = s.share.collect(d.Tenant)
+	d.Spent = s.share.collect(d.Name())
 }
 
 // tellKnown adds to a demand the use that this gateway last saw.
 func (s *Shared) tellKnown(d *store.Demand) {
-	last := s.seen.get(d.Tenant)
-	d.Known, d.KnownMinute, d.KnownAt = last.dayUse(), last.minuteUse(s.now()), last.at
+	last := s.seen.get(d.Name())
+	d.Known, d.KnownMinute = last.dayUse(), last.minuteUse(s.now())
 }
 
 // Resolve implements redis.Ledger.
@@ -232,14 +211,14 @@ func (s *Shared) Resolve(d *store.Demand, decided bool, granted int64) {
 
 // Untold implements redis.Ledger.
 func (s *Shared) Untold(everything bool) (untold []Request) {
-	add := func(t id.Tenant, last snapshot) {
-		untold = append(untold, Request{Tenant: t, Version: last.version, Limits: last.limits()})
+	add := func(t store.Name, last snapshot) {
+		untold = append(untold, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
 	}
 	for _, t := range s.share.owing() {
 		add(t, s.seen.get(t))
 	}
 	if everything {
-		for t, last := range s.seen.tenants.All() {
+		for t, last := range s.seen.records.All() {
 			if last.minuteUse(s.now()) > 0 {
 				add(t, last)
 			}
@@ -253,7 +232,7 @@ func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, o redis.Outcome, bega
 	if o == redis.Decided && v.At != 0 {
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
-	s.share.settled(d.Tenant, d.Spent, o)
+	s.share.settled(d.Name(), d.Spent, o)
 }
 
 // Mode is "shared", or "outage" while some or all of Redis does not answer.

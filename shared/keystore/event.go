@@ -31,19 +31,6 @@ func (s *Store) HasEvent(ctx context.Context, c Change, uuid string) (known bool
 	return known, fail("find event", err)
 }
 
-// Resets lists the resets of quotas after an event, up to a later one. Only their IDs, UUIDs and tenants are set. It leaves out
-// resets that are more than a day old, because the use that they clear is over.
-func (s *Store) Resets(ctx context.Context, after, upTo Change) (resets []Event, err error) {
-	err = s.db.SelectContext(ctx, &resets, eventsBetween, after, upTo, QuotaReset, s.now().Add(-QuotaKept))
-	return resets, fail("list resets", err)
-}
-
-// RecentResets lists the resets of the last day, like Resets.
-func (s *Store) RecentResets(ctx context.Context) (resets []Event, err error) {
-	err = s.db.SelectContext(ctx, &resets, eventsOfKind, s.now().Add(-QuotaKept), QuotaReset)
-	return resets, fail("list resets", err)
-}
-
 // LastEvent returns the newest event's ID, or 0 before the first.
 func (s *Store) LastEvent(ctx context.Context) (Change, error) {
 	last, _, err := s.lastEvent(ctx, s.db)

@@ -434,28 +434,32 @@ func TestQuotas(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		load := func() map[id.Tenant]string {
-			records := map[id.Tenant]string{}
+		type name struct {
+			tenant id.Tenant
+			since  instant.Millis
+		}
+		load := func() map[name]string {
+			records := map[name]string{}
 			for _, r := range must[[]keystore.QuotaRecord](t)(s.LoadQuotas(ctx)) {
-				records[r.Tenant] = string(r.Record)
+				records[name{r.Tenant, r.Since}] = string(r.Record)
 			}
 			return records
 		}
 		save(1000, keystore.QuotaRecord{Tenant: one, Record: []byte("a\x00")}, keystore.QuotaRecord{Tenant: two, Record: []byte("b")})
 		save(2000, keystore.QuotaRecord{Tenant: one, Record: []byte("c")})
-		wantEqual(t, "records", load(), map[id.Tenant]string{one: "c", two: "b"})
-		if change, err := s.RequestQuotaReset(ctx, one); err != nil || change != 3 {
+		save(1000, keystore.QuotaRecord{Tenant: one, Since: 7, Record: []byte("e")})
+		wantEqual(t, "records", load(), map[name]string{{one, 0}: "c", {one, 7}: "e", {two, 0}: "b"})
+		if change, err := s.ResetUsage(ctx, one); err != nil || change != 3 {
 			t.Errorf("reset: change %d, %v", change, err)
 		}
-		wantEqual(t, "records after the reset", load(), map[id.Tenant]string{two: "b"})
-		save(1000 + 25*3_600_000 + 1)
-		wantEqual(t, "records a day later", load(), map[id.Tenant]string{})
+		save(2000 + 25*3_600_000 + 1)
+		wantEqual(t, "records a day later", load(), map[name]string{})
 		save(1000, keystore.QuotaRecord{Tenant: two, Record: []byte("d")})
-		save(1000 + 25*3_600_000 + 2)
-		wantEqual(t, "old records are removed once an hour", load(), map[id.Tenant]string{two: "d"})
-		save(1000 + 26*3_600_000 + 1)
-		wantEqual(t, "records an hour later", load(), map[id.Tenant]string{})
-		_, err := s.RequestQuotaReset(ctx, id.Tenant{1})
+		save(2000 + 25*3_600_000 + 2)
+		wantEqual(t, "old records are removed once an hour", load(), map[name]string{{two, 0}: "d"})
+		save(2000 + 26*3_600_000 + 1)
+		wantEqual(t, "records an hour later", load(), map[name]string{})
+		_, err := s.ResetUsage(ctx, id.Tenant{1})
 		wantError(t, err, keystore.ErrNotFound)
 	})
 }

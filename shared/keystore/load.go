@@ -32,6 +32,7 @@ type TenantRow struct {
 	Plan      string
 	Override  plan.Limits
 	Suspended bool
+	UsedSince instant.Millis // the last reset of its usage; 0: never
 }
 
 // KeyRow is the part of a key that a gateway needs. A time of 0 means never.
@@ -186,7 +187,7 @@ type reader struct {
 func (r *reader) tenant(row *sqlx.Rows) (*TenantRow, error) {
 	var err error
 	key, planName := &r.columns[0], &r.columns[1]
-	if err = row.Scan(key, planName, &r.t.Override.Minute, &r.t.Override.Day, &r.t.Suspended); err != nil {
+	if err = row.Scan(key, planName, &r.t.Override.Minute, &r.t.Override.Day, &r.t.Suspended, &r.t.UsedSince); err != nil {
 		return nil, err
 	}
 	if r.t.Plan != string(*planName) {

@@ -111,12 +111,6 @@ const (
 	// $1: ID, $2: UUID.
 	hasEvent = `SELECT EXISTS (SELECT 1 FROM events WHERE id = $1 AND uuid = $2)`
 
-	// $1, $2: IDs, $3: kind, $4: instant in ms. The events of this kind after $1, up to $2, and not before the instant.
-	eventsBetween = `SELECT id, uuid, tenant_id FROM events WHERE id > $1 AND id <= $2 AND kind = $3 AND at >= $4 ORDER BY id`
-
-	// $1: instant in ms, $2: kind. In the order of the index by time.
-	eventsOfKind = `SELECT id, uuid, tenant_id FROM events WHERE at >= $1 AND kind = $2 ORDER BY at, id`
-
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
 
 	// $1: number of rows. The latest first.
@@ -130,7 +124,7 @@ const (
 
 // What a gateway keeps in memory.
 const (
-	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended FROM tenants`
+	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended, usage_since FROM tenants`
 
 	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at
 		FROM tenant_keys`
@@ -144,7 +138,7 @@ const (
 	// shows that it still exists. The end of a lifted ban is 0.
 	tailEvents = `SELECT e.id, e.uuid, e.kind, e.tenant_id,
 			p.name, p.minute_limit, p.day_limit,
-			t.plan, t.minute_limit, t.day_limit, t.suspended,
+			t.plan, t.minute_limit, t.day_limit, t.suspended, t.usage_since,
 			k.hash, k.id, k.tenant_id, k.environment, k.scopes, k.allow_list, k.name, k.replaced_by,
 			k.expires_at, k.revoked_at, k.grace_ends_at,
 			b.key_id, CASE WHEN b.lifted_at > 0 THEN 0 ELSE b.until END, b.automatic, b.notice
@@ -301,16 +295,17 @@ const (
 const (
 	// $1: rows of quotaRow, $2: instant in ms of the save.
 	upsertQuotas = `INSERT INTO quota_records (tenant_id, record, saved_at)
-		SELECT value->>'tenantId', {record}, CAST($2 AS BIGINT) FROM {rows} WHERE true
+		SELECT value->>'name', {record}, CAST($2 AS BIGINT) FROM {rows} WHERE true
 		ON CONFLICT (tenant_id) DO UPDATE SET record = excluded.record, saved_at = excluded.saved_at`
 
-	loadQuotas = `SELECT tenant_id, record FROM quota_records`
+	loadQuotas = `SELECT tenant_id AS name, record FROM quota_records`
 
 	// $1: instant in ms. Records are not valid after their UTC day.
 	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
 
 	// $1: tenant.
-	deleteQuota = `DELETE FROM quota_records WHERE tenant_id = $1`
+	// $1: tenant, $2: now. Two resets never get the same instant, even if the clock steps back.
+	resetUsage = `UPDATE tenants SET usage_since = CASE WHEN usage_since >= $2 THEN usage_since + 1 ELSE $2 END WHERE id = $1`
 )
 
 const (

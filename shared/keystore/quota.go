@@ -1,9 +1,11 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +24,7 @@ const pruneQuotasEvery = time.Hour
 const quotaRowsMax = 2000
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
-// tenants. No two records have the same tenant. now is in ms. Only in-process quotas need it. It makes no event. It needs few
-// statements, because a reset waits for a save of all that has changed.
+// tenants since the same resets. No two records have the same of both. now is in ms. Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	return fail("save quotas", s.saveQuotas(ctx, now, records))
 }
@@ -61,11 +62,14 @@ func quotaRows(records []QuotaRecord) string {
 	var text strings.Builder
 	var row []byte
 	for i, r := range records {
-		row = append(row[:0], `,{"tenantId":"`...)
+		row = append(row[:0], `,{"name":"`...)
 		if i == 0 {
 			row[0] = '['
 		}
-		row = append(r.Tenant.AppendTo(row), `","record":"`...)
+		if row = r.Tenant.AppendTo(row); r.Since != 0 {
+			row = strconv.AppendInt(append(row, ':'), int64(r.Since), 10)
+		}
+		row = append(row, `","record":"`...)
 		row = append(hex.AppendEncode(row, r.Record), `"}`...)
 		if i == 0 {
 			text.Grow(len(records)*len(row) + 1)
@@ -78,24 +82,41 @@ func quotaRows(records []QuotaRecord) string {
 
 // LoadQuotas returns what SaveQuotas kept.
 func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
-	records := []QuotaRecord{}
-	err := s.db.SelectContext(ctx, &records, loadQuotas)
+	records, err := s.loadQuotas(ctx)
 	return records, fail("load quotas", err)
 }
 
-// DropQuota deletes a tenant's saved record. It makes no event.
-func (s *Store) DropQuota(ctx context.Context, tenant id.Tenant) error {
-	_, err := s.db.ExecContext(ctx, deleteQuota, tenant)
-	return fail("drop a saved quota", err)
+func (s *Store) loadQuotas(ctx context.Context) ([]QuotaRecord, error) {
+	var rows []struct {
+		Name   string `db:"name"`
+		Record []byte `db:"record"`
+	}
+	if err := s.db.SelectContext(ctx, &rows, loadQuotas); err != nil {
+		return nil, err
+	}
+	records := make([]QuotaRecord, len(rows))
+	for i, row := range rows {
+		tenant, since, isReset := strings.Cut(row.Name, ":")
+		ms, err := int64(0), error(nil)
+		if isReset {
+			ms, err = strconv.ParseInt(since, 10, 64)
+		}
+		parsed, idErr := id.ParseTenant(tenant)
+		if err := cmp.Or(idErr, err); err != nil {
+			return nil, err
+		}
+		records[i] = QuotaRecord{parsed, instant.Millis(ms), row.Record}
+	}
+	return records, nil
 }
 
-// RequestQuotaReset gives the tenant a fresh quota: gateways apply the event, and the stored record is deleted.
-func (s *Store) RequestQuotaReset(ctx context.Context, tenant id.Tenant) (Change, error) {
-	return s.write(ctx, "reset quota", func(t *tx) error {
+// ResetUsage gives the tenant fresh limits: its use counts from now on.
+func (s *Store) ResetUsage(ctx context.Context, tenant id.Tenant) (Change, error) {
+	return s.write(ctx, "reset usage", func(t *tx) error {
 		if _, err := findTenant(t.ctx, t, tenantByID, tenant.String()); err != nil {
 			return err
 		}
-		if err := t.exec(deleteQuota, tenant); err != nil {
+		if err := t.exec(resetUsage, tenant, s.now()); err != nil {
 			return err
 		}
 		return t.record(QuotaReset, subject{tenant: tenant}, nil, nil)

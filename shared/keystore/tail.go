@@ -81,9 +81,9 @@ func (r *tailReader) read(row []driver.Value) error {
 			r.to.Plan(p)
 		}
 	}
-	if c.skipNull(4) {
+	if c.skipNull(5) {
 		t := TenantRow{ID: e.Tenant, Plan: c.text()}
-		t.Override.Minute, t.Override.Day, t.Suspended = c.integer(), c.integer(), c.truth()
+		t.Override.Minute, t.Override.Day, t.Suspended, t.UsedSince = c.integer(), c.integer(), c.truth(), c.instant()
 		if c.err == nil {
 			r.to.Tenant(&t)
 		}

@@ -35,7 +35,6 @@ type Operation struct {
 	Question string // to ask before the change; empty: nothing
 	Harmless bool   // the question is for a person; a script need not answer it
 	Laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
-	Alone    string // what to add if no gateway is registered; may be empty
 
 	// Change makes the change. Repeating a change that was made does nothing, and the outcome is that of the earlier one.
 	Change func(context.Context) (Outcome, error)

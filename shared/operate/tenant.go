@@ -198,9 +198,8 @@ func (o Operator) ResetUsage(t keystore.Tenant) Operation {
 	return Operation{
 		Question: fmt.Sprintf("Set the usage of tenant %s back to zero?", t.Name),
 		Laggard:  "may still count what was used before",
-		Alone:    "Counts in Redis are not reset: only a gateway can do that. Repeat this command while a gateway is running.",
 		Change: o.changeTenant(func(ctx context.Context) (keystore.Tenant, keystore.Change, string, error) {
-			change, err := o.Store.RequestQuotaReset(ctx, t.ID)
+			change, err := o.Store.ResetUsage(ctx, t.ID)
 			return t, change, "Reset the usage of tenant " + t.Name + ".", err
 		}),
 	}

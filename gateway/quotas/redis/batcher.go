@@ -45,7 +45,6 @@ type batcher struct {
 	tripping   sync.RWMutex
 	recovering bool          // guarded by tripping, like the next field
 	charged    []chargedDebt // by this recovery; the ledger does not know yet
-	resets     []store.Reset // wait until the server is back; changed with tripping and mu, read with either
 	probing    id.Tenant     // used by probes only; its record is on this server
 	waiters    sync.Pool     // of *waiter
 

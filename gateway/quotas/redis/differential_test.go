@@ -50,13 +50,13 @@ var errDiffers = errors.New("the script differs")
 type pair struct {
 	rule   quota.Rule
 	now    instant.Millis
-	golang map[id.Tenant]*quota.Record
+	golang map[store.Name]*quota.Record
 	lua    *script
 	number int64 // of the last batch
 }
 
 func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body string, now instant.Millis) *pair {
-	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body), golang: map[id.Tenant]*quota.Record{}}
+	p := &pair{rule: rule, now: now, lua: newScript(client, prefix, rule, body), golang: map[store.Name]*quota.Record{}}
 	p.lua.now = func() instant.Millis { return p.now }
 	return p
 }
@@ -108,7 +108,7 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 	read := p.lua.client.Pipeline()
 	records, left := make([]*redis.StringCmd, len(demands)), make([]*redis.DurationCmd, len(demands))
 	for i := range demands {
-		key := string(p.lua.appendKey(nil, demands[i].Tenant))
+		key := string(p.lua.appendKey(nil, demands[i].Name()))
 		records[i], left[i] = read.Get(background, key), read.PTTL(background, key)
 	}
 	if _, err := read.Exec(background); err != nil && err != redis.Nil {
@@ -116,7 +116,7 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 	}
 	for i := range demands {
 		var want string
-		if rec := p.golang[demands[i].Tenant]; rec != nil {
+		if rec := p.golang[demands[i].Name()]; rec != nil {
 			want = string(p.rule.Append(nil, rec))
 		}
 		got := records[i].Val()
@@ -132,21 +132,21 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 
 // take decides by the rule in Go. A record that counts nothing is not kept.
 func (p *pair) take(d *store.Demand) quota.Verdict {
-	rec := p.golang[d.Tenant]
+	rec := p.golang[d.Name()]
 	if rec == nil {
 		rec = new(quota.Record)
 	}
 	v := p.rule.Take(rec, p.now, d.Quota())
 	if !rec.IsUnused() {
-		p.golang[d.Tenant] = rec
+		p.golang[d.Name()] = rec
 	}
 	return v
 }
 
 // lose drops a tenant's record in both, as a flush does.
-func (p *pair) lose(t id.Tenant) error {
-	delete(p.golang, t)
-	return p.lua.client.Del(background, p.lua.keyOf(store.Demand{Request: store.Request{Tenant: t}})).Err()
+func (p *pair) lose(d store.Demand) error {
+	delete(p.golang, d.Name())
+	return p.lua.client.Del(background, p.lua.keyOf(d)).Err()
 }
 
 // walk takes random steps with p until Go and Lua differ, and returns that difference.
@@ -170,6 +170,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 	const tenants = 4
 	var known [tenants]quota.DayUse
 	var held [tenants]plan.Limits
+	var since [tenants]instant.Millis
 	for n := range held {
 		held[n] = limits[0]
 	}
@@ -196,8 +197,11 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			if random.IntN(8) == 0 {
 				held[n] = limits[random.IntN(len(limits))]
 			}
+			if i%1000 == 999 { // the tenant's usage is reset
+				since[n] = since[n]*10 + 1
+			}
 			d := store.Demand{
-				Request: store.Request{Tenant: storetest.Tenant(n), Limits: held[n]}, Want: pick(wants), Known: known[n],
+				Request: store.Request{Tenant: storetest.Tenant(n), Since: since[n], Limits: held[n]}, Want: pick(wants), Known: known[n],
 				KnownMinute: random.Int64N(2) * random.Int64N(200),
 			}
 			today := int64(p.now) / day
@@ -221,7 +225,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 			demands[j] = d
 		}
 		if random.IntN(100) == 0 {
-			if err := p.lose(demands[0].Tenant); err != nil {
+			if err := p.lose(demands[0]); err != nil {
 				return err
 			}
 		}
@@ -317,7 +321,7 @@ func TestMutants(t *testing.T) {
 		{"not both: the minute is not asked", "if granted > minute_limit - sum - spent then", "if false then", nil},
 		{"not neither: a refusal is charged to the day", "day_used + granted", "day_used + want", nil},
 		{"one more than the day's limit", "granted = day_limit - day_used", "granted = day_limit - day_used + 1", nil},
-		{"no maximum with known use", "if known_day == day and known_used > day_used and", "if false and", nil},
+		{"no maximum with known use", "if known_day == day and known_used > day_used then", "if false then", nil},
 		{"the lost minute is not charged", "if spent > known_minute then spent = known_minute end", "spent = 0", nil},
 		{"more of the lost minute than is known", "if spent > known_minute then spent = known_minute end", "", nil},
 		{"known use of another day", "if known_day == day and", "if", nil},

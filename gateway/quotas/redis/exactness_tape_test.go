@@ -149,10 +149,10 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[8*k:]))))
 		}
 		d := &demands[i]
-		d.Limits = plan.Limits{Minute: number(text, 7*i), Day: number(text, 7*i+1)}
-		d.Want = number(text, 7*i+2)
-		d.Known = quota.DayUse{Day: number(text, 7*i+3), Used: number(text, 7*i+4)}
-		d.KnownMinute = number(text, 7*i+5)
+		d.Limits = plan.Limits{Minute: number(text, 6*i), Day: number(text, 6*i+1)}
+		d.Want = number(text, 6*i+2)
+		d.Known = quota.DayUse{Day: number(text, 6*i+3), Used: number(text, 6*i+4)}
+		d.KnownMinute = number(text, 6*i+5)
 		if debts != "" {
 			d.Spent.Minute = number(debts, 3*i)
 			d.Spent.Day = quota.DayUse{Day: number(debts, 3*i+1), Used: number(debts, 3*i+2)}

@@ -43,8 +43,6 @@ func (s *heldStore) DecideBatch(ctx context.Context, _ Batch, demands []store.De
 	return s.records.Decide(ctx, demands, results)
 }
 
-func (*heldStore) Reset(context.Context, store.Reset) error { return nil }
-
 // unnumbered is a store that does not remember batches.
 type unnumbered struct{ *store.Memory }
 

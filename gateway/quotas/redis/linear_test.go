@@ -105,8 +105,6 @@ func (b batches) Decide(_ context.Context, demands []store.Demand, results []sto
 	return nil
 }
 
-func (batches) Reset(context.Context, store.Reset) error { return nil }
-
 func histories() uint64 {
 	if testkit.FullSize {
 		return 100
@@ -185,8 +183,6 @@ func (s *torn) Decide(ctx context.Context, demands []store.Demand, results []sto
 	}
 	return s.client.Set(ctx, key, quota.Product.Append(nil, &rec), time.Minute).Err()
 }
-
-func (s *torn) Reset(context.Context, store.Reset) error { return nil }
 
 func TestTornStoreIsRejected(t *testing.T) {
 	client, prefix := dialRedis(t)

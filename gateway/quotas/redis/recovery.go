@@ -47,9 +47,6 @@ func (b *batcher) recover() error {
 			return err
 		}
 	}
-	if err := b.reset(); err != nil {
-		return err
-	}
 	if err := b.tell(true); err != nil {
 		return err
 	}
@@ -64,25 +61,6 @@ func (b *batcher) recover() error {
 	b.heard.Store(true)
 	b.down.Store(false)
 	return nil
-}
-
-// reset carries out the resets that waited until the server was back.
-func (b *batcher) reset() error {
-	for len(b.resets) > 0 {
-		if err := b.redis.store.Reset(b.redis.closing, b.resets[0]); err != nil {
-			return err
-		}
-		b.setResets(b.resets[1:])
-	}
-	return nil
-}
-
-// setResets replaces the resets. The caller must hold tripping.
-func (b *batcher) setResets(resets []store.Reset) {
-	b.mu.Lock()
-	b.resets = resets
-	b.mu.Unlock()
-	b.redis.waiting.Add(1)
 }
 
 // resolve asks the server what became of the batch that it did not answer. A cluster answers for each tenant. If an answer is missing,

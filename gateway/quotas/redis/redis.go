@@ -50,8 +50,6 @@ type Store interface {
 	// DecideBatch decides the demands in one trip. A batch that was decided before gets the same answer, and is charged only
 	// once.
 	DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error
-	// Reset drops the tenant's record, once for each event.
-	Reset(ctx context.Context, r store.Reset) error
 }
 
 // Batch names one batch of a gateway. The numbers of a lane increase, and on a cluster also those of a tenant. Number 0 means
@@ -100,7 +98,6 @@ type Redis struct {
 	downs   atomic.Int32
 	cause   atomic.Pointer[error] // of the last failure; nil: no server is down
 	numbers atomic.Int64          // of the last batch
-	waiting atomic.Int64          // counts changes of the batchers' waiting resets
 	late    atomic.Int64          // how many requests are Unsure, and their callers have not decided them yet
 
 	closing  context.Context // canceled by Close
@@ -159,39 +156,9 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Reset drops a tenant's record, once for each event. If the server is down, it is dropped before the server decides again.
-func (r *Redis) Reset(ctx context.Context, reset store.Reset) {
-	b := r.batcher(reset.Tenant)
-	if r.ask(ctx, b, func(ctx context.Context) error { return r.store.Reset(ctx, reset) }) == nil {
-		return
-	}
-	b.tripping.Lock()
-	defer b.tripping.Unlock()
-	b.setResets(append(b.resets, reset)) // the server is down, or has just come back
-	if !b.down.Load() {
-		_ = b.ask(b.reset) // if it fails, the server is down, and its probe carries out the reset
-	}
-}
-
-// WaitingResets returns the resets that wait until their server is back.
-func (r *Redis) WaitingResets() (waiting []store.Reset) {
-	for _, b := range r.servers.all() {
-		b.mu.Lock()
-		waiting = append(waiting, b.resets...)
-		b.mu.Unlock()
-	}
-	return waiting
-}
-
-// ResetChanges is a number that changes whenever WaitingResets does.
-func (r *Redis) ResetChanges() int64 { return r.waiting.Load() }
-
-// Resume sends what an earlier process of this gateway left: its waiting resets, and the debts that the ledger has. What
-// cannot be sent now is sent before its server decides again. Resume is called before the first Take.
-func (r *Redis) Resume(ctx context.Context, resets []store.Reset) {
-	for _, reset := range resets {
-		r.Reset(ctx, reset)
-	}
+// Resume sends the debts that an earlier process of this gateway left. What cannot be sent now is sent before its server decides
+// again. Resume is called before the first Take.
+func (r *Redis) Resume() {
 	owing := map[*batcher]bool{}
 	for _, q := range r.ledger.Untold(false) {
 		owing[r.batcher(q.Tenant)] = true

@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,7 +28,7 @@ var takeScript string
 // Sizes in the script's arguments and reply. A reply is the instant, a summary for each demand, and remarks on some
 // demands.
 const (
-	demandBytes = 7 * 8
+	demandBytes = 6 * 8
 	debtBytes   = 3 * 8
 
 	replyHeadBytes = 8
@@ -100,39 +100,17 @@ func (r *script) preload(ctx context.Context) error {
 	return nil
 }
 
-// resetScript drops a record, once for each event. KEYS: the record, the mark that the event was carried out, the instant of
-// the tenant's last reset in Unix ms. ARGV: for how many ms the mark and the instant are kept; the present instant, only in
-// tests.
-const resetScript = `
-if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[1]) then return 0 end
-local now = ARGV[2]
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
-end
-redis.call('SET', KEYS[3], string.format('%d', now), 'PX', ARGV[1])
-redis.call('DEL', KEYS[1])
-return 1`
-
-// resetKept is how long Redis remembers a reset. A gateway may carry it out this much later than the others.
-const resetKept = 30 * 24 * time.Hour
-
-// Reset drops a tenant's record, once for each event.
-func (r *script) Reset(ctx context.Context, reset store.Reset) error {
-	key := string(r.appendKey(nil, reset.Tenant))
-	keys := []string{key, key + ":reset:" + reset.UUID, key + ":reset"}
-	args := []any{resetKept.Milliseconds()}
-	if r.now != nil {
-		args = append(args, int64(r.now()))
+// appendKey appends the name of a record.
+func (r *script) appendKey(dst []byte, name store.Name) []byte {
+	dst = r.appendTenant(dst, name.Tenant)
+	if name.Since == 0 {
+		return dst
 	}
-	if err := r.client.Eval(ctx, resetScript, keys, args...).Err(); err != nil {
-		return fmt.Errorf("redis: reset the quota of %s: %w", reset.Tenant, err)
-	}
-	return nil
+	return strconv.AppendInt(append(dst, ':'), int64(name.Since), 10)
 }
 
-// appendKey appends the name of a tenant's record. The braces put all names of a tenant into one slot of a cluster.
-func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
+// appendTenant appends how all names of a tenant begin. The braces put them into one slot of a cluster.
+func (r *script) appendTenant(dst []byte, t id.Tenant) []byte {
 	dst = append(append(dst, r.prefix...), '{')
 	return append(t.AppendTo(dst), '}')
 }
@@ -141,7 +119,7 @@ func (r *script) appendKey(dst []byte, t id.Tenant) []byte {
 // has one such name per gateway and lane. A cluster has one per gateway and tenant: a tenant is in one lane at a time.
 func (r *script) appendBatchKey(dst []byte, lane int, t id.Tenant) []byte {
 	if r.cluster {
-		return append(append(r.appendKey(dst, t), ':'), r.gateway...)
+		return append(append(r.appendTenant(dst, t), ':'), r.gateway...)
 	}
 	dst = append(append(append(dst, r.prefix...), "batch:"...), r.gateway...)
 	return append(dst, ':', byte('0'+lane))
@@ -276,7 +254,7 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 			problem := [...]string{
 				remarkWrongType: "wrong type", remarkWrongLength: "wrong length", remarkWrongVersion: "wrong version",
 			}[remark]
-			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, d.Tenant), problem)
+			err = fmt.Errorf("redis: %w under %s: %s", store.ErrRecord, r.appendKey(nil, d.Name()), problem)
 		default:
 			return fmt.Errorf("redis: the quota script remarked %d on demand %d", remark, i)
 		}
@@ -292,6 +270,7 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 // works in its caller's goroutine, or waits for its own goroutines, and keeps no reference to it.
 type trip struct {
 	text    []byte   // all keys, then all demands, then all debts
+	keyEnds []int    // in text, by demand
 	keys    []string // by demand
 	batches []string // by call: the name under which the script remembers the batch's number; empty if it has none
 	number  string   // encoded for the script
@@ -304,15 +283,16 @@ type trip struct {
 // pack encodes demands into the script's keys and arguments.
 func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 	t.text = t.text[:0]
+	t.keyEnds = t.keyEnds[:0]
 	for i := range demands {
-		t.text = r.appendKey(t.text, demands[i].Tenant)
+		t.text = r.appendKey(t.text, demands[i].Name())
+		t.keyEnds = append(t.keyEnds, len(t.text))
 	}
-	keyBytes := len(t.text) / len(demands)
 	owing := false
 	for i := range demands {
 		d := &demands[i]
 		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
-			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)), int64(d.KnownAt))
+			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)))
 		owing = owing || d.Spent != (quota.Spent{})
 	}
 	if owing {
@@ -336,10 +316,16 @@ func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 		t.text = appendNumbers(t.text, batch.Number)
 	}
 	text := string(t.text) // the only allocation for all of them
-	t.keys, text = cut(t.keys[:0], text, len(demands), keyBytes)
+	begin := 0
+	t.keys = t.keys[:0]
+	for _, end := range t.keyEnds {
+		t.keys = append(t.keys, text[begin:end])
+		begin = end
+	}
+	text = text[begin:]
 	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
-	debtsEnd := numbersEnd - len(demands)*(keyBytes+demandBytes)
-	t.debts, text = cut(t.debts[:0], text, calls, debtsEnd/calls)
+	debts := numbersEnd - begin - len(demands)*demandBytes
+	t.debts, text = cut(t.debts[:0], text, calls, debts/calls)
 	t.batches, t.number = cut(t.batches[:0], text, calls, batchBytes/calls)
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }

@@ -44,7 +44,7 @@ func TestSpoiledRecord(t *testing.T) {
 	s := newScript(client, prefix, quota.Product, takeScript)
 	good := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}
 	spoiled := store.Demand{Request: storetest.Request(storetest.Tenant(2), 10, 100), Want: 1}
-	key := string(s.appendKey(nil, spoiled.Tenant))
+	key := string(s.appendKey(nil, spoiled.Name()))
 	storetest.Take(t, s, spoiled)
 	form := client.Get(background, key).Val()
 	summary := len(form) - quota.SummaryBytes
@@ -96,7 +96,7 @@ func TestSpoiledRecord(t *testing.T) {
 	}
 }
 
-func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, d.Tenant)) }
+func (r *script) keyOf(d store.Demand) string { return string(r.appendKey(nil, d.Name())) }
 
 // Redis may forget scripts at any time. The next decision then sends the script, and is made only once.
 func TestLostScript(t *testing.T) {
@@ -370,49 +370,5 @@ func TestTripAllocatesLittle(t *testing.T) {
 	})
 	if n > most {
 		t.Errorf("a batch of %d allocates %v times, want at most %d", batch, n, most)
-	}
-}
-
-// All gateways carry out a reset, but the record is dropped only once, so at most one limit is admitted afterwards. The use that a
-// gateway knew before the reset does not come back.
-func TestResetOnce(t *testing.T) {
-	const limit, gateways = 60, 5
-	client, prefix := dialRedis(t)
-	s := newScript(client, prefix, quota.Product, takeScript)
-	now := storetest.Epoch
-	s.now = func() instant.Millis { return now }
-	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), limit, 100), Want: 10}
-	before := storetest.Take(t, s, d)
-	reset := store.Reset{Tenant: d.Tenant, UUID: "one"}
-	late := d
-	late.Known, late.KnownMinute, late.KnownAt = quota.DayUse{Day: before.DayUse.Day, Used: 90}, limit, before.At
-	var admitted int64
-	for gateway := range gateways {
-		if err := s.Reset(background, reset); err != nil {
-			t.Fatal(err)
-		}
-		if gateway == 0 {
-			if v := storetest.Take(t, s, late); v.Minute.Used != 10 || v.Day.Used != 10 {
-				t.Errorf("known from before the reset: %+v", v)
-			}
-			admitted += 10
-		}
-		all := d
-		all.Want = limit
-		admitted += storetest.Take(t, s, all).Granted
-	}
-	t.Logf("figure: after one reset, %d gateways admitted %d of limit %d", gateways, admitted, limit)
-	if admitted != limit {
-		t.Errorf("after one reset, %d gateways admitted %d of limit %d", gateways, admitted, limit)
-	}
-	late.KnownAt++
-	if v := storetest.Take(t, s, late); v.Day.Used != 90+v.Granted {
-		t.Errorf("known from after the reset: %+v", v)
-	}
-	if err := s.Reset(background, store.Reset{Tenant: d.Tenant, UUID: "another"}); err != nil {
-		t.Fatal(err)
-	}
-	if v := storetest.Take(t, s, d); v.Day.Used != 10 {
-		t.Errorf("another event with the same ID: %+v", v)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -13,7 +14,7 @@ import (
 
 // Has implements storetest.Store.
 func (r *script) Has(t id.Tenant) bool {
-	return r.client.Exists(background, string(r.appendKey(nil, t))).Val() == 1
+	return r.client.Exists(background, string(r.appendKey(nil, store.Name{Tenant: t}))).Val() == 1
 }
 
 func opener(client redis.UniversalClient, prefix string) storetest.Opener {

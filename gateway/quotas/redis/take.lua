@@ -5,8 +5,7 @@
 --          key: it remembers the last batch of that lane of the gateway, or on a cluster of that tenant.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
---          the use of that day, the known use of the window, when the known use was true in Unix ms by this server's clock.
---          The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
+--          the use of that day, the known use of the window. The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
 -- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
 --          there are no debts.
 -- ARGV[4]  the batch's number as a double, or empty. The numbers under a key increase. A number that was decided before is
@@ -33,7 +32,7 @@ local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
 local VERSION = 0x32677470
 local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
 local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the end of the summary: the counts that grow during a slice
-local DEMAND, DEMAND_BYTES = '<ddddddd', 56
+local DEMAND, DEMAND_BYTES = '<dddddd', 48
 local DEBT, DEBT_BYTES = '<ddd', 24
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
 local VOID = rep('\0', SUMMARY_BYTES)
@@ -117,10 +116,6 @@ if number ~= '' then
   end
 end
 
--- Returns the instant of a tenant's last reset in Unix ms, or -1 if there was none lately. The script ignores use that a
--- gateway knows from before the reset. Not the reset's number: a gateway that starts later does not know it.
-local function last_reset(key) return tonumber(call('GET', key .. ':reset') or -1) end
-
 -- Decides the demand with this index. stored is the record's summary as it was read, or what was read instead of it.
 -- Returns a summary and a remark for the reply.
 local function decide(index, key, stored)
@@ -173,10 +168,9 @@ local function decide(index, key, stored)
   local day = at == this_slice and today or stored_day
 
   -- Add the use that the gateway knows and this record has lost, and the debts.
-  local minute_limit, day_limit, want, known_day, known_used, known_minute, known_at =
-    unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
+  local minute_limit, day_limit, want, known_day, known_used, known_minute = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
   local spent = 0
-  if known_day == day and known_used > day_used and known_at > last_reset(key) then -- the record has lost use
+  if known_day == day and known_used > day_used then -- the record has lost use
     spent = known_used - day_used
     if spent > known_minute then spent = known_minute end
     day_used = known_used

@@ -47,7 +47,7 @@ func BenchmarkTake(b *testing.B) {
 					s.now = func() instant.Millis { return now }
 				}
 				for _, one := range fullRecords(tenants, now) {
-					key := string(s.appendKey(nil, one.Tenant))
+					key := string(s.appendKey(nil, store.Name{Tenant: one.Tenant}))
 					if err := client.Set(background, key, one.Record, time.Hour).Err(); err != nil {
 						b.Fatal(err)
 					}

@@ -18,7 +18,7 @@ import (
 type Memory struct {
 	rule    quota.Rule
 	clock   func() time.Time
-	records *sharded.Map[id.Tenant, *kept]
+	records *sharded.Map[Name, *kept]
 	era     atomic.Uint64 // counts dumps: changes are marked with it, under the lock of their shard
 }
 
@@ -30,7 +30,7 @@ type kept struct {
 // NewMemory returns an empty store that decides by this rule and clock.
 func NewMemory(rule quota.Rule, clock func() time.Time) *Memory {
 	m := &Memory{rule: rule, clock: clock}
-	m.records = sharded.New[id.Tenant, *kept](0, func(t id.Tenant) byte { return t[len(t)-1] }) // an ID is random
+	m.records = sharded.New[Name, *kept](0, func(n Name) byte { return n.Tenant[len(n.Tenant)-1] }) // an ID is random
 	m.era.Store(1)
 	return m
 }
@@ -46,14 +46,15 @@ func (m *Memory) Decide(_ context.Context, demands []Demand, results []Result) e
 
 // Take decides one demand at the instant now.
 func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
-	s := m.records.Lock(d.Tenant)
+	name := d.Name()
+	s := m.records.Lock(name)
 	defer s.Unlock()
-	rec := s.Entries[d.Tenant]
+	rec := s.Entries[name]
 	if rec == nil {
 		var first quota.Record
 		v := m.rule.Take(&first, now, d.Quota())
 		if !first.IsUnused() {
-			s.Put(d.Tenant, &kept{Record: first, changed: m.era.Load()}, m.expiredAt(now))
+			s.Put(name, &kept{Record: first, changed: m.era.Load()}, m.expiredAt(now))
 		}
 		return v
 	}
@@ -65,33 +66,17 @@ func (m *Memory) Take(now instant.Millis, d *Demand) quota.Verdict {
 }
 
 // expiredAt returns whether a record's day and window are over.
-func (m *Memory) expiredAt(now instant.Millis) func(id.Tenant, *kept) bool {
-	return func(_ id.Tenant, rec *kept) bool { return now >= m.rule.ExpiresAt(&rec.Record) }
+func (m *Memory) expiredAt(now instant.Millis) func(Name, *kept) bool {
+	return func(_ Name, rec *kept) bool { return now >= m.rule.ExpiresAt(&rec.Record) }
 }
 
 // Now returns the current instant of the store's clock.
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
-// Reset never fails.
-func (m *Memory) Reset(_ context.Context, r Reset) error {
-	m.Forget(r.Tenant)
-	return nil
-}
-
-// Forget drops the tenant's record.
-func (m *Memory) Forget(t id.Tenant) {
-	s := m.records.Lock(t)
-	defer s.Unlock()
-	if rec := s.Entries[t]; rec != nil {
-		// The record is not deleted, because the next dump must say that the tenant has no use.
-		*rec = kept{changed: m.era.Load()}
-		m.rule.Take(&rec.Record, m.Now(), quota.Demand{})
-	}
-}
-
 // Saved is a tenant's quota record as it survives a restart.
 type Saved struct {
 	Tenant id.Tenant
+	Since  instant.Millis // see Name
 	Record []byte
 }
 
@@ -104,9 +89,9 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 	mark = m.era.Add(1) - 1 // first: what changes after its shard was dumped has a later mark
 	for s := range m.records.Shards() {
 		s.Lock()
-		for t, rec := range s.Entries {
+		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(changed, Saved{Tenant: t, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
+				changed = append(changed, Saved{name.Tenant, name.Since, m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))
@@ -128,8 +113,9 @@ func (m *Memory) Load(saved []Saved) error {
 		if now >= m.rule.ExpiresAt(&rec) {
 			continue
 		}
-		s := m.records.Lock(one.Tenant)
-		s.Put(one.Tenant, &kept{Record: rec}, m.expiredAt(now))
+		name := Name{one.Tenant, one.Since}
+		s := m.records.Lock(name)
+		s.Put(name, &kept{Record: rec}, m.expiredAt(now))
 		s.Unlock()
 	}
 	return errors.Join(unread...)

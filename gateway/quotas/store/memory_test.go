@@ -54,7 +54,9 @@ func TestDumpAndLoad(t *testing.T) {
 	take(t, before, Demand{Request: request(tenant(1), 10, 20)})         // only reads
 	take(t, before, Demand{Request: request(tenant(4), 4, 20), Want: 1}) // is refused
 	take(t, before, Demand{Request: request(tenant(2), 10, 20), Want: 1})
-	before.Forget(tenant(3))
+	reset := request(tenant(3), 10, 20)
+	reset.Since = 7
+	take(t, before, Demand{Request: reset, Want: 1})
 	changed, _ := before.Dump(mark)
 	if want := []id.Tenant{tenant(2), tenant(3)}; !slices.Equal(tenants(changed), want) {
 		t.Fatalf("changed since: %v, want %v", tenants(changed), want)
@@ -64,10 +66,12 @@ func TestDumpAndLoad(t *testing.T) {
 	} else if rest, _ := before.Dump(next); len(rest) != 0 {
 		t.Errorf("%d dumped without a change", len(rest))
 	}
-	for _, one := range changed {
-		rec, err := quota.Product.Decode(one.Record)
-		if err != nil || rec.IsUnused() != (one.Tenant == tenant(3)) {
-			t.Errorf("%v: unused is %v, %v; only the forgotten one has no use", one.Tenant, rec.IsUnused(), err)
+	if err := after.Load(changed); err != nil {
+		t.Fatal(err)
+	}
+	for d, want := range map[*Demand]int64{{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3} {
+		if v := take(t, after, *d); v.Day.Used != want {
+			t.Errorf("%+v: %d used after another restart, want %d", d.Name(), v.Day.Used, want)
 		}
 	}
 }
@@ -88,10 +92,10 @@ func TestLoadSkipsWhatItCannotUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), tenant(3).String()) || strings.Contains(err.Error(), tenant(1).String()) {
 		t.Errorf("load = %v, want an error that names %v alone", err, tenant(3))
 	}
-	if other.records.Get(tenant(1)) != nil {
+	if other.records.Get(Name{Tenant: tenant(1)}) != nil {
 		t.Error("a record whose day and window are past was loaded")
 	}
-	if other.records.Get(tenant(2)) == nil {
+	if other.records.Get(Name{Tenant: tenant(2)}) == nil {
 		t.Error("a good record was not loaded")
 	}
 }

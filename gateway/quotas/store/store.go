@@ -15,12 +15,22 @@ import (
 // ErrRecord is wrapped by errors that concern only one tenant's record.
 var ErrRecord = errors.New("not a quota record")
 
+// Name names a record. Each reset of a tenant's use begins another record; the earlier one expires by itself.
+type Name struct {
+	Tenant id.Tenant
+	Since  instant.Millis // the tenant's last reset; 0: there was none
+}
+
 // Request is one tenant's question: may a request pass under these limits?
 type Request struct {
 	Tenant  id.Tenant
-	Version uint64 // the directory's version of the tenant's limits
+	Since   instant.Millis // the tenant's last reset; 0: there was none
+	Version uint64         // the directory's version of the tenant's limits
 	Limits  plan.Limits
 }
+
+// Name is the name of the record that decides.
+func (r *Request) Name() Name { return Name{r.Tenant, r.Since} }
 
 // Demand asks for one decision on all requests of a tenant that wait for it.
 type Demand struct {
@@ -29,16 +39,7 @@ type Demand struct {
 	Known quota.DayUse // the day's use that this gateway last saw; if it is more than the record's, the rule uses it
 	// KnownMinute is the window's use that this gateway last saw; the rule uses it if the record has lost use.
 	KnownMinute int64
-	// KnownAt is when Known and KnownMinute were true, by the store's clock. The store ignores them if the tenant was
-	// reset at that instant or later.
-	KnownAt instant.Millis
-	Spent   quota.Spent // admitted while the store could not be asked; charged first, unconditionally
-}
-
-// Reset is an operator's order to clear a tenant's use. Every gateway carries it out; the record is dropped only once.
-type Reset struct {
-	Tenant id.Tenant
-	UUID   string // of the event; not its ID, which a restored database may use again
+	Spent       quota.Spent // admitted while the store could not be asked; charged first, unconditionally
 }
 
 // Quota converts d for the rule.
@@ -58,6 +59,4 @@ type Store interface {
 	// Decide decides all demands in one trip, those of one tenant in their order. results has the same length as demands.
 	// After an error it is unknown which demands were decided.
 	Decide(ctx context.Context, demands []Demand, results []Result) error
-	// Reset drops the tenant's record.
-	Reset(ctx context.Context, r Reset) error
 }

@@ -31,7 +31,7 @@ func Run(t *testing.T, open Opener) {
 		"one tenant's day":                 conformDay,
 		"tenants in one batch":             conformBatch,
 		"peeking leaves nothing behind":    conformPeek,
-		"a forgotten tenant starts anew":   conformForget,
+		"a reset begins another record":    conformReset,
 		"its own clock is the right time":  conformClock,
 		"many callers get the limit":       conformConcurrent,
 		"numbers out of range do no harm":  conformRange,
@@ -145,17 +145,28 @@ func conformPeek(t *testing.T, open Opener) {
 	}
 }
 
-func conformForget(t *testing.T, open Opener) {
+// conformReset: each reset of a tenant begins another record. All are decided in one batch, as during a change.
+func conformReset(t *testing.T, open Opener) {
 	b := open(quota.Product, func() instant.Millis { return Epoch })
-	d := store.Demand{Request: Request(Tenant(30), 5, 100), Want: 5}
-	Take(t, b, d)
-	for _, one := range []id.Tenant{Tenant(30), Tenant(31)} {
-		if err := b.Reset(context.Background(), store.Reset{Tenant: one, UUID: "u"}); err != nil {
+	since := []instant.Millis{0, 7, 1_767_225_600_000}
+	for round := int64(1); round <= 2; round++ {
+		var demands []store.Demand
+		for i, at := range since {
+			for tenant := range 2 {
+				d := store.Demand{Request: Request(Tenant(30+tenant), 100, 100), Want: int64(i + tenant + 1)}
+				d.Since = at
+				demands = append(demands, d)
+			}
+		}
+		results := make([]store.Result, len(demands))
+		if err := b.Decide(context.Background(), demands, results); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if v := Take(t, b, d); v.Granted != 5 || v.Day.Used != 5 {
-		t.Errorf("after a reset %+v, want 5 granted", v)
+		for i, r := range results {
+			if d := &demands[i]; r.Err != nil || r.Verdict.Granted != d.Want || r.Verdict.Day.Used != round*d.Want {
+				t.Errorf("round %d, %+v: %+v", round, d.Name(), r)
+			}
+		}
 	}
 }
 
