@@ -27,7 +27,7 @@ var logKeys = map[string]string{
 	"quotas": "where they are counted", "traces": "where they are sent, or off", "tls": "whether the admin port uses TLS", "variables": "names of environment variables",
 	"event": "its ID", "keys": "how many", "tenants": "how many", "kind": "of a lost change", "until": "the end of a ban or of a session",
 	"session": "of the console, by its ID", "actor": "who opened a session",
-	"asOf": "the time of the data", "resets": "how many resets wait", "problems": "found in Redis", "how": "quotas are decided without Redis",
+	"asOf": "the time of the data", "problems": "found in Redis", "how": "quotas are decided without Redis",
 	"delay": "of a drain", "limit": "of a drain", "connections": "how many are held", "connectionsMax": "the setting",
 	"openFiles": "the limit", "needed": "how many open files", "limitBytes": "of Go's memory",
 }
