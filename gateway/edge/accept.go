@@ -13,12 +13,12 @@ import (
 // accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
 // request an ID, decides whether it is traced, finds the client's address, refuses a request that could not be read, and takes a slot (see enter).
 func (e *Edge) accept(x *exchange) refusal {
-	r := x.claims.take(&x.request)
+	r := x.claims.take(&x.Request)
 	x.setID()
-	x.trace = e.tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.conn.peer))
-	x.client = e.clientAddress(x.conn.peer, x.forwardedFor)
-	if x.unreadable != nil {
-		return e.unreadable(x.unreadable)
+	x.trace = e.tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
+	x.client = e.clientAddress(x.Conn.Peer, x.forwardedFor)
+	if x.Err != nil {
+		return e.unreadable(x.Err)
 	}
 	if r.isRefused() {
 		return r
@@ -205,7 +205,7 @@ func (e *Edge) isTrusted(addr netip.Addr) bool {
 
 // protocol returns the protocol that the client used. A trusted proxy may state it in X-Forwarded-Proto.
 func (e *Edge) protocol(x *exchange) string {
-	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.conn.peer) {
+	if said := x.forwardedProto; len(said) > 0 && e.isTrusted(x.Conn.Peer) {
 		if http1.EqualFold(said, "https") {
 			return "https"
 		}
@@ -213,7 +213,7 @@ func (e *Edge) protocol(x *exchange) string {
 			return "http"
 		}
 	}
-	if x.conn.isTLS {
+	if x.Conn.IsTLS {
 		return "https"
 	}
 	return "http"

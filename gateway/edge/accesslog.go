@@ -38,8 +38,9 @@ func (l *accessLog) close() {
 }
 
 func (l *accessLog) write(x *exchange, took time.Duration) {
-	x.line = appendAccess(x.line[:0], x, took)
-	_, _ = l.lines.Write(x.line) // it never fails
+	from := len(x.line)
+	x.line = appendAccess(x.line, x, took)
+	_, _ = l.lines.Write(x.line[from:]) // it never fails
 }
 
 // loggedPathBytesMax is how much of a path is logged.
@@ -57,10 +58,10 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	if x.client.IsValid() {
 		dst = append(x.client.AppendTo(append(dst, `,"client":"`...)), '"')
 	}
-	if method := x.request.Method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
+	if method := x.Request.Method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
 		dst = api.AppendString(append(dst, `,"method":`...), method)
 	}
-	if path := x.request.Path; len(path) > 0 {
+	if path := x.Request.Path; len(path) > 0 {
 		if bytes.Contains(path, tokenMark) {
 			path = []byte("withheld")
 		}
@@ -73,9 +74,9 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 		dst = append(x.entry.Tenant.AppendTo(append(dst, `,"tenant":"`...)), '"')
 		dst = append(x.entry.Key.AppendTo(append(dst, `,"key":"`...)), '"')
 	}
-	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.rc.Response.StatusCode()), 10)
+	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.Response.Status), 10)
 	dst = append(append(append(dst, `,"outcome":"`...), x.outcome()...), '"')
-	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(x.bodyBytes()), 10)
+	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(len(x.Response.Body)), 10)
 	dst = strconv.AppendInt(append(dst, `,"micros":`...), took.Microseconds(), 10)
 	return append(dst, "}\n"...)
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/valyala/fasthttp"
 
+	"petgate/gateway/front"
 	"petgate/shared/api"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -27,16 +27,15 @@ const took = 1234 * time.Microsecond
 
 // newLogged returns an exchange that has every field of the access log.
 func newLogged() *exchange {
-	x := &exchange{}
+	x := &exchange{Call: &front.Call{}}
 	x.now = instant.Of(time.Date(2026, 11, 21, 9, 8, 7, 65_000_000, time.UTC))
 	x.id = []byte("00112233445566778899aabbccddeeff")
 	x.trace = trace.Context{Trace: trace.TraceID{1, 0xab}, Sampled: true}
 	x.client = netip.MustParseAddr("192.0.2.7")
-	x.request.Method, x.request.Path = []byte("GET"), []byte(`/v1/pets/"7\`)
+	x.Request.Method, x.Request.Path = []byte("GET"), []byte(`/v1/pets/"7\`)
 	x.route = &route{Operation: api.Operation{ID: "getPet"}}
 	x.isKnown, x.entry.Tenant, x.entry.Key = true, id.Tenant{1}, id.Key{2}
-	x.rc = &fasthttp.RequestCtx{}
-	x.rc.Response.SetBodyString("twelve bytes")
+	x.Response.Status, x.Response.Body = 200, []byte("twelve bytes")
 	return x
 }
 
@@ -62,29 +61,28 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
 	f("a request that could not be read", func(x *exchange) {
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
-		x.request.Method, x.request.Path = nil, nil
+		x.Request.Method, x.Request.Path = nil, nil
 		x.client, x.refusal.reason = netip.Addr{}, badRequest
-		x.rc.Response.Reset()
-		x.rc.Response.SetStatusCode(400)
+		x.Response.Status, x.Response.Body = 400, nil
 	}, "requestId", "00112233445566778899aabbccddeeff", "status", 400, "outcome", "bad_request", "bytes", 0, "micros", 1234)
 	f("a token at the wrong place, a long path, IPv6", func(x *exchange) {
 		x.id = []byte("client's own\tID")
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
-		x.request.Method = []byte("ptg_live_x")
-		x.request.Path = []byte("/" + strings.Repeat("é", 200))
+		x.Request.Method = []byte("ptg_live_x")
+		x.Request.Path = []byte("/" + strings.Repeat("é", 200))
 		x.client, x.refusal.reason = netip.MustParseAddr("2001:db8::7"), noSuchRoute
 	}, "requestId", "client's own\tID", "client", "2001:db8::7", "path", "/"+strings.Repeat("é", 127)+"\ufffd",
 		"status", 200, "outcome", "no_such_route", "bytes", 12, "micros", 1234)
 	f("a token in the path", func(x *exchange) {
 		x.trace.Sampled, x.isKnown, x.route = false, false, nil
-		x.request.Path = []byte("/" + strings.Repeat("x", 300) + "/ptg_live_x")
+		x.Request.Path = []byte("/" + strings.Repeat("x", 300) + "/ptg_live_x")
 	}, "requestId", "00112233445566778899aabbccddeeff", "client", "192.0.2.7", "method", "GET", "path", "withheld",
 		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
 }
 
 func BenchmarkLine(b *testing.B) {
 	x := newLogged()
-	x.trace.Sampled, x.request.Path = false, []byte("/v1/pets")
+	x.trace.Sampled, x.Request.Path = false, []byte("/v1/pets")
 	b.ReportAllocs()
 	for b.Loop() {
 		x.line = appendAccess(x.line[:0], x, took)

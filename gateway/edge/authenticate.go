@@ -43,7 +43,7 @@ func (e *Edge) authenticate(x *exchange) refusal {
 		return refusals[x.why]
 	}
 	x.hasKey = true
-	if !x.conn.admit(entry.Tenant) {
+	if !x.Conn.Admit(entry.Tenant, e.isTrusted(x.Conn.Peer)) {
 		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
 	}
 	return refusal{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
@@ -136,7 +137,7 @@ const upstreamHealthTimeout = time.Second
 
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
-	return c.ConnectionsMax + refusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	return c.ConnectionsMax + front.RefusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 }
 
 // check lists everything that is wrong with the required settings and the upstream secret.

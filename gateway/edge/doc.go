@@ -1,4 +1,5 @@
-// Package edge is the public port. A request passes these stages:
+// Package edge is the public port: the stages of a request. Package front holds the connections, and calls serve for each request. It
+// passes these stages:
 //
 //	accept → publish → identify → authenticate → report → authorize → receive → meter → route → statement or forward → finish
 //
@@ -10,11 +11,6 @@
 //
 // A request that is refused by a stage before meter, or by meter, is not charged. A request that passes meter is charged once.
 //
-// # fasthttp
-//
-// fasthttp accepts connections, runs a goroutine for each, and writes responses. It does not read requests: package http1
-// does, and fasthttp gets a canned "GET / HTTP/1.1" for each of them. server.go has a diagram and the reason.
-//
 // # Failure
 //
 // If a request cannot be read, the gateway responds and closes the connection. Package upstream has the rules for
@@ -23,7 +19,6 @@
 // # Time and memory
 //
 // Everything in responses follows the injected clock. Deadlines of I/O follow the machine's clock and may be up to a
-// sixteenth late (socket.Timed). Exchanges are pooled. An exchange begins when the head of its request has been read. When
-// it ends, it keeps nothing of fasthttp's RequestCtx. RequestCtx is never used as a context, because it is only canceled when the
-// server stops.
+// sixteenth late (socket.Timed). Exchanges are kept with the Calls of package front. An exchange begins when the head of its request
+// has been read, and ends when its response is written.
 package edge

@@ -1,18 +1,20 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
 	"petgate/gateway/directory"
+	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
@@ -25,7 +27,6 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
-	"petgate/shared/socket"
 	"petgate/shared/trace"
 )
 
@@ -89,7 +90,7 @@ type Edge struct {
 	log       *slog.Logger
 	clock     func() time.Time
 
-	server      *fasthttp.Server
+	front       *front.Server
 	routes      *routes
 	pages       *answers.Pages
 	cors        *answers.CORS
@@ -98,18 +99,12 @@ type Edge struct {
 	upstreams   *upstream.Pool
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes.Strikes
-	crowd       crowd
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
 	accessLog   *accessLog
 	tracer      *trace.Tracer
-	exchanges   exchangePool
-	http        http1.Settings
-	slack       time.Duration // how late a client connection's deadline may be
 
-	inFlight    atomic.Int64
-	connections atomic.Int64
-	draining    atomic.Bool
+	inFlight atomic.Int64
 }
 
 // New returns an edge that is ready to serve. The error lists everything that is wrong with cfg.
@@ -130,10 +125,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		clock:  deps.Clock, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
 		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
-		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/tenantPart)), http: cfg.http(), slack: socket.Slack(min(cfg.ReadTimeout, cfg.WriteTimeout, cfg.IdleTimeout)),
+		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),
 	}
-	e.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
-	e.http.MakeRoom = func() bool { return e.crowd.evict(&e.crowd.slow) }
 	if cfg.UpstreamSecret != "" {
 		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
 	}
@@ -141,14 +134,19 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	if deps.AccessLog != nil {
 		e.accessLog = newAccessLog(deps.AccessLog, deps.Log, e.metrics.droppedLines)
 	}
-	e.server = e.newServer()
+	e.front = front.New(front.Config{
+		HTTP: cfg.http(), ConnectionsMax: cfg.ConnectionsMax, TLS: cfg.TLS, Handler: e.serve, Log: deps.Log, Metrics: deps.Metrics,
+	})
 	return e, nil
 }
 
-// serve is the life of a request: fasthttp calls it for each one.
-func (e *Edge) serve(rc *fasthttp.RequestCtx) {
-	x := rc.Conn().(*clientConn).exchange
-	x.rc, x.startedAt = rc, rc.Time()
+// serve is the life of a request. front calls it for each one.
+func (e *Edge) serve(call *front.Call) {
+	x, isKept := call.Own.(*exchange)
+	if !isKept {
+		x = &exchange{Call: call}
+		call.Own = x
+	}
 	defer e.finish(x)
 	x.now = instant.Of(e.clock())
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
@@ -195,3 +193,29 @@ func (e *Edge) decide(x *exchange) refusal {
 	}
 	return e.forward(x)
 }
+
+// Serve serves ln until Shutdown, or until ln fails. It may be called for several listeners.
+func (e *Edge) Serve(ln net.Listener) error { return e.front.Serve(ln) }
+
+// Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
+func (e *Edge) Drain() { e.front.Drain() }
+
+// Shutdown closes the listeners and unused connections, waits until every request has its response, and stops what New
+// started. It stops waiting when ctx ends.
+func (e *Edge) Shutdown(ctx context.Context) error {
+	err := e.front.Shutdown(ctx)
+	e.upstreams.CloseIdle()
+	if e.accessLog != nil {
+		e.accessLog.close()
+	}
+	return err
+}
+
+// Refusing returns the addresses of the upstreams whose last response said that they do not accept this gateway.
+func (e *Edge) Refusing() []string { return e.upstreams.Refusing() }
+
+// CheckUpstreams asks the upstreams for their health until ctx ends. It must be called at most once.
+func (e *Edge) CheckUpstreams(ctx context.Context) { e.upstreams.Check(ctx) }
+
+// Failing returns the upstreams whose checks fail.
+func (e *Edge) Failing() []upstream.Failing { return e.upstreams.Failing() }

@@ -4,13 +4,11 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
 	"petgate/gateway/directory"
+	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/upstream"
@@ -22,20 +20,17 @@ import (
 	"petgate/shared/trace"
 )
 
-// exchange is one request and its response. The stages use it to pass data to the next stage. Exchanges are pooled.
+// exchange is one request and its response. The stages use it to pass data to the next stage. It is kept with its Call, for later
+// requests.
 type exchange struct {
+	*front.Call // At: durations and deadlines count from it
 	state
 	buffers
 }
 
-// state is zeroed when the exchange returns to the pool.
+// state is cleared after each exchange.
 type state struct {
-	rc        *fasthttp.RequestCtx // valid until finish returns
-	conn      *clientConn
-	startedAt time.Time      // by the machine's clock, for durations and deadlines
-	now       instant.Millis // by the injected clock, for everything in responses
-
-	unreadable error // why the request could not be read
+	now instant.Millis // by the injected clock, for everything in responses
 
 	claims
 	id       []byte // the request's ID
@@ -73,41 +68,25 @@ type state struct {
 	sending upstream.Request
 }
 
-// buffers keep their capacity when the exchange returns to the pool.
+// buffers keep their capacity.
 type buffers struct {
-	request  http1.Request
-	body     http1.Body
 	sent     []byte // the request to the upstream
 	response http1.Response
-	text     []byte // for header values
-	line     []byte // for the error body, then for the access log
+	text     []byte // values of fields
+	line     []byte // the error body, then the line of the access log
 }
 
-// exchangePool keeps exchanges between requests.
-type exchangePool struct{ sync.Pool }
+// sentBytesMax is the largest memory for a request to the upstream that is kept.
+const sentBytesMax = 64 << 10
 
-func (p *exchangePool) get(c *clientConn) *exchange {
-	x, ok := p.Get().(*exchange)
-	if !ok {
-		x = &exchange{}
-	}
-	x.conn = c
-	return x
-}
-
-// pooledBytesMax is the longest request head that a pooled exchange keeps the memory of.
-const pooledBytesMax = 64 << 10
-
-func (p *exchangePool) put(x *exchange) {
+// Reset implements front.Own.
+func (x *exchange) Reset() {
 	x.state = state{}
-	x.request.Reset()
 	x.response.Reset()
-	x.body.Reset()
 	x.sent, x.text, x.line = x.sent[:0], x.text[:0], x.line[:0]
-	if cap(x.sent) > pooledBytesMax {
+	if cap(x.sent) > sentBytesMax {
 		x.sent = nil
 	}
-	p.Put(x)
 }
 
 // outcome says in one word how the exchange ended, for metrics and logs.

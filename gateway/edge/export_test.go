@@ -27,13 +27,3 @@ func StageOf(code string) string {
 	}
 	return ""
 }
-
-// LastLongHead returns the client's address of the connection that has begun a long head last; "": there is none.
-func (e *Edge) LastLongHead() string {
-	e.crowd.mu.Lock()
-	defer e.crowd.mu.Unlock()
-	if c := e.crowd.slow.last; c != nil {
-		return c.RemoteAddr().String()
-	}
-	return ""
-}

@@ -66,7 +66,7 @@ func gauges(t *testing.T, registry *prometheus.Registry, names ...string) (sum f
 	}
 	for _, f := range families {
 		if slices.Contains(names, f.GetName()) {
-			sum += f.GetMetric()[0].GetGauge().GetValue()
+			sum += f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
 	return sum

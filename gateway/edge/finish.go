@@ -9,11 +9,11 @@ import (
 )
 
 // finish ends an exchange: it writes the response, metrics, access log and usage, each exactly once. serve defers it, so
-// it also runs after a panic, and turns the panic into a refusal. With fasthttp alone, a panic would end the process.
+// it also runs after a panic, and turns the panic into a refusal.
 func (e *Edge) finish(x *exchange) {
 	if panicked := recover(); panicked != nil {
 		if x.id == nil { // accept was not reached
-			x.now = instant.Of(x.startedAt)
+			x.now = instant.Of(x.At)
 			x.setID()
 		}
 		e.logPanic(x, panicked)
@@ -24,28 +24,13 @@ func (e *Edge) finish(x *exchange) {
 	if x.hasBody {
 		e.bodies.Return(x.entry.Tenant)
 	}
-	took := time.Since(x.startedAt)
+	took := time.Since(x.At)
 	e.account(x, took)
-	x.conn.exchange = nil
-	madeAt := x.startedAt.Add(took)
-	x.conn.touch(madeAt)
-	if x.rc.Response.ConnectionClose() || x.request.Closes {
-		x.conn.Finish(madeAt, x.isLast())
-	} else {
-		x.conn.Next(madeAt)
-	}
-	e.exchanges.put(x)
+	x.MadeAt = x.At.Add(took)
 }
 
 // fail makes the response a refusal after a panic, whatever it was before.
 func (x *exchange) fail() { x.refusal, x.answer = refusal{reason: internal}, nil }
-
-// isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
-// after a body (RFC 9112, section 2.2): then its request is not the last thing.
-func (x *exchange) isLast() bool {
-	mayEndLine := x.request.Version == 0 && len(x.body.Bytes) > 0
-	return x.unreadable == nil && x.request.Closes && x.body.IsComplete() && !mayEndLine
-}
 
 // respond writes the response. If that panics, it writes a simpler response that uses only the exchange.
 func (e *Edge) respond(x *exchange) {
@@ -53,7 +38,7 @@ func (e *Edge) respond(x *exchange) {
 		if panicked := recover(); panicked != nil {
 			e.logPanic(x, panicked)
 			x.fail()
-			x.rc.Response.Reset()
+			x.Response.Reset()
 			e.writeFailure(x)
 		}
 	}()
@@ -78,14 +63,14 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 	if x.isKnown {
 		e.usage.Count(directory.Usage{
 			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
-			Charged: x.isTaken, Metered: x.isMetered, At: x.madeAt(),
+			Charged: x.isTaken, Metered: x.isMetered, At: x.countedAt(),
 		})
 	}
 }
 
-// madeAt is when the request was made. For a charged request, it is the instant of the decision. If the deciding clock
-// has just stepped back over midnight, the quota still charges the later day. madeAt is then the start of that day.
-func (x *exchange) madeAt() instant.Millis {
+// countedAt is when the request was made. For a charged request, it is the instant of the decision. If the deciding clock
+// has just stepped back over midnight, the quota still charges the later day. countedAt is then the start of that day.
+func (x *exchange) countedAt() instant.Millis {
 	if !x.isTaken {
 		return x.now
 	}

@@ -16,10 +16,10 @@ import (
 func (e *Edge) forward(x *exchange) refusal {
 	x.sent = e.appendRequest(x.sent[:0], x)
 	x.sending = upstream.Request{
-		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.rc.IsHead(), MayRepeat: x.mayRepeat(), At: x.startedAt,
+		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.IsHead(), MayRepeat: x.mayRepeat(), At: x.At,
 	}
-	if len(x.body.Bytes) > inlineBytesMax {
-		x.sending.Body = x.body.Bytes
+	if len(x.Body.Bytes) > inlineBytesMax {
+		x.sending.Body = x.Body.Bytes
 	}
 	switch err := e.upstreams.Send(&x.sending, &x.response); {
 	case err == nil:
@@ -40,7 +40,7 @@ func (e *Edge) forward(x *exchange) refusal {
 // Idempotency-Key.
 func (x *exchange) mayRepeat() bool {
 	isKey := func(f http1.Field) bool { return http1.EqualFold(f.Name, keyName) }
-	return x.route.Method == http.MethodGet || x.route.TakesKey && slices.ContainsFunc(x.request.Fields, isKey)
+	return x.route.Method == http.MethodGet || x.route.TakesKey && slices.ContainsFunc(x.Request.Fields, isKey)
 }
 
 var keyName = strings.ToLower(api.KeyHeader)
@@ -51,7 +51,7 @@ const inlineBytesMax = 16 << 10
 // appendRequest appends the request that the upstream gets. It is built only from what accept let through: the token,
 // hop-by-hop fields and all fields that claim an identity are already removed.
 func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
-	q := &x.request
+	q := &x.Request
 	dst = append(append(dst, q.Method...), ' ')
 	dst = append(append(dst, q.Target...), " HTTP/1.1\r\nHost: petgate\r\n"...)
 	for _, f := range q.Fields {
@@ -77,7 +77,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 		dst = append(append(dst, "\r\ntracestate: "...), x.traceState...)
 	}
 	dst = append(dst, e.secretField...)
-	body := x.body.Bytes
+	body := x.Body.Bytes
 	if len(body) > 0 || x.route.Method != http.MethodGet {
 		dst = strconv.AppendInt(append(dst, "\r\nContent-Length: "...), int64(len(body)), 10)
 	}

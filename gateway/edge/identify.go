@@ -45,9 +45,9 @@ func (x *exchange) misplacedKey() string {
 	switch {
 	case len(x.authorization) > 0:
 		return "Authorization has no Bearer token" + instead
-	case x.request.Field("x-api-key") != nil:
+	case x.Request.Field("x-api-key") != nil:
 		return "the API key is not read from X-API-Key" + instead
-	case bytes.Contains(x.request.Target, []byte("api_key=")) || bytes.Contains(x.request.Target, []byte("access_token=")):
+	case bytes.Contains(x.Request.Target, []byte("api_key=")) || bytes.Contains(x.Request.Target, []byte("access_token=")):
 		return "the API key is not read from the query" + instead + ", and replace this key, because others log URLs"
 	}
 	return ""

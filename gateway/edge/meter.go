@@ -45,7 +45,7 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	out := e.strikes.Refused(x.entry.Key, x.now, promised)
 	x.countsStrikes, x.strikesLeft = true, out.StrikesUntilBan
 	x.ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
-	text := append(x.text[:0], r.reason.row().message...)
+	text := append(x.text, r.reason.row().message...)
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()
 		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
@@ -55,7 +55,6 @@ func (e *Edge) exceeded(x *exchange) refusal {
 		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
 		text = append(text, " more requests before then lead to a ban of the API key"...)
 	}
-	x.text = text
 	r.message = string(text)
 	return r
 }

@@ -22,12 +22,9 @@ type metrics struct {
 	noRoute  routeMetrics                  // of requests that were answered before their operation was known
 	all      []*routeMetrics               // with noRoute
 	bans     prometheus.Counter
-	shed     prometheus.Counter
 	ended    [access.Banned]prometheus.Counter // requests with keys that are not valid, by why
 
-	acceptFailures prometheus.Counter
-	droppedLines   prometheus.Counter
-	evicted        prometheus.Counter
+	droppedLines prometheus.Counter
 }
 
 // routeMetrics are the metrics of one operation.
@@ -59,21 +56,9 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 			Name: "petgate_gateway_bans_total",
 			Help: "Bans that this gateway imposed.",
 		}),
-		acceptFailures: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_accept_failures_total",
-			Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
-		}),
-		evicted: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_connections_evicted_total",
-			Help: "Connections that were closed to make room for others: first those without a valid key, then idle ones.",
-		}),
 		droppedLines: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_access_log_dropped_total",
 			Help: "Lines of the access log that were dropped because the log's reader is too slow or has gone.",
-		}),
-		shed: make.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_connections_shed_total",
-			Help: "Connections closed without a response, because there were too many to answer.",
 		}),
 	}
 	ended := make.NewCounterVec(prometheus.CounterOpts{
@@ -107,17 +92,10 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		Name: "petgate_gateway_upstream_retries_total",
 		Help: "Second attempts, after an upstream closed a connection that had served before.",
 	}, func() float64 { return float64(e.upstreams.Retries()) })
-	gauge := func(name, help string, value func() float64) {
-		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
-	}
-	gauge("petgate_gateway_requests_in_flight", "Requests being served.", func() float64 { return float64(e.inFlight.Load()) })
-	gauge("petgate_gateway_connections", "Connections held by clients.", func() float64 { return float64(e.connections.Load()) })
-	gauge("petgate_gateway_head_bytes", "Memory in use for heads that are arriving and have more than 512 bytes, in bytes.", func() float64 {
-		return float64(e.http.Limits.Heads.Used())
-	})
-	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", func() float64 {
-		return float64(e.http.Limits.Bodies.Used())
-	})
+	make.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "petgate_gateway_requests_in_flight",
+		Help: "Requests being served.",
+	}, func() float64 { return float64(e.inFlight.Load()) })
 	return m
 }
 
@@ -134,7 +112,7 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	if x.route != nil {
 		of = &x.route.metrics
 	}
-	if class := x.rc.Response.StatusCode() / 100; class < len(of.responses) && of.responses[class] != nil {
+	if class := x.Response.Status / 100; class < len(of.responses) && of.responses[class] != nil {
 		of.responses[class].Inc()
 	}
 	if x.trace.Sampled {

@@ -6,8 +6,8 @@ import "petgate/gateway/answers"
 // other request. One for a page with another method passes on: without a key, identify refuses it with 401; with a key, route refuses
 // it with 405.
 func (e *Edge) publish(x *exchange) *answers.Answer {
-	if page := e.pages.Find(&x.request); page != nil {
+	if page := e.pages.Find(&x.Request); page != nil {
 		return page
 	}
-	return e.cors.Preflight(&x.request)
+	return e.cors.Preflight(&x.Request)
 }

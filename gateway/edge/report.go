@@ -11,8 +11,8 @@ import (
 // isReport reports whether the request asks how much of the quota is left. The gateway answers it itself.
 func (e *Edge) isReport(x *exchange) bool {
 	r := e.routes.report
-	return r != nil && string(x.request.Path) == r.Path &&
-		(string(x.request.Method) == http.MethodGet || string(x.request.Method) == http.MethodHead)
+	return r != nil && string(x.Request.Path) == r.Path &&
+		(string(x.Request.Method) == http.MethodGet || string(x.Request.Method) == http.MethodHead)
 }
 
 // report answers a request for the quota. It comes before authorize, because a key that is banned or whose account is suspended

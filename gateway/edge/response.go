@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"petgate/gateway/answers"
+	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/api"
@@ -16,7 +15,7 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Names of the response fields that the gateway sets. fasthttp writes them unchanged.
+// Names of the response fields that the gateway sets. They are written unchanged.
 var (
 	nameLimit       = []byte("X-RateLimit-Limit")
 	nameRemaining   = []byte("X-RateLimit-Remaining")
@@ -30,78 +29,71 @@ var (
 	nameDeprecation = []byte("Deprecation")
 	nameSunset      = []byte("Sunset")
 	nameLink        = []byte("Link")
+	nameContentType = []byte("Content-Type")
+	nameChallenge   = []byte("WWW-Authenticate")
+	nameAllow       = []byte("Allow")
+
+	valueJSON = []byte("application/json")
 )
 
 // writeResponse writes the page, the report, the refusal, the statement or the upstream's response, with the headers that every
 // response has. Only pages have no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
-	h := &x.rc.Response.Header
 	var wait int64
 	if !x.isPublic {
-		wait = e.describeLimits(x, h)
+		wait = e.describeLimits(x)
 	}
-	h.AddBytesKV(nameRequestID, x.id)
-	addFields(h, e.cors.Fields(&x.request))
+	x.Response.Add(nameRequestID, x.id)
+	x.Response.Fields = append(x.Response.Fields, e.cors.Fields(&x.Request)...)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
-		x.text = x.entry.GraceEndsAt.Time().AppendFormat(x.text[:0], http.TimeFormat)
-		h.AddBytesKV(nameKeyExpires, x.text)
+		x.addText(nameKeyExpires, x.entry.GraceEndsAt.Time().AppendFormat(x.text, http.TimeFormat))
 	}
 	if x.route != nil {
-		x.route.describe(h)
+		x.route.describe(&x.Response)
 	}
 	switch {
 	case x.answer != nil:
-		x.writeAnswer(h)
+		x.writeAnswer()
 	case x.refusal.isRefused():
-		x.writeRefusal(h, wait)
+		x.writeRefusal(wait)
 	default:
-		x.copyResponse(h)
+		x.copyResponse()
 	}
-	if e.draining.Load() || x.refusal.reason.row().closes || !x.body.IsComplete() {
-		h.SetConnectionClose()
-	}
+	x.Response.Closes = x.refusal.reason.row().closes
 }
 
 // writeAnswer writes a response that the gateway makes itself.
-func (x *exchange) writeAnswer(h *fasthttp.ResponseHeader) {
-	h.SetStatusCode(x.answer.Status)
-	addFields(h, x.answer.Fields)
-	x.rc.Response.SetBodyRaw(x.answer.Body) // not SetBody: fasthttp would keep a buffer of this size
-}
-
-func addFields(h *fasthttp.ResponseHeader, fields []http1.Field) {
-	for _, f := range fields {
-		h.AddBytesKV(f.Name, f.Value)
-	}
+func (x *exchange) writeAnswer() {
+	x.Response.Status, x.Response.Body = x.answer.Status, x.answer.Body
+	x.Response.Fields = append(x.Response.Fields, x.answer.Fields...)
 }
 
 // writeFailure writes a refusal with the headers that every response has. Limits are 0, because they may be unknown.
 func (e *Edge) writeFailure(x *exchange) {
-	h := &x.rc.Response.Header
-	wait := x.describeAddress(h, authfailures.State{})
-	h.AddBytesKV(nameRequestID, x.id)
-	x.writeRefusal(h, wait)
-	h.SetConnectionClose()
+	wait := x.describeAddress(authfailures.State{})
+	x.Response.Add(nameRequestID, x.id)
+	x.writeRefusal(wait)
+	x.Response.Closes = true
 }
 
-func (x *exchange) writeRefusal(h *fasthttp.ResponseHeader, wait int64) {
+func (x *exchange) writeRefusal(wait int64) {
 	row := x.refusal.reason.row()
-	h.SetStatusCode(row.status)
-	h.SetContentType("application/json")
+	x.Response.Status = row.status
+	x.Response.Add(nameContentType, valueJSON)
 	wait = cmp.Or(row.retryAfter, wait)
 	if row.retryAfter != 0 || row.status == http.StatusTooManyRequests {
-		x.setInt(h, nameRetryAfter, wait)
+		x.addInt(nameRetryAfter, wait)
 	}
 	if row.challenge != "" {
-		h.Set("WWW-Authenticate", row.challenge)
+		x.addText(nameChallenge, append(x.text, row.challenge...))
 	}
 	if x.allow != "" {
-		h.Set("Allow", x.allow)
+		x.addText(nameAllow, append(x.text, x.allow...))
 	}
 	x.limited.RetryAfter, x.limited.Ban = wait, x.ban
 	x.limited.CountsStrikes, x.limited.StrikesUntilBan = x.countsStrikes, x.strikesLeft
 	x.line = x.refusal.body(x.line[:0], x.details())
-	x.rc.Response.SetBody(x.line)
+	x.Response.Body = x.line
 }
 
 // details returns the details of the refusal for programs; nil: none.
@@ -116,37 +108,22 @@ func (x *exchange) details() api.Details {
 }
 
 // copyResponse writes the upstream's response.
-func (x *exchange) copyResponse(h *fasthttp.ResponseHeader) {
+func (x *exchange) copyResponse() {
 	p := &x.response
-	h.SetStatusCode(p.Status)
+	x.Response.Status, x.Response.Body, x.Response.Length = p.Status, p.Body.Bytes, p.Length()
 	var wait int64
 	for _, f := range p.Fields {
 		switch {
 		case http1.EqualFold(f.Name, "retry-after"):
 			wait = x.readRetryAfter(f.Value)
 		case !f.IsNamed && !isOurs(f.Name):
-			h.AddBytesKV(f.Name, f.Value)
+			x.Response.Fields = append(x.Response.Fields, f)
 		}
 	}
 	switch p.Status {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable: // the client may try again
-		x.setInt(h, nameRetryAfter, max(1, wait))
+		x.addInt(nameRetryAfter, max(1, wait))
 	}
-	if x.rc.IsHead() {
-		if p.Length() >= 0 { // If it is absent, 0 would be wrong: GET may have another length (RFC 9110, section 8.6).
-			h.SetContentLength(int(p.Length()))
-		}
-		return
-	}
-	if size := len(p.Body.Bytes); size >= sharedBytesMin {
-		x.rc.Response.SetBodyStream(newResponseBody(&p.Body), size)
-		return
-	}
-	if cap(p.Body.Bytes) >= sharedBytesMin { // fasthttp would throw the buffer away
-		x.rc.Response.SetBody(p.Body.Bytes)
-		return
-	}
-	p.Body.Bytes = x.rc.Response.SwapBody(p.Body.Bytes)
 }
 
 // readRetryAfter returns the seconds of a Retry-After with seconds or a date (RFC 9110, section 10.2.3), or else 0.
@@ -179,30 +156,30 @@ var ours = func() (n http1.Names[bool]) {
 }()
 
 // describe writes the headers of an operation that is deprecated, will be removed or is not stable.
-func (r *route) describe(h *fasthttp.ResponseHeader) {
-	if r.deprecation != "" {
-		h.AddBytesK(nameDeprecation, r.deprecation)
+func (r *route) describe(to *front.Response) {
+	if len(r.deprecation) > 0 {
+		to.Add(nameDeprecation, r.deprecation)
 	}
-	if r.sunsetDate != "" {
-		h.AddBytesK(nameSunset, r.sunsetDate)
+	if len(r.sunsetDate) > 0 {
+		to.Add(nameSunset, r.sunsetDate)
 	}
-	if r.link != "" {
-		h.AddBytesK(nameLink, r.link)
+	if len(r.link) > 0 {
+		to.Add(nameLink, r.link)
 	}
-	if r.Stability != "" {
-		h.AddBytesK(nameStability, r.Stability)
+	if len(r.stability) > 0 {
+		to.Add(nameStability, r.stability)
 	}
 }
 
 // describeLimits writes the state of the tenant's quotas. Without a key it writes the state of the address's failed
 // attempts. It returns the seconds after which a refused client may try again.
-func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int64) {
+func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	if !x.hasKey {
 		state := x.guard
 		if state.Limit == 0 {
 			state = e.guard.Known(x.client)
 		}
-		return x.describeAddress(h, state)
+		return x.describeAddress(state)
 	}
 	v := &x.verdict
 	if v.At == 0 { // a panic before the use was known
@@ -223,18 +200,16 @@ func (e *Edge) describeLimits(x *exchange, h *fasthttp.ResponseHeader) (wait int
 	if banned > 0 {
 		resetAt = x.ban.EndsAt
 	}
-	x.setInt(h, nameLimit, tight.Limit)
+	x.addInt(nameLimit, tight.Limit)
 	remaining, _ := stateOf(tight, v.At, banned)
-	x.setInt(h, nameRemaining, remaining)
-	x.setInt(h, nameReset, max(resetAt, x.now).Seconds())
-	text := appendPolicy(x.text[:0], `"minute"`, v.Minute.Limit, answers.MinuteSeconds)
-	x.text = appendPolicy(text, `, "day"`, v.Day.Limit, answers.DaySeconds)
-	h.AddBytesKV(namePolicies, x.text)
+	x.addInt(nameRemaining, remaining)
+	x.addInt(nameReset, max(resetAt, x.now).Seconds())
+	text := appendPolicy(x.text, `"minute"`, v.Minute.Limit, answers.MinuteSeconds)
+	x.addText(namePolicies, appendPolicy(text, `, "day"`, v.Day.Limit, answers.DaySeconds))
 	remaining, release := stateOf(&v.Minute, v.At, banned)
-	text = appendState(x.text[:0], `"minute"`, remaining, release)
+	text = appendState(x.text, `"minute"`, remaining, release)
 	remaining, release = stateOf(&v.Day, v.At, banned)
-	x.text = appendState(text, `, "day"`, remaining, release)
-	h.AddBytesKV(nameStates, x.text)
+	x.addText(nameStates, appendState(text, `, "day"`, remaining, release))
 	switch x.refusal.reason {
 	case quotaPolling: // the limit of polling belongs to the key, not to the tenant
 	case keyBanned: // nothing of a quota was exceeded
@@ -258,24 +233,25 @@ func stateOf(u *quota.Usage, at instant.Millis, banned time.Duration) (remaining
 	return remaining, release
 }
 
-func (x *exchange) describeAddress(h *fasthttp.ResponseHeader, state authfailures.State) (wait int64) {
+func (x *exchange) describeAddress(state authfailures.State) (wait int64) {
 	const name = `"failed-attempts"`
 	resetAt := max(state.ResetAt, x.now)
-	x.setInt(h, nameLimit, int64(state.Limit))
-	x.setInt(h, nameRemaining, int64(state.Remaining))
-	x.setInt(h, nameReset, resetAt.Seconds())
-	x.text = appendPolicy(x.text[:0], name, int64(state.Limit), answers.MinuteSeconds)
-	h.AddBytesKV(namePolicies, x.text)
-	x.text = appendState(x.text[:0], name, int64(state.Remaining), resetAt.Sub(x.now))
-	h.AddBytesKV(nameStates, x.text)
+	x.addInt(nameLimit, int64(state.Limit))
+	x.addInt(nameRemaining, int64(state.Remaining))
+	x.addInt(nameReset, resetAt.Seconds())
+	x.addText(namePolicies, appendPolicy(x.text, name, int64(state.Limit), answers.MinuteSeconds))
+	x.addText(nameStates, appendState(x.text, name, int64(state.Remaining), resetAt.Sub(x.now)))
 	x.limited.Policy, x.limited.Limit = "failed-attempts", int64(state.Limit)
 	x.limited.Used, x.limited.ResetAt = int64(state.Limit-state.Remaining), resetAt
 	return max(1, seconds(state.RetryAt.Sub(x.now)))
 }
 
-func (x *exchange) setInt(h *fasthttp.ResponseHeader, name []byte, n int64) {
-	x.text = strconv.AppendInt(x.text[:0], n, 10)
-	h.AddBytesKV(name, x.text)
+func (x *exchange) addInt(name []byte, n int64) { x.addText(name, strconv.AppendInt(x.text, n, 10)) }
+
+// addText adds a field whose value was appended to x.text.
+func (x *exchange) addText(name, text []byte) {
+	x.Response.Add(name, text[len(x.text):])
+	x.text = text
 }
 
 // appendPolicy and appendState append items of the fields in the IETF draft (draft-ietf-httpapi-ratelimit-headers).

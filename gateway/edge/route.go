@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/front"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
@@ -21,7 +22,7 @@ type route struct {
 	sunset instant.Millis // 0: never
 
 	// Values of response headers. An empty value is not sent.
-	deprecation, sunsetDate, link string
+	deprecation, sunsetDate, link, stability []byte
 
 	needsScope string // the message for a key without the scope
 
@@ -44,16 +45,16 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 		return nil, errors.New("no operations are given")
 	}
 	for _, o := range operations {
-		one := &route{Operation: o, needsScope: "the API key needs the scope " + o.Scope.String() + " for this operation"}
+		one := &route{Operation: o, stability: []byte(o.Stability), needsScope: "the API key needs the scope " + o.Scope.String() + " for this operation"}
 		if !o.DeprecatedAt.IsZero() {
-			one.deprecation = "@" + strconv.FormatInt(o.DeprecatedAt.Unix(), 10) // RFC 9745
+			one.deprecation = strconv.AppendInt([]byte{'@'}, o.DeprecatedAt.Unix(), 10) // RFC 9745
 		}
 		if !o.SunsetAt.IsZero() {
 			one.sunset = instant.Of(o.SunsetAt)
-			one.sunsetDate = o.SunsetAt.UTC().Format(http.TimeFormat) // RFC 8594
+			one.sunsetDate = o.SunsetAt.UTC().AppendFormat(nil, http.TimeFormat) // RFC 8594
 		}
 		if o.Successor != "" {
-			one.link = "<" + o.Successor + `>; rel="successor-version"` // RFC 5829
+			one.link = []byte("<" + o.Successor + `>; rel="successor-version"`) // RFC 5829
 		}
 		r.all = append(r.all, one)
 		if o.IsReport() {
@@ -87,7 +88,7 @@ type fixedRoute struct {
 const foundRoute = "route"
 
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent.
-func (r *routes) find(rc *fasthttp.RequestCtx, method string, path []byte) *route {
+func (r *routes) find(call *front.Call, method string, path []byte) *route {
 	for _, one := range r.fixed[string(path)] {
 		if one.method == method {
 			return one.route
@@ -97,6 +98,7 @@ func (r *routes) find(rc *fasthttp.RequestCtx, method string, path []byte) *rout
 	if handler == nil {
 		return nil
 	}
+	rc := call.Context()
 	handler(rc)
 	return rc.UserValue(foundRoute).(*route)
 }
@@ -122,8 +124,8 @@ func (r *routes) nearby(path string) string {
 
 // route finds the operation. It refuses if there is none, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
-	if x.route = e.routes.find(x.rc, methodName(x.request.Method), x.request.Path); x.route == nil {
-		path := string(x.request.Path)
+	if x.route = e.routes.find(x.Call, methodName(x.Request.Method), x.Request.Path); x.route == nil {
+		path := string(x.Request.Path)
 		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.Has(path) {
 			x.allow = answers.PageMethods
 		}

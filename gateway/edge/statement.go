@@ -8,7 +8,7 @@ import (
 // statement answers a request for the tenant's usage. The request has passed all stages, and is charged like any other.
 func (e *Edge) statement(x *exchange) refusal {
 	ask := answers.Ask{Tenant: x.entry.Tenant, Now: x.now, RequestID: string(x.id)}
-	problem := ask.Read(&x.request)
+	problem := ask.Read(&x.Request)
 	if problem.Kind == 0 {
 		x.answer, problem = e.statements.Statement(ask)
 	}

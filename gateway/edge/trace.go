@@ -22,20 +22,20 @@ var markNames = [marks]string{"authenticated", "received", "metered"}
 // mark notes that a sampled request has come so far.
 func (x *exchange) mark(m mark) {
 	if x.trace.Sampled {
-		x.marks[m] = max(1, time.Since(x.startedAt))
+		x.marks[m] = max(1, time.Since(x.At))
 	}
 }
 
 // export ends the span of a sampled request. Its attributes are those of OpenTelemetry's conventions for HTTP servers, and some of
 // the access log. The path and the query are not among them, because clients sometimes put secrets there.
 func (e *Edge) export(x *exchange, took time.Duration) {
-	span := e.tracer.Start(&x.trace, x.startedAt)
+	span := e.tracer.Start(&x.trace, x.At)
 	if span == nil {
 		return
 	}
 	method := "_OTHER"
-	if slices.Contains(e.routes.methods, string(x.request.Method)) {
-		method = string(x.request.Method)
+	if slices.Contains(e.routes.methods, string(x.Request.Method)) {
+		method = string(x.Request.Method)
 	}
 	name := method
 	if method == "_OTHER" {
@@ -49,7 +49,7 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 	span.Name(name)
 	span.Set("http.request.method", method)
 	span.Set("url.scheme", e.protocol(x))
-	status := x.rc.Response.StatusCode()
+	status := x.Response.Status
 	span.SetInt("http.response.status_code", status)
 	span.Set("petgate.request_id", string(x.id))
 	span.Set("petgate.outcome", x.outcome())
@@ -67,8 +67,8 @@ func (e *Edge) export(x *exchange, took time.Duration) {
 	}
 	for m, after := range x.marks {
 		if after > 0 {
-			span.Event(markNames[m], x.startedAt.Add(after))
+			span.Event(markNames[m], x.At.Add(after))
 		}
 	}
-	span.End(x.startedAt.Add(took))
+	span.End(x.At.Add(took))
 }

@@ -30,39 +30,6 @@ func TestBodyGrows(t *testing.T) {
 	}
 }
 
-// A detached body has its bytes and no other memory. What it was taken from is empty, and has a buffer of its own.
-func TestDetachedBody(t *testing.T) {
-	budget := NewBudget(1 << 20)
-	var b Body
-	for _, length := range []int{20_000, smallBodyBytes, smallBodyBytes + 1, 100 << 10, largeBodyBytes, largeBodyBytes + 1, 20_000} {
-		want := bytes.Repeat([]byte{byte(length), 'a'}, length)[:length]
-		for _, n := range []int{1000, length - 1000} { // a large body had a small buffer first
-			if !b.hold(len(b.Bytes)+n, budget) {
-				t.Fatal("the budget is used up")
-			}
-			b.grow(n)
-			b.Bytes = append(b.Bytes, want[len(b.Bytes):len(b.Bytes)+n]...)
-		}
-		held := budget.Used()
-		d := b.Detach()
-		if b.Reset(); len(b.Bytes) > 0 || budget.Used() != held {
-			t.Errorf("%d bytes are left of %d; %d of the budget, want %d", len(b.Bytes), length, budget.Used(), held)
-		}
-		b.grow(1000)
-		b.Bytes = append(b.Bytes, make([]byte, 1000)...)
-		if !bytes.Equal(d.Bytes, want) {
-			t.Errorf("%d bytes are not what was read", length)
-		}
-		if d.small != nil {
-			t.Errorf("%d bytes: a second buffer of %d", length, cap(d.small))
-		}
-		if d.Free(); budget.Used() != 0 {
-			t.Errorf("%d bytes are charged after Free", budget.Used())
-		}
-		b.Reset()
-	}
-}
-
 // Memory that a body takes from the shared buffers is charged as a whole.
 func TestLargeBodiesAreCharged(t *testing.T) {
 	budget := NewBudget(1 << 20)

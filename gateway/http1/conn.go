@@ -36,7 +36,7 @@ type Owner interface {
 // Conn is a client's connection, and the only reader of its bytes. For each request, the server calls Await, then ReadHead, then
 // ReadBody until the body is complete, and Next when the response has been made. Before it responds, it calls Begin.
 //
-// One goroutine at a time may use a Conn. Only Close, Abandon and AbandonReply may come from another one.
+// One goroutine at a time may use a Conn. Only CloseIdle, Abandon and AbandonReply may come from another one.
 type Conn struct {
 	net.Conn
 	settings *Settings
@@ -58,7 +58,7 @@ const smallBytes = 512
 //
 //	idle ──first byte──► arriving ──Begin──► serving ──Next──► replying ──Await──► idle
 //	 │                      │                   └──Finish──► ending
-//	 └──Close or Abandon────┴──Abandon──► closed ◄──AbandonReply── replying
+//	 └──CloseIdle, Abandon──┴──Abandon──► closed ◄──AbandonReply── replying
 //
 // A request is served or its connection is closed by another goroutine, never both: Begin and Abandon leave the states idle and
 // arriving by one compare-and-swap.
@@ -255,14 +255,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close closes the connection. After Finish it lingers, unless nothing more can come. From the first byte of a request until
-// its response is made, Close does nothing, and the connection is closed after the response. Only Shutdown calls Close
-// at that time, because fasthttp considers the connection idle.
-func (c *Conn) Close() (err error) {
-	c.move(idle, closed)
-	if c.is(arriving) || c.is(serving) {
-		return nil
+// CloseIdle closes the connection if no part of a request has arrived since the last response.
+func (c *Conn) CloseIdle() {
+	if c.move(idle, closed) {
+		_ = c.Close()
 	}
+}
+
+// Close closes the connection. After Finish it lingers, unless nothing more can come.
+func (c *Conn) Close() (err error) {
 	c.closing.Do(func() {
 		if c.is(ending) && !(c.isLast && c.isDrained()) {
 			c.linger()

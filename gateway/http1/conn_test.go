@@ -23,11 +23,11 @@ func newClosable(pieces ...string) (*Conn, *closable) {
 	return c, under
 }
 
-// Another goroutine may close or abandon a connection at any moment. If Begin came first, the request is
-// served before the connection is closed. If an idle connection was closed, or any connection was abandoned, no request is served.
+// Another goroutine may close an idle connection or abandon one at any moment. If Begin came first, the request is served. Otherwise
+// no request is served.
 func TestClosedByOthers(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
-	await := func(c *Conn) error {
+	serve := func(c *Conn) error {
 		var q Request
 		var b Body
 		err := c.Await()
@@ -39,61 +39,27 @@ func TestClosedByOthers(t *testing.T) {
 		}
 		return err
 	}
-
-	c, under := newClosable(request)
-	if err := await(c); err != nil {
-		t.Fatal(err)
+	f := func(when string, prepare func(*Conn), isClosed, isAbandoned, isReplyAbandoned, isServed bool) {
+		t.Helper()
+		try := func(how string, leave func(c *Conn, under *closable) bool, want bool) {
+			t.Helper()
+			c, under := newClosable(request, request)
+			prepare(c)
+			if got := leave(c, under); got != want {
+				t.Errorf("%s: %s: %t, want %t", when, how, got, want)
+			}
+			if served := serve(c) == nil; served != (isServed && !want) {
+				t.Errorf("%s: %s: the next request is served: %t", when, how, served)
+			}
+		}
+		try("closed", func(c *Conn, under *closable) bool { c.CloseIdle(); return under.isClosed }, isClosed)
+		try("abandoned", func(c *Conn, _ *closable) bool { return c.Abandon() }, isAbandoned)
+		try("abandoned in the reply", func(c *Conn, _ *closable) bool { return c.AbandonReply() }, isReplyAbandoned)
 	}
-	if err := c.Close(); err != nil || under.isClosed || c.Abandon() {
-		t.Error("the connection of a complete request was closed before its response")
-	}
-	c.Next(time.Now())
-	if c.Abandon() {
-		t.Error("the connection was abandoned while its response is written")
-	}
-	if err := c.Await(); err != io.EOF || c.Close() != nil || !under.isClosed {
-		t.Errorf("after the response: %v, closed: %t", err, under.isClosed)
-	}
-
-	c, _ = newClosable(request)
-	if c.AbandonReply() {
-		t.Error("the connection was abandoned before there was a response")
-	}
-	if err := await(c); err != nil || c.AbandonReply() {
-		t.Errorf("%v, or the connection was abandoned while its request is served", err)
-	}
-	c.Next(time.Now())
-	if !c.AbandonReply() || c.Await() == nil && c.Begin() {
-		t.Error("the connection was not abandoned while its response is written")
-	}
-
-	c, under = newClosable(request)
-	if c.Close() != nil || !under.isClosed {
-		t.Error("an idle connection is not closed")
-	}
-	if err := await(c); err != io.EOF {
-		t.Errorf("a request after Close: %v", err)
-	}
-
-	c, _ = newClosable(request)
-	if !c.Abandon() {
-		t.Error("an idle connection cannot be abandoned")
-	}
-	if err := await(c); err != io.EOF {
-		t.Errorf("a request after Abandon: %v", err)
-	}
-
-	c, under = newClosable("GET / HT")
-	c.move(idle, arriving)
-	if c.Close() != nil || under.isClosed {
-		t.Error("a request that has begun was cut off")
-	}
-	if !c.Abandon() {
-		t.Error("an unfinished head cannot be abandoned")
-	}
-	if err := await(c); err != io.EOF {
-		t.Errorf("an abandoned head: %v", err)
-	}
+	f("idle", func(*Conn) {}, true, true, false, true)
+	f("arriving", func(c *Conn) { c.move(idle, arriving) }, false, true, false, true)
+	f("serving", func(c *Conn) { _ = serve(c) }, false, false, false, false)
+	f("replying", func(c *Conn) { _ = serve(c); c.Next(time.Now()) }, false, false, true, true)
 }
 
 // Long heads share a budget. Above it, a head gets a buffer only if another head gives one up. Trailers may use only half of the budget.

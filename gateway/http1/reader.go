@@ -252,30 +252,6 @@ func (b *Body) Reset() {
 	*b = Body{Bytes: b.small}
 }
 
-// detached are empty Bodies with a small buffer.
-var detached = sync.Pool{New: func() any { return new(Body) }}
-
-// Detach returns the bytes in a Body of their own, for a response that may still be written while b reads the next one. b is empty then.
-// It keeps its small buffer, or gets another one for it.
-func (b *Body) Detach() *Body {
-	var d *Body
-	if cap(b.Bytes) > smallBodyBytes {
-		d = &Body{Bytes: b.small}
-	} else {
-		d = detached.Get().(*Body)
-	}
-	*d, *b = *b, *d
-	d.small = nil
-	return d
-}
-
-// Free gives the memory of a detached Body to others. The Body and its bytes must not be used after that.
-func (b *Body) Free() {
-	if b.Reset(); cap(b.Bytes) > 0 {
-		detached.Put(b)
-	}
-}
-
 // frame begins a body with a given length, or a chunked one (RFC 9112, section 6.3).
 func (b *Body) frame(isChunked bool, length int64) {
 	switch {

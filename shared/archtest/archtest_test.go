@@ -58,8 +58,12 @@ var rules = []rule{
 		forbids: "go.opentelemetry.io/... google.golang.org/protobuf/...",
 	},
 	{
-		why: "HTTP by fasthttp stays at the two servers and the Error body", of: products, except: "./gateway/edge ./petsvc/pets ./shared/api",
-		forbids: "github.com/valyala/fasthttp/... github.com/fasthttp/...",
+		why: "fasthttp stays in the rooms that serve connections, with its router in gateway/edge, and in the Error body",
+		of:  products, except: "./gateway/front ./gateway/edge ./petsvc/pets ./shared/api", forbids: "github.com/valyala/fasthttp/... github.com/fasthttp/...",
+	},
+	{
+		why: "gateway/front knows connections and HTTP, and nothing of keys, limits or the edge",
+		of:  "./gateway/front", forbids: "./...", allows: "./gateway/http1 ./gateway/share ./shared/socket ./shared/core/id",
 	},
 	{
 		why: "gateway/http1 reads HTTP with the standard library alone",

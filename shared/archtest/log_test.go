@@ -17,7 +17,7 @@ import (
 // word. A new field takes a name of this list if one fits.
 var logKeys = map[string]string{
 	"program": "the program that wrote the line", "version": "of the program",
-	"error": "what failed, with its cause", "panic": "the value of a panic", "stack": "of a panic", "detail": "text of a library",
+	"error": "what failed, with its cause", "panic": "the value of a panic", "stack": "of a panic",
 	"requestId": "of a request", "traceId": "of a sampled request", "client": "the address of the client", "method": "of a request", "path": "of a request, or of a file",
 	"operation": "of a request, by its ID in openapi.yaml", "status": "of a response", "outcome": "ok, or the code of a refusal",
 	"bytes": "of a response's body", "micros": "duration in microseconds",

@@ -1,4 +1,4 @@
-package edge
+package front
 
 import (
 	"sync"
@@ -20,20 +20,19 @@ type crowd struct {
 	tenants *share.Shares // of the connections
 }
 
-// tenantPart is the part of the connections, and of the memory for bodies, that one tenant may hold: a half. For connections,
-// this limit applies only when they are scarce.
+// tenantPart is the part of the connections that one tenant may hold when they are scarce: a half.
 const tenantPart = 2
 
 // queue is a list of connections.
 type queue struct {
-	first, last *clientConn
+	first, last *Conn
 	size        int
 }
 
 // place is a connection's place in a queue. The crowd's mutex guards it.
 type place struct {
 	queue      *queue // nil: in none
-	prev, next *clientConn
+	prev, next *Conn
 	isGone     bool // the connection is closed and enters no queue again
 }
 
@@ -70,11 +69,11 @@ func (w *crowd) evict(queues ...*queue) bool {
 		return false
 	}
 	_ = c.held.Close()
-	c.edge.metrics.evicted.Inc()
+	c.server.evicted.Inc()
 	return true
 }
 
-func (w *crowd) abandon(queues []*queue) *clientConn {
+func (w *crowd) abandon(queues []*queue) *Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range queues {
@@ -93,7 +92,7 @@ func (w *crowd) abandon(queues []*queue) *clientConn {
 }
 
 // put moves c to the end of q.
-func (w *crowd) put(c *clientConn, q *queue) {
+func (w *crowd) put(c *Conn, q *queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !c.place.isGone {
@@ -102,14 +101,14 @@ func (w *crowd) put(c *clientConn, q *queue) {
 }
 
 // remove removes c, because it is closed.
-func (w *crowd) remove(c *clientConn) {
+func (w *crowd) remove(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.place.leave(c)
 	c.place.isGone = true
 }
 
-func (p *place) move(c *clientConn, q *queue) {
+func (p *place) move(c *Conn, q *queue) {
 	p.leave(c)
 	p.queue, p.prev = q, q.last
 	if q.last != nil {
@@ -121,7 +120,7 @@ func (p *place) move(c *clientConn, q *queue) {
 	q.size++
 }
 
-func (p *place) leave(c *clientConn) {
+func (p *place) leave(c *Conn) {
 	if p.queue == nil {
 		return
 	}
@@ -153,50 +152,62 @@ type membership struct {
 const moveEvery = time.Second
 
 // touch moves c to the end of its queue after a request.
-func (c *clientConn) touch(now time.Time) {
+func (c *Conn) touch(now time.Time) {
 	if c.isKnown && now.Sub(c.movedAt) < moveEvery {
 		return
 	}
 	c.movedAt = now
-	c.edge.crowd.put(c, c.queue())
+	c.server.crowd.put(c, c.queue())
 }
 
-func (c *clientConn) queue() *queue {
+func (c *Conn) queue() *queue {
 	if c.isKnown {
-		return &c.edge.crowd.known
+		return &c.server.crowd.known
 	}
-	return &c.edge.crowd.strangers
+	return &c.server.crowd.strangers
 }
 
 // HeadIsSlow moves c to the queue of slow heads. Package http1 calls it.
-func (c *clientConn) HeadIsSlow() {
+func (c *Conn) HeadIsSlow() {
 	c.isSlow = true
-	c.edge.crowd.put(c, &c.edge.crowd.slow)
+	c.server.crowd.put(c, &c.server.crowd.slow)
 }
 
 // endHead moves c back to its own queue if its head was slow.
-func (c *clientConn) endHead() {
+func (c *Conn) endHead() {
 	if c.isSlow {
 		c.isSlow = false
-		c.edge.crowd.put(c, c.queue())
+		c.server.crowd.put(c, c.queue())
 	}
 }
 
-// admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its part
-// of them. A connection belongs to the tenant of its first key. The connections of a trusted proxy carry requests of many tenants and
-// belong to none.
-func (c *clientConn) admit(t id.Tenant) bool {
+// Admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its part
+// of them. A connection belongs to the tenant of its first key. isShared says that it carries requests of many tenants, as a proxy's
+// does: then it belongs to none.
+func (c *Conn) Admit(t id.Tenant, isShared bool) bool {
 	if c.isKnown {
 		return true
 	}
-	if !c.edge.isTrusted(c.peer) {
-		if e := c.edge; !isCrowded(e.connections.Load()+1, int64(e.cfg.ConnectionsMax)) {
-			e.crowd.tenants.Add(t)
-		} else if !e.crowd.tenants.Take(t) {
+	if s := c.server; !isShared {
+		if !isCrowded(s.held.Load()+1, int64(s.cfg.ConnectionsMax)) {
+			s.crowd.tenants.Add(t)
+		} else if !s.crowd.tenants.Take(t) {
 			return false
 		}
 		c.isOwned, c.owner = true, t
 	}
 	c.isKnown = true
 	return true
+}
+
+// all returns all connections.
+func (w *crowd) all() (conns []*Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, q := range []*queue{&w.strangers, &w.known, &w.slow} {
+		for c := q.first; c != nil; c = c.place.next {
+			conns = append(conns, c)
+		}
+	}
+	return conns
 }

@@ -1,0 +1,168 @@
+package front
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"petgate/gateway/http1"
+	"petgate/shared/socket"
+)
+
+// Conn is a client's connection. One goroutine serves it.
+type Conn struct {
+	http1.Conn
+	Peer  netip.Addr
+	IsTLS bool
+
+	server *Server
+	held   *heldConn
+	call   *Call // what is being read, answered or written; nil between two requests
+	place  place
+	membership
+
+	acceptedAt time.Time
+	isUsed     atomic.Bool // a response was made
+}
+
+// sendBufferBytes is how much response data the kernel holds for a client that does not read. By default the kernel would
+// hold up to some megabytes.
+const sendBufferBytes = 128 << 10
+
+func (s *Server) newConn(accepted net.Conn) *Conn {
+	c := &Conn{server: s, acceptedAt: time.Now()}
+	if addr, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
+		c.Peer = addr.Addr().Unmap()
+	}
+	if tcp, ok := accepted.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(sendBufferBytes)
+	}
+	c.held = &heldConn{Timed: socket.NewTimed(accepted, s.slack), client: c}
+	s.crowd.put(c, &s.crowd.strangers)
+	conn := net.Conn(c.held)
+	if s.cfg.TLS != nil {
+		// The first read or write does the handshake, in the connection's own goroutine.
+		_ = conn.SetDeadline(c.acceptedAt.Add(s.http.Timeouts.Read))
+		conn, c.IsTLS = tls.Server(conn, s.cfg.TLS), true
+	}
+	c.Init(conn, &s.http, c)
+	return c
+}
+
+// heldConn counts as a held connection until it is closed.
+type heldConn struct {
+	*socket.Timed
+	client  *Conn
+	closing sync.Once
+}
+
+func (h *heldConn) Close() (err error) {
+	h.closing.Do(func() {
+		err = h.Timed.Close()
+		s := h.client.server
+		s.crowd.remove(h.client)
+		if h.client.isOwned {
+			s.crowd.tenants.Return(h.client.owner)
+		}
+		s.held.Add(-1)
+	})
+	return err
+}
+
+// serve is the life of the connection. Past the maximum of connections, it only refuses. A panic while a request is read ends only
+// this connection.
+func (c *Conn) serve(isPastMax bool) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			c.server.cfg.Log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
+			c.free()
+			_ = c.held.Close()
+		}
+	}()
+	if isPastMax {
+		if c.begin(); c.Begin() {
+			c.call.Err = ErrTooManyConns
+			c.answer()
+		}
+		c.free()
+	} else {
+		for c.read() && c.answer() {
+			c.free()
+		}
+		c.free()
+	}
+	_ = c.Close()
+}
+
+// begin takes a Call. A slow client holds no memory but the bytes of its head before that.
+func (c *Conn) begin() {
+	c.call, _ = c.server.calls.Get().(*Call)
+	if c.call == nil {
+		c.call = newCall()
+	}
+	c.call.Conn = c
+}
+
+// free gives the Call back.
+func (c *Conn) free() {
+	if c.call != nil {
+		c.call.reset()
+		c.server.calls.Put(c.call)
+		c.call = nil
+	}
+}
+
+// EarlyBytesMax is how much of a body is read before the handler is called. Most bodies are smaller. The handler reads the rest.
+const EarlyBytesMax = 16 << 10
+
+// read blocks until the head of a request, and usually its body, has arrived. It returns false if the connection has ended. Until it
+// returns, the connection can be closed to make room.
+func (c *Conn) read() bool {
+	err := c.Await()
+	c.endHead()
+	if err == io.EOF {
+		return false
+	}
+	c.begin()
+	q, body := &c.call.Request, &c.call.Body
+	if err == nil {
+		err = c.ReadHead(q, body)
+	}
+	if err == nil && !q.AwaitsContinue && !c.server.http.Limits.Bodies.IsTight() {
+		err = c.ReadBody(q, body, EarlyBytesMax)
+	}
+	c.call.Err = err
+	return c.Begin()
+}
+
+// answer has a response made, and writes it. It returns false if the connection ends.
+func (c *Conn) answer() bool {
+	call, s := c.call, c.server
+	call.At = time.Now()
+	s.cfg.Handler(call)
+	c.isUsed.Store(true)
+	c.touch(call.MadeAt)
+	closes := call.Response.Closes || call.Request.Closes || call.Err != nil || !call.Body.IsComplete() || s.draining.Load()
+	if closes {
+		c.Finish(call.MadeAt, call.isLast())
+	} else {
+		c.Next(call.MadeAt)
+	}
+	call.Body.Reset() // a client that reads slowly holds no memory for bodies
+	return call.write(closes) == nil && !closes
+}
+
+// newWithin is how long a connection without a request is not considered unused: its client may have just sent one.
+const newWithin = 5 * time.Second
+
+// closeIdle closes the connection if no request has begun.
+func (c *Conn) closeIdle() {
+	if c.isUsed.Load() || time.Since(c.acceptedAt) >= newWithin {
+		c.CloseIdle()
+	}
+}

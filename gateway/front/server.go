@@ -1,0 +1,161 @@
+// Package front holds the connections of clients. For each request, it calls the handler with a Call, and it writes the response.
+//
+//	client           Conn                                      handler
+//	──────           ────                                      ───────
+//	   ── bytes ──►   1 http1 reads the request, strictly
+//	                  2 the Call has it            ──────────►  3 makes the Response
+//	   ◄── bytes ──   4 fasthttp writes the response  ◄───────
+//
+// fasthttp does not read what clients send: its parser is tolerant on purpose, and a difference between two parsers allows request
+// smuggling. Its router gets requests as a RequestCtx (Call.Context), with what http1 has read.
+//
+// When connections or the memory for heads run out, some connections must leave: see crowd.
+package front
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"petgate/gateway/http1"
+	"petgate/gateway/share"
+	"petgate/shared/socket"
+)
+
+// Config is the configuration of a server. TLS may be nil.
+type Config struct {
+	HTTP           http1.Settings // without MakeRoom
+	ConnectionsMax int            // how many connections are held
+	TLS            *tls.Config
+	Handler        func(*Call) // makes the response; it must not panic
+	Log            *slog.Logger
+	Metrics        prometheus.Registerer
+}
+
+// RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed without a response.
+const RefusedMax = 1024
+
+// ErrTooManyConns is the error of a Call on a connection past ConnectionsMax.
+var ErrTooManyConns = errors.New("front: too many connections")
+
+// Server serves clients. Its methods are safe for concurrent use.
+type Server struct {
+	cfg   Config
+	http  http1.Settings
+	slack time.Duration // how late a connection's deadline may be
+	crowd crowd
+	calls sync.Pool // *Call
+
+	held     atomic.Int64 // connections
+	draining atomic.Bool
+
+	mu        sync.Mutex
+	listeners []net.Listener
+	isClosed  bool
+
+	acceptFailures, evicted, shed prometheus.Counter
+}
+
+// New returns a server that is ready to serve.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, http: cfg.HTTP}
+	s.slack = socket.Slack(min(s.http.Timeouts.Read, s.http.Timeouts.Write, s.http.Timeouts.Idle))
+	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
+	s.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
+	make := promauto.With(cfg.Metrics)
+	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{
+		Name: "petgate_gateway_accept_failures_total",
+		Help: "Connections that could not be accepted, for example because the process has no file descriptors left.",
+	})
+	s.evicted = make.NewCounter(prometheus.CounterOpts{
+		Name: "petgate_gateway_connections_evicted_total",
+		Help: "Connections that were closed to make room for others: first those without a valid key, then idle ones.",
+	})
+	s.shed = make.NewCounter(prometheus.CounterOpts{
+		Name: "petgate_gateway_connections_shed_total",
+		Help: "Connections closed without a response, because there were too many to answer.",
+	})
+	gauge := func(name, help string, value func() int64) {
+		make.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	gauge("petgate_gateway_connections", "Connections held by clients.", s.held.Load)
+	gauge("petgate_gateway_head_bytes", "Memory in use for heads that are arriving and have more than 512 bytes, in bytes.", s.http.Limits.Heads.Used)
+	gauge("petgate_gateway_body_bytes", "Memory in use for the bodies of requests, in bytes.", s.http.Limits.Bodies.Used)
+	return s
+}
+
+// Serve serves ln until Shutdown, or until ln fails. It may be called for several listeners.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	s.listeners = append(s.listeners, ln)
+	isClosed := s.isClosed
+	s.mu.Unlock()
+	if isClosed {
+		return ln.Close()
+	}
+	retrying := &socket.Listener{Listener: ln, Log: s.cfg.Log, Failed: s.acceptFailures.Inc}
+	for {
+		accepted, err := retrying.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		held := s.held.Add(1)
+		if s.crowd.makeRoom(held, int64(s.cfg.ConnectionsMax)) {
+			held--
+		}
+		if held > int64(s.cfg.ConnectionsMax+RefusedMax) {
+			s.held.Add(-1)
+			s.shed.Inc()
+			_ = accepted.Close()
+			continue
+		}
+		go s.newConn(accepted).serve(held > int64(s.cfg.ConnectionsMax))
+	}
+}
+
+// Drain closes each connection after its next response. Listeners stay open, so that a load balancer can move away first.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// IsDraining reports whether Drain was called.
+func (s *Server) IsDraining() bool { return s.draining.Load() }
+
+// shutdownEvery is how often Shutdown looks for connections that no longer serve a request.
+const shutdownEvery = 20 * time.Millisecond
+
+// Shutdown closes the listeners and unused connections, and waits until every request has its response. It stops waiting when ctx
+// ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	s.mu.Lock()
+	s.isClosed = true
+	for _, ln := range s.listeners {
+		_ = ln.Close()
+	}
+	s.mu.Unlock()
+	again := time.NewTicker(shutdownEvery)
+	defer again.Stop()
+	for {
+		for _, c := range s.crowd.all() {
+			c.closeIdle()
+		}
+		if s.held.Load() == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
