@@ -4,6 +4,7 @@ package docs
 import (
 	"flag"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,19 +21,45 @@ const configHead = "# Settings\n\n" + generated +
 	"environment, or from a file (`DATABASE_URL_FILE` names one that holds the URL).\n"
 
 func TestConfig(t *testing.T) {
-	var text strings.Builder
-	text.WriteString(configHead)
+	help := make(map[string]string)
 	for _, program := range []string{"gateway", "petsvc", "keyadmin"} {
 		path := testkit.Build(t, "petgate/"+program)
 		p := testkit.Start(t, path, nil, "--help")
 		if code := p.ExitCode(t); code != 0 {
 			t.Fatalf("%s --help: exit code %d", program, code)
 		}
-		text.WriteString("\n## " + program + "\n\n```\n" +
-			strings.ReplaceAll(strings.TrimSpace(p.Stdout.String()), path, program) + "\n```\n") // keyadmin names itself as it was called
+		help[program] = strings.ReplaceAll(strings.TrimSpace(p.Stdout.String()), path, program) // keyadmin names itself as it was called
 	}
-	want(t, "../../docs/config.md", text.String())
+	petsvc, same := withoutFlags(help["petsvc"], func(f string) bool {
+		return strings.Contains(unfolded(help["gateway"]), unfolded(strings.ReplaceAll(f, "PETSVC_", "GATEWAY_")))
+	})
+	keyadmin := regexp.MustCompile(`(?s)\nCommands:\n.*?\n\n`).ReplaceAllString(help["keyadmin"], "\n")
+	want(t, "../../docs/config.md", configHead+
+		"\n## gateway\n\n```\n"+help["gateway"]+"\n```\n"+
+		"\n## petsvc\n\nThese flags are those of the gateway, with `PETSVC_` in place of `GATEWAY_`: "+strings.Join(same, ", ")+".\n\n```\n"+petsvc+"\n```\n"+
+		"\n## keyadmin\n\n```\n"+keyadmin+"\n```\n")
 }
+
+var (
+	flagHelp = regexp.MustCompile(`(?m)^ +(?:-\w, +)?--(\S+).*\n(?:  +[^ -].*\n)*`)
+	flagName = regexp.MustCompile(`[\w-]+`)
+)
+
+// withoutFlags removes the flags for which drop is true from a help text, and returns their names.
+func withoutFlags(help string, drop func(flag string) bool) (rest string, names []string) {
+	rest = flagHelp.ReplaceAllStringFunc(help, func(f string) string {
+		if !drop(f) {
+			return f
+		}
+		name := strings.TrimPrefix(flagHelp.FindStringSubmatch(f)[1], "[no-]")
+		names = append(names, "`--"+flagName.FindString(name)+"`")
+		return ""
+	})
+	return rest, names
+}
+
+// unfolded returns a text without its line breaks.
+func unfolded(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // want compares a document with its expected content, or writes it.
 func want(t *testing.T, path, text string) {
@@ -42,11 +69,7 @@ func want(t *testing.T, path, text string) {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != text {
+	if read(t, path) != text {
 		t.Errorf("%s is not what the programs say: run go test ./deploy/docs -update", path)
 	}
 }

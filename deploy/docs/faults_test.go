@@ -1,8 +1,7 @@
-package docs_test
+package docs
 
 import (
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,21 +13,14 @@ var (
 	definedTest = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// Every row of docs/faults.md names the tests that would fail if it were not true.
+// Every row of docs/faults.md names the tests that would fail if it were not true. Every test that a page names exists.
 func TestFaultsNameTheirTests(t *testing.T) {
-	const root = "../.."
-	text, err := os.ReadFile(filepath.Join(root, "docs/faults.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	defined := map[string]bool{}
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(path)
-		for _, match := range definedTest.FindAllSubmatch(source, -1) {
-			defined[string(match[1])] = true
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			for _, match := range definedTest.FindAllStringSubmatch(read(t, path), -1) {
+				defined[match[1]] = true
+			}
 		}
 		return err
 	})
@@ -36,22 +28,23 @@ func TestFaultsNameTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, "../../docs/faults.md")) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| fault") {
 			continue
 		}
 		rows++
-		names := namedTest.FindAllStringSubmatch(line, -1)
-		if len(names) == 0 {
+		if !namedTest.MatchString(line) {
 			t.Errorf("a row names no test: %s", line)
-		}
-		for _, name := range names {
-			if !defined[name[1]] {
-				t.Errorf("there is no test %s", name[1])
-			}
 		}
 	}
 	if rows < 10 {
 		t.Errorf("only %d rows found", rows)
+	}
+	for path, text := range pages(t) {
+		for _, name := range namedTest.FindAllStringSubmatch(text, -1) {
+			if !defined[name[1]] {
+				t.Errorf("%s: there is no test %s", path, name[1])
+			}
+		}
 	}
 }
