@@ -201,6 +201,7 @@ func mixed(tenants int, sizes ...int64) []plan.Limits {
 // Three gateway processes on one Redis admit exactly what the rule allows at the instants of Redis's clock, and their
 // clients get exactly these answers.
 func TestExactnessOfGateways(t *testing.T) {
+	t.Parallel()
 	const requests, lasting = 50_000, 80 * time.Second
 	limits := mixed(48, 1, 7, 60, 100, 300, 250)
 	r := newRig(t, limits)
@@ -235,6 +236,7 @@ func TestExactnessOfGateways(t *testing.T) {
 
 // A gateway that is killed under load and started again does not admit more than the limit.
 func TestExactnessAfterKill(t *testing.T) {
+	t.Parallel()
 	const requests, lasting = 12_000, 15 * time.Second
 	limits := mixed(24, 7, 60, 300)
 	r := newRig(t, limits)
