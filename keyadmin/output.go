@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 // stdio is everything that a command uses besides the database. Tests replace it.
@@ -281,4 +281,4 @@ func (a *app) token() ([]byte, error) {
 }
 
 // count formats a whole number with thousands separators.
-func count(n int64) string { return plot.Grouped(n) }
+func count(n int64) string { return humanize.Comma(n) }

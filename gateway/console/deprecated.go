@@ -5,8 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 // deprecatedPage is the content of the page of those who call deprecated operations.
@@ -43,7 +44,7 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 			{Text: d.Tenant, Link: tenantPath(d.TenantID)},
 			{Text: d.Key, Link: keyPath(d.Key)},
 			{Text: operate.OrDash(d.KeyName)},
-			{Text: plot.Grouped(d.Requests)},
+			{Text: humanize.Comma(d.Requests)},
 			{Text: d.Trend()},
 			{Text: d.EndsIn()},
 		})

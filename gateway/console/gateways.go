@@ -5,9 +5,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 // gatewaysPage is the content of the page of all registered gateways.
@@ -38,7 +39,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		page.List.Rows = append(page.List.Rows, []cell{
 			{Text: g.ID},
 			status(views[i].State, views[i].State == keystore.GatewayLive),
-			{Text: plot.Grouped(views[i].Lag)},
+			{Text: humanize.Comma(views[i].Lag)},
 			{Text: operate.OrDash(g.AdminAddress)},
 			{Text: operate.Age(g) + " ago"},
 			{Text: shortTime(g.RegisteredAt)},

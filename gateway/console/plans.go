@@ -5,9 +5,10 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/plan"
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 func (c *Console) servePlans() {
@@ -46,7 +47,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 			{Text: p.Name},
 			{Text: operate.LimitText(p.Limits.Minute, 0)},
 			{Text: operate.LimitText(p.Limits.Day, 0)},
-			{Text: plot.Grouped(int64(tenants[p.Name]))},
+			{Text: humanize.Comma(int64(tenants[p.Name]))},
 			{Text: cmp.Or(p.CreatedAt.String(), "built in")},
 		})
 	}

@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/plot"
 )
 
 // tenantPage is the content of the page of one tenant.
@@ -95,7 +96,7 @@ func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
 		return "How much it has used cannot be read: " + err.Error() + "."
 	}
 	part := func(u quota.Usage) string {
-		return fmt.Sprintf("%s of %s (%s)", plot.Grouped(u.Used), plot.Grouped(u.Limit), share(u, true))
+		return fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), share(u, true))
 	}
 	return "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
 }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -117,7 +119,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 			{Text: share(use.Minute, isKnown)},
 			{Text: t.PerDay()},
 			{Text: share(use.Day, isKnown)},
-			{Text: plot.Grouped(refused[tenants[i].ID])},
+			{Text: humanize.Comma(refused[tenants[i].ID])},
 			tenantStatus(t),
 		})
 	}
@@ -134,7 +136,7 @@ func share(u quota.Usage, isKnown bool) string {
 	if !isKnown || u.Limit <= 0 {
 		return "-"
 	}
-	return plot.Grouped(u.Used*100/u.Limit) + " %"
+	return humanize.Comma(u.Used*100/u.Limit) + " %"
 }
 
 func createTenant(_ context.Context, f *form) (prepared, error) {

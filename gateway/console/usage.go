@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
+	"petgate/shared/api/code"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -123,7 +126,7 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	for _, outcome := range slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
 		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
 	}) {
-		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), plot.Grouped(totals[outcome])})
+		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), humanize.Comma(totals[outcome])})
 	}
 	return part
 }
@@ -201,7 +204,7 @@ func drawn(u plot.Usage) drawing {
 		row, sum := drawnRow{Name: bar.Name}, int64(0)
 		for _, n := range bar.Counts {
 			sum += n
-			row.Counts = append(row.Counts, plot.Grouped(n))
+			row.Counts = append(row.Counts, humanize.Comma(n))
 		}
 		if sum > 0 {
 			d.Rows = append(d.Rows, row)
@@ -210,21 +213,15 @@ func drawn(u plot.Usage) drawing {
 	return d
 }
 
-// failures are the outcomes that are not the caller's: docs/refusals.md gives them a status of 500 or above.
-var failures = []string{
-	"overloaded", "directory_unavailable", "limits_unavailable", "upstream_unreachable", "upstream_failed", "upstream_refused",
-	"usage_overloaded", "usage_unavailable", "upstream_overloaded", "upstream_timeout", "internal",
-}
-
 // reportOutcome is the outcome of a report of the quota, which is neither charged nor refused.
 const reportOutcome = "report"
 
 // classOf returns which of plot.Outcomes an outcome belongs to.
 func classOf(outcome string) string {
 	switch {
-	case outcome == "ok":
+	case outcome == code.OK.Name:
 		return plot.Outcomes[0]
-	case slices.Contains(failures, outcome):
+	case code.IsFailure(outcome):
 		return plot.Outcomes[2]
 	}
 	return plot.Outcomes[1]

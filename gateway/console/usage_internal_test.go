@@ -1,8 +1,6 @@
 package console
 
 import (
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,21 +180,5 @@ func TestManyOperations(t *testing.T) {
 	u := usageSpans[usualSpan].plot("x", "x", usageSpans[usualSpan].starts(instant.Of(at)), rows, series, operationOf)
 	if counts := u.Bars[23].Counts; !slices.Equal(counts, []int64{10, 9, 8, 7, 6, 9}) {
 		t.Errorf("the counts are %v", counts)
-	}
-}
-
-// failures are the codes with a status of 500 or above.
-func TestFailuresAreThoseOfTheDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/refusals.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var documented []string
-	for _, match := range regexp.MustCompile("(?m)^\\| \\w+ \\| `(\\w+)` \\| 5\\d\\d \\|").FindAllStringSubmatch(string(text), -1) {
-		documented = append(documented, match[1])
-	}
-	got := slices.Sorted(slices.Values(failures))
-	if slices.Sort(documented); !slices.Equal(got, documented) {
-		t.Errorf("the failures are %v, those of docs/refusals.md %v", got, documented)
 	}
 }

@@ -48,7 +48,7 @@ authenticate, and may then be refused like a head. A request that is refused bef
 		if r == internal {
 			charged = "if meter passed"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %d | %s | %s |\n", row.stage, row.code, row.status, charged, row.message)
+		fmt.Fprintf(&b, "| %s | `%s` | %d | %s | %s |\n", row.stage, row.Name, row.Status, charged, row.message)
 	}
 	return b.String()
 }

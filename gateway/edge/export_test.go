@@ -3,7 +3,7 @@ package edge
 // Codes lists the codes of all refusals.
 func Codes() (codes []string) {
 	for _, row := range table[none+1:] {
-		codes = append(codes, row.code)
+		codes = append(codes, row.Name)
 	}
 	return codes
 }
@@ -11,8 +11,8 @@ func Codes() (codes []string) {
 // StatusOf returns the status of a code, or 0 if the gateway never sends it.
 func StatusOf(code string) int {
 	for _, row := range table[none+1:] {
-		if row.code == code {
-			return row.status
+		if row.Name == code {
+			return row.Status
 		}
 	}
 	return 0
@@ -21,7 +21,7 @@ func StatusOf(code string) int {
 // StageOf returns the stage that refuses with a code, or an empty text if the gateway never sends it.
 func StageOf(code string) string {
 	for _, row := range table[none+1:] {
-		if row.code == code {
+		if row.Name == code {
 			return row.stage
 		}
 	}

@@ -57,11 +57,10 @@ type refusal struct {
 
 func (r refusal) isRefused() bool { return r.reason != none }
 
-// row describes a reason to clients and operators. The code is also the label in metrics and the outcome in the access log.
+// row describes a reason to clients and operators. The code's name is also the label in metrics and the outcome in the access log.
 type row struct {
+	code.Code
 	stage      string
-	status     int
-	code       string
 	message    string
 	retryAfter int64  // seconds, if nothing better is known; 0: none
 	challenge  string // WWW-Authenticate (RFC 6750, section 3); empty: none
@@ -79,178 +78,177 @@ const (
 func (r reason) row() *row { return &table[r] }
 
 // outcome says in one word how an exchange ended: the code of a refusal, or "ok" if the response is the upstream's.
-func (r reason) outcome() string { return table[r].code }
+func (r reason) outcome() string { return table[r].Name }
 
-// table has the row of each reason. Codes that keyadmin uses too come from package code. A test writes docs/refusals.md from
-// the table.
+// table has the row of each reason. A test writes docs/refusals.md from it.
 var table = [reasons]row{
-	none: {code: "ok"},
+	none: {Code: code.OK},
 
 	badRequest: {
-		stage: "accept", status: 400, code: "bad_request",
+		stage: "accept", Code: code.BadRequest,
 		message: "the request is not well-formed HTTP/1.1",
 		closes:  true,
 	},
 	requestTimeout: {
-		stage: "accept", status: 408, code: "request_timeout",
+		stage: "accept", Code: code.RequestTimeout,
 		message: "the request did not arrive in time",
 		closes:  true,
 	},
 	bodyTooLarge: {
-		stage: "accept", status: 413, code: "body_too_large",
+		stage: "accept", Code: code.BodyTooLarge,
 		message: "the body is too large",
 		closes:  true,
 	},
 	uriTooLong: {
-		stage: "accept", status: 414, code: "uri_too_long",
+		stage: "accept", Code: code.URITooLong,
 		message: "the request target is too long",
 		closes:  true,
 	},
 	expectationFailed: {
-		stage: "accept", status: 417, code: "expectation_failed",
+		stage: "accept", Code: code.ExpectationFailed,
 		message: "the only supported expectation is 100-continue",
 		closes:  true,
 	},
 	headersTooLarge: {
-		stage: "accept", status: 431, code: "headers_too_large",
+		stage: "accept", Code: code.HeadersTooLarge,
 		message: "there are too many header fields, or they are too large",
 		closes:  true,
 	},
 	overloaded: {
-		stage: "accept", status: 503, code: "overloaded", retryAfter: 1,
+		stage: "accept", Code: code.Overloaded, retryAfter: 1,
 		message: "the gateway is overloaded: try again",
 		closes:  true,
 	},
 
 	missingKey: {
-		stage: "identify", status: 401, code: "missing_api_key",
+		stage: "identify", Code: code.MissingKey,
 		message:   "send your API key as Authorization: Bearer <API_KEY>",
 		challenge: challenge,
 	},
 	malformedKey: {
-		stage: "identify", status: code.MalformedKey.Status, code: code.MalformedKey.Name,
+		stage: "identify", Code: code.MalformedKey,
 		message:   "the API key is malformed",
 		challenge: challengeInvalid,
 	},
 
 	invalidKey: {
-		stage: "authenticate", status: code.InvalidKey.Status, code: code.InvalidKey.Name,
+		stage: "authenticate", Code: code.InvalidKey,
 		message:   "the API key is unknown",
 		challenge: challengeInvalid,
 	},
 	tooManyFailedAttempts: {
-		stage: "authenticate", status: 429, code: "too_many_failed_attempts",
+		stage: "authenticate", Code: code.TooManyFailedAttempts,
 		message: "too many requests with unknown API keys came from your address: wait for Retry-After",
 	},
 	addressNotAllowed: {
-		stage: "authorize", status: code.AddressNotAllowed.Status, code: code.AddressNotAllowed.Name,
+		stage: "authorize", Code: code.AddressNotAllowed,
 		message: "the API key may not be used from your address",
 	},
 	tenantSuspended: {
-		stage: "authorize", status: code.TenantSuspended.Status, code: code.TenantSuspended.Name,
+		stage: "authorize", Code: code.TenantSuspended,
 		message: "the account that the API key belongs to is suspended",
 	},
 	quotaNotSet: {
-		stage: "authorize", status: code.QuotaNotSet.Status, code: code.QuotaNotSet.Name,
+		stage: "authorize", Code: code.QuotaNotSet,
 		message: "no limits are set for your account: ask your contact to set them",
 	},
 	keyBanned: {
-		stage: "authorize", status: code.KeyBanned.Status, code: code.KeyBanned.Name,
+		stage: "authorize", Code: code.KeyBanned,
 		message: "the API key is banned: wait for Retry-After",
 	},
 	directoryUnavailable: {
-		stage: "authenticate", status: 503, code: "directory_unavailable", retryAfter: 5,
+		stage: "authenticate", Code: code.DirectoryUnavailable, retryAfter: 5,
 		message: "API keys cannot be checked at the moment: try again",
 	},
 
 	quotaPolling: {
-		stage: "report", status: 429, code: "quota_polling", retryAfter: 1,
+		stage: "report", Code: code.QuotaPolling, retryAfter: 1,
 		message: "ask for the quota at most once a second: wait for Retry-After",
 	},
 
 	minuteQuotaExceeded: {
-		stage: "meter", status: code.MinuteQuotaExceeded.Status, code: code.MinuteQuotaExceeded.Name,
+		stage: "meter", Code: code.MinuteQuotaExceeded,
 		message: "the quota of this minute is used up: wait for Retry-After",
 	},
 	dayQuotaExceeded: {
-		stage: "meter", status: code.DayQuotaExceeded.Status, code: code.DayQuotaExceeded.Name,
+		stage: "meter", Code: code.DayQuotaExceeded,
 		message: "the quota of this day is used up: wait for Retry-After",
 	},
 	limitsDegraded: {
-		stage: "meter", status: 429, code: "limits_degraded",
+		stage: "meter", Code: code.LimitsDegraded,
 		message: "the shared quota is unavailable, and this gateway's share of your limit is used up: wait for Retry-After",
 	},
 	limitsUnavailable: {
-		stage: "meter", status: 503, code: "limits_unavailable", retryAfter: 1,
+		stage: "meter", Code: code.LimitsUnavailable, retryAfter: 1,
 		message: "quotas cannot be checked at the moment: try again",
 	},
 
 	noSuchRoute: {
-		stage: "route", status: 404, code: "no_such_route",
+		stage: "route", Code: code.NoSuchRoute,
 		message: "there is no such path",
 		charged: true,
 	},
 	methodNotAllowed: {
-		stage: "route", status: 405, code: "method_not_allowed",
+		stage: "route", Code: code.MethodNotAllowed,
 		message: "the path does not have this method: see Allow",
 		charged: true,
 	},
 	insufficientScope: {
-		stage: "route", status: 403, code: "insufficient_scope",
+		stage: "route", Code: code.ScopeMissing,
 		message:   "the API key does not have the scope of this operation",
 		challenge: challengeScope,
 		charged:   true,
 	},
 	operationRemoved: {
-		stage: "route", status: 410, code: "operation_removed",
+		stage: "route", Code: code.OperationGone,
 		message: "the operation was removed: see Link for its successor",
 		charged: true,
 	},
 
 	invalidParameter: {
-		stage: "statement", status: 400, code: "invalid_parameter",
+		stage: "statement", Code: code.InvalidParameter,
 		message: "a parameter has an invalid value",
 		charged: true,
 	},
 	usageOverloaded: {
-		stage: "statement", status: 503, code: "usage_overloaded", retryAfter: 1,
+		stage: "statement", Code: code.UsageOverloaded, retryAfter: 1,
 		message: "too many requests for usage are being answered: try again",
 		charged: true,
 	},
 	usageUnavailable: {
-		stage: "statement", status: 503, code: "usage_unavailable", retryAfter: 5,
+		stage: "statement", Code: code.UsageUnavailable, retryAfter: 5,
 		message: "the usage cannot be read at the moment: try again",
 		charged: true,
 	},
 
 	upstreamUnreachable: {
-		stage: "forward", status: 502, code: "upstream_unreachable",
+		stage: "forward", Code: code.UpstreamUnreachable,
 		message: "the service behind the gateway cannot be reached, and did not get the request",
 		charged: true,
 	},
 	upstreamFailed: {
-		stage: "forward", status: 502, code: "upstream_failed",
+		stage: "forward", Code: code.UpstreamFailed,
 		message: "the service behind the gateway got the request and sent no valid response: it may have carried out the request",
 		charged: true,
 	},
 	upstreamRefused: {
-		stage: "forward", status: 502, code: "upstream_refused",
+		stage: "forward", Code: code.UpstreamRefused,
 		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
 		charged: true,
 	},
 	upstreamOverloaded: {
-		stage: "forward", status: 503, code: "upstream_overloaded", retryAfter: 1,
+		stage: "forward", Code: code.UpstreamOverloaded, retryAfter: 1,
 		message: "the service behind the gateway is busy and did not get the request: try again",
 		charged: true,
 	},
 	upstreamTimeout: {
-		stage: "forward", status: 504, code: "upstream_timeout",
+		stage: "forward", Code: code.UpstreamTimeout,
 		message: "the service behind the gateway did not respond in time: it may have carried out the request",
 		charged: true,
 	},
 
 	internal: {
-		stage: "finish", status: 500, code: "internal",
+		stage: "finish", Code: code.Internal,
 		message: "internal error of the gateway: the request may have been carried out; report the X-Request-Id",
 		closes:  true,
 	},
@@ -259,7 +257,7 @@ var table = [reasons]row{
 // body appends the body of the refusal's response. details may be nil.
 func (r refusal) body(dst []byte, details api.Details) []byte {
 	row := r.reason.row()
-	e := api.Error{Code: row.code, Message: row.message, Status: row.status, Details: details}
+	e := api.Error{Code: row.Name, Message: row.message, Status: row.Status, Details: details}
 	if r.message != "" {
 		e.Message = r.message
 	}

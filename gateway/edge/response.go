@@ -78,10 +78,10 @@ func (e *Edge) writeFailure(x *exchange) {
 
 func (x *exchange) writeRefusal(wait int64) {
 	row := x.refusal.reason.row()
-	x.Response.Status = row.status
+	x.Response.Status = row.Status
 	x.Response.Add(nameContentType, valueJSON)
 	wait = cmp.Or(row.retryAfter, wait)
-	if row.retryAfter != 0 || row.status == http.StatusTooManyRequests {
+	if row.retryAfter != 0 || row.Status == http.StatusTooManyRequests {
 		x.addInt(nameRetryAfter, wait)
 	}
 	if row.challenge != "" {
@@ -98,7 +98,7 @@ func (x *exchange) writeRefusal(wait int64) {
 
 // details returns the details of the refusal for programs; nil: none.
 func (x *exchange) details() api.Details {
-	switch status := x.refusal.reason.row().status; {
+	switch status := x.refusal.reason.row().Status; {
 	case status == http.StatusTooManyRequests:
 		return &x.limited
 	case status == http.StatusBadRequest && x.parameter != "":

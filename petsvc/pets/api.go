@@ -25,6 +25,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/shared/api"
+	"petgate/shared/api/code"
 	"petgate/shared/database"
 	"petgate/shared/socket"
 	"petgate/shared/trace"
@@ -131,24 +132,26 @@ type refusal api.Error
 
 func (r *refusal) Error() string { return r.Message }
 
-func newRefusal(status int, code, message string) *refusal {
-	return &refusal{Status: status, Code: code, Message: message}
+func newRefusal(c code.Code, message string) *refusal {
+	return &refusal{Status: c.Status, Code: c.Name, Message: message}
 }
 
-func invalidBody(text string) *refusal { return newRefusal(400, "invalid_request", "the body "+text) }
+func invalidBody(text string) *refusal { return newRefusal(code.InvalidRequest, "the body "+text) }
 
 func invalidMember(name, text string) *refusal {
-	message := fmt.Sprintf("the member %q %s", name, text)
-	return &refusal{Status: 400, Code: "invalid_request", Message: message, Details: place{"member", name}}
+	return place{"member", name}.refuse(code.InvalidRequest, text)
 }
 
 func invalidParameter(name, text string) *refusal {
-	message := fmt.Sprintf("the parameter %q %s", name, text)
-	return &refusal{Status: 400, Code: "invalid_parameter", Message: message, Details: place{"parameter", name}}
+	return place{"parameter", name}.refuse(code.InvalidParameter, text)
 }
 
 // place names the invalid member or parameter for programs.
 type place struct{ kind, name string }
+
+func (p place) refuse(c code.Code, text string) *refusal {
+	return &refusal{Status: c.Status, Code: c.Name, Message: fmt.Sprintf("the %s %q %s", p.kind, p.name, text), Details: p}
+}
 
 // AppendJSON appends p as a JSON object.
 func (p place) AppendJSON(dst []byte) []byte {
@@ -158,17 +161,17 @@ func (p place) AppendJSON(dst []byte) []byte {
 }
 
 var (
-	errInternal    = newRefusal(500, "internal", "internal error: the request may have been carried out; the error has been logged")
-	errStranger    = newRefusal(401, "gateway_only", "this service serves only its gateway, which sends a secret: see PETSVC_SECRET")
-	errNoSuchRoute = newRefusal(404, "no_such_route", "there is no such path")
-	errEncoded     = newRefusal(415, "unsupported_media_type", "the body has a Content-Encoding: send it without one")
-	errMalformed   = newRefusal(400, "bad_request", "the request is not well-formed HTTP/1.1")
-	errLongHead    = newRefusal(431, "headers_too_large", fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax))
-	errSlow        = newRefusal(408, "request_timeout", "the request did not arrive in time")
+	errInternal    = newRefusal(code.Internal, "internal error: the request may have been carried out; the error has been logged")
+	errStranger    = newRefusal(code.GatewayOnly, "this service serves only its gateway, which sends a secret: see PETSVC_SECRET")
+	errNoSuchRoute = newRefusal(code.NoSuchRoute, "there is no such path")
+	errEncoded     = newRefusal(code.UnsupportedMediaType, "the body has a Content-Encoding: send it without one")
+	errMalformed   = newRefusal(code.BadRequest, "the request is not well-formed HTTP/1.1")
+	errLongHead    = newRefusal(code.HeadersTooLarge, fmt.Sprintf("the header section is larger than %d bytes", headerBytesMax))
+	errSlow        = newRefusal(code.RequestTimeout, "the request did not arrive in time")
 )
 
 func tooLarge(max int) *refusal {
-	return newRefusal(413, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", max))
+	return newRefusal(code.BodyTooLarge, fmt.Sprintf("the body is larger than %d bytes", max))
 }
 
 // handle serves one request.
@@ -243,7 +246,7 @@ func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, o
 		return "getPet", "ok", s.get(rc, span, id)
 	}
 	rc.Response.Header.Set("Allow", allow)
-	return "none", "", newRefusal(405, "method_not_allowed", "this path does not have this method. Its methods are "+allow)
+	return "none", "", newRefusal(code.MethodNotAllowed, "this path does not have this method. Its methods are "+allow)
 }
 
 // finish counts and logs every request, also one that fasthttp could not read.
@@ -321,7 +324,7 @@ func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome str
 	body := rc.Request.Body()
 	switch contentType := string(rc.Request.Header.ContentType()); {
 	case !isJSON(contentType):
-		return "", newRefusal(415, "unsupported_media_type",
+		return "", newRefusal(code.UnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType))
 	case len(rc.Request.Header.ContentEncoding()) != 0:
 		return "", errEncoded

@@ -14,6 +14,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/api"
+	"petgate/shared/api/code"
 	"petgate/shared/database"
 	"petgate/shared/trace"
 )
@@ -31,9 +32,9 @@ const (
 
 // The refusals of requests with an Idempotency-Key.
 var (
-	errKeyReused = newRefusal(422, "idempotency_key_reused",
+	errKeyReused = newRefusal(code.IdempotencyKeyReused,
 		"this Idempotency-Key was sent with another pet in the last 24 hours: use a new key for a new pet")
-	errInProgress = newRefusal(409, "request_in_progress",
+	errInProgress = newRefusal(code.RequestInProgress,
 		"a request with this Idempotency-Key is in progress: send it again to get its response")
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"petgate/shared/api/code"
 	"petgate/shared/database"
 	"petgate/shared/trace"
 )
@@ -55,11 +56,11 @@ const (
 
 // The refusals of the store. Any other error is a bug or a failure that should be logged.
 var (
-	errNotFound    = newRefusal(404, "pet_not_found", "no pet has this id")
-	errOverloaded  = newRefusal(503, "overloaded", "too many requests are waiting; nothing was stored, try again")
-	errUnavailable = newRefusal(503, "database_unavailable", "the database is unavailable at the moment; nothing was stored, try again")
-	errReadOnly    = newRefusal(503, "database_unavailable", "the database is read-only at the moment; nothing was stored, try again later")
-	errUncertain   = newRefusal(503, "outcome_unknown", "the connection to the database broke while the pet was being stored: "+
+	errNotFound    = newRefusal(code.PetNotFound, "no pet has this id")
+	errOverloaded  = newRefusal(code.Overloaded, "too many requests are waiting; nothing was stored, try again")
+	errUnavailable = newRefusal(code.DatabaseUnavailable, "the database is unavailable at the moment; nothing was stored, try again")
+	errReadOnly    = newRefusal(code.DatabaseUnavailable, "the database is read-only at the moment; nothing was stored, try again later")
+	errUncertain   = newRefusal(code.OutcomeUnknown, "the connection to the database broke while the pet was being stored: "+
 		"with an Idempotency-Key, send it again; without one, list the pets before you do")
 )
 

@@ -17,11 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
-	"petgate/shared/plot"
 	"petgate/shared/testkit"
 )
 
@@ -123,7 +124,7 @@ func TestExportInConstantMemory(t *testing.T) {
 		var said strings.Builder
 		cmd.Stderr = &said // standard output is discarded
 		began := time.Now()
-		if err := cmd.Run(); err != nil || !strings.Contains(said.String(), plot.Grouped(int64(events))+" events") {
+		if err := cmd.Run(); err != nil || !strings.Contains(said.String(), humanize.Comma(int64(events))+" events") {
 			t.Fatalf("%v, want %d events: %s", err, events, said.String())
 		}
 		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, time.Since(began)
@@ -134,5 +135,5 @@ func TestExportInConstantMemory(t *testing.T) {
 		t.Errorf("the peak is %d kB for 400 days and %d kB for 40 days", long, short)
 	}
 	t.Logf("figure: export of 400 days of 10,000 tenants, each active in one hour of every eighth day (%s events, seeded in %v): %v, at most %d MB "+
-		"resident; of 40 days: %d MB", plot.Grouped(int64(rows)), seeded.Round(time.Second), took.Round(100*time.Millisecond), long/1024, short/1024)
+		"resident; of 40 days: %d MB", humanize.Comma(int64(rows)), seeded.Round(time.Second), took.Round(100*time.Millisecond), long/1024, short/1024)
 }

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
-	"petgate/shared/plot"
 )
 
 // EventView is one change as JSON; scripts rely on its fields.
@@ -136,7 +137,7 @@ func fields(record json.RawMessage) map[string]string {
 		case err == nil && (strings.HasSuffix(name, "At") || name == "until"):
 			text = instant.Millis(ms).String()
 		case err == nil:
-			text = plot.Grouped(ms)
+			text = humanize.Comma(ms)
 		}
 		if text != "" {
 			texts[name] = text

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"petgate/shared/plot"
+	"github.com/dustin/go-humanize"
 )
 
 // DeprecatedView is a key that calls a deprecated operation, as JSON; scripts rely on its fields.
@@ -101,7 +101,7 @@ func trend(before, now int64) string {
 	}
 	change := (now - before) * 100 / before
 	if change > 0 {
-		return "+" + plot.Grouped(change) + " %"
+		return "+" + humanize.Comma(change) + " %"
 	}
-	return plot.Grouped(change) + " %"
+	return humanize.Comma(change) + " %"
 }

@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/api/code"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
-	"petgate/shared/plot"
 )
 
 // Explanation is the output of usage explain; scripts rely on its fields.
@@ -64,7 +65,7 @@ func (e Explanation) Sheet() [][2]string {
 	}{{"Minute", e.Minute}, {"Day", e.Day}} {
 		if p.view != nil {
 			rows = append(rows, [2]string{p.name, fmt.Sprintf("%s of %s used, %s remaining",
-				plot.Grouped(p.view.Used), plot.Grouped(p.view.Limit), plot.Grouped(p.view.Remaining))})
+				humanize.Comma(p.view.Used), humanize.Comma(p.view.Limit), humanize.Comma(p.view.Remaining))})
 		}
 	}
 	if e.Mode == "shared" {
@@ -297,7 +298,7 @@ func (e Explanation) byFigures(f figures) Explanation {
 }
 
 func exhausted(p policyAnswer, of string) string {
-	return fmt.Sprintf("%s of %s requests %s are used", plot.Grouped(p.Used), plot.Grouped(p.Limit), of)
+	return fmt.Sprintf("%s of %s requests %s are used", humanize.Comma(p.Used), humanize.Comma(p.Limit), of)
 }
 
 // roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.

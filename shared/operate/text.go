@@ -7,8 +7,9 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/core/plan"
-	"petgate/shared/plot"
 )
 
 const day = 24 * time.Hour
@@ -33,7 +34,7 @@ func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return plot.Grouped(int64(n)) + " " + noun + "s"
+	return humanize.Comma(int64(n)) + " " + noun + "s"
 }
 
 // OrDash returns the text, or a dash for an empty one.
@@ -99,9 +100,9 @@ func LimitText(limit, override int64) string {
 	case limit == 0:
 		return "not set"
 	case override != 0:
-		return plot.Grouped(limit) + " (own)"
+		return humanize.Comma(limit) + " (own)"
 	}
-	return plot.Grouped(limit)
+	return humanize.Comma(limit)
 }
 
 // PerMinuteAndDay describes limits: `60 requests per minute, 1,000 per day`.
@@ -109,17 +110,17 @@ func PerMinuteAndDay(l plan.Limits) string {
 	if !l.IsSet() {
 		return "it has no limits: all requests of the tenant are refused"
 	}
-	return plot.Grouped(l.Minute) + " requests per minute, " + plot.Grouped(l.Day) + " per day"
+	return humanize.Comma(l.Minute) + " requests per minute, " + humanize.Comma(l.Day) + " per day"
 }
 
 // OwnLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
 func OwnLimits(l plan.Limits) string {
 	var parts []string
 	if l.Minute != 0 {
-		parts = append(parts, plot.Grouped(l.Minute)+" requests per minute")
+		parts = append(parts, humanize.Comma(l.Minute)+" requests per minute")
 	}
 	if l.Day != 0 {
-		parts = append(parts, plot.Grouped(l.Day)+" requests per day")
+		parts = append(parts, humanize.Comma(l.Day)+" requests per day")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -5,6 +5,8 @@ import (
 	"html"
 	"math"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Usage is a number of requests in each of a row of equal periods.
@@ -87,13 +89,13 @@ func (u Usage) SVG() []byte {
 	u.legend(c)
 
 	step, most := scale(u.top())
-	left := 16 + figureWidth*float64(len(Grouped(most)))
+	left := 16 + figureWidth*float64(len(humanize.Comma(most)))
 	y := func(n int64) float64 { return plotBottom - plotHeight*float64(n)/float64(most) }
 	for n := int64(0); n <= most; n += step {
 		c.Raw(`<g opacity="0.25">`)
 		c.Line([][2]float64{{left, y(n)}, {u.Width - 10, y(n)}}, "currentColor", 1, "")
 		c.Raw("</g>\n")
-		c.Text(left-6, y(n)+4, "end", Grouped(n))
+		c.Text(left-6, y(n)+4, "end", humanize.Comma(n))
 	}
 	if len(u.Bars) > 0 {
 		u.bars(c, left, y)
@@ -119,7 +121,7 @@ func (u Usage) bars(c *Canvas, left float64, y func(int64) float64) {
 		for s, n := range bar.Counts {
 			if top, height := y(base+n), y(base)-y(base+n); n > 0 {
 				fmt.Fprintf(&shapes[s], "M%s %sh%sv%sH%sz", num(x), num(top), num(wide), num(height), num(x))
-				tips.Rect(x, top, wide, height, "none", fmt.Sprintf("%s: %s %s", bar.Name, Grouped(n), u.Series[s]))
+				tips.Rect(x, top, wide, height, "none", fmt.Sprintf("%s: %s %s", bar.Name, humanize.Comma(n), u.Series[s]))
 			}
 			base += n
 		}
@@ -154,7 +156,7 @@ func (u Usage) legend(c *Canvas) {
 		})
 	}
 	if u.Limit > 0 {
-		text := "limit " + Grouped(u.Limit)
+		text := "limit " + humanize.Comma(u.Limit)
 		if _, most := scale(u.top()); u.Limit > most {
 			text += " (above this picture)"
 		}
@@ -223,7 +225,7 @@ func (u Usage) summary() string {
 	var parts []string
 	for s, n := range totals {
 		if n > 0 || s == 0 {
-			parts = append(parts, Grouped(n)+" "+u.Series[s])
+			parts = append(parts, humanize.Comma(n)+" "+u.Series[s])
 		}
 	}
 	begin := "From"
@@ -232,10 +234,10 @@ func (u Usage) summary() string {
 	}
 	text := fmt.Sprintf("%s %s to %s: %s.", begin, u.Bars[0].Name, u.Bars[len(u.Bars)-1].Name, strings.Join(parts, ", "))
 	if n, bar := u.highest(); n > 0 {
-		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, Grouped(n))
+		text += fmt.Sprintf(" The highest %s is %s with %s.", u.Period, bar.Name, humanize.Comma(n))
 	}
 	if u.Limit > 0 {
-		text += fmt.Sprintf(" The limit is %s in each %s.", Grouped(u.Limit), u.Period)
+		text += fmt.Sprintf(" The limit is %s in each %s.", humanize.Comma(u.Limit), u.Period)
 	}
 	return text
 }
@@ -255,13 +257,4 @@ func pow10(n int) int64 {
 		p *= 10
 	}
 	return p
-}
-
-// Grouped writes a whole number with thousands separators.
-func Grouped(n int64) string {
-	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

@@ -1,6 +1,5 @@
-// Package code lists the codes with which a request is refused because of its key or its quota, each with its HTTP status.
-// The gateway answers with them, and keyadmin explains with them. This package is separate from package api, so that keyadmin
-// needs no HTTP server.
+// Package code lists the codes of errors, each with its HTTP status. It is separate from package api, so that keyadmin needs no HTTP
+// server.
 package code
 
 import (
@@ -15,18 +14,68 @@ type Code struct {
 	Status int
 }
 
-// The codes.
+// statuses has the status of each code, by name.
+var statuses = map[string]int{}
+
+func is(name string, status int) Code {
+	statuses[name] = status
+	return Code{name, status}
+}
+
+// IsFailure reports whether the code says that the fault is not the client's.
+func IsFailure(name string) bool { return statuses[name] >= http.StatusInternalServerError }
+
+// OK is the outcome of a request that is not refused.
+var OK = Code{Name: "ok"}
+
+// The codes of the gateway.
 var (
-	MalformedKey        = Code{"malformed_api_key", http.StatusUnauthorized}
-	InvalidKey          = Code{"invalid_api_key", http.StatusUnauthorized}
-	KeyBanned           = Code{"key_banned", http.StatusTooManyRequests}
-	AddressNotAllowed   = Code{"address_not_allowed", http.StatusForbidden}
-	TenantSuspended     = Code{"tenant_suspended", http.StatusForbidden}
-	QuotaNotSet         = Code{"quota_not_set", http.StatusForbidden}
-	MinuteQuotaExceeded = Code{"minute_quota_exceeded", http.StatusTooManyRequests}
-	DayQuotaExceeded    = Code{"day_quota_exceeded", http.StatusTooManyRequests}
-	ScopeMissing        = Code{"insufficient_scope", http.StatusForbidden}
-	OperationGone       = Code{"operation_removed", http.StatusGone}
+	BadRequest            = is("bad_request", http.StatusBadRequest)
+	InvalidParameter      = is("invalid_parameter", http.StatusBadRequest)
+	InvalidKey            = is("invalid_api_key", http.StatusUnauthorized)
+	MalformedKey          = is("malformed_api_key", http.StatusUnauthorized)
+	MissingKey            = is("missing_api_key", http.StatusUnauthorized)
+	AddressNotAllowed     = is("address_not_allowed", http.StatusForbidden)
+	ScopeMissing          = is("insufficient_scope", http.StatusForbidden)
+	QuotaNotSet           = is("quota_not_set", http.StatusForbidden)
+	TenantSuspended       = is("tenant_suspended", http.StatusForbidden)
+	NoSuchRoute           = is("no_such_route", http.StatusNotFound)
+	MethodNotAllowed      = is("method_not_allowed", http.StatusMethodNotAllowed)
+	RequestTimeout        = is("request_timeout", http.StatusRequestTimeout)
+	OperationGone         = is("operation_removed", http.StatusGone)
+	BodyTooLarge          = is("body_too_large", http.StatusRequestEntityTooLarge)
+	URITooLong            = is("uri_too_long", http.StatusRequestURITooLong)
+	ExpectationFailed     = is("expectation_failed", http.StatusExpectationFailed)
+	DayQuotaExceeded      = is("day_quota_exceeded", http.StatusTooManyRequests)
+	KeyBanned             = is("key_banned", http.StatusTooManyRequests)
+	LimitsDegraded        = is("limits_degraded", http.StatusTooManyRequests)
+	MinuteQuotaExceeded   = is("minute_quota_exceeded", http.StatusTooManyRequests)
+	QuotaPolling          = is("quota_polling", http.StatusTooManyRequests)
+	TooManyFailedAttempts = is("too_many_failed_attempts", http.StatusTooManyRequests)
+	HeadersTooLarge       = is("headers_too_large", http.StatusRequestHeaderFieldsTooLarge)
+	Internal              = is("internal", http.StatusInternalServerError)
+	UpstreamFailed        = is("upstream_failed", http.StatusBadGateway)
+	UpstreamRefused       = is("upstream_refused", http.StatusBadGateway)
+	UpstreamUnreachable   = is("upstream_unreachable", http.StatusBadGateway)
+	DirectoryUnavailable  = is("directory_unavailable", http.StatusServiceUnavailable)
+	LimitsUnavailable     = is("limits_unavailable", http.StatusServiceUnavailable)
+	Overloaded            = is("overloaded", http.StatusServiceUnavailable)
+	UpstreamOverloaded    = is("upstream_overloaded", http.StatusServiceUnavailable)
+	UsageOverloaded       = is("usage_overloaded", http.StatusServiceUnavailable)
+	UsageUnavailable      = is("usage_unavailable", http.StatusServiceUnavailable)
+	UpstreamTimeout       = is("upstream_timeout", http.StatusGatewayTimeout)
+)
+
+// The codes that only the pet service sends.
+var (
+	InvalidRequest       = is("invalid_request", http.StatusBadRequest)
+	GatewayOnly          = is("gateway_only", http.StatusUnauthorized)
+	PetNotFound          = is("pet_not_found", http.StatusNotFound)
+	RequestInProgress    = is("request_in_progress", http.StatusConflict)
+	UnsupportedMediaType = is("unsupported_media_type", http.StatusUnsupportedMediaType)
+	IdempotencyKeyReused = is("idempotency_key_reused", http.StatusUnprocessableEntity)
+	DatabaseUnavailable  = is("database_unavailable", http.StatusServiceUnavailable)
+	OutcomeUnknown       = is("outcome_unknown", http.StatusServiceUnavailable)
 )
 
 // Of returns the code of a reason to refuse a key; the zero Code for access.Allowed.
