@@ -31,10 +31,8 @@ func TestDocs(t *testing.T) {
 func refusalsDoc() string {
 	var b strings.Builder
 	b.WriteString("# Refusals\n\n" + generated + `
-The gateway answers every refused request with an Error body: ` + "`code`, `message`, `status`" + `, and ` + "`details`" + ` on a 429. The
-message may say more than the one here, such as why a key is not valid. The code is also the label of metrics and the outcome
-in the access log. Refusals by accept end the connection. The stage is the first that can refuse so: a body is read after
-authenticate, and may then be refused like a head. A request that is refused before it is taken from the quota is not charged.
+The codes of the gateway's [errors](api.md#errors); each is also a label of metrics and an outcome in the access log. A message may say more than
+the one here. The stage is the first that can refuse so. Refusals by accept end the connection.
 
 | stage | code | status | charged | message |
 |---|---|---|---|---|
