@@ -28,7 +28,7 @@ type auditFilter struct{ Tenant, Key, Actor, Kind, Since string }
 
 var eventKinds = keystore.EventKindsAndGroups()
 
-func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx, query := r.Context(), r.URL.Query()
 	page := auditPage{Kinds: eventKinds, Filter: auditFilter{
 		Tenant: query.Get("tenant"), Key: query.Get("key"), Actor: query.Get("actor"), Kind: query.Get("kind"), Since: query.Get("since"),
@@ -36,29 +36,25 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) {
 	filter, before, err := page.Filter.read(ctx, v, query.Get("after"))
 	if errors.As(err, new(formError)) {
 		page.Problem = err.Error()
-		c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
-		return
+		return c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
 	}
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	events, err := readPage(r, func(most int) ([]keystore.Event, error) { return v.store.FindEvents(ctx, filter, before, most) },
 		func(e keystore.Event) string { return strconv.FormatInt(int64(e.ID), 10) }, operate.ViewEvent)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "audit", events.views, events.next) {
-		return
+	if isData, err := c.sendData(w, r, v, "audit", events.views, events.next); isData {
+		return err
 	}
 	if page.List, err = eventList(ctx, v.store, events.rows); err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	page.List = page.List.paged(r, events.next)
 	page.List.None, page.List.Cure = "There are no such changes.", "Clear a field, or look further back."
-	c.show(w, v, http.StatusOK, "audit", "Audit", page)
+	return c.show(w, v, http.StatusOK, "audit", "Audit", page)
 }
 
 // read checks the fields. A mistake is a formError.

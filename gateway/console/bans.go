@@ -41,19 +41,17 @@ func bansPath(tenant id.Tenant, after string) string {
 // bansPage is the content of the page of all bans, or of those of one tenant.
 type bansPage struct{ List list }
 
-func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) error {
 	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	var tenant id.Tenant
 	title := "Bans"
 	if text := r.URL.Query().Get("tenant"); text != "" {
 		t, err := v.store.Tenant(r.Context(), text)
 		if err != nil {
-			c.fail(w, v, err)
-			return
+			return err
 		}
 		tenant, title = t.ID, "Bans of "+t.Name
 	}
@@ -61,13 +59,12 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) {
 		return v.store.FindBans(r.Context(), tenant, until, key, most)
 	}, banCursor, viewBan)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "bans", bans.views, bans.next) {
-		return
+	if isData, err := c.sendData(w, r, v, "bans", bans.views, bans.next); isData {
+		return err
 	}
-	c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans.views).paged(r, bans.next)})
+	return c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans.views).paged(r, bans.next)})
 }
 
 func viewBan(b keystore.NamedBan) operate.BanView {

@@ -155,64 +155,55 @@ type prepared struct {
 // response itself: a token is in no address and is kept nowhere. The field once makes sure that loading such a page again does not
 // create another key.
 func (c *Console) changing(prepare func(context.Context, *form) (prepared, error)) http.HandlerFunc {
-	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
+	return c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		f := &form{visit: v, r: r}
 		v.form = formPath(r)
 		if err := r.ParseForm(); err != nil {
-			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
-			return
+			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed: "+err.Error()+".")
 		}
 		if !isText(r.PostForm) {
-			c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed. A field contains bytes that are not text.")
-			return
+			return c.say(w, v, http.StatusBadRequest, "This form cannot be read", "Nothing was changed. A field contains bytes that are not text.")
 		}
 		if hasToken(r.PostForm) {
-			c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
-			return
+			return c.say(w, v, http.StatusBadRequest, "No field of this form is for a token", "Nothing was changed. "+tokenPasted)
 		}
 		// Not the context of the request: a browser that goes away must not leave the outcome unknown.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeWithin)
 		defer cancel()
 		p, err := prepare(ctx, f)
 		if err = cmp.Or(f.mistakes(), err); err != nil {
-			c.fail(w, v, err)
-			return
+			return err
 		}
 		if p.Question != "" && f.value("sure") != "yes" {
-			c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, fieldsOf(r)})
-			return
+			return c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, fieldsOf(r)})
 		}
 		once := f.value("once")
 		if len(once) > onceBytesMax {
-			c.fail(w, v, formError{"The form is damaged."})
-			return
+			return formError{"The form is damaged."}
 		}
 		if once != "" && !c.notes.add(once, note{session: v.session.ID}) {
-			c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: p.back})
-			return
+			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: p.back})
 		}
 		outcome, err := p.Change(ctx)
 		if errors.Is(err, keystore.ErrUnavailable) || err != nil && ctx.Err() != nil {
 			// The note stays: if the change was made, the same form must not make it again.
 			c.cfg.Log.Warn("console: it is not known whether a change was made", "path", r.URL.Path, "error", err)
-			c.show(w, v, http.StatusServiceUnavailable, "message", "It is not known whether the change was made",
+			return c.show(w, v, http.StatusServiceUnavailable, "message", "It is not known whether the change was made",
 				message{Text: notKnown + err.Error(), Back: cmp.Or(p.back, Home+"tenants")})
-			return
 		}
 		if err != nil {
 			c.notes.remove(once)
-			c.fail(w, v, err)
-			return
+			return err
 		}
 		n := c.confirm(ctx, p, outcome)
 		if made, isMade := newToken(outcome.View); isMade {
-			c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
-			return
+			return c.show(w, v, http.StatusOK, "token", "The new key", tokenPage{n, made})
 		}
 		if made, isTenant := outcome.View.(operate.TenantView); isTenant {
 			p.back = tenantPath(made.ID)
 		}
 		http.Redirect(w, r, p.back+"?done="+c.notes.keep(v.session.ID, n), http.StatusSeeOther)
+		return nil
 	})
 }
 

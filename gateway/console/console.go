@@ -105,8 +105,8 @@ func New(cfg Config) (*Console, error) {
 	if err := c.serveAssets(); err != nil {
 		return nil, err
 	}
-	c.handle("GET "+loginPath, c.showLogin)
-	c.handle("POST "+loginPath, c.login)
+	c.handle("GET "+loginPath, c.withoutSession(c.showLogin))
+	c.handle("POST "+loginPath, c.withoutSession(c.login))
 	c.handle("POST "+Home+"logout", c.inSession(c.logout))
 	c.handle("GET "+Home+"{$}", c.inSession(c.overview))
 	c.handle("GET "+livePath, c.inSession(c.live))
@@ -119,8 +119,8 @@ func New(cfg Config) (*Console, error) {
 	c.handle("GET "+Home+"deprecated", c.inSession(c.showDeprecated))
 	c.handle("GET "+Home+"explain", c.inSession(c.showExplain))
 	c.handle("POST "+Home+"explain", c.inSession(c.explainToken))
-	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) {
-		c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
+	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		return c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))
 	return c, nil
 }
@@ -205,21 +205,23 @@ var sections = []section{
 // sectionOf names the section of pages that have no entry of their own.
 var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token": "tenants"}
 
-// show writes a page. Its template gets the view. A page that cannot be written whole is not written at all.
-func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) {
+// pageError is the error of a page's template. Nothing of the page was written.
+type pageError struct{ error }
+
+// show writes a page. Its template gets the view.
+func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) error {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
 		shown.Session, shown.Nav, shown.Note, shown.In = &v.session, sections, v.note, sectionOf[name]
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
-		c.cfg.Log.Error("console: a page cannot be written", "path", name, "error", err)
-		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
-		return
+		return pageError{err}
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = body.WriteTo(w)
+	return nil
 }
 
 // message is a page with one text.
@@ -230,12 +232,12 @@ type message struct {
 }
 
 // say writes a page with one text. After a form, it has a link to the page with the form.
-func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text string) {
+func (c *Console) say(w http.ResponseWriter, v *visit, status int, title, text string) error {
 	m := message{Text: text}
 	if v != nil {
 		m.Form = v.form
 	}
-	c.show(w, v, status, "message", title, m)
+	return c.show(w, v, status, "message", title, m)
 }
 
 // reason returns what an error says after the first of the given errors that it wraps: what was not found, for example.
@@ -252,23 +254,28 @@ func reason(err error, kinds ...error) string {
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	var mistake formError
 	switch {
+	case errors.As(err, new(pageError)):
 	case errors.Is(err, keystore.ErrNotFound):
-		c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
+		err = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
 	case errors.As(err, &mistake):
-		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text)
+		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text)
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
-		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
+		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
 	case errors.Is(err, keystore.ErrExists):
-		c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence("already exists: "+reason(err, keystore.ErrExists)))
+		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence("already exists: "+reason(err, keystore.ErrExists)))
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
-		c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
+		err = c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
 			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
 				"after every upgrade.")
 	case v != nil && v.hasLeft(): // which cancels what was asked of the database
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
-		c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
+		err = c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
 			"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
+	}
+	if errors.As(err, new(pageError)) {
+		c.cfg.Log.Error("console: a page cannot be written", "error", err)
+		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
 	}
 }

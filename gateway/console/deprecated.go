@@ -13,7 +13,7 @@ import (
 // deprecatedPage is the content of the page of those who call deprecated operations.
 type deprecatedPage struct{ List list }
 
-func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
 	// The database adds all calls up for any page of them, so a page begins at a number of rows.
 	from, err := strconv.Atoi(r.URL.Query().Get("after"))
@@ -27,11 +27,10 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 		return views, err
 	}, func(operate.DeprecatedView) string { return strconv.Itoa(from) }, func(d operate.DeprecatedView) operate.DeprecatedView { return d })
 	if err != nil {
-		c.cannotAsk(w, v, err)
-		return
+		return c.cannotAsk(w, v, err)
 	}
-	if c.sendData(w, r, v, "deprecated", calls.views, calls.next) {
-		return
+	if isData, err := c.sendData(w, r, v, "deprecated", calls.views, calls.next); isData {
+		return err
 	}
 	page := deprecatedPage{list{
 		Caption: "Keys that call deprecated operations", Columns: columns("Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"),
@@ -50,5 +49,5 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 		})
 	}
 	page.List = page.List.paged(r, calls.next)
-	c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", page)
+	return c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", page)
 }

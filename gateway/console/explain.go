@@ -24,17 +24,16 @@ type explainPage struct {
 }
 
 // showExplain explains for the key whose ID the query has. An ID is not secret, so it may be in an address; a token may not.
-func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) error {
 	query := r.URL.Query()
 	page := explainPage{
 		Key: strings.TrimSpace(query.Get("key")), From: strings.TrimSpace(query.Get("from")), Operation: strings.TrimSpace(query.Get("operation")),
 		MayPaste: !v.session.ReadOnly,
 	}
 	if page.Key == "" {
-		c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
-		return
+		return c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
 	}
-	c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
+	return c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
 		key, err := id.ParseKey(page.Key)
 		if err != nil {
 			return e, formError{"Key: " + err.Error() + "."}
@@ -48,14 +47,13 @@ func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) 
 }
 
 // explainToken explains for the key of a token. The token comes in a form, so it is in no address and no log.
-func (c *Console) explainToken(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) explainToken(w http.ResponseWriter, r *http.Request, v *visit) error {
 	token := strings.TrimSpace(r.PostFormValue("token"))
 	page := explainPage{From: strings.TrimSpace(r.PostForm.Get("from")), Operation: strings.TrimSpace(r.PostForm.Get("operation")), MayPaste: true}
 	if hasToken(url.Values{"": {page.From, page.Operation}}) {
-		c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
-		return
+		return c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
 	}
-	c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
+	return c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
 		if token == "" {
 			return e, formError{"Token: paste one, or ask with the ID of a key."}
 		}
@@ -63,14 +61,13 @@ func (c *Console) explainToken(w http.ResponseWriter, r *http.Request, v *visit)
 	})
 }
 
-func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page explainPage, find func(context.Context, netip.Addr) (operate.Explanation, error)) {
+func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page explainPage, find func(context.Context, netip.Addr) (operate.Explanation, error)) error {
 	var from netip.Addr
 	if page.From != "" {
 		var err error
 		if from, err = netip.ParseAddr(page.From); err != nil || from.Zone() != "" {
 			page.Problem = "Client's address: use 203.0.113.5 or 2001:db8::1."
-			c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
-			return
+			return c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
 		}
 	}
 	e, err := find(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), from.Unmap())
@@ -79,12 +76,10 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page
 	}
 	if errors.As(err, new(formError)) {
 		page.Problem = err.Error()
-		c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
-		return
+		return c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
 	}
 	if err != nil {
-		c.cannotAsk(w, v, err)
-		return
+		return c.cannotAsk(w, v, err)
 	}
 	page.Passes, page.Sheet.Caption = e.Passes, "The explanation"
 	for _, row := range e.Sheet() {
@@ -97,14 +92,13 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page
 		}
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: row[0]}, text})
 	}
-	c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
+	return c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
 }
 
 // cannotAsk writes the page for an error of a question to gateways, or of the database.
-func (c *Console) cannotAsk(w http.ResponseWriter, v *visit, err error) {
+func (c *Console) cannotAsk(w http.ResponseWriter, v *visit, err error) error {
 	if errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrUnavailable) || database.IsDenied(err) {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	c.say(w, v, http.StatusServiceUnavailable, "There is no answer", "The page of gateways shows which of them are silent. The error: "+err.Error()+".")
+	return c.say(w, v, http.StatusServiceUnavailable, "There is no answer", "The page of gateways shows which of them are silent. The error: "+err.Error()+".")
 }

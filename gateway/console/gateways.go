@@ -17,19 +17,17 @@ type gatewaysPage struct {
 	List    list
 }
 
-func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit) error {
 	gateways, views, err := v.operator.ViewGateways(r.Context())
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "gateways", views, "") {
-		return
+	if isData, err := c.sendData(w, r, v, "gateways", views, ""); isData {
+		return err
 	}
 	lost, err := v.store.LostRefusals(r.Context())
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	page := gatewaysPage{List: list{
 		Caption: "Registered gateways", Columns: columns("ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since (UTC)"),
@@ -52,7 +50,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		page.Notices = append(page.Notices, fmt.Sprintf("Refusals that the database has lost and gateways keep in force: %d. The command keyadmin gateway lost lists them.", len(lost)))
 	}
 	page.List = page.List.paged(r, "")
-	c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
+	return c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
 }
 
 // cureOf says what the state of a gateway means and what ends it, if operators should know.

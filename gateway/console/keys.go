@@ -74,26 +74,23 @@ func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
 	return boxes
 }
 
-func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := r.Context()
 	key, err := keyInPath(r)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	t, k, err := readKey(ctx, v, key)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	ban, err := v.operator.Ban(ctx, k.ID)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	view := operate.ViewKey(k, t, ban.Until, v.operator.Now())
-	if c.sendData(w, r, v, view.ID, view, "") {
-		return
+	if isData, err := c.sendData(w, r, v, view.ID, view, ""); isData {
+		return err
 	}
 	page := keyPage{
 		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
@@ -119,7 +116,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) {
 	if page.IsBanned {
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: "Banned by"}, {Text: ban.By + ": " + ban.Reason}}, []cell{{Text: "Told the tenant"}, {Text: operate.OrDash(ban.Notice)}})
 	}
-	c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
+	return c.show(w, v, http.StatusOK, "key", "Key "+view.ID, page)
 }
 
 // ofKey prepares a change of the key that the path names.

@@ -119,26 +119,24 @@ func (l list) paged(r *http.Request, after string) list {
 }
 
 // sendData answers a request that has ?format=json or ?format=csv, with what keyadmin -o json or -o csv prints. It reports whether it has
-// answered. If there are more rows, next is the member after of the query for them, and the header Link has the address (RFC 8288).
-func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, name string, views any, next string) bool {
+// answered, or has failed to. If there are more rows, next is the member after of the query for them, and the header Link has the address (RFC 8288).
+func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, name string, views any, next string) (isData bool, err error) {
 	format := r.URL.Query().Get("format")
 	var body bytes.Buffer
 	var contentType string
-	var err error
 	switch format {
 	case "":
-		return false
+		return false, nil
 	case "json":
 		contentType, err = "application/json", operate.WriteJSON(&body, views)
 	case "csv":
 		contentType, err = "text/csv; charset=utf-8", operate.WriteCSV(&body, views, false)
 	default:
-		c.say(w, v, http.StatusBadRequest, "There is no such format", fmt.Sprintf("%q is not a format: use json or csv.", format))
-		return true
+		err = c.say(w, v, http.StatusBadRequest, "There is no such format", fmt.Sprintf("%q is not a format: use json or csv.", format))
+		return true, err
 	}
 	if err != nil {
-		c.fail(w, v, err)
-		return true
+		return true, err
 	}
 	if next != "" {
 		w.Header().Set("Link", "<"+address(r, "after", next)+`>; rel="next"`)
@@ -146,5 +144,5 @@ func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, nam
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`inline; filename="%s.%s"`, name, format))
 	_, _ = body.WriteTo(w)
-	return true
+	return true, nil
 }

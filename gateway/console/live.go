@@ -25,13 +25,13 @@ const (
 
 // live streams the figures of the overview as server-sent events (HTML, section 9.2), until the session ends, the browser closes the
 // stream or the console is closed. It sends the same parts of the page that the overview has.
-func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) {
+func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	select {
 	case c.streams <- struct{}{}:
 		defer func() { <-c.streams }()
 	default:
 		http.Error(w, "Too many pages show live figures. Close some of them.", http.StatusServiceUnavailable)
-		return
+		return nil
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -41,7 +41,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) {
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		c.cfg.Log.Warn("console: a stream cannot begin", "error", err)
 		http.Error(w, "Live figures cannot be sent.", http.StatusInternalServerError)
-		return
+		return nil
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(c.watch.every)
@@ -50,17 +50,17 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) {
 		event, err := c.nextEvent(ctx, r)
 		if err != nil {
 			c.cfg.Log.Error("console: live figures cannot be written", "error", err)
-			return
+			return nil
 		}
 		if ctx.Err() != nil || control.SetWriteDeadline(time.Now().Add(readWithin)) != nil {
-			return
+			return nil
 		}
 		if _, err := w.Write(event.bytes); err != nil || control.Flush() != nil || event.isLast {
-			return
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
 	}

@@ -23,19 +23,17 @@ type plansPage struct {
 	Names []string
 }
 
-func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) error {
 	plans, err := v.store.Plans(r.Context())
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "plans", viewsOf(plans, operate.ViewPlan), "") {
-		return
+	if isData, err := c.sendData(w, r, v, "plans", viewsOf(plans, operate.ViewPlan), ""); isData {
+		return err
 	}
 	tenants, err := v.store.TenantsByPlan(r.Context())
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	page := plansPage{List: list{
 		Caption: "Plans", Columns: columns("Name", "#Per minute", "#Per day", "#Tenants", "Created"),
@@ -52,7 +50,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) {
 		})
 	}
 	page.List = page.List.paged(r, "")
-	c.show(w, v, http.StatusOK, "plans", "Plans", page)
+	return c.show(w, v, http.StatusOK, "plans", "Plans", page)
 }
 
 func createPlan(_ context.Context, f *form) (prepared, error) {

@@ -80,29 +80,25 @@ func sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (key
 	return store.ConsoleSession(ctx, cookie.Value)
 }
 
-// inSession serves requests of an open session. It sends others to the page that opens one. A session that is read-only gets 403 for
-// every request that could change something, except for its own end.
-func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit)) http.HandlerFunc {
+// inSession serves requests of an open session. It sends others to the page that opens one.
+func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
 		store := c.cfg.Store
-		if !isRead {
+		if !isRead(r) {
 			store = c.cfg.Forms
 		}
 		session, err := sessionOf(r.Context(), store, r)
-		if errors.Is(err, http.ErrNoCookie) {
+		switch {
+		case errors.Is(err, http.ErrNoCookie):
 			toLogin(w, r, "")
 			return
-		}
-		if errors.Is(err, keystore.ErrNotFound) {
+		case errors.Is(err, keystore.ErrNotFound):
 			setCookie(w, r, "")
 			toLogin(w, r, "?ended")
 			return
-		}
-		if hasLeft(r) {
+		case hasLeft(r):
 			return
-		}
-		if err != nil {
+		case err != nil:
 			c.fail(w, nil, err)
 			return
 		}
@@ -111,22 +107,37 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			session: session, store: store, operator: operate.Operator{Store: store, Clock: c.cfg.Clock},
 			note: c.notes.of(session.ID, r.URL.Query().Get("done")), hasLeft: func() bool { return hasLeft(r) },
 		}
-		if session.ReadOnly && !isRead && r.URL.Path != Home+"logout" {
-			c.say(w, v, http.StatusForbidden, "This session is read-only",
-				"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
-			return
+		if err := c.serveVisit(w, r, v, serve); err != nil {
+			c.fail(w, v, err)
 		}
-		if tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()) {
-			c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
-			return
-		}
-		if !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()) {
-			c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
-			return
-		}
-		serve(w, r, v)
 	}
 }
+
+// serveVisit serves a request of an open session, unless it is wrong for every page. A session that is read-only gets 403 for every
+// request that could change something, except for its own end.
+func (c *Console) serveVisit(w http.ResponseWriter, r *http.Request, v *visit, serve func(http.ResponseWriter, *http.Request, *visit) error) error {
+	switch {
+	case v.session.ReadOnly && !isRead(r) && r.URL.Path != Home+"logout":
+		return c.say(w, v, http.StatusForbidden, "This session is read-only",
+			"Nothing was changed. For a session that may change something, run keyadmin console without --read-only.")
+	case tokenStart.MatchString(r.URL.Path) || hasToken(r.URL.Query()):
+		return c.say(w, v, http.StatusBadRequest, "An address must not have a token", tokenPasted)
+	case !isText(url.Values{"": {r.URL.Path}}) || !isText(r.URL.Query()):
+		return c.say(w, v, http.StatusBadRequest, "This address cannot be read", "It contains bytes that are not text.")
+	}
+	return serve(w, r, v)
+}
+
+// withoutSession serves requests that need no session.
+func (c *Console) withoutSession(serve func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := serve(w, r); err != nil {
+			c.fail(w, nil, err)
+		}
+	}
+}
+
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // hasLeft reports whether the browser waits no longer for the response.
 func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context.Canceled) }
@@ -169,40 +180,38 @@ func hasToken(values url.Values) bool {
 // loginPage is the content of the page that opens a session.
 type loginPage struct{ Problem string }
 
-func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
+func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) error {
 	var page loginPage
 	if r.URL.Query().Has("ended") {
 		page.Problem = "Your session has ended."
 	}
-	c.show(w, nil, http.StatusOK, "login", "Sign in", page)
+	return c.show(w, nil, http.StatusOK, "login", "Sign in", page)
 }
 
-func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+func (c *Console) login(w http.ResponseWriter, r *http.Request) error {
 	if err := checkFile(c.cfg.Forms); err != nil {
-		c.fail(w, nil, err)
-		return
+		return err
 	}
 	token, session, err := c.cfg.Forms.OpenConsole(r.Context(), r.PostFormValue("code"), c.cfg.Address)
 	if errors.Is(err, keystore.ErrNotFound) {
-		c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
+		return c.show(w, nil, http.StatusForbidden, "login", "Sign in", loginPage{
 			"This code cannot be used. A code works once, within a minute, and only at the gateway of its link. Get a new link with keyadmin console.",
 		})
-		return
 	}
 	if err != nil {
-		c.fail(w, nil, err)
-		return
+		return err
 	}
 	c.cfg.Log.Info("console: session opened", "session", session.ID, "actor", session.Actor, "until", session.EndsAt.String())
 	setCookie(w, r, token)
 	http.Redirect(w, r, Home, http.StatusSeeOther)
+	return nil
 }
 
-func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if err := v.store.EndConsole(r.Context(), v.session); err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	setCookie(w, r, "")
 	http.Redirect(w, r, loginPath, http.StatusSeeOther)
+	return nil
 }

@@ -30,33 +30,29 @@ type tenantPage struct {
 	Once   string     // names the form of a new key
 }
 
-func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := r.Context()
 	t, err := v.store.Tenant(ctx, r.PathValue("tenant"))
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	plans, err := v.operator.PlanLimits(ctx)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	owner := plans.Owner(t)
 	keys, err := readKeys(r, v, owner)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "keys", keys.views, keys.next) {
-		return
+	if isData, err := c.sendData(w, r, v, "keys", keys.views, keys.next); isData {
+		return err
 	}
 	bans, err := readPage(r, func(most int) ([]keystore.NamedBan, error) {
 		return v.store.FindBans(ctx, t.ID, 0, id.Key{}, most)
 	}, banCursor, viewBan)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	page := tenantPage{
 		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(),
@@ -68,7 +64,7 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) {
 	}
 	page.Sheet = tenantSheet(page.TenantView)
 	page.Usage = c.usageOf(ctx, v.operator, t.ID, r.URL.Query().Get("usage"), owner.Limits)
-	c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
+	return c.show(w, v, http.StatusOK, "tenant", "Tenant "+t.Name, page)
 }
 
 func tenantSheet(t operate.TenantView) list {

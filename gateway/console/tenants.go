@@ -50,38 +50,35 @@ type tenantsPage struct {
 	Plans  []string
 }
 
-func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) {
+func (c *Console) showTenants(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx, query := r.Context(), r.URL.Query()
 	search := query.Get("search")
 	if key, err := id.ParseKey(search); err == nil {
 		http.Redirect(w, r, keyPath(key.String()), http.StatusSeeOther)
-		return
+		return nil
 	}
 	plans, err := v.operator.PlanLimits(ctx)
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	found, err := readPage(r, func(most int) ([]keystore.Tenant, error) {
 		return v.store.FindTenants(ctx, search, query.Get("after"), most)
 	}, func(t keystore.Tenant) string { return t.Name }, func(t keystore.Tenant) operate.TenantView { return plans.Owner(t).View() })
 	if err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
-	if c.sendData(w, r, v, "tenants", found.views, found.next) {
-		return
+	if isData, err := c.sendData(w, r, v, "tenants", found.views, found.next); isData {
+		return err
 	}
 	page := tenantsPage{Search: search, Plans: sortedNames(plans)}
 	if page.List, err = c.tenantList(ctx, v, found.rows, found.views); err != nil {
-		c.fail(w, v, err)
-		return
+		return err
 	}
 	if search != "" {
 		page.List.None, page.List.Cure, page.List.Command = fmt.Sprintf("No tenant has %q in its name, and none has this ID.", search), "", ""
 	}
 	page.List = page.List.paged(r, found.next)
-	c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
+	return c.show(w, v, http.StatusOK, "tenants", "Tenants", page)
 }
 
 // tenantList returns the rows of tenants with their use.
