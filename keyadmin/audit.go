@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -13,10 +15,8 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
-	"petgate/shared/service"
 )
 
 type auditCommand struct {
@@ -25,8 +25,8 @@ type auditCommand struct {
 	Key    keyArgument `placeholder:"KEY" help:"Only changes of this key: its ID, key_…"`
 	Actor  string      `placeholder:"NAME" help:"Only changes by this operator or gateway."`
 	Kind   eventKind   `placeholder:"KIND" help:"Only changes of this kind: key.revoked, for example, or key for all changes of keys."`
-	Limit  int         `short:"n" placeholder:"N" help:"Only the last N changes."`
 	Follow bool        `short:"f" help:"Go on, and show changes as they are made, until an interrupt."`
+	limiting
 }
 
 func (auditCommand) Help() string {
@@ -59,13 +59,6 @@ func (k *eventKind) UnmarshalText(text []byte) error {
 		strings.Join(keystore.EventKinds, " "))
 }
 
-// BadSettings checks the number of changes.
-func (c *auditCommand) BadSettings() service.BadSettings {
-	var bad service.BadSettings
-	bad.Require(c.Limit >= 0, "limit", "use 1 or more")
-	return bad
-}
-
 // followEvery is the interval at which --follow reads new changes.
 const followEvery = time.Second
 
@@ -74,104 +67,99 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
+	filter := keystore.EventFilter{Since: since, Key: id.Key(c.Key), Actor: c.Actor, Kind: string(c.Kind)}
 	if c.Tenant != "" {
 		t, err := a.tenant(ctx, c.Tenant)
 		if err != nil {
 			return err
 		}
-		c.Tenant = t.ID.String()
+		filter.Tenant = t.ID
 	}
-	events, err := a.events(ctx, since, 0, c.shows)
-	if err != nil {
-		return err
-	}
-	if c.Limit > 0 {
-		events = events[max(len(events)-c.Limit, 0):]
+	events := a.store.Events(ctx, filter, 0)
+	if n := c.rows(a); n > 0 {
+		page, err := a.store.FindEvents(ctx, filter, 0, n+1)
+		events = latest(&c.limiting, n, page, err)
 	}
 	if !c.Follow {
-		return c.print(ctx, a, events)
+		_, err := c.print(ctx, a, events)
+		return err
 	}
-	return c.follow(ctx, a, events, since)
-}
-
-// shows reports whether the flags select an event.
-func (c *auditCommand) shows(e keystore.Event) bool {
-	kind, key := string(c.Kind), id.Key(c.Key)
-	switch {
-	case c.Tenant != "" && (e.Tenant.IsZero() || e.Tenant.String() != c.Tenant):
-	case !key.IsZero() && e.Key != key:
-	case c.Actor != "" && e.Actor != c.Actor && e.Actor != "keyadmin:"+c.Actor:
-	case kind != "" && e.Kind != kind && !strings.HasPrefix(e.Kind, kind+"."):
-	default:
-		return true
-	}
-	return false
-}
-
-// events lists the events since an instant and after an event.
-func (a *app) events(ctx context.Context, since instant.Millis, after keystore.Change, shows func(keystore.Event) bool) ([]keystore.Event, error) {
-	events, err := a.store.Events(ctx, since)
-	return slices.DeleteFunc(events, func(e keystore.Event) bool { return e.ID <= after || !shows(e) }), err
+	return c.follow(ctx, a, events, filter)
 }
 
 // follow prints events, and then new ones as they come, until the context or an interrupt ends it. As JSON, it prints one object
 // for each.
-func (c *auditCommand) follow(ctx context.Context, a *app, events []keystore.Event, since instant.Millis) error {
+func (c *auditCommand) follow(ctx context.Context, a *app, events iter.Seq2[keystore.Event, error], filter keystore.EventFilter) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	last := keystore.Change(0)
 	for {
-		if len(events) > 0 {
-			a.headed = last > 0
-			if err := c.print(context.WithoutCancel(ctx), a, events); err != nil {
-				return err
-			}
-			last, since = events[len(events)-1].ID, events[len(events)-1].At.Add(-followSlack)
+		printed, err := c.print(context.WithoutCancel(ctx), a, events)
+		if err != nil {
+			return err
+		}
+		if last = max(last, printed); last > 0 {
+			a.headed = true
 		}
 		if a.Sleep(ctx, followEvery) != nil {
 			return nil
 		}
-		var err error
-		if events, err = a.events(context.WithoutCancel(ctx), since, last, c.shows); err != nil {
-			return err
-		}
+		events = a.store.Events(context.WithoutCancel(ctx), filter, last)
 	}
 }
 
-// followSlack is how much the clocks of writers may differ: a later event may have an earlier time.
-const followSlack = time.Minute
+// print prints events. It returns the last one.
+func (c *auditCommand) print(ctx context.Context, a *app, events iter.Seq2[keystore.Event, error]) (last keystore.Change, err error) {
+	views := func(yield func(operate.EventView, error) bool) {
+		for e, err := range events {
+			if last = max(last, e.ID); !yield(operate.ViewEvent(e), err) {
+				return
+			}
+		}
+	}
+	switch {
+	case a.asData() && c.Follow:
+		for v, err := range views {
+			if err == nil {
+				err = a.print(v, table{})
+				a.headed = true
+			}
+			if err != nil {
+				return last, err
+			}
+		}
+		return last, nil
+	case a.asData():
+		err = printList(a, &c.limiting, views, table{}, nil)
+		return last, err
+	}
+	return c.printTable(ctx, a, events)
+}
 
-func (c *auditCommand) print(ctx context.Context, a *app, events []keystore.Event) error {
-	tenants, err := a.store.Tenants(ctx)
+// printTable also shows the names of tenants.
+func (c *auditCommand) printTable(ctx context.Context, a *app, list iter.Seq2[keystore.Event, error]) (last keystore.Change, err error) {
+	events, err := keystore.Collect(list)
+	if err != nil || len(events) == 0 && c.Follow {
+		return 0, err
+	}
+	ids := map[id.Tenant]bool{}
+	for _, e := range events {
+		ids[e.Tenant], last = true, e.ID
+	}
+	tenants, err := a.store.TenantsOf(ctx, slices.Collect(maps.Keys(ids)))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	names := make(map[id.Tenant]string, len(tenants))
-	for _, t := range tenants {
-		names[t.ID] = t.Name
-	}
-	views := make([]operate.EventView, 0, len(events))
 	t := table{
 		head:  []string{"EVENT", "AT", "ACTOR", "KIND", "TENANT", "SUBJECT", "CHANGE"},
 		spare: []string{"EVENT", "ACTOR", "TENANT", "SUBJECT"},
 		none:  "There are no such changes.",
 	}
-	for _, e := range events {
+	return last, printList(a, &c.limiting, asList(events, nil), t, func(e keystore.Event) []string {
 		v := operate.ViewEvent(e)
-		if c.Follow && a.cli.Output == "json" {
-			if err := a.print(v, table{}); err != nil {
-				return err
-			}
-			continue
-		}
-		views = append(views, v)
-		tenant := cmp.Or(names[e.Tenant], v.TenantID)
-		t.rows = append(t.rows, []string{
+		tenant := cmp.Or(tenants[e.Tenant].Name, v.TenantID)
+		return []string{
 			strconv.FormatInt(v.ID, 10), v.At, v.Actor, v.Kind, operate.OrDash(tenant), operate.OrDash(operate.SubjectOf(e)), operate.ChangeOf(e),
-		})
-	}
-	if len(views) == 0 && c.Follow {
-		return nil
-	}
-	return a.print(views, t)
+		}
+	})
 }

@@ -15,7 +15,7 @@ type banCommands struct {
 	Lift banLift `cmd:"" help:"End a ban early."`
 }
 
-type banList struct{}
+type banList struct{ limiting }
 
 func (banList) Help() string {
 	return `Examples:
@@ -23,22 +23,21 @@ func (banList) Help() string {
     keyadmin ban list`
 }
 
-func (banList) Run(ctx context.Context, a *app) error {
+func (c *banList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	views, err := a.operator.ViewBans(ctx)
-	if err != nil {
-		return err
+	bans := a.store.Bans(ctx)
+	if n := c.rows(a); n > 0 {
+		bans = first(&c.limiting, n, asList(a.store.FindBans(ctx, id.Tenant{}, 0, id.Key{}, n+1)))
 	}
 	t := table{
 		head: []string{"KEY", "TENANT", "NAME", "UNTIL", "BY", "REASON"}, spare: []string{"NAME", "BY"},
 		none: "No key is banned.",
 	}
-	for _, v := range views {
-		t.rows = append(t.rows, []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, operate.OrDash(v.Reason)})
-	}
-	return a.print(views, t)
+	return printList(a, &c.limiting, operate.ViewBans(bans), t, func(v operate.BanView) []string {
+		return []string{v.KeyID, v.Tenant, v.Key, v.Until, v.By, operate.OrDash(v.Reason)}
+	})
 }
 
 // banned is the ID of a key. Bans are of keys only.

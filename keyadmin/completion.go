@@ -291,7 +291,7 @@ func list[T ~string](words ...T) []candidate {
 
 // stored reads candidates from the database that the command line names. If that fails, it returns none: an error message would
 // spoil the line that is being typed.
-func (a *app) stored(read func(context.Context, *app) ([]candidate, error), words []string) []candidate {
+func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]candidate, error), words []string) []candidate {
 	other := &app{stdio: a.stdio, cli: &cli{}, env: a.env}
 	args := []string{"tenant", "list"}
 	for i, word := range words[:len(words)-1] {
@@ -312,7 +312,11 @@ func (a *app) stored(read func(context.Context, *app) ([]candidate, error), word
 	if err != nil {
 		return nil
 	}
-	all, err := read(ctx, other)
+	word := words[len(words)-1]
+	if _, value, joined := strings.Cut(word, "="); joined && strings.HasPrefix(word, "--") {
+		word = value
+	}
+	all, err := read(ctx, other, word)
 	if err != nil {
 		return nil
 	}
@@ -320,18 +324,18 @@ func (a *app) stored(read func(context.Context, *app) ([]candidate, error), word
 }
 
 // stored are the kinds of values that the database has.
-var stored = map[string]func(context.Context, *app) ([]candidate, error){
+var stored = map[string]func(ctx context.Context, a *app, word string) ([]candidate, error){
 	"tenant": storedTenants,
 	"key":    storedKeys,
-	"key-or-tenant": func(ctx context.Context, a *app) ([]candidate, error) {
-		tenants, err := storedTenants(ctx, a)
+	"key-or-tenant": func(ctx context.Context, a *app, word string) ([]candidate, error) {
+		tenants, err := storedTenants(ctx, a, word)
 		if err != nil {
 			return nil, err
 		}
-		keys, err := storedKeys(ctx, a)
+		keys, err := storedKeys(ctx, a, word)
 		return append(tenants, keys...), err
 	},
-	"plan": func(ctx context.Context, a *app) ([]candidate, error) {
+	"plan": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		plans, err := a.store.Plans(ctx)
 		var all []candidate
 		for _, p := range plans {
@@ -339,7 +343,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		}
 		return all, err
 	},
-	"gateway": func(ctx context.Context, a *app) ([]candidate, error) {
+	"gateway": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		gateways, err := a.store.Gateways(ctx)
 		var all []candidate
 		for _, g := range gateways {
@@ -347,7 +351,7 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 		}
 		return all, err
 	},
-	"lost": func(ctx context.Context, a *app) ([]candidate, error) {
+	"lost": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		refusals, err := a.store.LostRefusals(ctx)
 		var all []candidate
 		for _, l := range refusals {
@@ -361,8 +365,11 @@ var stored = map[string]func(context.Context, *app) ([]candidate, error){
 	},
 }
 
-func storedTenants(ctx context.Context, a *app) ([]candidate, error) {
-	tenants, err := a.store.Tenants(ctx)
+// candidatesMax is how many candidates are read. A person who sees so many types another letter.
+const candidatesMax = 50
+
+func storedTenants(ctx context.Context, a *app, word string) ([]candidate, error) {
+	tenants, err := a.store.TenantsLike(ctx, word, candidatesMax)
 	var all []candidate
 	for _, t := range tenants {
 		c := candidate{t.Name, "plan " + t.Plan}
@@ -375,20 +382,20 @@ func storedTenants(ctx context.Context, a *app) ([]candidate, error) {
 	return all, err
 }
 
-func storedKeys(ctx context.Context, a *app) ([]candidate, error) {
-	tenants, err := a.store.Tenants(ctx)
+func storedKeys(ctx context.Context, a *app, word string) ([]candidate, error) {
+	keys, err := a.store.KeysLike(ctx, word, candidatesMax)
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]string{}
-	for _, t := range tenants {
-		names[t.ID.String()] = t.Name
+	tenants := make([]id.Tenant, len(keys))
+	for i, k := range keys {
+		tenants[i] = k.Tenant
 	}
-	keys, err := a.store.Keys(ctx, nil)
+	owners, err := a.store.TenantsOf(ctx, tenants)
 	var all []candidate
 	for _, k := range keys {
-		if exported(k, a.now()) {
-			all = append(all, candidate{k.ID.String(), names[k.Tenant.String()] + "/" + k.Name})
+		if k.InUse(a.now()) {
+			all = append(all, candidate{k.ID.String(), owners[k.Tenant].Name + "/" + k.Name})
 		}
 	}
 	return all, err

@@ -54,7 +54,7 @@ func TestConsole(t *testing.T) {
 				t.Error("a session goes on after --end-sessions")
 			}
 		}
-		events, err := s.store().LatestEvents(t.Context(), 1)
+		events, err := s.store().FindEvents(t.Context(), keystore.EventFilter{}, 0, 1)
 		if err != nil || events[0].Kind != keystore.ConsoleEnded || events[0].Actor != "keyadmin:anna" {
 			t.Errorf("the last event is %+v, %v", events, err)
 		}

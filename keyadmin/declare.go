@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,18 +37,11 @@ func (exportCommand) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	state, err := a.store.State(ctx)
-	if err != nil {
-		return err
-	}
-	text, err := writeDocument(state, a.now())
-	if err != nil {
-		return err
-	}
-	if _, err := a.Out.Write(text); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
+	return a.buffered(func(w io.Writer) error {
+		d := documentWriter{to: w, now: a.now()}
+		err := a.store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
+		return cmp.Or(err, d.end())
+	})
 }
 
 // pruning is the flag of commands that compare a file with the database.
@@ -344,7 +338,7 @@ func movedTenant(was, is keystore.Tenant) string {
 
 func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
 	was, exists := keys[k.id]
-	if !exists || !exported(was, c.now) {
+	if !exists || !was.InUse(c.now) {
 		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.id, k.name, t.name, k.line))
 		return
 	}
@@ -378,7 +372,7 @@ func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Ten
 func (c *comparison) pruneKeys(t declaredTenant, keys []keystore.Key) {
 	for _, k := range keys {
 		named := slices.ContainsFunc(t.keys, func(d declaredKey) bool { return d.id == k.ID })
-		if named || !exported(k, c.now) {
+		if named || !k.InUse(c.now) {
 			continue
 		}
 		is := k

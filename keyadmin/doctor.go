@@ -164,8 +164,8 @@ func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) 
 
 // recent reports whether the last change was made a moment ago, so that gateways may still be applying it.
 func (d *doctor) recent(last keystore.Change) bool {
-	events, err := d.app.store.Events(context.Background(), d.app.now().Add(-lagMax))
-	return err == nil && len(events) > 0 && events[len(events)-1].ID == last
+	events, err := d.app.store.FindEvents(context.Background(), keystore.EventFilter{Since: d.app.now().Add(-lagMax)}, 0, 1)
+	return err == nil && len(events) > 0 && events[0].ID == last
 }
 
 // answer is what one gateway says about itself.

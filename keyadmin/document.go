@@ -32,10 +32,9 @@ const documentHead = `# Plans, tenants and keys of Petgate, as written by: keyad
 
 // What the document has of each record. The order of the members is the order in the file.
 type (
-	documentRoot struct {
-		Version int              `yaml:"version"`
-		Plans   []documentPlan   `yaml:"plans"`
-		Tenants []documentTenant `yaml:"tenants"`
+	documentHeader struct {
+		Version int            `yaml:"version"`
+		Plans   []documentPlan `yaml:"plans"`
 	}
 	documentPlan struct {
 		Name   string `yaml:"name"`
@@ -60,38 +59,112 @@ type (
 	}
 )
 
-// exported reports whether a key is part of the document: it can still be changed.
-func exported(k keystore.Key, now instant.Millis) bool {
-	return k.RevokedAt == 0 && k.GraceEndsAt == 0 && (k.ExpiresAt == 0 || k.ExpiresAt > now)
+// documentWriter writes a state as YAML, some rows at a time. The same state always gives the same bytes, on every database.
+type documentWriter struct {
+	to      io.Writer
+	now     instant.Millis
+	tenants []documentTenant // not written yet
+	keys    []documentKey    // not written yet, of the last tenant that was written
+	size    int              // how many tenants and keys are not written yet
+	any     bool             // whether a tenant was written
 }
 
-// writeDocument writes a state as YAML. The same state always gives the same bytes, on every database.
-func writeDocument(state keystore.State, now instant.Millis) ([]byte, error) {
-	root := documentRoot{Version: documentVersion, Plans: []documentPlan{}, Tenants: []documentTenant{}}
-	for _, p := range state.Plans {
-		root.Plans = append(root.Plans, documentPlan{p.Name, p.Limits.Minute, p.Limits.Day})
+// documentRows is how many tenants and keys are written at once.
+const documentRows = 1000
+
+func (d *documentWriter) plans(plans []keystore.Plan) error {
+	head := documentHeader{Version: documentVersion, Plans: []documentPlan{}}
+	for _, p := range plans {
+		head.Plans = append(head.Plans, documentPlan{p.Name, p.Limits.Minute, p.Limits.Day})
 	}
-	keys := map[id.Tenant][]documentKey{}
-	for _, k := range state.Keys {
-		if exported(k, now) {
-			v := operate.ViewKey(k, operate.Owner{}, 0, now)
-			keys[k.Tenant] = append(keys[k.Tenant], documentKey{v.ID, v.Name, v.Environment, v.Scopes, v.Allow, v.ExpiresAt})
+	// The databases sort the names of plans differently.
+	slices.SortFunc(head.Plans, func(a, b documentPlan) int { return strings.Compare(a.Name, b.Name) })
+	if _, err := io.WriteString(d.to, documentHead); err != nil {
+		return err
+	}
+	return d.write("", head)
+}
+
+func (d *documentWriter) tenant(t keystore.Tenant) error {
+	err := d.full()
+	d.tenants = append(d.tenants, documentTenant{t.Name, t.Plan, t.Override.Minute, t.Override.Day, t.Suspended, nil})
+	return err
+}
+
+func (d *documentWriter) key(k keystore.Key) error {
+	if !k.InUse(d.now) {
+		return nil
+	}
+	v := operate.ViewKey(k, operate.Owner{}, 0, d.now)
+	keys := &d.keys
+	if n := len(d.tenants); n > 0 {
+		keys = &d.tenants[n-1].Keys
+	}
+	if len(*keys) > 0 || len(d.tenants) == 0 { // else the tenant would be written without its member keys
+		if err := d.full(); err != nil {
+			return err
+		}
+		if len(d.tenants) == 0 {
+			keys = &d.keys
 		}
 	}
-	for _, t := range state.Tenants {
-		root.Tenants = append(root.Tenants, documentTenant{t.Name, t.Plan, t.Override.Minute, t.Override.Day, t.Suspended, keys[t.ID]})
+	d.size++
+	*keys = append(*keys, documentKey{v.ID, v.Name, v.Environment, v.Scopes, v.Allow, v.ExpiresAt})
+	return nil
+}
+
+// full counts a row, and writes the rows before if there are many.
+func (d *documentWriter) full() error {
+	if d.size++; d.size <= documentRows {
+		return nil
 	}
-	// The databases sort names differently.
-	slices.SortFunc(root.Plans, func(a, b documentPlan) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(root.Tenants, func(a, b documentTenant) int { return strings.Compare(a.Name, b.Name) })
+	d.size = 1
+	return d.flush()
+}
+
+func (d *documentWriter) flush() error {
+	if len(d.keys) > 0 {
+		if err := d.write("      ", d.keys); err != nil {
+			return err
+		}
+	}
+	if len(d.tenants) > 0 {
+		if !d.any {
+			if _, err := io.WriteString(d.to, "tenants:\n"); err != nil {
+				return err
+			}
+		}
+		if err := d.write("  ", d.tenants); err != nil {
+			return err
+		}
+		d.any = true
+	}
+	d.keys, d.tenants = d.keys[:0], d.tenants[:0]
+	return nil
+}
+
+func (d *documentWriter) end() error {
+	err := d.flush()
+	if err == nil && !d.any {
+		_, err = io.WriteString(d.to, "tenants: []\n")
+	}
+	return err
+}
+
+// write writes a value with an indent.
+func (d *documentWriter) write(indent string, value any) error {
 	var out bytes.Buffer
-	out.WriteString(documentHead)
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(root); err != nil {
-		return nil, fmt.Errorf("write YAML: %w", err)
+	if err := encoder.Encode(value); err != nil {
+		return fmt.Errorf("write YAML: %w", err)
 	}
-	return out.Bytes(), nil
+	for line := range bytes.Lines(out.Bytes()) {
+		if _, err := d.to.Write(append([]byte(indent), line...)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // place is where something stands in a file.

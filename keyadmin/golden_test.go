@@ -108,7 +108,7 @@ func keyID(s *shell, tenant string) string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	keys, err := s.store().Keys(s.t.Context(), &t.ID)
+	keys, err := keystore.Collect(s.store().Keys(s.t.Context(), t.ID))
 	if err != nil || len(keys) == 0 {
 		s.t.Fatalf("%d keys, %v", len(keys), err)
 	}

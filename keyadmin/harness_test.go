@@ -295,7 +295,7 @@ func (s *shell) store() *keystore.Store {
 // events counts the changes so far.
 func (s *shell) events() int {
 	s.t.Helper()
-	events, err := s.store().Events(s.t.Context(), 0)
+	events, err := keystore.Collect(s.store().Events(s.t.Context(), keystore.EventFilter{}, 0))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func (s *shell) keepSeen() {
 // follow applies all events.
 func (g *gateway) follow() {
 	g.shell.t.Helper()
-	events, err := g.store.Events(g.shell.t.Context(), 0)
+	events, err := keystore.Collect(g.store.Events(g.shell.t.Context(), keystore.EventFilter{}, 0))
 	if err != nil {
 		g.shell.t.Fatal(err)
 	}

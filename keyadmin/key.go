@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -107,20 +105,12 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 
 // working finds a key of a tenant that is valid now, by its name.
 func (a *app) working(ctx context.Context, t id.Tenant, name string) (keystore.Key, bool, error) {
-	keys, err := a.store.Keys(ctx, &t)
-	for _, k := range keys {
-		call := access.Call{Environment: k.Environment, Now: a.now()}
-		record := k.Access(0)
-		record.Allow = nil
-		switch access.Decide(record, access.Tenant{}, call) {
-		case access.Revoked, access.Expired, access.Replaced:
-			continue
-		}
-		if k.Name == name && k.GraceEndsAt == 0 {
-			return k, true, nil
+	for k, err := range a.store.Keys(ctx, t) {
+		if err != nil || k.Name == name && k.InUse(a.now()) {
+			return k, err == nil, err
 		}
 	}
-	return keystore.Key{}, false, err
+	return keystore.Key{}, false, nil
 }
 
 // keepKey says that a key exists, and waits until all gateways know it.
@@ -171,6 +161,7 @@ func (a *app) printToken(v operate.KeyView) error {
 type keyList struct {
 	Tenant   string `arg:"" optional:"" help:"ID or name (default: all tenants)."`
 	Expiring moment `placeholder:"WHEN" help:"Only keys in use that expire within 30d, or up to a UTC date, 2026-12-31."`
+	limiting
 }
 
 func (keyList) Help() string {
@@ -194,24 +185,19 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	only, owners, err := a.ownersOf(ctx, c.Tenant)
-	if err != nil {
-		return err
+	only := id.Tenant{}
+	if c.Tenant != "" {
+		t, err := a.tenant(ctx, c.Tenant)
+		if err != nil {
+			return err
+		}
+		only = t.ID
 	}
-	keys, err := a.store.Keys(ctx, only)
-	if err != nil {
-		return err
+	keys, n := a.store.Keys(ctx, only), c.rows(a)
+	if n > 0 && expiring == 0 {
+		page, err := a.store.FindKeys(ctx, only, id.Key{}, n+1)
+		keys = latest(&c.limiting, n, page, err)
 	}
-	if expiring != 0 {
-		keys = slices.DeleteFunc(keys, func(k keystore.Key) bool {
-			return !exported(k, a.now()) || k.ExpiresAt == 0 || k.ExpiresAt > expiring
-		})
-	}
-	bans, err := a.operator.Bans(ctx)
-	if err != nil {
-		return err
-	}
-	views := make([]operate.KeyView, 0, len(keys))
 	t := table{
 		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
 		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
@@ -219,30 +205,16 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 	}
 	if expiring != 0 {
 		t.none = "No key expires until " + expiring.String() + "."
+		keys = first(&c.limiting, n, where(keys, func(k keystore.Key) bool {
+			return k.ExpiresAt != 0 && k.ExpiresAt <= expiring && k.InUse(a.now())
+		}))
 	}
-	for _, k := range keys {
-		v := operate.ViewKey(k, owners[k.Tenant], bans[k.ID].Until, a.now())
-		views = append(views, v)
-		t.rows = append(t.rows, []string{
+	return printList(a, &c.limiting, a.operator.ViewKeys(ctx, keys), t, func(v operate.KeyView) []string {
+		return []string{
 			v.ID, v.Tenant, v.Name, v.Hint, v.Environment, strings.Join(v.Scopes, " "), operate.Anywhere(v.Allow),
 			v.Status, operate.Never(v.ExpiresAt), operate.Never(v.LastUsedAt),
-		})
-	}
-	return a.print(views, t)
-}
-
-// ownersOf returns the tenant with this name or ID, and its limits. If the text is empty, it returns a nil ID and all tenants.
-func (a *app) ownersOf(ctx context.Context, tenant string) (*id.Tenant, map[id.Tenant]operate.Owner, error) {
-	if tenant == "" {
-		owners, err := a.operator.Owners(ctx)
-		return nil, owners, err
-	}
-	t, err := a.tenant(ctx, tenant)
-	if err != nil {
-		return nil, nil, err
-	}
-	owner, err := a.operator.Owner(ctx, t)
-	return &t.ID, map[id.Tenant]operate.Owner{t.ID: owner}, err
+		}
+	})
 }
 
 // showKey prints one key.

@@ -51,12 +51,11 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	if !errors.Is(err, keystore.ErrNotFound) {
 		return t, err
 	}
-	tenants, listErr := a.store.Tenants(ctx)
-	if listErr != nil {
-		return t, errors.Join(err, listErr)
-	}
 	var known []string
-	for _, t := range tenants {
+	for t, listErr := range a.store.Tenants(ctx) {
+		if listErr != nil {
+			return t, errors.Join(err, listErr)
+		}
 		known = append(known, t.Name)
 		if strings.HasPrefix(idOrName, id.TenantPrefix) {
 			known = append(known, t.ID.String())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"petgate/shared/core/id"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -35,7 +37,7 @@ func TestRestoreIsKilledAnywhere(t *testing.T) {
 		n := 1
 		for ; ; n++ {
 			killed, code := h.kill(n, func() {}, "restore", path, "--yes")
-			k, err := s.store().Keys(t.Context(), nil)
+			k, err := keystore.Collect(s.store().Keys(t.Context(), id.Tenant{}))
 			if err != nil || len(k) != 2 || k[0].RevokedAt+k[1].RevokedAt == 0 {
 				t.Fatalf("killed at write %d: %+v, %v", n, k, err)
 			}

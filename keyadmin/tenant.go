@@ -19,20 +19,6 @@ type tenantCommands struct {
 	SetQuota tenantSetQuota `cmd:"" help:"Set limits for one tenant, or remove them."`
 }
 
-func tenantTable(views []operate.TenantView) table {
-	t := table{
-		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
-		spare: []string{"CREATED", "ID", "PER DAY"},
-		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
-	}
-	for _, v := range views {
-		t.rows = append(t.rows, []string{
-			v.ID, v.Name, v.Plan, v.PerMinute(), v.PerDay(), v.Status(), v.CreatedAt,
-		})
-	}
-	return t
-}
-
 // changeTenant carries out a change of a tenant, and says if the tenant has no quota afterwards.
 func (a *app) changeTenant(ctx context.Context, o operation) error {
 	o.after = func(r operate.Outcome) {
@@ -105,7 +91,7 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 	return a.explainPlan(ctx, spec.Plan, err)
 }
 
-type tenantList struct{}
+type tenantList struct{ limiting }
 
 func (tenantList) Help() string {
 	return `Limits marked (own) are set for the tenant; the others come from its plan.
@@ -119,23 +105,22 @@ Examples:
     keyadmin tenant list -o json | jq -r '.[] | select(.suspended) | .id'`
 }
 
-func (tenantList) Run(ctx context.Context, a *app) error {
+func (c *tenantList) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	tenants, err := a.store.Tenants(ctx)
-	if err != nil {
-		return err
+	tenants := a.store.Tenants(ctx)
+	if n := c.rows(a); n > 0 {
+		tenants = first(&c.limiting, n, asList(a.store.FindTenants(ctx, "", "", n+1)))
 	}
-	plans, err := a.operator.PlanLimits(ctx)
-	if err != nil {
-		return err
+	t := table{
+		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
+		spare: []string{"CREATED", "ID", "PER DAY"},
+		none:  "There are no tenants. The first: `keyadmin tenant create NAME`",
 	}
-	views := make([]operate.TenantView, 0, len(tenants))
-	for _, t := range tenants {
-		views = append(views, plans.Owner(t).View())
-	}
-	return a.print(views, tenantTable(views))
+	return printList(a, &c.limiting, a.operator.ViewTenants(ctx, tenants), t, func(v operate.TenantView) []string {
+		return []string{v.ID, v.Name, v.Plan, v.PerMinute(), v.PerDay(), v.Status(), v.CreatedAt}
+	})
 }
 
 type tenantShow struct {

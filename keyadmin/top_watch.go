@@ -164,15 +164,14 @@ func (w *watch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bans, err := w.app.store.Bans(ctx)
-	if err != nil {
-		return err
+	bans := map[string]int{}
+	for ban, err := range w.app.store.Bans(ctx) {
+		if err != nil {
+			return err
+		}
+		bans[ban.Tenant.String()]++
 	}
-	w.gateways, w.readAt = gateways, w.app.Clock()
-	clear(w.bans)
-	for _, ban := range bans {
-		w.bans[ban.Tenant.String()]++
-	}
+	w.gateways, w.bans, w.readAt = gateways, bans, w.app.Clock()
 	return nil
 }
 

@@ -157,12 +157,11 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r keystore.UsageRow) bool { return r.Hour >= until })
-	keys, err := a.store.Keys(ctx, &t.ID)
-	if err != nil {
-		return err
-	}
-	names := make(map[id.Key]string, len(keys))
-	for _, k := range keys {
+	names := map[id.Key]string{}
+	for k, err := range a.store.Keys(ctx, t.ID) {
+		if err != nil {
+			return err
+		}
 		names[k.ID] = k.Name
 	}
 	views, total := groupUsage(rows, names, c.By)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"petgate/shared/core/id"
 	"petgate/shared/operate"
 )
 
@@ -54,7 +55,11 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	tenants, err := a.operator.Owners(ctx)
+	ids := make([]id.Tenant, len(rows))
+	for i, r := range rows {
+		ids[i] = r.Tenant
+	}
+	tenants, err := a.operator.Owners(ctx, ids)
 	if err != nil {
 		return err
 	}

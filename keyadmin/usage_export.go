@@ -170,15 +170,15 @@ func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, su
 	if err != nil {
 		return err
 	}
-	names, err := a.store.TenantNames(ctx, slices.Collect(maps.Keys(sums)))
+	tenants, err := a.store.TenantsOf(ctx, slices.Collect(maps.Keys(sums)))
 	if err != nil {
 		return err
 	}
 	views := make([]verifyView, 0, len(sums))
 	for tenant, s := range sums {
-		name, known := names[tenant]
-		if !known {
-			name = tenant.String()
+		name := tenant.String()
+		if t, known := tenants[tenant]; known {
+			name = t.Name
 		}
 		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged})
 	}

@@ -99,9 +99,7 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 	case err != nil:
 		return "", err
 	}
-	isUsable := k.Tenant == tenant && k.Environment == environment && k.RevokedAt == 0 && k.GraceEndsAt == 0 &&
-		(k.ExpiresAt == 0 || instant.Of(time.Now()) < k.ExpiresAt)
-	if !isUsable {
+	if k.Tenant != tenant || k.Environment != environment || !k.InUse(instant.Of(time.Now())) {
 		return "", nil
 	}
 	return token, os.Chmod(tokenPath, 0o600)
@@ -110,7 +108,7 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 // replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
 // but may still be on screens. Keys with other names belong to the user and are kept.
 func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (token string, err error) {
-	keys, err := store.Keys(ctx, &tenant)
+	keys, err := keystore.Collect(store.Keys(ctx, tenant))
 	if err != nil {
 		return "", err
 	}

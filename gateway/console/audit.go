@@ -96,14 +96,14 @@ func (f auditFilter) read(ctx context.Context, v *visit, after string) (filter k
 // eventList returns events as a table, with the names of their tenants.
 func eventList(ctx context.Context, store *keystore.Store, events []keystore.Event) (list, error) {
 	l := list{Caption: "Changes", Columns: columns("At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event")}
-	names, err := store.TenantNames(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
+	tenantsOf, err := store.TenantsOf(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	if err != nil {
 		return l, err
 	}
 	for _, e := range events {
 		tenant := cell{Text: "-"}
 		if !e.Tenant.IsZero() {
-			tenant = cell{Text: cmp.Or(names[e.Tenant], e.Tenant.String()), Link: tenantPath(e.Tenant.String())}
+			tenant = cell{Text: cmp.Or(tenantsOf[e.Tenant].Name, e.Tenant.String()), Link: tenantPath(e.Tenant.String())}
 		}
 		subject := cell{Text: operate.OrDash(operate.SubjectOf(e))}
 		if !e.Key.IsZero() {

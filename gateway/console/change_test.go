@@ -85,7 +85,7 @@ func (s *site) populated() (t keystore.Tenant, keys []keystore.Key, tokens []str
 
 func (s *site) lastEvent() keystore.Event {
 	s.Helper()
-	events, err := s.operator.LatestEvents(s.Context(), 1)
+	events, err := s.operator.FindEvents(s.Context(), keystore.EventFilter{}, 0, 1)
 	if err != nil || len(events) == 0 {
 		s.Fatalf("the last event: %v, %v", events, err)
 	}
@@ -307,7 +307,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 	// A rotation that is repeated shows no token.
 	_, header, page := s.send(b, "POST", "/console/keys/"+keys[0].ID.String()+"/rotate", "sure=yes")
 	everything := page + header.Get("Location") + s.log.String() + rowsOf(t, s.migrated())
-	all, err := s.operator.Keys(t.Context(), &tenant.ID)
+	all, err := keystore.Collect(s.operator.Keys(t.Context(), tenant.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestFormIsCarriedOutOnce(t *testing.T) {
 			t.Errorf("time %d: %d, want %d\n%s", i, status, want, page)
 		}
 	}
-	if keys, err := s.operator.Keys(t.Context(), &tenant.ID); err != nil || len(keys) != 3 {
+	if keys, err := keystore.Collect(s.operator.Keys(t.Context(), tenant.ID)); err != nil || len(keys) != 3 {
 		t.Errorf("%d keys, want 3: %v", len(keys), err)
 	}
 }

@@ -174,7 +174,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 	if strings.Contains(s.log.String(), code) {
 		t.Error("the log has the code")
 	}
-	events, err := s.operator.LatestEvents(t.Context(), 2)
+	events, err := s.operator.FindEvents(t.Context(), keystore.EventFilter{}, 0, 2)
 	if err != nil || len(events) != 2 || events[1].Kind != keystore.ConsoleOpened || events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
 	}
@@ -252,7 +252,7 @@ func TestSignOut(t *testing.T) {
 	if status, _, _ := s.send(browser(), "GET", "/console/", "", "Cookie", cookies[0].String()); status != 303 {
 		t.Errorf("the cookie of an ended session: %d", status)
 	}
-	events, err := s.operator.LatestEvents(t.Context(), 1)
+	events, err := s.operator.FindEvents(t.Context(), keystore.EventFilter{}, 0, 1)
 	if err != nil || events[0].Kind != keystore.ConsoleEnded || events[0].Actor != "keyadmin:alice" {
 		t.Errorf("the events are %+v, %v", events, err)
 	}

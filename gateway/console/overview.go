@@ -2,6 +2,8 @@ package console
 
 import (
 	"net/http"
+
+	"petgate/shared/keystore"
 )
 
 // overviewPage is the content of the first page.
@@ -18,7 +20,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, v *visit) (er
 	if page.Bans, err = v.store.CountBans(ctx); err != nil {
 		return err
 	}
-	events, err := v.store.LatestEvents(ctx, eventsShown)
+	events, err := v.store.FindEvents(ctx, keystore.EventFilter{}, 0, eventsShown)
 	if err != nil {
 		return err
 	}

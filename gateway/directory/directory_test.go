@@ -327,7 +327,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 			t.Errorf("banned until %d here, want %d", e.BannedUntil, until)
 		}
 		eventually(t, "the ban arrives elsewhere", func() bool { e, _ := other.Lookup(hash); return e.BannedUntil == until && e.BanIsAutomatic })
-		bans, err := store.Bans(t.Context())
+		bans, err := keystore.Collect(store.Bans(t.Context()))
 		if err != nil || len(bans) != 1 || bans[0].By != "gw-1" || bans[0].Reason != "30 strikes" {
 			t.Errorf("bans: %+v, %v", bans, err)
 		}
@@ -336,7 +336,7 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 		if e, _ := d.Lookup(hash); e.BannedUntil != 0 {
 			t.Error("the lifted ban holds where it was imposed")
 		}
-		if events, err := store.Events(t.Context(), 0); err != nil || len(events) != 4 {
+		if events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0)); err != nil || len(events) != 4 {
 			t.Errorf("%d events, want 4: the ban is one change; %v", len(events), err)
 		}
 	})

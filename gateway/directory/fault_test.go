@@ -77,7 +77,10 @@ func TestOutageChangesNothingForWhatIsLoaded(t *testing.T) {
 	}
 	proxy.Restore(t)
 	eventually(t, "it follows again", func() bool { _, ok := d.Lookup(late); return ok && d.Fresh(now()) && d.Ready() == nil })
-	eventually(t, "the ban is written", func() bool { bans, err := store.Bans(t.Context()); return err == nil && len(bans) == 1 })
+	eventually(t, "the ban is written", func() bool {
+		bans, err := keystore.Collect(store.Bans(t.Context()))
+		return err == nil && len(bans) == 1
+	})
 	eventually(t, "the usage is written", func() bool {
 		rows, err := store.Usage(t.Context(), tenant.ID, 0)
 		return err == nil && len(rows) == 1 && rows[0].Requests == 1

@@ -131,7 +131,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 		if err := end(); err != nil {
 			t.Errorf("the process that was killed and restarted: %v", err)
 		}
-		events, err := store.Events(t.Context(), 0)
+		events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,10 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			}
 			lost = len(refusals)
 		}
-		eventually(t, "the ban is in the database again", func() bool { bans, err := store.Bans(t.Context()); return err == nil && len(bans) == 1 })
+		eventually(t, "the ban is in the database again", func() bool {
+			bans, err := keystore.Collect(store.Bans(t.Context()))
+			return err == nil && len(bans) == 1
+		})
 		last, err = store.LastEvent(t.Context())
 		confirm(t, store, last, err)
 		if log := d.log.String(); strings.Count(log, "level=ERROR") != 4 || !strings.Contains(log, revoked.ID.String()) ||

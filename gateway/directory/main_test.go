@@ -176,10 +176,10 @@ func wantSame(t testing.TB, d *Directory, store *keystore.Store) {
 func differences(d *Directory, store *keystore.Store) (found []string) {
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	ctx := context.Background()
-	listed, err1 := store.Bans(ctx)
-	tenants, err2 := store.Tenants(ctx)
+	listed, err1 := keystore.Collect(store.Bans(ctx))
+	tenants, err2 := keystore.Collect(store.Tenants(ctx))
 	plans, err3 := store.Plans(ctx)
-	keys, err4 := store.Keys(ctx, nil)
+	keys, err4 := keystore.Collect(store.Keys(ctx, id.Tenant{}))
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return []string{err.Error()}
 	}
@@ -199,7 +199,7 @@ func differences(d *Directory, store *keystore.Store) (found []string) {
 	}
 	bans := map[id.Key]keystore.Ban{}
 	for _, b := range listed {
-		bans[b.Key] = b
+		bans[b.Key] = b.Ban
 	}
 	suspended := map[id.Tenant]bool{}
 	for _, row := range tenants {

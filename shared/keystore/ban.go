@@ -17,13 +17,6 @@ type storedBan struct {
 
 func (b storedBan) holds(now instant.Millis) bool { return b.LiftedAt == 0 && b.Until > now }
 
-// Bans lists the current bans, ordered by their end.
-func (s *Store) Bans(ctx context.Context) ([]Ban, error) {
-	bans := []Ban{}
-	err := s.db.SelectContext(ctx, &bans, bansByEnd, s.now())
-	return bans, fail("list bans", err)
-}
-
 // CountBans returns how many keys are banned.
 func (s *Store) CountBans(ctx context.Context) (n int, err error) {
 	err = s.db.GetContext(ctx, &n, countBans, s.now())

@@ -73,7 +73,7 @@ func TestConsoleSessions(t *testing.T) {
 			wantEqual(t, "ended sessions", must[int64](t)(s.EndConsoles(t.Context())), want)
 		}
 		var history []string
-		events := must[[]keystore.Event](t)(s.Events(t.Context(), 0))
+		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
 		for _, e := range events {
 			history = append(history, e.Kind+" by "+e.Actor)
 		}

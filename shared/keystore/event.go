@@ -6,23 +6,7 @@ import (
 	"errors"
 
 	"github.com/jmoiron/sqlx"
-
-	"petgate/shared/core/instant"
 )
-
-// Events lists the events since an instant, oldest first.
-func (s *Store) Events(ctx context.Context, since instant.Millis) ([]Event, error) {
-	events := []Event{}
-	err := s.db.SelectContext(ctx, &events, eventsSince, since)
-	return events, fail("list events", err)
-}
-
-// LatestEvents lists the last n events, the latest first.
-func (s *Store) LatestEvents(ctx context.Context, n int) ([]Event, error) {
-	events := []Event{}
-	err := s.db.SelectContext(ctx, &events, eventsLatest, n)
-	return events, fail("list events", err)
-}
 
 // HasEvent reports whether there is an event of that ID and UUID. If the event existed before and does not exist now, the database
 // is an older copy of itself.

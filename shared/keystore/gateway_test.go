@@ -34,7 +34,7 @@ func TestGateways(t *testing.T) {
 			t.Errorf("before the first event: %d, %v", last, err)
 		}
 		newTenant(t, s, "acme")
-		event := must[[]keystore.Event](t)(s.Events(ctx, 0))[0]
+		event := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))[0]
 		if last, err := s.LastEvent(ctx); err != nil || last != event.ID {
 			t.Errorf("the last event: %d, %v", last, err)
 		}
@@ -77,7 +77,7 @@ func TestTailNoticesAnotherEvent(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		newTenant(t, s, "acme")
-		event := must[[]keystore.Event](t)(s.Events(t.Context(), 0))[0]
+		event := must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))[0]
 		if _, err := s.Tail(t.Context(), event.ID, event.UUID, 10, keystore.Rows{}); err != nil {
 			t.Error(err)
 		}

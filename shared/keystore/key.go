@@ -13,18 +13,6 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// Keys lists the keys of one tenant, or all keys if tenant is nil, oldest first.
-func (s *Store) Keys(ctx context.Context, tenant *id.Tenant) ([]Key, error) {
-	keys := []Key{}
-	var err error
-	if tenant == nil {
-		err = s.db.SelectContext(ctx, &keys, keysByAge)
-	} else {
-		err = s.db.SelectContext(ctx, &keys, keysOfTenant, *tenant)
-	}
-	return keys, fail("list keys", err)
-}
-
 // Key returns one key.
 func (s *Store) Key(ctx context.Context, key id.Key) (Key, error) {
 	k, err := findKey(ctx, s.db, key)

@@ -65,7 +65,7 @@ func TestUpdateKey(t *testing.T) {
 // uuidOf returns the UUID of an event.
 func uuidOf(t *testing.T, s *keystore.Store, c keystore.Change) string {
 	t.Helper()
-	for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+	for _, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		if e.ID == c {
 			return e.UUID
 		}
@@ -117,7 +117,7 @@ func TestGraceGetsShorter(t *testing.T) {
 			}
 			wantEqual(t, "the stored key", must[keystore.Key](t)(s.Key(ctx, leaked.ID)), k)
 		}
-		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		if last := events[len(events)-1]; last.Kind != keystore.KeyRotated || last.Key != leaked.ID {
 			t.Errorf("the event: %+v", last)
 		}

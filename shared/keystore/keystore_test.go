@@ -96,7 +96,7 @@ func newKey(t *testing.T, s *keystore.Store, spec keystore.KeySpec) (keystore.Ke
 
 func kinds(t *testing.T, s *keystore.Store) (kinds []string) {
 	t.Helper()
-	for i, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+	for i, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		if int(e.ID) != i+1 {
 			t.Errorf("event %d has ID %d", i+1, e.ID)
 		}
@@ -236,16 +236,16 @@ func TestTenants(t *testing.T) {
 		want.Suspended = false
 		got, change, err = s.Resume(ctx, tenant.ID)
 		step("resume", got, change, err, 7)
-		wantEqual(t, "tenants", must[[]keystore.Tenant](t)(s.Tenants(ctx)), []keystore.Tenant{want})
+		wantEqual(t, "tenants", must[[]keystore.Tenant](t)(keystore.Collect(s.Tenants(ctx))), []keystore.Tenant{want})
 		wantEqual(t, "events", kinds(t, s), []string{
 			keystore.TenantCreated, keystore.TenantPlanSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet, keystore.TenantQuotaSet,
 			keystore.TenantSuspended, keystore.TenantResumed,
 		})
-		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		if e := events[1]; !strings.Contains(e.Before, `"plan":"free"`) || !strings.Contains(e.After, `"plan":"pro"`) {
 			t.Errorf("the event does not show the plan before and after: %s %s", e.Before, e.After)
 		}
-		if later := must[[]keystore.Event](t)(s.Events(ctx, c.millis()+1)); len(later) != 0 {
+		if later := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{Since: c.millis() + 1}, 0))); len(later) != 0 {
 			t.Errorf("%d events after the last", len(later))
 		}
 	})
@@ -273,8 +273,8 @@ func TestKeys(t *testing.T) {
 		byToken := must[keystore.Key](t)(s.KeyByToken(ctx, fullToken))
 		wantEqual(t, "allow-list", byToken.Allow, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8"), spec.Allow[1]})
 		wantEqual(t, "by token", byToken, full)
-		wantEqual(t, "keys", must[[]keystore.Key](t)(s.Keys(ctx, &tenant.ID)), []keystore.Key{plain, full})
-		wantEqual(t, "all keys", must[[]keystore.Key](t)(s.Keys(ctx, nil)), []keystore.Key{plain, full})
+		wantEqual(t, "keys", must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, tenant.ID))), []keystore.Key{plain, full})
+		wantEqual(t, "all keys", must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))), []keystore.Key{plain, full})
 
 		_, err := s.KeyByToken(ctx, fullToken[:40])
 		wantError(t, err, keystore.ErrInvalid, "47 characters")
@@ -310,7 +310,7 @@ func TestKeys(t *testing.T) {
 
 func wantNoSecret(t *testing.T, s *keystore.Store, tokens ...string) {
 	t.Helper()
-	for _, e := range must[[]keystore.Event](t)(s.Events(t.Context(), 0)) {
+	for _, e := range must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0))) {
 		for _, token := range tokens {
 			hash := apikey.Sum([]byte(token))
 			text := string(e.Before) + string(e.After)
@@ -348,7 +348,7 @@ func TestRotation(t *testing.T) {
 		if err != nil || noToken != "" || change != 4 || again.ID != fresh.ID {
 			t.Errorf("rotate again: %s, token %q, change %d, %v", again.ID, noToken, change, err)
 		}
-		if keys := must[[]keystore.Key](t)(s.Keys(ctx, nil)); len(keys) != 2 {
+		if keys := must[[]keystore.Key](t)(keystore.Collect(s.Keys(ctx, id.Tenant{}))); len(keys) != 2 {
 			t.Errorf("%d keys, want 2", len(keys))
 		}
 		wantEqual(t, "the old key after that", must[keystore.Key](t)(s.Key(ctx, old.ID)), was)
@@ -400,7 +400,7 @@ func TestBans(t *testing.T) {
 		add("a shorter one", keystore.Ban{Key: key.ID, Until: c.millis() + 1000, Reason: "x"}, ban, 3)
 		longer := keystore.Ban{Key: key.ID, Tenant: key.Tenant, Until: c.millis() + 90_000, Reason: "abuse", Notice: "Stop.", By: "ada", ImposedAt: c.millis()}
 		add("a longer one", keystore.Ban{Key: key.ID, Until: longer.Until, Reason: "abuse", Notice: "Stop."}, longer, 4)
-		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{longer})
+		wantEqual(t, "bans", must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{{Ban: longer, KeyName: key.Name, TenantName: "acme"}})
 		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 1)
 
 		change, err = s.LiftBan(ctx, key.ID)
@@ -414,7 +414,7 @@ func TestBans(t *testing.T) {
 		if _, change, err := s.AddBan(ctx, longer); err != nil || change != 5 {
 			t.Errorf("a lifted ban came back: change %d, %v", change, err)
 		}
-		wantEqual(t, "bans", must[[]keystore.Ban](t)(s.Bans(ctx)), []keystore.Ban{})
+		wantEqual(t, "bans", must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx))), []keystore.NamedBan{})
 		wantEqual(t, "number of bans", must[int](t)(s.CountBans(ctx)), 0)
 		_, _, err = s.AddBan(ctx, keystore.Ban{Key: id.Key{1}, Until: c.millis() + 1})
 		wantError(t, err, keystore.ErrNotFound)
@@ -468,7 +468,7 @@ func TestUnavailable(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	s := keystore.New(open(t, server.URL), nil, nil, "ada")
 	server.Kill(t)
-	_, err := s.Tenants(context.Background())
+	_, err := keystore.Collect(s.Tenants(context.Background()))
 	wantError(t, err, keystore.ErrUnavailable, "DATABASE_URL")
 	_, _, err = s.CreateTenant(context.Background(), keystore.TenantSpec{Name: "x", Plan: "free"})
 	wantError(t, err, keystore.ErrUnavailable)

@@ -1,15 +1,76 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
+
+// rows yields the rows of a query as they are at one instant. It keeps none of them, so a list may be as long as it likes. A loop that ends
+// early still waits until PostgreSQL has sent the other rows: give its query a limit.
+func rows[T any](ctx context.Context, s *Store, op, query string, args ...any) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		wanted := true
+		err := s.snapshot(ctx, func(q sqlx.QueryerContext) error {
+			return each(ctx, q, func(row *sqlx.Rows) error {
+				var value T
+				err := row.StructScan(&value)
+				if wanted = err == nil && yield(value, nil); !wanted {
+					return cmp.Or(err, errEnough)
+				}
+				return nil
+			}, query, args...)
+		})
+		if err != nil && err != errEnough {
+			var none T
+			yield(none, fail(op, err))
+		}
+	}
+}
+
+// errEnough ends a query whose other rows nobody wants.
+var errEnough = errors.New("enough rows")
+
+// Collect returns the rows of a list that is known to be short.
+func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	all := []T{}
+	for row, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// Tenants lists all tenants, ordered by the bytes of their names.
+func (s *Store) Tenants(ctx context.Context) iter.Seq2[Tenant, error] {
+	return rows[Tenant](ctx, s, "list tenants", tenantsFrom, "", math.MaxInt32)
+}
+
+// Keys lists the keys of one tenant, or all keys if tenant is zero, the oldest first.
+func (s *Store) Keys(ctx context.Context, tenant id.Tenant) iter.Seq2[Key, error] {
+	if tenant.IsZero() {
+		return rows[Key](ctx, s, "list keys", keysByAge)
+	}
+	return rows[Key](ctx, s, "list keys", keysOfTenant, tenant)
+}
+
+// Bans lists the current bans, ordered by their end.
+func (s *Store) Bans(ctx context.Context) iter.Seq2[NamedBan, error] {
+	return rows[NamedBan](ctx, s, "list bans", bansFound, s.now(), 0, "", math.MaxInt32)
+}
 
 // likeText escapes the characters that have a meaning in a pattern of LIKE.
 var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
@@ -27,6 +88,18 @@ func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]T
 	return tenants, fail("find tenants", err)
 }
 
+// TenantsLike lists at most n tenants whose names, or else IDs, begin with a text.
+func (s *Store) TenantsLike(ctx context.Context, text string, n int) ([]Tenant, error) {
+	tenants := []Tenant{}
+	if strings.HasPrefix(text, id.TenantPrefix) { // no name looks like an ID
+		first, last := id.Like(id.TenantPrefix, text)
+		err := s.db.SelectContext(ctx, &tenants, tenantsBetween, first, last, n)
+		return tenants, fail("find tenants", err)
+	}
+	err := s.db.SelectContext(ctx, &tenants, tenantsFrom, text, n)
+	return slices.DeleteFunc(tenants, func(t Tenant) bool { return !strings.HasPrefix(t.Name, text) }), fail("find tenants", err)
+}
+
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
 func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	var rows []struct {
@@ -41,8 +114,8 @@ func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	return counts, fail("count tenants", err)
 }
 
-// FindKeys lists at most n keys of a tenant, the newest first, from the one after the key after on. Errors: ErrNotFound if there is no
-// key after.
+// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first, from the one after the key after on. Errors:
+// ErrNotFound if there is no key after.
 func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]Key, error) {
 	last := Key{CreatedAt: math.MaxInt64}
 	if !after.IsZero() {
@@ -51,8 +124,20 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 			return nil, fail("find keys", err)
 		}
 	}
+	query, args := keysFound, []any{last.CreatedAt, last.ID, n}
+	if !tenant.IsZero() {
+		query, args = keysFoundOfTenant, append(args, tenant)
+	}
 	keys := []Key{}
-	err := s.db.SelectContext(ctx, &keys, keysFound, tenant, last.CreatedAt, last.ID, n)
+	err := s.db.SelectContext(ctx, &keys, query, args...)
+	return keys, fail("find keys", err)
+}
+
+// KeysLike lists at most n keys whose IDs begin with a text, by their IDs.
+func (s *Store) KeysLike(ctx context.Context, text string, n int) ([]Key, error) {
+	keys := []Key{}
+	first, last := id.Like(id.KeyPrefix, text)
+	err := s.db.SelectContext(ctx, &keys, keysBetween, first, last, n)
 	return keys, fail("find keys", err)
 }
 
@@ -69,18 +154,15 @@ func rowsText[T any](member string, values []T) string {
 	return string(text)
 }
 
-// TenantNames returns the names of tenants. Those that do not exist are left out.
-func (s *Store) TenantNames(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]string, error) {
-	var rows []struct {
-		ID   id.Tenant `db:"id"`
-		Name string    `db:"name"`
+// TenantsOf returns tenants by their IDs. Those that do not exist are left out.
+func (s *Store) TenantsOf(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]Tenant, error) {
+	var found []Tenant
+	err := s.db.SelectContext(ctx, &found, s.expand.Replace(tenantsOf), rowsText("tenantId", tenants))
+	byID := make(map[id.Tenant]Tenant, len(found))
+	for _, t := range found {
+		byID[t.ID] = t
 	}
-	err := s.db.SelectContext(ctx, &rows, s.expand.Replace(tenantNames), rowsText("tenantId", tenants))
-	names := make(map[id.Tenant]string, len(rows))
-	for _, r := range rows {
-		names[r.ID] = r.Name
-	}
-	return names, fail("names of tenants", err)
+	return byID, fail("find tenants", err)
 }
 
 // NamedBan is a ban with the names of its key and its tenant.

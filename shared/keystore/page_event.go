@@ -3,6 +3,7 @@ package keystore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"strings"
 
@@ -17,6 +18,11 @@ type EventFilter struct {
 	Key    id.Key
 	Actor  string // complete, or without keyadmin:
 	Kind   string // complete, or the part before its dot
+}
+
+// Events lists the events that the filter selects and that come after an event (0: all of them), the oldest first.
+func (s *Store) Events(ctx context.Context, f EventFilter, after Change) iter.Seq2[Event, error] {
+	return rows[Event](ctx, s, "list events", eventsAfter, after, f.Since, f.Actor, f.Kind, f.Tenant, f.Key)
 }
 
 // FindEvents lists at most n events, the latest first. Before is the event that the page before ended with; 0: begin with the latest.

@@ -32,8 +32,6 @@ const (
 	selectTenants = `SELECT id, name, plan, minute_limit AS "override.minute", day_limit AS "override.day", suspended, created_at
 		FROM tenants`
 
-	tenantsByName = selectTenants + ` ORDER BY name`
-
 	// $1: ID.
 	tenantByID = selectTenants + ` WHERE id = $1`
 
@@ -49,13 +47,8 @@ const (
 )
 
 const (
-	selectKeys = `SELECT id, tenant_id, name, hint, environment, scopes, allow_list, created_at, expires_at, revoked_at,
-		grace_ends_at, replaced_by, last_used_at FROM tenant_keys`
-
-	keysByAge = selectKeys + ` ORDER BY created_at, id`
-
-	// $1: tenant.
-	keysOfTenant = selectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
+	selectKeys = `SELECT k.id, k.tenant_id, k.name, k.hint, k.environment, k.scopes, k.allow_list, k.created_at, k.expires_at, k.revoked_at,
+		k.grace_ends_at, k.replaced_by, k.last_used_at FROM tenant_keys k`
 
 	// $1: ID.
 	keyByID = selectKeys + ` WHERE id = $1`
@@ -84,9 +77,6 @@ const (
 
 	banTables = `bans b JOIN tenant_keys k ON k.id = b.key_id`
 
-	// $1: now. The current bans.
-	bansByEnd = `SELECT ` + banColumns + ` FROM ` + banTables + ` WHERE b.until > $1 AND b.lifted_at = 0 ORDER BY b.until, b.key_id`
-
 	// $1: now.
 	countBans = `SELECT COUNT(*) FROM bans WHERE until > $1 AND lifted_at = 0`
 
@@ -112,14 +102,6 @@ const (
 	hasEvent = `SELECT EXISTS (SELECT 1 FROM events WHERE id = $1 AND uuid = $2)`
 
 	lastEvent = `SELECT id, uuid FROM events ORDER BY id DESC LIMIT 1`
-
-	// $1: number of rows. The latest first.
-	eventsLatest = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
-		ORDER BY id DESC LIMIT $1`
-
-	// $1: instant in ms. For auditors.
-	eventsSince = `SELECT id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json FROM events
-		WHERE at >= $1 ORDER BY id`
 )
 
 // What a gateway keeps in memory.

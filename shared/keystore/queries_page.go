@@ -1,6 +1,7 @@
 package keystore
 
-// Statements for pages of lists. Each page begins after the last row of the page before it, so a page far from the first costs no more.
+// Statements for lists, as pages and as streams. Each page begins after the last row of the page before it, so a page far from the first
+// costs no more.
 
 const (
 	// The index of the names is enough to find them: only the rows that are found are read. $1: the name of the last tenant before, $2: a
@@ -11,13 +12,34 @@ const (
 	// $1: the name of the last tenant before, $2: ID.
 	tenantFound = selectTenants + ` WHERE id = $2 AND name > $1`
 
+	// $1: the name of the first tenant, or what it begins with, $2: number of rows.
+	tenantsFrom = selectTenants + ` WHERE name >= $1 ORDER BY name LIMIT $2`
+
+	// $1, $2: the first and the last ID, $3: number of rows.
+	tenantsBetween = selectTenants + ` WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3`
+
 	// $1: rows with tenantId.
-	tenantNames = `SELECT id, name FROM tenants WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
+	tenantsOf = selectTenants + ` WHERE id IN (SELECT value->>'tenantId' FROM {rows})`
 
 	tenantsByPlan = `SELECT plan, COUNT(*) AS tenants FROM tenants GROUP BY plan`
 
-	// The newest first. $1: tenant, $2, $3: creation and ID of the last key before, $4: number of rows.
-	keysFound = selectKeys + ` WHERE tenant_id = $1 AND (created_at, id) < ($2, $3) ORDER BY created_at DESC, id DESC LIMIT $4`
+	// The newest first. $1, $2: creation and ID of the last key before, $3: number of rows.
+	keysFound = selectKeys + ` WHERE (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+
+	// $1 to $3: as above, $4: tenant.
+	keysFoundOfTenant = selectKeys + ` WHERE tenant_id = $4 AND (created_at, id) < ($1, $2) ORDER BY created_at DESC, id DESC LIMIT $3`
+
+	// $1, $2: the first and the last ID, $3: number of rows.
+	keysBetween = selectKeys + ` WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3`
+
+	// The oldest first.
+	keysByAge = selectKeys + ` ORDER BY created_at, id`
+
+	// $1: tenant.
+	keysOfTenant = selectKeys + ` WHERE tenant_id = $1 ORDER BY created_at, id`
+
+	// $1, $2: the names of the first and the last tenant.
+	keysOfTenants = selectKeys + ` JOIN tenants t ON t.id = k.tenant_id WHERE t.name >= $1 AND t.name <= $2 ORDER BY t.name, k.created_at, k.id`
 
 	selectBans = `SELECT ` + banColumns + `, k.name AS key_name, t.name AS tenant_name
 		FROM ` + banTables + ` JOIN tenants t ON t.id = k.tenant_id WHERE b.lifted_at = 0`
@@ -42,6 +64,10 @@ const (
 
 	// $3: actor, $4: kind or its first part, each '' for all.
 	isSelected = ` AND +at >= $2 AND ($3 = '' OR actor = $3 OR actor = 'keyadmin:' || $3) AND ($4 = '' OR kind = $4 OR kind LIKE $4 || '.%')`
+
+	// The oldest first. $1: the event before, $2 to $4: as above, $5: tenant, $6: key, each '' for all.
+	eventsAfter = selectEvents + ` WHERE id > $1 AND id >= ` + firstSince + isSelected + ` AND ($5 = '' OR tenant_id = $5) AND ($6 = '' OR key_id = $6)
+		ORDER BY id`
 
 	// $1: the event after the page, $2 to $4: as above.
 	selectPage = selectEvents + ` WHERE id < $1 AND id >= ` + firstSince + isSelected

@@ -107,7 +107,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if g.Generation, err = s.Register(ctx, g, nil); err != nil {
 			t.Fatal(err)
 		}
-		events := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		last := events[len(events)-1]
 		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
 			t.Fatal(err)
@@ -167,7 +167,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if tenant := must[keystore.Tenant](t)(s.Tenant(ctx, "globex")); !tenant.Suspended {
 			t.Error("the suspension is lost")
 		}
-		bans := must[[]keystore.Ban](t)(s.Bans(ctx))
+		bans := must[[]keystore.NamedBan](t)(keystore.Collect(s.Bans(ctx)))
 		if len(bans) != 2 || bans[0].Until != grace || bans[0].Notice != "wait" {
 			t.Errorf("bans: %+v", bans)
 		}
@@ -182,7 +182,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		}
 		_, err = s.Heartbeat(ctx, g, last.ID, last.UUID)
 		wantError(t, err, keystore.ErrRewound)
-		restored := must[[]keystore.Event](t)(s.Events(ctx, 0))
+		restored := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		at := slices.IndexFunc(restored, func(e keystore.Event) bool { return e.Kind == keystore.Restored })
 		if restored[at].ID != last.ID+1 || restored[at-1].ID != b.LastEvent || restored[at].Actor != "ada" ||
 			!strings.Contains(restored[at].After, `"reapplied":6`) {

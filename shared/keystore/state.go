@@ -12,7 +12,7 @@ import (
 	"petgate/shared/database"
 )
 
-// State is what operators decide: all plans and tenants by name, and all keys by age.
+// State is what operators decide: all plans and tenants by name, and the keys of each tenant by age.
 type State struct {
 	Plans   []Plan
 	Tenants []Tenant
@@ -29,15 +29,67 @@ func (s *Store) State(ctx context.Context) (state State, err error) {
 }
 
 func readState(ctx context.Context, q sqlx.QueryerContext) (state State, err error) {
-	for _, list := range []struct {
-		dest  any
-		query string
-	}{{&state.Plans, plansByName}, {&state.Tenants, tenantsByName}, {&state.Keys, keysByAge}} {
-		if err := sqlx.SelectContext(ctx, q, list.dest, list.query); err != nil {
-			return State{}, err
+	err = passState(ctx, q, StateRows{
+		Plans:  func(plans []Plan) error { state.Plans = plans; return nil },
+		Tenant: func(t Tenant) error { state.Tenants = append(state.Tenants, t); return nil },
+		Key:    func(k Key) error { state.Keys = append(state.Keys, k); return nil },
+	})
+	return state, err
+}
+
+// StateRows receives a state: all plans, then each tenant, ordered by the bytes of its name, and then its keys, the oldest first.
+type StateRows struct {
+	Plans  func([]Plan) error
+	Tenant func(Tenant) error
+	Key    func(Key) error
+}
+
+// PassState passes everything as it is at one instant, without keeping it.
+func (s *Store) PassState(ctx context.Context, to StateRows) error {
+	return fail("read the state", s.snapshot(ctx, func(q sqlx.QueryerContext) error { return passState(ctx, q, to) }))
+}
+
+// tenantsPassed is how many tenants are read at once.
+const tenantsPassed = 1000
+
+func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
+	plans := []Plan{}
+	if err := sqlx.SelectContext(ctx, q, &plans, plansByName); err != nil {
+		return err
+	}
+	if err := to.Plans(plans); err != nil {
+		return err
+	}
+	for after := ""; ; {
+		var tenants []Tenant
+		if err := sqlx.SelectContext(ctx, q, &tenants, tenantsFound, after, "%", tenantsPassed); err != nil || len(tenants) == 0 {
+			return err
+		}
+		first, rest, owner := tenants[0].Name, tenants, id.Tenant{}
+		after = tenants[len(tenants)-1].Name
+		next := func() error {
+			t := rest[0]
+			rest, owner = rest[1:], t.ID
+			return to.Tenant(t)
+		}
+		err := each(ctx, q, func(row *sqlx.Rows) error {
+			var k Key
+			err := row.StructScan(&k)
+			for err == nil && owner != k.Tenant {
+				err = next()
+			}
+			if err != nil {
+				return err
+			}
+			return to.Key(k)
+		}, keysOfTenants, first, after)
+		for err == nil && len(rest) > 0 {
+			err = next()
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return state, nil
 }
 
 // Edits are changes that Apply makes together.

@@ -16,13 +16,6 @@ import (
 
 const nameRunesMax = 100
 
-// Tenants lists all tenants by name.
-func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
-	tenants := []Tenant{}
-	err := s.db.SelectContext(ctx, &tenants, tenantsByName)
-	return tenants, fail("list tenants", err)
-}
-
 // Tenant returns the tenant of that ID or name. No name looks like an ID.
 func (s *Store) Tenant(ctx context.Context, idOrName string) (Tenant, error) {
 	query := tenantByName

@@ -90,6 +90,9 @@ func (k Key) Access(bannedUntil instant.Millis) access.Key {
 	}
 }
 
+// InUse reports whether the key can still be used and changed: see access.InUse.
+func (k Key) InUse(now instant.Millis) bool { return access.InUse(k.Access(0), now) }
+
 // MarshalJSON writes the names of scopes and environment and leaves out unset members.
 func (k Key) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {

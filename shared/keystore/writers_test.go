@@ -91,7 +91,7 @@ func TestFourProcessesWriteAtOnce(t *testing.T) {
 				t.Errorf("writer %d: %v: %s", i, err, outputs[i].String())
 			}
 		}
-		events := must[[]keystore.Event](t)(s.Events(t.Context(), 0))
+		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(t.Context(), keystore.EventFilter{}, 0)))
 		if want := writers * writesPerEach * 3; len(events) != want {
 			t.Errorf("%d events, want %d", len(events), want)
 		}

@@ -3,7 +3,7 @@ package operate
 import (
 	"context"
 	"fmt"
-	"math"
+	"iter"
 	"time"
 
 	"petgate/shared/core/id"
@@ -32,26 +32,15 @@ func ViewBan(b keystore.Ban, tenant, key string) BanView {
 	}
 }
 
-// ViewBans returns the views of all current bans, ordered by their end.
-func (o Operator) ViewBans(ctx context.Context) ([]BanView, error) {
-	bans, err := o.Store.FindBans(ctx, id.Tenant{}, 0, id.Key{}, math.MaxInt32)
-	views := make([]BanView, len(bans))
-	for i, b := range bans {
-		views[i] = ViewBan(b.Ban, b.TenantName, b.KeyName)
-	}
-	return views, err
-}
-
-// Bans returns the current bans.
-func (o Operator) Bans(ctx context.Context) (map[id.Key]keystore.Ban, error) {
-	all, err := o.Store.Bans(ctx)
-	running := make(map[id.Key]keystore.Ban, len(all))
-	for _, b := range all {
-		if b.Until > o.Now() {
-			running[b.Key] = b
+// ViewBans returns the views of a list of bans.
+func ViewBans(bans iter.Seq2[keystore.NamedBan, error]) iter.Seq2[BanView, error] {
+	return func(yield func(BanView, error) bool) {
+		for b, err := range bans {
+			if !yield(ViewBan(b.Ban, b.TenantName, b.KeyName), err) {
+				return
+			}
 		}
 	}
-	return running, err
 }
 
 // Ban returns the current ban of a key. The zero value means that the key is not banned.

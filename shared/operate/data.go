@@ -1,10 +1,13 @@
 package operate
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"strings"
 )
@@ -17,12 +20,48 @@ func WriteJSON(w io.Writer, data any) error {
 	return encoder.Encode(data)
 }
 
+// WriteRows writes a list of views row by row, in the form of WriteJSON or, with the format csv, of WriteCSV. It keeps none of them.
+func WriteRows[V any](w io.Writer, format string, rows iter.Seq2[V, error]) error {
+	if format == "csv" {
+		out, kind := csvWriter(w), reflect.TypeFor[V]()
+		err := out.Write(columnsOf("", kind))
+		for row, failed := range rows {
+			if err = cmp.Or(err, failed); err != nil {
+				return err
+			}
+			err = out.Write(cellsOf(reflect.ValueOf(row), kind))
+		}
+		out.Flush()
+		return cmp.Or(err, out.Error())
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("  ", "  ")
+	before, end := "[\n  ", "[]\n"
+	for row, err := range rows {
+		if err != nil {
+			return err
+		}
+		text.Reset()
+		text.WriteString(before)
+		if err := encoder.Encode(row); err != nil {
+			return err
+		}
+		if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
+			return err
+		}
+		before, end = ",\n  ", "\n]\n"
+	}
+	_, err := io.WriteString(w, end)
+	return err
+}
+
 // WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
 // Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC.
 // If headed, the header was written before.
 func WriteCSV(w io.Writer, data any, headed bool) error {
-	out := csv.NewWriter(w)
-	out.UseCRLF = true
+	out := csvWriter(w)
 	rows := reflect.ValueOf(data)
 	if rows.Kind() != reflect.Slice {
 		list := reflect.MakeSlice(reflect.SliceOf(rows.Type()), 0, 1)
@@ -40,6 +79,12 @@ func WriteCSV(w io.Writer, data any, headed bool) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+func csvWriter(w io.Writer) *csv.Writer {
+	out := csv.NewWriter(w)
+	out.UseCRLF = true
+	return out
 }
 
 var rawJSON = reflect.TypeFor[json.RawMessage]()

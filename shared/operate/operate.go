@@ -91,9 +91,9 @@ func (o Operator) OwnerOf(ctx context.Context, k keystore.Key) (Owner, error) {
 	return o.Owner(ctx, t)
 }
 
-// Owners returns all tenants with their limits.
-func (o Operator) Owners(ctx context.Context) (map[id.Tenant]Owner, error) {
-	tenants, err := o.Store.Tenants(ctx)
+// Owners returns tenants with their limits. Those that do not exist are left out.
+func (o Operator) Owners(ctx context.Context, ids []id.Tenant) (map[id.Tenant]Owner, error) {
+	tenants, err := o.Store.TenantsOf(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

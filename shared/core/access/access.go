@@ -85,6 +85,12 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	return Allowed
 }
 
+// InUse reports whether a key can still be used and changed: it was not revoked, it has not expired, and no other key replaces it or will
+// do so. A ban ends, so a banned key is in use.
+func InUse(k Key, now instant.Millis) bool {
+	return k.GraceEndsAt == 0 && !Decide(k, Tenant{}, Call{Environment: k.Environment, Now: now}).IsOfKey()
+}
+
 // Contains reports whether a prefix contains addr, which must not be an IPv4 address mapped into IPv6. A prefix of mapped
 // addresses means the IPv4 addresses. An empty list contains every address.
 func Contains(prefixes []netip.Prefix, addr netip.Addr) bool {

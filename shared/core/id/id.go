@@ -144,3 +144,16 @@ func scan(dst []byte, prefix string, column any) error {
 	}
 	return parse(dst, prefix, text)
 }
+
+// Like returns the texts between which all IDs are that have a prefix, TenantPrefix or KeyPrefix, and begin with a text. If there can be none,
+// the first is after the last. Both are as long as an ID, so that every collation orders them as their bytes.
+func Like(prefix, text string) (first, last string) {
+	if strings.HasPrefix(prefix, text) {
+		text = prefix
+	}
+	rest := len(prefix) + textLen - len(text)
+	if rest < 0 || !strings.HasPrefix(text, prefix) || strings.Trim(text[len(prefix):], alphabet) != "" {
+		return prefix + "1", prefix + "0"
+	}
+	return text + strings.Repeat("0", rest), text + strings.Repeat("z", rest)
+}

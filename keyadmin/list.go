@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+
+	"petgate/shared/operate"
+)
+
+// limiting is the flag of lists that can be long.
+type limiting struct {
+	Limit rowLimit `short:"n" placeholder:"N" help:"Show at most N, the latest of keys and changes; 0: all (default: 30 in a table on a terminal, else all)."`
+
+	more bool // there are more rows than are shown
+}
+
+// rowLimit is a number of rows, or 0 for all.
+type rowLimit struct {
+	rows    int
+	isGiven bool
+}
+
+func (l *rowLimit) UnmarshalText(text []byte) (err error) {
+	if l.rows, err = strconv.Atoi(string(text)); err != nil || l.rows < 0 {
+		return fmt.Errorf("%q is not a number of rows: use 1 or more, or 0 for all", text)
+	}
+	l.isGiven = true
+	return nil
+}
+
+// rowsOnTerminal is how many rows a table on a terminal has.
+const rowsOnTerminal = 30
+
+// rows is how many rows are shown; 0: all.
+func (l *limiting) rows(a *app) int {
+	if !l.Limit.isGiven && a.OutTerminal && !a.asData() {
+		return rowsOnTerminal
+	}
+	return l.Limit.rows
+}
+
+// asList returns rows as a list.
+func asList[T any](rows []T, err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		if err != nil {
+			var none T
+			yield(none, err)
+			return
+		}
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// first returns the first n rows of a list, and notes whether there are more. 0: all rows.
+func first[T any](l *limiting, n int, list iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		left := n
+		for row, err := range list {
+			if l.more = n > 0 && left == 0 && err == nil; l.more || !yield(row, err) {
+				return
+			}
+			left--
+		}
+	}
+}
+
+// latest returns the first n rows of a page that begins with the latest, in the order of the list, and notes whether there are more.
+func latest[T any](l *limiting, n int, page []T, err error) iter.Seq2[T, error] {
+	if l.more = len(page) > n; l.more {
+		page = page[:n]
+	}
+	slices.Reverse(page)
+	return asList(page, err)
+}
+
+// where returns the rows of a list that f selects.
+func where[T any](list iter.Seq2[T, error], f func(T) bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for row, err := range list {
+			if (err != nil || f(row)) && !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+// printList prints the rows of a list: as data, each as soon as it is read, or as the table t with these cells.
+func printList[V any](a *app, l *limiting, list iter.Seq2[V, error], t table, cells func(V) []string) error {
+	if a.asData() {
+		return a.buffered(func(w io.Writer) error { return operate.WriteRows(w, string(a.cli.Output), list) })
+	}
+	for row, err := range list {
+		if err != nil {
+			return err
+		}
+		t.rows = append(t.rows, cells(row))
+	}
+	err := a.print(nil, t)
+	if err == nil && l.more && !l.Limit.isGiven {
+		a.note("There are more: --limit 0 shows all.")
+	}
+	return err
+}
+
+// buffered passes f a writer to standard output. If f fails, what is still in the buffer is not written.
+func (a *app) buffered(f func(io.Writer) error) error {
+	out := bufio.NewWriterSize(output{a.Out}, 64<<10)
+	if err := f(out); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// output is standard output with errors that say so.
+type output struct{ io.Writer }
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		err = fmt.Errorf("write output: %w", err)
+	}
+	return n, err
+}
