@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,34 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
 
-// copyTree copies the source tree, without what was built in it, to a new directory.
-func copyTree(t *testing.T, to string) string {
-	t.Helper()
-	root := os.DirFS("../..")
-	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", "var"}, path):
-			return fs.SkipDir
-		case entry.IsDir():
-			return os.MkdirAll(filepath.Join(to, path), 0o755)
-		case !entry.Type().IsRegular():
-			return nil
-		}
-		text, err := fs.ReadFile(root, path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(to, path), text, 0o644)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
+	"petgate/shared/testkit"
+)
 
 func output(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
@@ -77,7 +51,11 @@ func TestDist(t *testing.T) {
 	var sums []string
 	var dir string
 	for _, name := range []string{"a", "another directory"} {
-		if dir = copyTree(t, filepath.Join(t.TempDir(), name)); len(sums) > 0 {
+		dir = filepath.Join(t.TempDir(), name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if testkit.CopySource(t, "../..", dir); len(sums) > 0 {
 			t.Setenv("GOENV", goSettings(t, dir, "GOFLAGS=-tags=another"))
 		}
 		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)

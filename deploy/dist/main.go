@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -229,20 +228,6 @@ type files map[string]file
 type file struct {
 	content []byte
 	mode    fs.FileMode
-}
-
-// directories returns the directories of the files, each after its parent.
-func (f files) directories() []string {
-	var all []string
-	for name := range f {
-		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-			if !slices.Contains(all, dir) {
-				all = append(all, dir)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // program returns a program of an archive for package buildinfo.

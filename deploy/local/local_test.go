@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,36 +24,6 @@ import (
 // startWithin includes a build of keyadmin.
 const startWithin = 2 * time.Minute
 
-// copyModule copies the sources as in an archive: no .git, no binaries, no data.
-func copyModule(t *testing.T) string {
-	t.Helper()
-	root, dst := filepath.Join("..", ".."), t.TempDir()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if name == ".git" || name == "bin" || name == "var" || name == "bench" {
-				return filepath.SkipDir
-			}
-			return os.MkdirAll(filepath.Join(dst, name), 0o755)
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(dst, name), text, 0o644)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dst
-}
-
 // local is a copy of the product that runs on ports of its own.
 type local struct {
 	*testkit.Process
@@ -65,7 +34,8 @@ type local struct {
 
 func newLocal(t *testing.T) *local {
 	t.Helper()
-	l := &local{binary: testkit.Build(t, "petgate/deploy/local"), dir: copyModule(t)}
+	l := &local{binary: testkit.Build(t, "petgate/deploy/local"), dir: t.TempDir()}
+	testkit.CopySource(t, filepath.Join("..", ".."), l.dir)
 	public, admin := "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t)), "127.0.0.1:"+strconv.Itoa(testkit.FreePort(t))
 	l.url, l.admin = "http://"+public, "http://"+admin
 	l.env = []string{"GATEWAY_LISTEN=" + public, "GATEWAY_ADMIN_LISTEN=" + admin, "DATABASE_URL=postgres://nobody@nowhere/nothing"}

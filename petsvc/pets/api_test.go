@@ -24,7 +24,9 @@ func TestAddAndGet(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
 		const name = `"\"R\\ex\" \u2028 日本 😀"`
-		a := r.do(t, "POST", "/v1/pets", `{"name":`+name+`,"categoryId":-9223372036854775808}`, "Content-Type: Application/JSON; charset=utf-8")
+		pet := `{"name":` + name + `,"categoryId":-9223372036854775808}`
+		pet += strings.Repeat(" ", 64<<10-len(pet)) // the longest body
+		a := r.do(t, "POST", "/v1/pets", pet, "Content-Type: Application/JSON; charset=utf-8")
 		var got, want any
 		_ = json.Unmarshal([]byte(a.body), &got)
 		_ = json.Unmarshal([]byte(`{"id":1,"name":`+name+`,"categoryId":-9223372036854775808,"status":"available"}`), &want)
@@ -145,6 +147,9 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/pets", "", nil, 400, "invalid_request", "the body is empty"},
 		{"POST", "/v1/pets", rex + rex, nil, 400, "invalid_request", "the JSON is malformed at byte 30"},
 		{"POST", "/v1/pets", `{"name":nope}`, nil, 400, "invalid_request", `is malformed at byte 10`},
+		{"POST", "/v1/pets", rex + strings.Repeat(" ", 64<<10-len(rex)+1), nil, 413, "body_too_large", "65536"},
+		{"POST", "/v1/pets", rex, []string{`Idempotency-Key: ""`}, 400, "invalid_parameter", `"parameter":"Idempotency-Key"`},
+		{"POST", "/v1/pets", rex, []string{"Idempotency-Key: one", "Idempotency-Key: one"}, 400, "invalid_parameter", "must be sent once"},
 		{"GET", "/v1/pets?offset=20", "", nil, 400, "invalid_parameter", `"parameter":"offset"`},
 		{"GET", "/v1/pets?limit=5&page=2", "", nil, 400, "invalid_parameter", `"parameter":"page"`},
 		{"POST", "/v1/pets", `{"name":"Rex"}`, []string{"Content-Type: application/json"}, 400, "invalid_request", "categoryId"},

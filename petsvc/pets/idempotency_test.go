@@ -168,24 +168,6 @@ func TestRowsThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-func TestIdempotencyKeyIsInvalid(t *testing.T) {
-	r := start(t, testkit.SQLite(t), pets.Config{})
-	for _, lines := range [][]string{
-		{"Idempotency-Key: "},
-		{`Idempotency-Key: ""`},
-		{"Idempotency-Key: one", "Idempotency-Key: one"},
-		{"Idempotency-Key: " + strings.Repeat("x", 256)},
-		{`Idempotency-Key: "one", "two"`},
-		{"Idempotency-Key: one two"},
-	} {
-		a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`, lines...)
-		if a.status != 400 || a.code() != "invalid_parameter" || !strings.Contains(a.body, `"parameter":"Idempotency-Key"`) {
-			t.Errorf("%q got %d %s", lines, a.status, a.body)
-		}
-	}
-	expectRows(t, r, map[string]int{})
-}
-
 // While a request runs, another one with its key is refused at once, in the same process and, with Postgres, in others. It does
 // not wait for a connection.
 func TestRequestInProgress(t *testing.T) {

