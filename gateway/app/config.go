@@ -25,23 +25,23 @@ type Config struct {
 	DatabaseURL         service.Secret `env:"DATABASE_URL" default:"sqlite:var/petgate.db" help:"The database of tenants, plans, keys and bans: postgres://… or sqlite:PATH."`
 	RedisURL            service.Secret `env:"REDIS_URL" help:"The Redis in which gateways share quotas: redis://…, or nodes of one Redis Cluster separated by commas. Empty: quotas are kept in this process, which is correct for one gateway only."`
 	RedisPrefix         string         `env:"GATEWAY_REDIS_PREFIX" default:"petgate:" help:"Prefix of all names in Redis. Gateways that share quotas need the same prefix."`
-	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes, and up to two more read the usage for GET /v1/usage. No other request uses a connection."`
+	DatabaseConnections int            `env:"GATEWAY_DATABASE_CONNECTIONS" default:"3" placeholder:"N" help:"Connections to Postgres; one more listens for changes, and up to two more serve GET /v1/usage."`
 
 	Listen      string `env:"GATEWAY_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"Public address."`
 	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do not publish it."`
 	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain. With it, the public address uses TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
 
-	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix, which is kept next to the snapshot."`
+	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
-	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable. A file next to it, .outage, keeps what Redis has to get after an outage. Empty: no files."`
+	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get. Empty: no files."`
 
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
-	UpstreamHealthPath  string        `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path that each upstream is asked for, to find one that is not well before a request meets it: /readyz for petsvc. Empty: they are not asked."`
-	UpstreamHealthEvery time.Duration `env:"GATEWAY_UPSTREAM_HEALTH_EVERY" default:"0s" help:"Time between two such checks of an upstream, from 100ms to 1m. 0: 1s."`
+	UpstreamHealthPath  string        `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked: /readyz for petsvc. Empty: no checks."`
+	UpstreamHealthEvery time.Duration `env:"GATEWAY_UPSTREAM_HEALTH_EVERY" default:"0s" help:"Time between two checks of an upstream, from 100ms to 1m. 0: 1s."`
 
 	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time, of 512 in all. Further requests get 503."`
 
@@ -49,11 +49,11 @@ type Config struct {
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`
 	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
 	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
-	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. It must be longer than the time for which a load balancer in front of the gateway keeps idle connections."`
+	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
 	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. When nine tenths are open, a tenant that holds half of the maximum gets no more."`
+	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once 90 % are open, no tenant may hold more than half."`
 
-	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum, so revocations do not reach this gateway during an outage of the database."`
+	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
 	AuthFailures    int           `name:"auth-failures-per-minute" env:"GATEWAY_AUTH_FAILURES_PER_MINUTE" default:"120" placeholder:"N" help:"How many unknown keys a client address may try per minute. 0: unlimited."`
 	BanAfter        int           `env:"GATEWAY_BAN_AFTER" default:"30" placeholder:"N" help:"Strikes within a minute after which a key is banned. 0: no bans."`
@@ -64,7 +64,7 @@ type Config struct {
 	DocsTitle   string   `env:"GATEWAY_DOCS_TITLE" help:"Title of the documentation. Default: the title in openapi.yaml."`
 	CORSOrigins []string `name:"cors-origins" env:"GATEWAY_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose scripts may read responses: https://host or https://host:port, separated by commas, or *."`
 
-	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port. The command keyadmin console opens it."`
+	Console            bool           `env:"GATEWAY_CONSOLE" negatable:"" help:"Serve the operators' console at /console/ on the admin port."`
 	ConsoleDatabaseURL service.Secret `env:"GATEWAY_CONSOLE_DATABASE_URL" help:"The database with the rights of keyadmin, for the console. Default: DATABASE_URL, whose role then needs these rights."`
 
 	AccessLog bool `env:"GATEWAY_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`

@@ -16,7 +16,7 @@ import (
 type AdminTLS struct {
 	Cert     string `name:"admin-tls-cert" env:"ADMIN_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain of the admin port. With it, the admin port uses TLS. A changed file is read again."`
 	Key      string `name:"admin-tls-key" env:"ADMIN_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
-	ClientCA string `name:"admin-client-ca" env:"ADMIN_CLIENT_CA" placeholder:"PATH" help:"PEM certificates of authorities. With them, everything on the admin port but /healthz and /readyz needs a client certificate of one of them."`
+	ClientCA string `name:"admin-client-ca" env:"ADMIN_CLIENT_CA" placeholder:"PATH" help:"PEM certificates of authorities. Everything on the admin port but /healthz and /readyz then needs a client certificate of one of them."`
 }
 
 func (t *AdminTLS) isSet() bool { return t.Cert != "" || t.Key != "" }

@@ -17,10 +17,10 @@ import (
 //	service.Settings `embed:"" envprefix:"GATEWAY_"`
 type Settings struct {
 	LogLevel   slog.Level    `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least severe level to log: debug, info, warn or error."`
-	LogFormat  LogFormat     `env:"LOG_FORMAT" default:"auto" placeholder:"auto|text|json" help:"How log lines and the access log are written: text for people, json for programs. auto: text on a terminal, json elsewhere."`
-	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. It must be longer than the load balancer takes to notice."`
+	LogFormat  LogFormat     `env:"LOG_FORMAT" default:"auto" placeholder:"auto|text|json" help:"Format of the logs. auto: text on a terminal, json elsewhere."`
+	DrainDelay time.Duration `env:"DRAIN_DELAY" default:"5s" help:"After SIGTERM, how long connections are still accepted while /readyz fails. Longer than the load balancer takes to notice."`
 	DrainLimit time.Duration `env:"DRAIN_LIMIT" default:"30s" help:"After the drain delay, how long requests in flight may take before they are cut off."`
-	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, separated by commas. Loopback names, its address and this host's name are always accepted."`
+	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
 	AdminTLS   `embed:""`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
 	Check      bool             `help:"Check the settings and exit: 0 if they are valid, 2 if not."`
