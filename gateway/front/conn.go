@@ -34,15 +34,15 @@ type Conn struct {
 // hold up to some megabytes.
 const sendBufferBytes = 128 << 10
 
-func (s *Server) newConn(accepted net.Conn) *Conn {
+func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	c := &Conn{server: s, acceptedAt: time.Now()}
 	if addr, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
 		c.Peer = addr.Addr().Unmap()
 	}
-	if tcp, ok := accepted.(*net.TCPConn); ok {
+	if tcp, ok := accepted.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(sendBufferBytes)
 	}
-	c.held = &heldConn{Timed: socket.NewTimed(accepted, s.slack), client: c}
+	c.held = &heldConn{Conn: accepted, client: c}
 	s.crowd.put(c, &s.crowd.strangers)
 	conn := net.Conn(c.held)
 	if s.cfg.TLS != nil {
@@ -56,14 +56,14 @@ func (s *Server) newConn(accepted net.Conn) *Conn {
 
 // heldConn counts as a held connection until it is closed.
 type heldConn struct {
-	*socket.Timed
+	*socket.Conn
 	client  *Conn
 	closing sync.Once
 }
 
 func (h *heldConn) Close() (err error) {
 	h.closing.Do(func() {
-		err = h.Timed.Close()
+		err = h.Conn.Close()
 		s := h.client.server
 		s.crowd.remove(h.client)
 		if h.client.isOwned {

@@ -50,7 +50,6 @@ var ErrTooManyConns = errors.New("front: too many connections")
 type Server struct {
 	cfg   Config
 	http  http1.Settings
-	slack time.Duration // how late a connection's deadline may be
 	crowd crowd
 	calls sync.Pool // *Call
 
@@ -67,7 +66,6 @@ type Server struct {
 // New returns a server that is ready to serve.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, http: cfg.HTTP}
-	s.slack = socket.Slack(min(s.http.Timeouts.Read, s.http.Timeouts.Write, s.http.Timeouts.Idle))
 	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
 	s.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
 	make := promauto.With(cfg.Metrics)
@@ -120,7 +118,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			_ = accepted.Close()
 			continue
 		}
-		go s.newConn(accepted).serve(held > int64(s.cfg.ConnectionsMax))
+		go s.newConn(accepted.(*socket.Conn)).serve(held > int64(s.cfg.ConnectionsMax))
 	}
 }
 

@@ -69,13 +69,6 @@ func NewReader(from io.Reader, size int) Reader {
 	return Reader{buffer: buffer{buf: b}, from: from, small: b}
 }
 
-// Room returns buffer space for bytes that the caller reads itself; Received adds them. An upstream's connection sends its request
-// and reads into Room in one call.
-func (r *Reader) Room() []byte { return r.room() }
-
-// Received adds n bytes that were read into Room.
-func (r *Reader) Received(n int) { r.end += n }
-
 // Buffered returns how many bytes have been read from the connection but not used.
 func (r *Reader) Buffered() int { return r.end - r.start }
 

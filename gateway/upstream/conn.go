@@ -14,7 +14,6 @@ type conn struct {
 	*socket.Conn
 	reader   http1.Reader
 	host     *host
-	deadline socket.Deadline
 	isUsed   bool      // it has carried an exchange
 	hasBegun bool      // part of the current response has arrived
 	usedAt   time.Time // when its last exchange began
@@ -40,14 +39,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// finishBy sets the deadline of the next exchange.
-func (c *conn) finishBy(deadline time.Time) error {
-	if t, changed := c.deadline.Move(deadline, socket.Slack(c.host.pool.cfg.Timeout)); changed {
-		return c.SetDeadline(t)
-	}
-	return nil
-}
-
 // reset prepares c for the next exchange. The last one began at now.
 func (c *conn) reset(now time.Time) {
 	c.reader.Discard()
@@ -58,12 +49,7 @@ func (c *conn) reset(now time.Time) {
 // POST would be lost. It also sends nothing if the upstream has sent bytes without a request, because they would be read
 // as the response.
 func (c *conn) exchange(request *Request, response *http1.Response) (_ outcome, err error) {
-	if len(request.Body) > 0 {
-		err = c.exchangeLarge(request, response)
-	} else if err = c.send(request.Head); err == nil {
-		err = c.reader.ReadResponse(response, &c.host.pool.limits, request.IsHead)
-	}
-	switch {
+	switch err = c.carry(request, response); {
 	case err == nil:
 		return answered, nil
 	case errors.Is(err, socket.ErrStale) && c.isUsed:
@@ -84,22 +70,17 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// send writes a request and waits for its response to begin.
-func (c *conn) send(request []byte) error {
-	n, err := c.Exchange(request, c.reader.Room())
-	c.reader.Received(n)
-	c.hasBegun = n > 0
-	return err
-}
-
-// exchangeLarge sends the body while it reads the response: an upstream may respond before it has the whole body, and then
-// read no further. That response is valid, but the connection is not used again.
-func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
+// carry sends the body while it reads the response: an upstream may respond before it has the whole body, and then read no
+// further. That response is valid, but the connection is not used again.
+func (c *conn) carry(request *Request, response *http1.Response) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
 	if _, err := c.Write(request.Head); err != nil {
 		return err
+	}
+	if len(request.Body) == 0 {
+		return c.reader.ReadResponse(response, &c.host.pool.limits, request.IsHead)
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -108,7 +89,6 @@ func (c *conn) exchangeLarge(request *Request, response *http1.Response) error {
 	}()
 	err := c.reader.ReadResponse(response, &c.host.pool.limits, request.IsHead)
 	_ = c.SetWriteDeadline(time.Now()) // the rest of the body is not needed
-	c.deadline = socket.Deadline{}
 	if notSent := <-sent; notSent != nil {
 		response.IsReusable = false
 	}

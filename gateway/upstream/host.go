@@ -143,7 +143,7 @@ func (h *host) exchange(c *conn, request *Request, response *http1.Response) (en
 // acquire takes an idle connection or dials a new one.
 func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 	for c := h.pop(); c != nil; c = h.pop() {
-		if now.Sub(c.usedAt) <= h.pool.cfg.IdleTimeout && c.finishBy(deadline) == nil {
+		if now.Sub(c.usedAt) <= h.pool.cfg.IdleTimeout && c.SetDeadline(deadline) == nil {
 			return c, nil
 		}
 		_ = c.Close()
@@ -157,7 +157,7 @@ func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 		return nil, err
 	}
 	c := newConn(dialed, h)
-	if err := c.finishBy(deadline); err != nil {
+	if err := c.SetDeadline(deadline); err != nil {
 		_ = c.Close()
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func (s *Service) Health() (serving bool, cause error) {
 // Serve serves the connections of ln until Shutdown.
 func (s *Service) Serve(ln net.Listener) error {
 	defer context.AfterFunc(s.store.life, func() { _ = ln.Close() })() // if fasthttp's Shutdown came before its Serve
-	return s.server.Serve(&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc, Timeout: readTimeout})
+	return s.server.Serve(&socket.Listener{Listener: ln, Log: s.config.Log, Failed: s.metrics.acceptFailures.Inc})
 }
 
 // Drain adds Connection: close to every response from now on.

@@ -129,23 +129,20 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 // ends. One goroutine reads at a time.
 type idleTimeoutConn struct {
 	*socket.Conn
-	silence       time.Duration
-	isTimed       bool // lib/pq has set a deadline itself, while it connects
-	reads, writes socket.Deadline
-	writing       sync.Mutex // lib/pq's listener may close while it writes
-	forget        func() bool
+	silence time.Duration
+	isTimed bool       // lib/pq has set a deadline itself, while it connects
+	writing sync.Mutex // lib/pq's listener may close while it writes
+	forget  func() bool
 }
 
 func (c *idleTimeoutConn) SetDeadline(t time.Time) error {
-	c.isTimed, c.reads, c.writes = !t.IsZero(), socket.Deadline{}, socket.Deadline{}
+	c.isTimed = !t.IsZero()
 	return c.Conn.SetDeadline(t)
 }
 
 func (c *idleTimeoutConn) Read(p []byte) (int, error) {
-	if t, changed := c.next(&c.reads); changed {
-		if err := c.SetReadDeadline(t); err != nil {
-			return 0, err
-		}
+	if err := c.limit(c.SetReadDeadline); err != nil {
+		return 0, err
 	}
 	return c.Conn.Read(p)
 }
@@ -153,20 +150,18 @@ func (c *idleTimeoutConn) Read(p []byte) (int, error) {
 func (c *idleTimeoutConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if t, changed := c.next(&c.writes); changed {
-		if err := c.SetWriteDeadline(t); err != nil {
-			return 0, err
-		}
+	if err := c.limit(c.SetWriteDeadline); err != nil {
+		return 0, err
 	}
 	return c.Conn.Write(p)
 }
 
-// next returns the deadline of an operation that begins now, and whether it must be set.
-func (c *idleTimeoutConn) next(d *socket.Deadline) (tell time.Time, changed bool) {
+// limit sets the deadline of an operation that begins now.
+func (c *idleTimeoutConn) limit(set func(time.Time) error) error {
 	if c.silence == 0 || c.isTimed {
-		return time.Time{}, false
+		return nil
 	}
-	return d.Move(time.Now().Add(c.silence), socket.Slack(c.silence))
+	return set(time.Now().Add(c.silence))
 }
 
 func (c *idleTimeoutConn) Close() error {

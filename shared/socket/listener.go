@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Listener continues when the kernel fails to accept a connection, for example because the process has no file descriptors left.
@@ -14,35 +16,30 @@ type Listener struct {
 	net.Listener
 	Log    *slog.Logger
 	Failed func() // called after each failure, for a metric
-
-	// Timeout is the shortest timeout of the server. If it is set, the connections have quiet calls and cheap deadlines.
-	Timeout time.Duration
 }
 
-// How long a Listener waits after a failure, and how often it logs one.
+// How long a Listener waits after a failure.
 const (
-	acceptWaitMin  = 5 * time.Millisecond
-	acceptWaitMax  = time.Second
-	acceptLogEvery = time.Second
+	acceptWaitMin = 5 * time.Millisecond
+	acceptWaitMax = time.Second
 )
 
-// Accept returns the next connection.
+// Accept returns the next connection, a Conn.
 func (l *Listener) Accept() (net.Conn, error) {
-	var loggedAt time.Time
+	logs := rate.Sometimes{Interval: time.Second}
 	for wait := acceptWaitMin; ; wait = min(2*wait, acceptWaitMax) {
 		c, err := l.Listener.Accept()
 		if failure := syscall.Errno(0); !errors.As(err, &failure) {
-			if err == nil && l.Timeout > 0 {
-				c = NewTimed(c, Slack(l.Timeout))
+			if err != nil {
+				return nil, err
 			}
-			return c, err
+			return New(c), nil
 		}
 		l.Failed()
-		if now := time.Now(); now.Sub(loggedAt) >= acceptLogEvery {
-			loggedAt = now
+		logs.Do(func() {
 			l.Log.Error("cannot accept connections: raise the limit of open files (ulimit -n) or lower the maximum of connections",
 				"listen", l.Addr().String(), "error", err)
-		}
+		})
 		time.Sleep(wait)
 	}
 }

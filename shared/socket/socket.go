@@ -1,14 +1,10 @@
-// Package socket makes the system calls of busy connections cheaper, in three ways:
+// Package socket makes the system calls of busy connections cheaper. It is for connections that every request uses. For others, use
+// package net.
 //
-//   - Quiet calls. A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and the goroutine
-//     waits for the poller. Package net still announces every call to the scheduler as one that may block. The scheduler's
-//     monitor then checks every 20 µs. On a machine with more work than cores, a thread may lose its core during a call, and
-//     the monitor starts another thread. A Conn makes the same calls unannounced. Each copies at most 64 KiB.
-//   - Exchange writes a request and waits for the response in one pass of the poller.
-//   - Deadline coalesces deadlines.
-//
-// The environment variable PETGATE_SOCKETS turns them off, all or one by one. The package is for connections that every request
-// uses. For others, use package net.
+// A socket of package net never blocks in the kernel: if a call cannot continue, it returns, and the goroutine waits for the poller.
+// Package net still announces every call to the scheduler as one that may block. The scheduler's monitor then checks every 20 µs.
+// On a machine with more work than cores, a thread may lose its core during a call, and the monitor starts another thread. A Conn
+// makes the same calls unannounced. Each copies at most 64 KiB.
 package socket
 
 import (
@@ -26,8 +22,7 @@ var ErrStale = errors.New("socket: the idle connection was closed, or its peer s
 const callBytesMax = 64 << 10
 
 // Conn is a connection of package net with calls of its own. Its errors and deadlines are those of package net. Only one goroutine
-// at a time may call Read, Check or Exchange, and only one may call Write or Exchange. Any goroutine may close it and set
-// deadlines.
+// at a time may call Read or Check, and only one may call Write. Any goroutine may close it and set deadlines.
 type Conn struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -36,7 +31,7 @@ type Conn struct {
 	isStale bool // the result of the last peek
 
 	// The callbacks of raw. They are made once, because a closure would cost an allocation in each call.
-	read, write, exchange, peek func(fd uintptr) (done bool)
+	read, write, peek func(fd uintptr) (done bool)
 }
 
 // transfer is a read or a write in progress.
@@ -52,22 +47,33 @@ func New(c net.Conn) *Conn {
 	if socket, ok := c.(syscall.Conn); ok {
 		s.raw, _ = socket.SyscallConn()
 	}
-	s.read, s.write, s.exchange, s.peek = s.tryRead, s.tryWrite, s.tryExchange, s.tryPeek
+	s.read, s.write, s.peek = s.tryRead, s.tryWrite, s.tryPeek
 	return s
 }
 
 // Read reads the data that has arrived, and waits if there is none.
 func (c *Conn) Read(p []byte) (int, error) {
-	if c.raw == nil || len(p) == 0 || !saves.quiet {
+	if c.raw == nil || len(p) == 0 {
 		return c.Conn.Read(p)
 	}
 	c.reading = transfer{bytes: p}
-	return c.readWith(c.read)
+	err := c.raw.Read(c.read)
+	t := c.reading
+	c.reading = transfer{}
+	switch {
+	case err != nil:
+		return 0, err
+	case t.errno != 0:
+		return 0, c.wrap("read", t.errno)
+	case t.n == 0:
+		return 0, io.EOF
+	}
+	return t.n, nil
 }
 
 // Write writes all of p.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.raw == nil || len(p) == 0 || !saves.quiet {
+	if c.raw == nil || len(p) == 0 {
 		return c.Conn.Write(p)
 	}
 	c.writing = transfer{bytes: p}
@@ -78,38 +84,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 		err = c.wrap("write", t.errno)
 	}
 	return t.n, err
-}
-
-// Exchange writes all of out, waits for the response and reads the part that has arrived. Unlike Read, it does not read before it
-// waits, because no response can be there yet. If the connection is stale, it writes nothing and returns ErrStale.
-func (c *Conn) Exchange(out, in []byte) (n int, err error) {
-	if c.raw == nil || len(out) == 0 || len(in) == 0 || !saves.exchange {
-		if err := c.Check(); err != nil {
-			return 0, err
-		}
-		if _, err := c.Write(out); err != nil {
-			return 0, err
-		}
-		return c.Read(in)
-	}
-	c.reading, c.writing = transfer{bytes: in}, transfer{bytes: out}
-	n, err = c.readWith(c.exchange)
-	t := c.writing
-	c.writing = transfer{}
-	switch {
-	case err != nil:
-		return n, err
-	case c.isStale:
-		return 0, ErrStale
-	case t.errno != 0:
-		return 0, c.wrap("write", t.errno)
-	case len(t.bytes) > 0: // the kernel did not take all of it
-		if _, err := c.Write(t.bytes); err != nil {
-			return 0, err
-		}
-		return c.Read(in)
-	}
-	return n, nil
 }
 
 // Check returns ErrStale if the connection is closed or has data. It does not wait.
@@ -134,22 +108,6 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// readWith calls try whenever there may be data, until it is done.
-func (c *Conn) readWith(try func(uintptr) bool) (int, error) {
-	err := c.raw.Read(try)
-	t := c.reading
-	c.reading = transfer{}
-	switch {
-	case err != nil:
-		return 0, err
-	case t.errno != 0:
-		return 0, c.wrap("read", t.errno)
-	case t.n == 0 && t.bytes != nil:
-		return 0, io.EOF
-	}
-	return t.n, nil
-}
-
 // wrap turns an error of the kernel into the error that package net would return.
 func (c *Conn) wrap(call string, errno syscall.Errno) error {
 	if errno == 0 {
@@ -163,24 +121,14 @@ func (c *Conn) wrap(call string, errno syscall.Errno) error {
 
 func (c *Conn) tryRead(fd uintptr) bool {
 	t := &c.reading
-	if saves.quiet {
-		t.n, t.errno = quietRead(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
-	} else {
-		t.n, t.errno = read(fd, t.bytes)
-	}
+	t.n, t.errno = quietRead(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
 	return t.errno != syscall.EAGAIN
 }
 
 func (c *Conn) tryWrite(fd uintptr) bool {
 	t := &c.writing
 	for len(t.bytes) > 0 {
-		var n int
-		var errno syscall.Errno
-		if saves.quiet {
-			n, errno = quietWrite(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
-		} else {
-			n, errno = write(fd, t.bytes)
-		}
+		n, errno := quietWrite(fd, t.bytes[:min(len(t.bytes), callBytesMax)])
 		if errno == syscall.EAGAIN {
 			return false
 		}
@@ -194,28 +142,7 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// tryExchange writes first. RawConn.Read has just reset the poller's state of this descriptor, so the poller reports any response
-// that arrives after the write, and no read is needed before it does. It is not documented that RawConn.Read resets the poller
-// before the callback. It does so in Go 1.26; TestExchangeFindsEveryAnswer fails if this changes.
-func (c *Conn) tryExchange(fd uintptr) bool {
-	if len(c.writing.bytes) == 0 {
-		return c.tryRead(fd)
-	}
-	if c.tryPeek(fd); !c.isStale {
-		c.tryWrite(fd)
-		if len(c.writing.bytes) == 0 {
-			return false
-		}
-	}
-	c.reading.bytes = nil // Exchange continues
-	return true
-}
-
 func (c *Conn) tryPeek(fd uintptr) bool {
-	if saves.quiet {
-		c.isStale = quietPeek(fd) != syscall.EAGAIN
-	} else {
-		c.isStale = peek(fd) != syscall.EAGAIN
-	}
+	c.isStale = quietPeek(fd) != syscall.EAGAIN
 	return true
 }

@@ -107,66 +107,13 @@ func TestBytesArriveBothWaysAtOnce(t *testing.T) {
 	})
 }
 
-func TestExchange(t *testing.T) {
-	forEach(t, func(t *testing.T, near *socket.Conn, far net.Conn) {
-		for _, size := range []int{1, 100, manyBytes, 1} {
-			question := random(t, size)
-			heard := make(chan []byte, 1)
-			go func() {
-				b := make([]byte, size)
-				_, _ = io.ReadFull(far, b)
-				heard <- b
-				_, _ = io.WriteString(far, "answer")
-			}()
-			in := make([]byte, 64)
-			n, err := near.Exchange(question, in)
-			if err != nil || string(in[:n]) != "answer" {
-				t.Fatalf("%d bytes: %q, %v", size, in[:n], err)
-			}
-			if !bytes.Equal(<-heard, question) {
-				t.Errorf("%d bytes: others were heard", size)
-			}
-		}
-	})
-}
-
-// A response that arrives before the goroutine waits for it must be found: the poller reports it only once.
-func TestExchangeFindsEveryAnswer(t *testing.T) {
-	near, far := pair(t, "tcp")
-	go func() {
-		b := make([]byte, 1)
-		for {
-			if _, err := far.Read(b); err != nil {
-				return
-			}
-			if _, err := far.Write(b); err != nil {
-				return
-			}
-		}
-	}()
-	if err := near.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	in := make([]byte, 2)
-	for i := range 20_000 {
-		out := []byte{byte(i)}
-		if n, err := near.Exchange(out, in); err != nil || n != 1 || in[0] != out[0] {
-			t.Fatalf("exchange %d: %v, %v", i, in[:n], err)
-		}
-		if err := near.Check(); err != nil {
-			t.Fatalf("exchange %d: %v", i, err)
-		}
-	}
-}
-
 func TestDeadlines(t *testing.T) {
 	near, far := pair(t, "tcp")
 	go func() { _, _ = io.Copy(io.Discard, io.LimitReader(far, 1)) }()
 	in := make([]byte, 1)
 	for name, call := range map[string]func() error{
-		"read":     func() error { _, err := near.Read(in); return err },
-		"exchange": func() error { _, err := near.Exchange([]byte{1}, in); return err },
-		"write":    func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
+		"read":  func() error { _, err := near.Read(in); return err },
+		"write": func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
 	} {
 		if err := near.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
 			t.Fatal(err)
@@ -187,16 +134,6 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
-	t.Run("during an exchange", func(t *testing.T) {
-		near, far := pair(t, "tcp")
-		go func() {
-			_, _ = far.Read(make([]byte, 1))
-			far.Close()
-		}()
-		if n, err := near.Exchange([]byte{1}, in); n != 0 || err != io.EOF {
-			t.Errorf("%d, %v", n, err)
-		}
-	})
 	t.Run("reset", func(t *testing.T) {
 		near, far := pair(t, "tcp")
 		_ = far.(*net.TCPConn).SetLinger(0)
@@ -207,8 +144,8 @@ func TestEnds(t *testing.T) {
 		if _, err := near.Write([]byte{1}); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write: %v", err)
 		}
-		if _, err := near.Exchange([]byte{1}, in); !errors.Is(err, socket.ErrStale) {
-			t.Errorf("exchange: %v", err)
+		if err := near.Check(); !errors.Is(err, socket.ErrStale) {
+			t.Errorf("check: %v", err)
 		}
 	})
 	t.Run("closed here", func(t *testing.T) {
@@ -235,22 +172,6 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	})
-}
-
-// Data that arrived before the request was sent is not its response.
-func TestExchangeOnAStaleConnectionSendsNothing(t *testing.T) {
-	near, far := pair(t, "tcp")
-	if _, err := far.Write([]byte("unasked")); err != nil {
-		t.Fatal(err)
-	}
-	awaitStale(t, near)
-	if n, err := near.Exchange([]byte("question"), make([]byte, 8)); n != 0 || !errors.Is(err, socket.ErrStale) {
-		t.Errorf("%d, %v", n, err)
-	}
-	near.Close()
-	if heard, _ := io.ReadAll(far); len(heard) > 0 {
-		t.Errorf("%q was sent", heard)
-	}
 }
 
 func TestCheck(t *testing.T) {

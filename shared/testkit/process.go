@@ -26,27 +26,33 @@ var builds struct {
 // binary in that directory is used instead, as in `make e2e`.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
-	name := path.Base(pkg)
-	if given := filepath.Join(os.Getenv("PETGATE_BIN"), name); os.Getenv("PETGATE_BIN") != "" {
+	return BuildTagged(t, pkg, "")
+}
+
+// BuildTagged is Build with build tags, which PETGATE_BIN does not replace.
+func BuildTagged(t testing.TB, pkg, tags string) string {
+	t.Helper()
+	name := path.Base(pkg) + tags
+	if given := filepath.Join(os.Getenv("PETGATE_BIN"), name); os.Getenv("PETGATE_BIN") != "" && tags == "" {
 		if _, err := os.Stat(given); err == nil {
 			return given
 		}
 	}
 	builds.Lock()
 	defer builds.Unlock()
-	if built := builds.done[pkg]; built != "" {
+	if built := builds.done[name]; built != "" {
 		return built
 	}
 	if builds.done == nil {
 		builds.done = make(map[string]string)
 	}
 	out := filepath.Join(builds.dir.get(t, baseDir()), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-o", out, pkg)
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", tags, "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("testkit: build %s: %v\n%s", pkg, err, text)
 	}
-	builds.done[pkg] = out
+	builds.done[name] = out
 	return out
 }
 

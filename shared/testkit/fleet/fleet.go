@@ -32,6 +32,7 @@ type Spec struct {
 	Upstreams   string   // the gateways' GATEWAY_UPSTREAMS; empty starts the pet service
 	GatewayEnv  []string // settings of every gateway, "NAME=value"
 	PetsEnv     []string // settings of the pet service
+	Tags        string   // of the build of gateways and pet service
 }
 
 // Fleet is a running fleet. Its methods end the test if they fail.
@@ -42,6 +43,7 @@ type Fleet struct {
 
 	t        testing.TB
 	settings []string // of every gateway
+	tags     string
 }
 
 // Program is one gateway or pet service. It keeps addresses, settings and directory over a restart.
@@ -72,7 +74,7 @@ type pooled struct {
 // Start starts the fleet and waits until all programs are ready.
 func Start(t testing.TB, spec Spec) *Fleet {
 	t.Helper()
-	f := &Fleet{Database: spec.Database, t: t}
+	f := &Fleet{Database: spec.Database, t: t, tags: spec.Tags}
 	if f.Database == "" {
 		f.Database = testkit.Postgres(t)
 	}
@@ -120,7 +122,7 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 	prefix := strings.ToUpper(name)
 	p := &Program{
 		URL: "http://" + listen, Admin: "http://" + admin, ID: id,
-		path: testkit.Build(f.t, "petgate/"+name),
+		path: testkit.BuildTagged(f.t, "petgate/"+name, f.tags),
 		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
 	}
 	f.t.Cleanup(p.closeIdle)
