@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -29,50 +31,42 @@ type collector struct {
 	posts   []post
 }
 
+// answer is a response; without a status, there is none.
 type answer struct {
 	status     int
 	retryAfter string
 	body       []byte
-	silent     bool // no answer
-	broken     bool // the connection breaks
+	isBroken   bool // the connection breaks
 }
 
 // post is what arrived, and when.
 type post struct {
-	at      time.Duration
-	header  http.Header
-	url     string
-	content *collectorpb.ExportTraceServiceRequest
-	spans   int
+	at       time.Duration
+	header   http.Header
+	url      string
+	resource []*commonpb.KeyValue
+	spans    []*tracepb.Span
 }
 
 func (c *collector) RoundTrip(r *http.Request) (*http.Response, error) {
+	var content collectorpb.ExportTraceServiceRequest
 	body, err := io.ReadAll(r.Body)
-	one := post{at: time.Since(c.begun), header: r.Header, url: r.URL.String(), content: &collectorpb.ExportTraceServiceRequest{}}
-	if err := errors.Join(err, proto.Unmarshal(body, one.content)); err != nil {
+	if err := errors.Join(err, proto.Unmarshal(body, &content)); err != nil {
 		c.t.Errorf("post: %v", err)
 	}
-	for _, of := range one.content.ResourceSpans {
-		for _, scope := range of.ScopeSpans {
-			one.spans += len(scope.Spans)
-		}
-	}
-	c.posts = append(c.posts, one)
+	of := content.ResourceSpans[0]
+	c.posts = append(c.posts, post{time.Since(c.begun), r.Header, r.URL.String(), of.Resource.Attributes, of.ScopeSpans[0].Spans})
 	a := c.answers[min(len(c.posts), len(c.answers))-1]
-	if a.silent {
+	switch {
+	case a.isBroken:
+		return nil, errors.New("connection refused")
+	case a.status == 0:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	if a.broken {
-		return nil, errors.New("connection refused")
-	}
-	response := &http.Response{
-		StatusCode: a.status, Status: fmt.Sprint(a.status) + strings.Repeat(" no", 1<<20), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(a.body))),
-	}
-	if a.retryAfter != "" {
-		response.Header.Set("Retry-After", a.retryAfter)
-	}
-	return response, nil
+	return &http.Response{
+		StatusCode: a.status, Status: strings.Repeat("no ", 1<<20), Header: http.Header{"Retry-After": {a.retryAfter}}, Body: io.NopCloser(bytes.NewReader(a.body)),
+	}, nil
 }
 
 // exporter is a tracer that samples everything, with its collector.
@@ -136,7 +130,7 @@ func TestExport(t *testing.T) {
 		span.Fail()
 		span.End(began.Add(-time.Hour)) // a clock that was set back
 		e.close()
-		if len(e.posts) != 1 || e.posts[0].spans != 2 {
+		if len(e.posts) != 1 || len(e.posts[0].spans) != 2 {
 			t.Fatalf("%d posts: %+v", len(e.posts), e.posts)
 		}
 		got := e.posts[0]
@@ -145,15 +139,14 @@ func TestExport(t *testing.T) {
 			t.Errorf("%s %v", got.url, got.header)
 		}
 		resource := map[string]string{}
-		for _, a := range got.content.ResourceSpans[0].Resource.Attributes {
+		for _, a := range got.resource {
 			resource[a.Key] = a.Value.GetStringValue()
 		}
 		delete(resource, "service.version")
 		if want := map[string]string{"service.name": "edge", "service.instance.id": "gw-1", "deployment.environment.name": "live"}; !maps.Equal(resource, want) {
 			t.Errorf("resource: %v", resource)
 		}
-		spans := got.content.ResourceSpans[0].ScopeSpans[0].Spans
-		child, parent := spans[0], spans[1]
+		child, parent := got.spans[0], got.spans[1]
 		if fmt.Sprintf("%x", parent.TraceId) != callersTrace || fmt.Sprintf("%x", parent.ParentSpanId) != callersSpan ||
 			string(parent.SpanId) != string(c.Span[:]) || parent.Kind != tracepb.Span_SPAN_KIND_SERVER || parent.Name != "GET /v1/pets" ||
 			parent.Flags != flagSampled|flagKnowsRemote|flagRemote || parent.Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
@@ -208,8 +201,8 @@ func TestAnswers(t *testing.T) {
 	for _, status := range []int{429, 502, 503, 504} {
 		f("busy", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{status: status}, good)
 	}
-	f("broken", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{broken: true}, good)
-	f("silent", 2, batchWait+postTimeout, batchWait+postTimeout+3*pauseMin/2, both, "", answer{silent: true}, good)
+	f("broken", 2, batchWait+pauseMin/2, batchWait+3*pauseMin/2, both, "", answer{isBroken: true}, good)
+	f("silent", 2, batchWait+postTimeout, batchWait+postTimeout+3*pauseMin/2, both, "", answer{}, good)
 	f("told to wait", 2, batchWait+20*time.Second, batchWait+20*time.Second, both, "", answer{status: 429, retryAfter: "20"}, good)
 	f("told to wait for too long", 1, batchWait, batchWait, neither, "responded with 429", answer{status: 429, retryAfter: "3600"})
 	f("busy for ever", 0, retryMax/2, batchWait+retryMax, neither, "responded with 503", answer{status: 503})
@@ -222,13 +215,13 @@ func TestAnswers(t *testing.T) {
 // batch is sent at once.
 func TestSilentCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := open(t, answer{silent: true})
+		e := open(t, answer{})
 		for range batchMax {
 			e.span()
 		}
 		begun := time.Now()
 		synctest.Wait()
-		if len(e.posts) != 1 || e.posts[0].spans != batchMax {
+		if len(e.posts) != 1 || len(e.posts[0].spans) != batchMax {
 			t.Fatalf("posts: %v", e.posts)
 		}
 		for range queueMax + 100 {
@@ -266,7 +259,7 @@ func TestClose(t *testing.T) {
 		}
 		var sizes []int
 		for _, p := range e.posts {
-			sizes = append(sizes, p.spans)
+			sizes = append(sizes, len(p.spans))
 		}
 		if !slices.Equal(sizes, []int{1, 1, batchMax, 1}) {
 			t.Errorf("posts of %v", sizes)
