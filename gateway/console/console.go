@@ -117,8 +117,8 @@ func New(cfg Config) (*Console, error) {
 	c.handle("GET "+Home+"audit", c.inSession(c.showAudit))
 	c.handle("GET "+Home+"gateways", c.inSession(c.showGateways))
 	c.handle("GET "+Home+"deprecated", c.inSession(c.showDeprecated))
-	c.handle("GET "+Home+"explain", c.inSession(c.showExplain))
-	c.handle("POST "+Home+"explain", c.inSession(c.explainToken))
+	c.handle("GET "+Home+"explain", c.inSession(c.explain))
+	c.handle("POST "+Home+"explain", c.inSession(c.explain))
 	c.handle(Home, c.inSession(func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return c.say(w, v, http.StatusNotFound, "There is no such page", "The console has no page "+r.URL.Path+".")
 	}))

@@ -23,62 +23,35 @@ type explainPage struct {
 	MayPaste             bool // a token: a session that is read-only can send no form
 }
 
-// showExplain explains for the key whose ID the query has. An ID is not secret, so it may be in an address; a token may not.
-func (c *Console) showExplain(w http.ResponseWriter, r *http.Request, v *visit) error {
-	query := r.URL.Query()
-	page := explainPage{
-		Key: strings.TrimSpace(query.Get("key")), From: strings.TrimSpace(query.Get("from")), Operation: strings.TrimSpace(query.Get("operation")),
-		MayPaste: !v.session.ReadOnly,
-	}
-	if page.Key == "" {
-		return c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
-	}
-	return c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
-		key, err := id.ParseKey(page.Key)
-		if err != nil {
-			return e, formError{"Key: " + err.Error() + "."}
-		}
-		k, err := v.store.Key(ctx, key)
-		if err != nil {
-			return e, err
-		}
-		return v.operator.Explain(ctx, k, from, page.Operation)
-	})
-}
-
-// explainToken explains for the key of a token. The token comes in a form, so it is in no address and no log.
-func (c *Console) explainToken(w http.ResponseWriter, r *http.Request, v *visit) error {
+// explain explains for the key whose ID the query has, or for the key of a token. An ID is not secret, so it may be in an address. A
+// token comes in a form, so it is in no address and no log.
+func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) error {
+	values, isForm := r.URL.Query(), !isRead(r)
 	token := strings.TrimSpace(r.PostFormValue("token"))
-	page := explainPage{From: strings.TrimSpace(r.PostForm.Get("from")), Operation: strings.TrimSpace(r.PostForm.Get("operation")), MayPaste: true}
+	if isForm {
+		values = r.PostForm
+	}
+	field := func(name string) string { return strings.TrimSpace(values.Get(name)) }
+	page := explainPage{From: field("from"), Operation: field("operation"), MayPaste: !v.session.ReadOnly}
 	if hasToken(url.Values{"": {page.From, page.Operation}}) {
 		return c.say(w, v, http.StatusBadRequest, "This field is not for a token", "Paste the token into its own field. It is not repeated here.")
 	}
-	return c.explain(w, r, v, page, func(ctx context.Context, from netip.Addr) (e operate.Explanation, err error) {
-		if token == "" {
-			return e, formError{"Token: paste one, or ask with the ID of a key."}
-		}
-		return v.operator.ExplainToken(ctx, []byte(token), from, page.Operation)
-	})
-}
-
-func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page explainPage, find func(context.Context, netip.Addr) (operate.Explanation, error)) error {
-	var from netip.Addr
-	if page.From != "" {
-		var err error
-		if from, err = netip.ParseAddr(page.From); err != nil || from.Zone() != "" {
-			page.Problem = "Client's address: use 203.0.113.5 or 2001:db8::1."
-			return c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
+	show := func(status int) error { return c.show(w, v, status, "explain", "Would the next call pass?", page) }
+	if !isForm {
+		if page.Key = field("key"); page.Key == "" {
+			return show(http.StatusOK)
 		}
 	}
-	e, err := find(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), from.Unmap())
-	if unknown := (operate.UnknownOperationError{}); errors.As(err, &unknown) {
-		err = formError{unknown.Error() + "."}
-	}
-	if errors.As(err, new(formError)) {
-		page.Problem = err.Error()
-		return c.show(w, v, http.StatusBadRequest, "explain", "Would the next call pass?", page)
-	}
-	if err != nil {
+	e, err := page.ask(operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS), v, token)
+	unknown, mistake := operate.UnknownOperationError{}, formError{}
+	switch {
+	case errors.As(err, &unknown):
+		page.Problem = unknown.Error() + "."
+		return show(http.StatusBadRequest)
+	case errors.As(err, &mistake):
+		page.Problem = mistake.text
+		return show(http.StatusBadRequest)
+	case err != nil:
 		return c.cannotAsk(w, v, err)
 	}
 	page.Passes, page.Sheet.Caption = e.Passes, "The explanation"
@@ -92,7 +65,32 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit, page
 		}
 		page.Sheet.Rows = append(page.Sheet.Rows, []cell{{Text: row[0]}, text})
 	}
-	return c.show(w, v, http.StatusOK, "explain", "Would the next call pass?", page)
+	return show(http.StatusOK)
+}
+
+// ask asks for the key of the page or, if it has none, for that of the token.
+func (p explainPage) ask(ctx context.Context, v *visit, token string) (e operate.Explanation, err error) {
+	var from netip.Addr
+	if p.From != "" {
+		if from, err = netip.ParseAddr(p.From); err != nil || from.Zone() != "" {
+			return e, formError{"Client's address: use 203.0.113.5 or 2001:db8::1."}
+		}
+	}
+	if p.Key == "" {
+		if token == "" {
+			return e, formError{"Token: paste one, or ask with the ID of a key."}
+		}
+		return v.operator.ExplainToken(ctx, []byte(token), from.Unmap(), p.Operation)
+	}
+	id, err := id.ParseKey(p.Key)
+	if err != nil {
+		return e, formError{"Key: " + err.Error() + "."}
+	}
+	k, err := v.store.Key(ctx, id)
+	if err != nil {
+		return e, err
+	}
+	return v.operator.Explain(ctx, k, from.Unmap(), p.Operation)
 }
 
 // cannotAsk writes the page for an error of a question to gateways, or of the database.
