@@ -1,9 +1,6 @@
 package edge
 
-import (
-	"petgate/gateway/answers"
-	"petgate/shared/api"
-)
+import "petgate/gateway/answers"
 
 // statement answers a request for the tenant's usage. The request has passed all stages, and is charged like any other.
 func (e *Edge) statement(x *exchange) refusal {
@@ -22,12 +19,4 @@ var reasonOf = [...]reason{
 	answers.Overloaded:       usageOverloaded,
 	answers.Unavailable:      usageUnavailable,
 	answers.Internal:         internal,
-}
-
-// parameter is the name of an invalid parameter, the details of a refusal.
-type parameter string
-
-// AppendJSON implements api.Details.
-func (p parameter) AppendJSON(dst []byte) []byte {
-	return append(api.AppendString(append(dst, `{"parameter":`...), string(p)), '}')
 }
