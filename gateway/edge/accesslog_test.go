@@ -80,15 +80,6 @@ func TestLineIsLikeSlogs(t *testing.T) {
 		"status", 200, "outcome", "ok", "bytes", 12, "micros", 1234)
 }
 
-func BenchmarkLine(b *testing.B) {
-	x := newLogged()
-	x.trace.Sampled, x.Request.Path = false, []byte("/v1/pets")
-	b.ReportAllocs()
-	for b.Loop() {
-		x.line = appendAccess(x.line[:0], x, took)
-	}
-}
-
 // gone is a reader of the access log that has gone away.
 type gone struct{}
 

@@ -12,7 +12,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -225,37 +224,6 @@ func isWhole(message []byte) bool {
 		}
 	}
 	return len(message) == head+len(headEnd)+length
-}
-
-// BenchmarkServe also reports processor time, which other programs on the machine change less than time.
-func BenchmarkServe(b *testing.B) {
-	f := func(name, request string, tracer *trace.Tracer) {
-		b.Run(name, func(b *testing.B) {
-			client := newQuietClient(b, newQuietEdge(b, tracer, smallAnswer), request)
-			client.ask(b)
-			b.ReportAllocs()
-			before := processorTime(b)
-			for b.Loop() {
-				client.ask(b)
-			}
-			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
-		})
-	}
-	admitted := rawGet("User-Agent: wrk")
-	f("admitted", admitted, nil)
-	f("admitted, traces at ratio 0", admitted, newTracer(b, "0"))
-	f("admitted, traces at 1 %", admitted, newTracer(b, "0.01"))
-	f("refused", rawKey("Authorization: Bearer "+usedUpToken), nil)
-	f("keyless", rawKey(), nil)
-}
-
-// processorTime is that of the whole process.
-func processorTime(b *testing.B) time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // newTracer returns a tracer with a collector.

@@ -61,23 +61,6 @@ func checkLogLine(line string) error {
 	return nil
 }
 
-// A test that finds no token proves something only if it would find one.
-func TestPlantedSecretIsFound(t *testing.T) {
-	for _, planted := range []string{token, testToken, `{"path":"/v1/pets?access_token=` + token + `"}`, token[:20]} {
-		if len(findSecrets("before "+planted+" after")) != 1 {
-			t.Errorf("%q is not found", planted)
-		}
-	}
-	if found := findSecrets("key_0000000000000000 ten_0000000000000000 ptg_live_ ptg_live_…abcd"); found != nil {
-		t.Errorf("found %q where there is none", found)
-	}
-	for _, forged := range []string{"plain\n", `{"a":1}{"b":2}` + "\n", "{\"a\":\"\x1b\"}\n", "{\"a\":\"\x7f\"}\n"} {
-		if checkLogLine(forged) == nil {
-			t.Errorf("the forged log line %q passes", forged)
-		}
-	}
-}
-
 // A client cannot forge the access log: whatever it sends, its exchange is one line, which does not look like another exchange.
 func TestAccessLogCannotBeForged(t *testing.T) {
 	const forged = `","status":200,"key":"key_forged","x":"`

@@ -4,23 +4,11 @@ package edge_test
 var pipelines = []attack{
 	{"two good ones", "9112 9.3.2", ok + "; " + ok, rawGet() + rawGet()},
 	{"ten good ones", "9112 9.3.2", repeat(ok+"; ", 9) + ok, repeat(rawGet(), 10)},
-	{
-		"good, then without a key", "9112 9.3.2", ok + "; missing_api_key",
-		rawGet() + rawBare("GET /v1/pets HTTP/1.1", "Host: a"),
-	},
-	{
-		"without a key, then good", "9112 9.3.2", "missing_api_key; " + ok,
-		rawBare("GET /v1/pets HTTP/1.1", "Host: a") + rawGet(),
-	},
+	{"good, then without a key", "9112 9.3.2", ok + "; missing_api_key", rawGet() + rawBare("GET /v1/pets HTTP/1.1", "Host: a")},
+	{"without a key, then good", "9112 9.3.2", "missing_api_key; " + ok, rawBare("GET /v1/pets HTTP/1.1", "Host: a") + rawGet()},
 	{"unknown path, then good", "9112 9.3.2", "no_such_route; " + ok, rawTarget("/nowhere") + rawGet()},
-	{
-		"method not allowed, then good", "9112 9.3.2", "method_not_allowed; " + ok,
-		rawStart("DELETE /v1/pets HTTP/1.1") + rawGet(),
-	},
-	{
-		"used up, then good", "9112 9.3.2", "minute_quota_exceeded; " + ok,
-		rawKey("Authorization: Bearer "+usedUpToken) + rawGet(),
-	},
+	{"method not allowed, then good", "9112 9.3.2", "method_not_allowed; " + ok, rawStart("DELETE /v1/pets HTTP/1.1") + rawGet()},
+	{"used up, then good", "9112 9.3.2", "minute_quota_exceeded; " + ok, rawKey("Authorization: Bearer "+usedUpToken) + rawGet()},
 	{
 		"content of a refused request is read past", "9112 9.3", "missing_api_key; " + ok,
 		rawBare("POST /v1/pets HTTP/1.1", "Host: a", "Content-Length: 4") + "evil" + rawGet(),
@@ -63,10 +51,7 @@ var pipelines = []attack{
 		"two requests, the first length covers half of the second", "9112 6.2", "POST /v1/pets 40; bad_request",
 		rawPost("Content-Length: 40") + rawGet() + "\r\n",
 	},
-	{
-		"one byte more than the length", "9112 6.2", posted + "; bad_request",
-		rawPost("Content-Length: 5") + "hello\x00" + rawGet(),
-	},
+	{"one byte more than the length", "9112 6.2", posted + "; bad_request", rawPost("Content-Length: 5") + "hello\x00" + rawGet()},
 	{
 		"empty line after content, as old browsers sent", "9112 2.2", posted + "; " + ok,
 		rawPost("Content-Length: 5") + "hello\r\n" + rawGet(),
@@ -80,20 +65,14 @@ var pipelines = []attack{
 		"good, then both framings", "9112 9.3.2", ok + "; bad_request",
 		rawGet() + rawPost("Content-Length: 5", "Transfer-Encoding: chunked") + helloChunks + rawGet(),
 	},
-	{
-		"the tenth is bad", "9112 9.3.2", repeat(ok+"; ", 9) + bad,
-		repeat(rawGet(), 9) + rawHost("Host: evil@a") + rawGet(),
-	},
+	{"the tenth is bad", "9112 9.3.2", repeat(ok+"; ", 9) + bad, repeat(rawGet(), 9) + rawHost("Host: evil@a") + rawGet()},
 	{"bad target, then good", "9112 9.6", bad, rawTarget("/v1/../pets") + rawGet()},
 	{"bad host, then good", "9112 9.6", bad, rawHost("Host: evil@a") + rawGet()},
 	{"folded, then good", "9112 5.2", bad, rawGet("X: a", " b") + rawGet()},
 	{"bad version, then good", "9112 9.6", bad, rawStart("GET /v1/pets HTTP/2.0") + rawGet()},
 	{"too long, then good", "9112 9.6", "uri_too_long", rawTarget(longTarget(targetMax+1)) + rawGet()},
 	{"too many fields, then good", "9112 9.6", "headers_too_large", rawGet(numbered("X-", 1000)...) + rawGet()},
-	{
-		"too large, then good in its content", "9112 9.6", "body_too_large",
-		rawPost("Content-Length: "+decimal(bodyMax+1)) + rawGet(),
-	},
+	{"too large, then good in its content", "9112 9.6", "body_too_large", rawPost("Content-Length: "+decimal(bodyMax+1)) + rawGet()},
 	{
 		"refused expectation, then good in its content", "9110 10.1.1", "expectation_failed",
 		rawPost("Expect: evil", "Content-Length: "+decimal(len(rawGet()))) + rawGet(),
@@ -102,10 +81,7 @@ var pipelines = []attack{
 	{"bad trailer, then good", "9112 7.1.2", bad, rawChunked("5\r\nhello\r\n0\r\nevil\r\n\r\n") + rawGet()},
 	{"close, then good", "9112 9.6", "GET /v1/pets 0; close", rawGet("Connection: close") + rawGet()},
 	{"HTTP/1.0, then good", "9112 9.3", "GET /v1/pets 0; close", rawStart("GET /v1/pets HTTP/1.0") + rawGet()},
-	{
-		"HTTP/1.0 kept alive, then good", "9112 9.3", ok + "; " + ok,
-		rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive") + rawGet(),
-	},
+	{"HTTP/1.0 kept alive, then good", "9112 9.3", ok + "; " + ok, rawStart("GET /v1/pets HTTP/1.0", "Connection: keep-alive") + rawGet()},
 	{
 		"HTTP/1.0 kept alive without a host, then good", "9112 9.3", ok + "; " + ok,
 		rawBare("GET /v1/pets HTTP/1.0", "Connection: keep-alive", authorization) + rawGet(),
@@ -114,19 +90,13 @@ var pipelines = []attack{
 		"refused and to be closed, then good", "9112 9.6", "missing_api_key; close",
 		rawBare("GET /v1/pets HTTP/1.1", "Host: a", "Connection: close") + rawGet(),
 	},
-	{
-		"length wins, chunks smuggle", "9112 11.2", bad,
-		rawPost("Content-Length: 6", "Transfer-Encoding: chunked") + "0\r\n\r\nG" + rawGet(),
-	},
+	{"length wins, chunks smuggle", "9112 11.2", bad, rawPost("Content-Length: 6", "Transfer-Encoding: chunked") + "0\r\n\r\nG" + rawGet()},
 	{
 		"chunks win, length smuggles", "9112 11.2", bad,
 		rawPost("Content-Length: 4", "Transfer-Encoding: chunked") + hexadecimal(len(rawGet())) + "\r\n" +
 			rawGet() + "\r\n0\r\n\r\n",
 	},
-	{
-		"two codings smuggle", "9112 11.2", bad,
-		rawPost("Transfer-Encoding: chunked", "Transfer-encoding: x") + "0\r\n\r\n" + rawGet(),
-	},
+	{"two codings smuggle", "9112 11.2", bad, rawPost("Transfer-Encoding: chunked", "Transfer-encoding: x") + "0\r\n\r\n" + rawGet()},
 	{"length of zero smuggles", "9112 11.2", "POST /v1/pets 0; " + ok, rawPost("Content-Length: 0") + rawGet()},
 	{
 		"content of GET smuggles", "9112 11.2", "GET /v1/pets " + decimal(len(rawGet())) + "|bad_request",
@@ -136,14 +106,8 @@ var pipelines = []attack{
 		"content of HEAD smuggles", "9112 11.2", "HEAD /v1/pets " + decimal(len(rawGet())) + "|bad_request",
 		rawStart("HEAD /v1/pets HTTP/1.1", "Content-Length: "+decimal(len(rawGet()))) + rawGet(),
 	},
-	{
-		"chunks of GET smuggle", "9112 11.2", "GET /v1/pets 3|bad_request",
-		rawGet("Transfer-Encoding: chunked") + "3\r\nabc\r\n0\r\n\r\n",
-	},
-	{
-		"chunk size that wraps smuggles", "9112 11.2", "bad_request|body_too_large",
-		rawChunked("100000000000000000\r\n") + rawGet(),
-	},
+	{"chunks of GET smuggle", "9112 11.2", "GET /v1/pets 3|bad_request", rawGet("Transfer-Encoding: chunked") + "3\r\nabc\r\n0\r\n\r\n"},
+	{"chunk size that wraps smuggles", "9112 11.2", "bad_request|body_too_large", rawChunked("100000000000000000\r\n") + rawGet()},
 	{"tunnel, then good", "9110 9.3.6", bad, rawStart("CONNECT a:80 HTTP/1.1") + rawGet()},
 	{"upgrade, then good", "9110 7.8", ok + "; " + ok, rawGet("Connection: Upgrade", "Upgrade: websocket") + rawGet()},
 	{
@@ -180,9 +144,6 @@ var pipelines = []attack{
 	{"content does not end in time", "9110 15.5.9", "request_timeout", rawPost("Content-Length: 5") + "hell"},
 	{"chunks do not end in time", "9110 15.5.9", "request_timeout", rawChunked("5\r\nhello\r\n")},
 	{"trailer does not end in time", "9110 15.5.9", "request_timeout", rawChunked("5\r\nhello\r\n0\r\nX-Sum: a\r\n")},
-	{
-		"expected content does not come in time", "9110 15.5.9", "request_timeout",
-		rawPost("Expect: 100-continue", "Content-Length: 5"),
-	},
+	{"expected content does not come in time", "9110 15.5.9", "request_timeout", rawPost("Expect: 100-continue", "Content-Length: 5")},
 	{"second request does not end in time", "9110 15.5.9", ok + "; request_timeout", rawGet() + "GET /v1/pets"},
 }

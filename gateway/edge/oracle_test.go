@@ -334,35 +334,3 @@ func clip(s string) string {
 	}
 	return s
 }
-
-// TestCorpus checks the corpus itself: names differ, no input occurs twice, and all codes exist.
-func TestCorpus(t *testing.T) {
-	names, inputs := map[string]bool{}, map[string]string{}
-	for theme, attacks := range themes {
-		for _, a := range attacks {
-			if name := theme + ": " + a.name; names[name] {
-				t.Errorf("two inputs are named %q", name)
-			} else {
-				names[name] = true
-			}
-			input := fmt.Sprint(a.expects().clientEnds, a.bytes)
-			if twin, found := inputs[input]; found {
-				t.Errorf("%q has the bytes of %q", a.name, twin)
-			}
-			inputs[input] = a.name
-			for _, v := range a.expects().verdicts {
-				for alternative := range strings.SplitSeq(v, "|") {
-					if _, found := refusals[alternative]; !found && !strings.Contains(alternative, " /") {
-						t.Errorf("%q wants %q, which is no verdict", a.name, alternative)
-					}
-				}
-			}
-			if a.rfc == "" {
-				t.Errorf("%q names no section", a.name)
-			}
-		}
-	}
-	if len(inputs) < 250 {
-		t.Errorf("the corpus has shrunk to %d inputs", len(inputs))
-	}
-}

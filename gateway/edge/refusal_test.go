@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/ban"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
@@ -214,65 +214,62 @@ func TestConnectionsMax(t *testing.T) {
 	}
 }
 
-// The message says why a key is not valid.
-func TestInvalidKeySaysWhy(t *testing.T) {
-	r := newRig(t, nil)
-	f := func(token, want string) {
-		t.Helper()
-		got := r.dial(t).ask(t, rawKey("Authorization: Bearer "+token))
-		if codeOf(got) != "invalid_api_key" || !strings.Contains(got.Body, want) {
-			t.Errorf("got %s, want %q in it", got.Body, want)
-		}
-		if challenge := got.field("www-authenticate"); !strings.HasSuffix(challenge, `error="invalid_token"`) {
-			t.Errorf("WWW-Authenticate is %q", challenge)
-		}
-	}
-	f(unknownToken, "unknown")
-	f(revokedToken, "revoked")
-	f(expiredToken, "expired")
-	f(testToken, "is a test key")
-}
-
-// The message says what a client of another API has to change.
-func TestRefusalsOfOtherHabits(t *testing.T) {
+// A message says what is wrong with the request and what its client has to change. It has nothing of a token.
+func TestMessages(t *testing.T) {
 	client := newRig(t, nil).dial(t)
 	for request, want := range map[string]string{
+		rawKey("Authorization: Bearer " + unknownToken):                           "unknown",
+		rawKey("Authorization: Bearer " + revokedToken):                           "revoked",
+		rawKey("Authorization: Bearer " + expiredToken):                           "expired",
+		rawKey("Authorization: Bearer " + testToken):                              "is a test key",
+		rawKey(`Authorization: Bearer "` + token + `"`):                           "the API key is in quotes",
+		rawKey("Authorization: Bearer  " + token):                                 "the API key contains a space",
+		rawKey("Authorization: Bearer " + token + "x"):                            "a key has 47 characters, and yours has 48",
 		rawKey("X-Api-Key: " + token):                                             "not read from X-API-Key: send it as Authorization: Bearer",
 		rawKey("Authorization: Basic dXNlcjpwdw=="):                               "Authorization has no Bearer token",
 		rawBare("GET /v1/pets?limit=5&api_key="+token+" HTTP/1.1", "Host: a"):     "not read from the query",
 		rawBare("GET /v1/pets?access_token="+unknownToken+" HTTP/1.1", "Host: a"): "not read from the query",
-		rawKey():                "send your API key as Authorization",
-		rawTarget("/v1/pets/"):  "it must not end in a slash",
-		rawTarget("/v1/quota/"): "it must not end in a slash",
-		rawTarget("/"):          "there is no such path\"",
-		rawTarget("/v1/cats/"):  "there is no such path\"",
+		rawKey(): "send your API key as Authorization",
+		strings.Replace(rawReport(token), "GET", "POST", 1): "Its methods are GET, HEAD",
+		rawTarget("/v1/pets/"):                              "it must not end in a slash",
+		rawTarget("/v1/quota/"):                             "it must not end in a slash",
+		rawTarget("/"):                                      "there is no such path\"",
+		rawTarget("/v1/cats/"):                              "there is no such path\"",
+		rawChunked(hexadecimal(bodyMax+1) + "\r\n"):         "the body is larger than " + decimal(bodyMax) + " bytes",
 	} {
-		if got := client.ask(t, request); !strings.Contains(got.Body, want) || strings.Contains(got.Body, "ptg_") {
+		got := client.ask(t, request)
+		if !strings.Contains(got.Body, want) || strings.Contains(got.Body, "ptg_") {
 			t.Errorf("%q: %d %s, want %q", request, got.Status, got.Body, want)
+		}
+		if isInvalid := codeOf(got) == "invalid_api_key"; isInvalid != strings.HasSuffix(got.field("www-authenticate"), `error="invalid_token"`) &&
+			codeOf(got) != "malformed_api_key" {
+			t.Errorf("%q: WWW-Authenticate is %q", request, got.field("www-authenticate"))
 		}
 	}
 }
 
-// A refusal because of an outage is not the client's fault: Retry-After is one second, and the key is never banned for it.
-func TestARefusalOfAnOutageIsNoStrike(t *testing.T) {
-	r := newRig(t, func(s *setup) {
-		s.BanRule = ban.Product
-		q := s.Quotas.(fakeQuotas)
-		q.take = func(a quotas.Request) (quota.Verdict, error) {
-			v := verdict(a.Limits, 1000)
-			v.Degraded, v.Minute.RetryAt = true, v.At+1000
-			return v, nil
+// Refusals by a share are not the client's fault: they never ban a key. The same number of refusals by a limit bans it.
+func TestRefusalOfAShareIsNoStrike(t *testing.T) {
+	for _, degraded := range []bool{true, false} {
+		var passed atomic.Int64
+		r := newRig(t, func(s *setup) {
+			s.BanRule = ban.Product
+			s.BanRule.After = 3
+			s.Clock = func() time.Time { return now.Add(time.Duration(passed.Load())) }
+			known := s.Quotas.(fakeQuotas).known
+			s.Quotas = fakeQuotas{known: known, take: func(a quotas.Request) (quota.Verdict, error) {
+				v := verdict(a.Limits, a.Limits.Minute)
+				v.Degraded = degraded
+				return v, nil
+			}}
+		})
+		client := r.dial(t)
+		for range 8 {
+			client.ask(t, rawGet())
+			passed.Add(int64(1500 * time.Millisecond))
 		}
-		s.Quotas = q
-		d := s.Directory.(fakeDirectory)
-		d.ban = func(id.Key, int64, string) { t.Error("banned") }
-		s.Directory = d
-	})
-	c := r.dial(t)
-	for range 3 * ban.Product.After {
-		got := c.ask(t, rawGet())
-		if codeOf(got) != "limits_degraded" || got.field("retry-after") != "1" {
-			t.Fatalf("got %d %s, Retry-After %s", got.Status, got.Body, got.field("retry-after"))
+		if banned := r.banned.Load() > 0; banned == degraded {
+			t.Errorf("refused by a share: %t, banned: %t", degraded, banned)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package edge_test
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
-	"petgate/shared/testkit"
 )
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
@@ -147,61 +145,5 @@ func TestReportAgreesWithTheNextResponse(t *testing.T) {
 		if seen[code] == 0 {
 			t.Errorf("no report before a response with code %q: %v", code, seen)
 		}
-	}
-}
-
-// With three gateways, a report may lack only what the other gateways admitted in the last second.
-func TestReportOfThreeGateways(t *testing.T) {
-	url, prefix := testkit.Redis(t)
-	began := time.Now()
-	var skipped atomic.Int64
-	clock := func() time.Time { return time.Now().Add(time.Duration(skipped.Load())) }
-	limits := plan.Limits{Minute: 100_000, Day: 1_000_000}
-	var clients [3]*rawClient
-	shared := quotas.Config{RedisURL: url, Prefix: prefix, Budget: patience} // a busy machine is not an outage
-	for i := range clients {
-		clients[i] = newQuotaRig(t, shared, func(id.Key) plan.Limits { return limits }, clock).dial(t)
-	}
-	type admission struct {
-		gateway int
-		at      time.Time
-	}
-	var admitted []admission
-	get := func(gateway int) answer {
-		got := clients[gateway].ask(t, rawGet())
-		admitted = append(admitted, admission{gateway, clock()})
-		return got
-	}
-	stale := 0
-	for range 400 {
-		gateway := rand.IntN(len(clients))
-		for range rand.IntN(4) {
-			get(gateway)
-		}
-		skipped.Add(int64(rand.N(1500 * time.Millisecond)))
-		gateway = rand.IntN(len(clients))
-		since := clock().Add(-time.Second)
-		got := clients[gateway].ask(t, rawTarget("/v1/quota"))
-		if codeOf(got) == "quota_polling" {
-			continue
-		}
-		report, all, old := readReport(t, got), int64(len(admitted)), int64(0)
-		for _, a := range admitted {
-			if a.gateway == gateway || a.at.Before(since) {
-				old++
-			}
-		}
-		if used := report.Policies[0].Used; used > all || used < old || used != report.Policies[1].Used || report.Degraded {
-			t.Fatalf("of %d requests, %d of them not recent or of this gateway, the report has %d", all, old, used)
-		} else if used < all {
-			stale++
-		}
-		expectRemaining(t, get(gateway), limits.Minute-all-1, limits.Day-all-1)
-	}
-	if stale == 0 || stale > 300 {
-		t.Errorf("%d of 400 reports lack requests of other gateways: the test shows nothing without some, and without others", stale)
-	}
-	if took := time.Since(began); took > 50*time.Second {
-		t.Fatalf("it took %v: requests may have been released", took)
 	}
 }

@@ -1,13 +1,10 @@
 package edge_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
 	"net"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -17,6 +14,20 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+)
+
+// Sizes of the slow tests.
+var (
+	slowClients  = testkit.Size[int64](100, 800)
+	slowReaders  = testkit.Size[int64](20, 800)
+	honestRounds = testkit.Size(300, 2000)
+
+	// In full size they are the product's own timeouts: the default of GATEWAY_READ_TIMEOUT, and 0, which selects the edge's default.
+	slowReadTimeout  = testkit.Size(time.Second, 4*time.Second)
+	slowWriteTimeout = testkit.Size(time.Second, 0)
+
+	// What a connection may cost in heap and stacks. Reduced tests have the race detector, which adds to it.
+	slowBytesMax = testkit.Size[int64](24<<10, 13<<10)
 )
 
 // goneWithin is how long a client may be slow before the server has closed its connection.
@@ -253,86 +264,4 @@ func drip(clients []net.Conn, what string, stop <-chan struct{}) {
 			}
 		}
 	}
-}
-
-// holdFor is an environment variable. If it is set, this test binary plays the clients of TestIdleConnections: one process may not
-// have enough descriptors for both ends of so many connections.
-const holdFor = "PETGATE_TEST_HOLD_CONNECTIONS_TO"
-
-func init() {
-	address := os.Getenv(holdFor)
-	if address == "" {
-		return
-	}
-	if err := hold(address); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// hold opens the connections, sends a request on each, and prints a line. After a line on its standard input, it sends another
-// request on ten of them.
-func hold(address string) error {
-	clients := make([]rawClient, idleClients)
-	for i := range clients {
-		clients[i].address = address
-	}
-	told := bufio.NewScanner(os.Stdin)
-	for _, asking := range [][]rawClient{clients, clients[:10]} {
-		for i := range asking {
-			if got, err := asking[i].try(rawGet()); err != nil || got.Status != 200 {
-				return fmt.Errorf("client %d got %d: %w", i, got.Status, err)
-			}
-			asking[i].in = nil // 4 kB
-		}
-		fmt.Println("asked")
-		told.Scan()
-	}
-	return nil
-}
-
-// TestIdleConnections keeps many connections open that asked once and now say nothing.
-func TestIdleConnections(t *testing.T) {
-	raiseFileLimit(t, uint64(idleClients+1000))
-	r, held := newSlowRig(t, slowReadTimeout)
-	alone := normal(t, r)
-	testkit.Eventually(t, patience, "an empty server", func() bool { return held.open.Load() == 0 })
-	before := memory()
-	holder := exec.Command(os.Args[0])
-	holder.Env, holder.Stderr = append(os.Environ(), holdFor+"="+r.address), os.Stderr
-	tell, err := holder.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	hear, err := holder.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
-	heard := bufio.NewScanner(hear)
-	if !heard.Scan() {
-		t.Fatalf("the idle clients ended: %v", holder.Wait())
-	}
-	r.upstream.Seen() // what the test keeps of the requests is not memory of the gateway
-	r.accessLog.Reset()
-	each := (memory() - before) / idleClients
-	if each > idleBytesMax {
-		t.Errorf("an idle connection costs %d bytes, want at most %d", each, idleBytesMax)
-	}
-	beside := normal(t, r)
-	if open := held.open.Load(); open < idleClients {
-		t.Errorf("the server holds %d connections, want %d", open, idleClients)
-	}
-	if _, err := io.WriteString(tell, "again\n"); err != nil || !heard.Scan() {
-		t.Errorf("the idle clients cannot ask again: %v", err)
-	}
-	_ = tell.Close()
-	if err := holder.Wait(); err != nil {
-		t.Errorf("the idle clients: %v", err)
-	}
-	fmt.Printf("figure: %d idle connections: %d bytes each; p99 beside them %v, alone %v\n",
-		idleClients, each, beside.Round(time.Microsecond), alone.Round(time.Microsecond))
 }
