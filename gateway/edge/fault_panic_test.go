@@ -18,40 +18,6 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// panicking is a connection whose read after all pieces panics, as a reader with a defect would.
-type panicking struct{ wire }
-
-func (p *panicking) Read(b []byte) (int, error) {
-	if len(p.pieces) == 0 {
-		panic("planted in a read")
-	}
-	return p.wire.Read(b)
-}
-
-// A panic while a request is read ends its connection, and nothing else. The memory for its body is given back.
-func TestPanicWhileReading(t *testing.T) {
-	r := newRig(t, func(s *setup) { s.BodiesBytesMax = 16_000 })
-	inBody := rawPost("Content-Length: 8000") + repeat("a", 7000)
-	for _, start := range []string{"", "GET /", inBody, inBody} {
-		p := &panicking{wire{pieces: [][]byte{[]byte(start)}, closed: make(chan struct{})}}
-		if start == "" {
-			p.pieces = nil
-		}
-		r.pipes.conns <- p
-		select {
-		case <-p.closed:
-		case <-time.After(patience):
-			t.Fatal("the connection is not closed")
-		}
-	}
-	if got := r.dial(t).ask(t, rawPost("Content-Length: 8000")+repeat("a", 8000)); got.Status != 201 {
-		t.Errorf("afterwards: %d", got.Status)
-	}
-	if !strings.Contains(r.log.String(), "planted in a read") {
-		t.Errorf("the panic is not in the log: %s", r.log)
-	}
-}
-
 // A stage that panics costs its own exchange: a 500 by the contract and one line in each log. Everyone else is served.
 func TestPanic(t *testing.T) {
 	unknown := rawKey("Authorization: Bearer " + unknownToken)

@@ -1,0 +1,369 @@
+package front
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/http1"
+	"petgate/shared/testkit"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+// rig is a server that answers with the method and the target.
+type rig struct {
+	*Server
+	address string
+	log     testkit.Output
+}
+
+// newRig serves until the test ends. change and listen may be nil.
+func newRig(t *testing.T, change func(*Config), listen func(net.Listener) net.Listener) *rig {
+	t.Helper()
+	limits := http1.Limits{
+		TargetBytesMax: 1000, FieldBytesMax: 1000, FieldsMax: 10, BodyBytesMax: 1 << 20, BodyStepBytes: 1000,
+		Heads: http1.NewBudget(1 << 20), Bodies: http1.NewBudget(1 << 20),
+	}
+	r := &rig{}
+	cfg := Config{
+		HTTP: http1.Settings{
+			Limits: limits, Timeouts: http1.Timeouts{Read: patience, Write: patience, Idle: patience}, Buffers: http1.NewBuffers(&limits),
+		},
+		ConnectionsMax: 100, Handler: echo, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Metrics: prometheus.NewRegistry(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Server, r.address = New(cfg), ln.Addr().String()
+	if listen != nil {
+		ln = listen(ln)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := r.Serve(ln); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		serving.Wait()
+		if used := limits.Bodies.Used() + limits.Heads.Used(); used != 0 {
+			t.Errorf("%d bytes are not given back", used)
+		}
+	})
+	return r
+}
+
+// echo reads the rest of the body, and answers with the method, the target and the length of the body.
+func echo(c *Call) {
+	if c.Err == nil && !c.Body.IsComplete() {
+		c.Err = c.Conn.ReadBody(&c.Request, &c.Body, 1<<20)
+	}
+	c.Response.Status = http.StatusOK
+	c.Response.Body = fmt.Appendf(nil, "%s %s %d", c.Request.Method, c.Request.Target, len(c.Body.Bytes))
+	if c.Err != nil {
+		c.Response.Status, c.Response.Body = http.StatusBadRequest, []byte(c.Err.Error())
+	}
+	c.MadeAt = time.Now()
+}
+
+// client is a connection to the server.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (r *rig) dial(t *testing.T) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{c, bufio.NewReader(c)}
+}
+
+// read reads the response to a method.
+func (c *client) read(method string) (got *http.Response, body string, err error) {
+	if got, err = http.ReadResponse(c.in, &http.Request{Method: method}); err != nil {
+		return nil, "", err
+	}
+	text, err := io.ReadAll(got.Body)
+	return got, string(text), err
+}
+
+// ask sends a request and reads its response.
+func (c *client) ask(request string) (got *http.Response, body string, err error) {
+	if _, err := io.WriteString(c, request); err != nil {
+		return nil, "", err
+	}
+	method, _, _ := strings.Cut(request, " ")
+	return c.read(method)
+}
+
+func get(lines ...string) string {
+	return strings.Join(append([]string{"GET /a?b HTTP/1.1", "Host: a"}, lines...), "\r\n") + "\r\n\r\n"
+}
+
+func post(lines ...string) string { return strings.Replace(get(lines...), "GET", "POST", 1) }
+
+// What a connection does after a response, and what a response to HEAD has.
+func TestResponses(t *testing.T) {
+	r := newRig(t, nil, nil)
+	for request, want := range map[string]string{
+		get():                                                           "200, 10 bytes: GET /a?b 0",
+		get() + get("Connection: close"):                                "200, 10 bytes: GET /a?b 0; 200, 10 bytes, closes: GET /a?b 0",
+		strings.Replace(get(), "GET", "HEAD", 1):                        "200, 11 bytes: ",
+		post("Content-Length: 2") + "{}" + get():                        "200, 11 bytes: POST /a?b 2; 200, 10 bytes: GET /a?b 0",
+		strings.Replace(get(), "1.1", "1.0", 1):                         "200, 10 bytes, closes: GET /a?b 0",
+		strings.Replace(get("Connection: keep-alive"), "1.1", "1.0", 1): "200, 10 bytes, keep-alive: GET /a?b 0",
+		"GET /a b HTTP/1.1\r\n\r\n":                                     "400, 66 bytes, closes: http1: the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0",
+	} {
+		c := r.dial(t)
+		if _, err := io.WriteString(c, request); err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for range strings.Count(want, ";") + 1 {
+			got, body, err := c.read(strings.Fields(request)[0])
+			if err != nil {
+				t.Fatalf("%q: %v", request, err)
+			}
+			text := fmt.Sprintf("%d, %d bytes", got.StatusCode, got.ContentLength)
+			if got.Close {
+				text += ", closes"
+			}
+			if got.Header.Get("Connection") == "keep-alive" {
+				text += ", keep-alive"
+			}
+			all = append(all, text+": "+body)
+		}
+		if got := strings.Join(all, "; "); got != want {
+			t.Errorf("%q:\n got %s\nwant %s", request, got, want)
+		}
+		if strings.Contains(want, "closes") {
+			if n, err := c.in.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("%q: afterwards %d bytes, %v", request, n, err)
+			}
+		} else if _, _, err := c.ask(get()); err != nil {
+			t.Errorf("%q: the next request: %v", request, err)
+		}
+	}
+}
+
+// fasthttp's RequestCtx tells what the client sent, and nothing of an earlier request.
+func TestContext(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Handler = func(c *Call) {
+			rc := c.Context()
+			rc.SetUserValue("seen", true)
+			echo(c)
+			c.Response.Body = fmt.Appendf(nil, "%s %s %s %q %s %t", rc.Method(), rc.RequestURI(), rc.Host(), rc.Request.Header.Peek("x-Own"), rc.Path(),
+				rc.RemoteAddr().String() == c.Conn.RemoteAddr().String() && rc.UserValue("old") == nil)
+			rc.SetUserValue("old", true)
+		}
+	}, nil)
+	c := r.dial(t)
+	for request, want := range map[string]string{
+		get("x-Own: 1"):                         `GET /a?b a "1" /a true`,
+		post("Content-Length: 0", "x-Other: 2"): `POST /a?b a "" /a true`,
+	} {
+		for range 2 {
+			if _, body, err := c.ask(request); err != nil || body != want {
+				t.Errorf("%q: %s, %v, want %s", request, body, err, want)
+			}
+		}
+	}
+}
+
+// A request that has begun to arrive when the server is shut down is still read and answered. A connection between two requests ends
+// at once, and a new one is waited for.
+func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
+	r := newRig(t, nil, nil)
+	sending, idle, fresh := r.dial(t), r.dial(t), r.dial(t)
+	for _, c := range []*client{sending, idle} {
+		if _, _, err := c.ask(get()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.WriteString(sending, post("Content-Length: 2", "Expect: 100-continue")); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := sending.in.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	testkit.Eventually(t, patience, "three connections", func() bool { return r.held.Load() == 3 })
+	ended := make(chan error, 1)
+	go func() { ended <- r.Shutdown(t.Context()) }()
+	if n, err := idle.in.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: %d bytes, %v", n, err)
+	}
+	if got, _, err := fresh.ask(get()); err != nil || !got.Close {
+		t.Errorf("the new connection: %v, %v", got, err)
+	}
+	_, _ = sending.in.Discard(len("\r\n"))
+	if got, body, err := sending.ask("{}"); err != nil || !got.Close || body != "POST /a?b 2" {
+		t.Errorf("what had begun: %v %s, %v", got, body, err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// A client that does not begin the TLS handshake is disconnected after the read timeout, also if its connection is above the
+// maximum and would only get a refusal.
+func TestSilentHandshake(t *testing.T) {
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	r := newRig(t, func(c *Config) {
+		c.TLS, c.ConnectionsMax = &tls.Config{Certificates: certified.TLS.Certificates}, 1
+		c.HTTP.Timeouts.Read = 500 * time.Millisecond
+	}, nil)
+	for i, c := range []*client{r.dial(t), r.dial(t)} {
+		if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
+			t.Errorf("connection %d is held for a client that says nothing", i)
+		}
+	}
+}
+
+// A response, 100 (Continue), and the last response of a connection have the whole write timeout, also after a silence that is longer
+// than that. A server that stops for longer than the write timeout loses a response, so a few tries are allowed.
+func TestWriteAfterSilence(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		request, want string
+		drains        bool
+	}{
+		"continue":             {post("Expect: 100-continue", "Content-Length: 5"), "HTTP/1.1 100 Continue\r\n", false},
+		"the client closes":    {get("Connection: close"), "HTTP/1.1 200 OK\r\n", false},
+		"malformed":            {"GET /a\x01 HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n", false},
+		"the server drains":    {get(), "HTTP/1.1 200 OK\r\n", true},
+		"one more of the same": {get(), "HTTP/1.1 200 OK\r\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testkit.Eventually(t, patience, "the response", func() bool {
+				r := newRig(t, func(c *Config) { c.HTTP.Timeouts.Write = timeout }, nil)
+				client := r.dial(t)
+				if _, _, err := client.ask(get()); err != nil {
+					return false
+				}
+				time.Sleep(3 * timeout) // the silence is the test
+				if c.drains {
+					r.Drain()
+				}
+				_, _ = io.WriteString(client, c.request)
+				line, _ := client.in.ReadString('\n')
+				return line == c.want
+			})
+		})
+	}
+}
+
+// A connection whose client still sends something after the last response lingers: a reset could reach the client before it has
+// read the response.
+func TestRestAfterTheLastResponse(t *testing.T) {
+	r := newRig(t, nil, nil)
+	for request, rest := range map[string]string{
+		"GET / HTTP/2.0\r\n\r\n": strings.Repeat("a", 40_000), // nothing after it is parsed
+		strings.Replace(post("Content-Length: 2"), "1.1", "1.0", 1) + "{}": "\r\n", // an old client ends a body with a line end
+	} {
+		try := func() error {
+			c := r.dial(t)
+			if _, _, err := c.ask(request); err != nil {
+				return err
+			}
+			if n, err := c.in.Read(make([]byte, 1)); err != io.EOF {
+				return fmt.Errorf("after the response: %d bytes, %w", n, err)
+			}
+			for _, part := range []string{rest[:1], rest[1:]} { // a reset that the first part causes fails the second
+				if _, err := io.WriteString(c, part); err != nil {
+					return fmt.Errorf("the rest: %w", err)
+				}
+			}
+			return nil
+		}
+		testkit.Eventually(t, patience, "a try that takes less than half of the second for which the server lingers", func() bool {
+			began := time.Now()
+			err := try()
+			if err != nil && time.Since(began) < time.Second/2 {
+				t.Fatalf("%q: %v", request, err)
+			}
+			return err == nil
+		})
+	}
+}
+
+// exhausted fails to accept at first, as a process that is out of descriptors does.
+type exhausted struct {
+	net.Listener
+	failures atomic.Int64
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.failures.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// A server that has no file descriptors left continues when there are some again, and logs the cause.
+func TestOutOfDescriptors(t *testing.T) {
+	l := &exhausted{}
+	l.failures.Store(3)
+	r := newRig(t, nil, func(ln net.Listener) net.Listener { l.Listener = ln; return l })
+	if _, _, err := r.dial(t).ask(get()); err != nil {
+		t.Error(err)
+	}
+	if log := r.log.String(); !strings.Contains(log, "too many open files") || !strings.Contains(log, "ulimit -n") {
+		t.Errorf("the log does not name the fault and its cure: %s", log)
+	}
+}
+
+// A panic ends its connection, and nothing else. The memory for the body is given back.
+func TestPanicEndsItsConnection(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Handler = func(c *Call) {
+			if string(c.Request.Method) == http.MethodPost {
+				panic("planted")
+			}
+			echo(c)
+		}
+	}, nil)
+	for range 3 {
+		if _, _, err := r.dial(t).ask(post("Content-Length: 8000") + strings.Repeat("a", 8000)); err == nil {
+			t.Error("a panic is answered")
+		}
+	}
+	if _, _, err := r.dial(t).ask(get()); err != nil || !strings.Contains(r.log.String(), "planted") {
+		t.Errorf("afterwards: %v; the log has %s", err, &r.log)
+	}
+}
