@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPath is the file that a running process of this command has locked. It names that process. The lock ends with the process,
-// also after kill -9; the file stays.
+// lockPath is the file that a running process of this command holds locked. Its text names that process. The system ends the lock with
+// the process, also after kill -9; the file stays.
 const lockPath = "var/local.lock"
 
 // moving is the address of a process that moves the data.

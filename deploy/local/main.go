@@ -39,7 +39,7 @@ const (
 	// connectionsMax is enough for one machine, and needs no higher limit of open files than most systems have.
 	connectionsMax = 4096
 
-	// petsWithin is how long requests at the pet service may take after the gateway has drained. There should be none.
+	// petsWithin is how long the pet service waits for its requests after the gateway has drained. There should be none.
 	petsWithin = 5 * time.Second
 )
 
@@ -126,7 +126,7 @@ func enterModule(dir string) error {
 
 // run runs everything until ctx ends. started is the user's directory.
 func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) error {
-	// First of all: nothing of another process of this command may be touched.
+	// The lock comes first: nothing of another process of this command may be touched.
 	unlock, err := lock(cfg.Listen)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	}
 	defer accessLog.Close()
 
-	// Before the gateway is ready, so that the token file is valid once it is.
+	// The token file must be valid when the gateway becomes ready.
 	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), cfg.Environment)
 	if err != nil {
 		return err

@@ -18,6 +18,8 @@ import (
 	"html/template"
 	texttemplate "text/template"
 
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 )
@@ -92,7 +94,7 @@ func asset(name string) func() ([]byte, error) {
 }
 
 func writeHTML(m *model) ([]byte, error) {
-	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": number}).Option("missingkey=error").ParseFS(assets, "assets/*.html")
+	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": humanize.Comma}).Option("missingkey=error").ParseFS(assets, "assets/*.html")
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package portal
 import (
 	"html/template"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -40,13 +39,4 @@ func prose(text string) template.HTML {
 		b.WriteString("<p>" + string(inline(paragraph)) + "</p>\n")
 	}
 	return template.HTML(b.String())
-}
-
-// number returns n with a comma between thousands.
-func number(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

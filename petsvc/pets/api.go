@@ -101,8 +101,8 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 	return s
 }
 
-// Health returns what is wrong with the database, or nil, and whether requests are served in spite of it: for example, a full disk only
-// prevents that pets are stored.
+// Health returns what is wrong with the database, or nil, and whether requests are served in spite of it. With a full disk, for
+// example, pets can be read and not stored.
 func (s *Service) Health() (serving bool, cause error) {
 	if t := s.store.trouble.Load(); t != nil {
 		return t.serving, t.cause
@@ -202,7 +202,7 @@ func (s *Service) handle(rc *fasthttp.RequestCtx) {
 	}
 }
 
-// readyPath is what gateways check. It is neither counted nor logged, because each gateway asks once a second.
+// readyPath is what gateways check. These requests are neither counted nor logged, because each gateway sends one a second.
 const readyPath = "/readyz"
 
 // serveReady responds with 200 if requests should come here, and with 503 if another instance is better.
@@ -227,8 +227,8 @@ const (
 	petPrefix = listPath + "/"
 )
 
-// route serves a request of the gateway. Not by fasthttp/router: it matches the path as it was sent, and this service also knows
-// percent-encoded forms of its paths.
+// route serves a request of the gateway. It does not use fasthttp/router, which matches the path as it was sent: this service also
+// serves percent-encoded forms of its paths.
 func (s *Service) route(rc *fasthttp.RequestCtx, span *trace.Span) (operation, outcome string, err error) {
 	path, isGet, allow := string(rc.Path()), rc.IsGet() || rc.IsHead(), "GET, HEAD"
 	id, isPet := strings.CutPrefix(path, petPrefix)

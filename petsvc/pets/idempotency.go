@@ -70,6 +70,11 @@ func inDialect(d database.Dialect, query string) string {
 
 // request is a logical request: all requests of a tenant with the same Idempotency-Key. It has hashes only: their size does
 // not depend on the client, and a client's key is not kept.
+//
+// Two attempts of a logical request never run at the same time. In this process, store.running ensures it. Between processes, a
+// lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
+// time. If all of these failed, the primary key would still refuse the second row. The pet and the request are stored in one
+// transaction.
 type request struct {
 	id          [sha256.Size]byte // of the tenant and its key
 	fingerprint [sha256.Size]byte // of the pet
@@ -107,11 +112,6 @@ func parseKey(lines [][]byte) (key string, _ error) {
 	}
 	return key, nil
 }
-
-// Two attempts of a logical request never run at the same time. In this process, store.running ensures it. Between processes, a
-// lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
-// time. If all of these failed, the primary key would still refuse the second row. The pet and the request are stored in one
-// transaction.
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
 func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r *request) (petID int64, err error) {
@@ -165,8 +165,8 @@ const (
 	forgetRows     = 1000                   // of a step, or a few more that were stored in the same millisecond
 )
 
-// forget removes the rows of requests that are older than keptFor, until close. A step enters the store like a request, so
-// it never uses the connection of the watch.
+// forget removes the rows of requests that are older than keptFor. A step enters the store like a request, so it never uses the
+// connection of the watch.
 func (s *store) forget() {
 	for s.life.Err() == nil {
 		removed, err := s.forgetOldest()

@@ -251,7 +251,7 @@ func (s *store) enter() error {
 
 func (s *store) leave() { <-s.slots }
 
-// failed classifies the error of what was being done; nil stays nil. If an operator has to mend the cause, it is a trouble.
+// failed says for what an error is refused; nil stays nil. If an operator has to mend its cause, failed keeps it as the trouble.
 func (s *store) failed(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -299,9 +299,10 @@ func (s *store) get(span *trace.Span, id int64) (p Pet, err error) {
 	return p, s.failed("get", err)
 }
 
-// add stores a pet once or not at all. With a logical request r that was carried out before, it returns that pet and isReplay.
+// add stores a pet once or not at all. If the logical request r was carried out before, add returns the pet of that time and isReplay.
+// Without an Idempotency-Key, r is nil.
 //
-// It needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
+// add needs a transaction: outside of one, database/sql repeats a statement after a broken connection, although the statement may have
 // been executed.
 func (s *store) add(span *trace.Span, p NewPet, r *request) (stored Pet, isReplay bool, err error) {
 	if r != nil {
