@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -10,7 +11,7 @@ import (
 func (r Result) tables() string {
 	var b strings.Builder
 	r.writeMachine(&b)
-	r.writeFigures(&b)
+	r.writeFigures(&b, math.MaxInt)
 	for _, connections := range r.connections("gateways") {
 		r.writeTable(&b, fmt.Sprintf("Connections: %d", connections), r.rowsOf("gateways", connections), append(loadColumns,
 			ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
@@ -43,7 +44,7 @@ func (r Result) tables() string {
 func (r Result) summary() string {
 	var b strings.Builder
 	r.writeMachine(&b)
-	r.writeFigures(&b)
+	r.writeFigures(&b, briefFigures)
 	r.writeTable(&b, fmt.Sprintf("Side by side, %d connections", manyConnections), r.rowsOf("gateways", manyConnections), []column{
 		loadColumns[0], loadColumns[1], loadColumns[2], loadColumns[4], loadColumns[5],
 		ratioTo(nginxPlain, Run.micros, func(at row) row { at.system = nginxPlain; return at }),
@@ -174,15 +175,18 @@ func (r Result) connections(section string) (counts []int) {
 	return counts
 }
 
-// writeFigures writes the figures that summarise the tables below it.
-func (r Result) writeFigures(b *strings.Builder) {
+// briefFigures is how many of the figures docs/performance.md shows.
+const briefFigures = 8
+
+// writeFigures writes the first figures that summarise the tables below it.
+func (r Result) writeFigures(b *strings.Builder, first int) {
 	row := func(name string) []Run { return r.of("gateways", name, manyConnections) }
 	ours := row(petgateRedis)
 	some := func(name string) []Run { return r.of("gateways", name, someConnections) }
 	refused := func(name string) []Run { return r.of("refusals", name, 0) }
 	pets := func(name string) []Run { return r.of("pets", name, 0) }
 	head := "| figure | median (least–most) |\n|---|---|\n"
-	for _, f := range []struct {
+	figures := []struct {
 		name     string
 		measured spread
 	}{
@@ -191,18 +195,19 @@ func (r Result) writeFigures(b *strings.Builder) {
 		{"the same ÷ " + nginxLuaRedis, ratio(ours, row(nginxLuaRedis), Run.micros)},
 		{"the same ÷ " + haproxyTables, ratio(ours, row(haproxyTables), Run.micros)},
 		{"Redis calls per admitted request", over(ours, redisCalled)},
-		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), ratio(some(petgateRedis), some(nginxPlain), latency(p99))},
-		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
-		{"p50 that policy adds with one connection ÷ p50 of the same script in redis-benchmark", r.addedTrips()},
 		{"CPU of a request over its quota ÷ an admitted one", ratio(refused(overQuota), refused(admitted), Run.micros)},
 		{"Redis calls per second, after the first, for one tenant over its quota", over(refused(overQuota), furtherCallsPerSecond)},
 		{"CPU of a banned key's request ÷ an admitted one", ratio(refused(banned), refused(admitted), Run.micros)},
 		{"CPU of a request without a key ÷ an admitted one", ratio(refused(keyless), refused(admitted), Run.micros)},
+		{fmt.Sprintf("p99 with %d connections ÷ %s", someConnections, nginxPlain), ratio(some(petgateRedis), some(nginxPlain), latency(p99))},
+		{"the same for p99.9", ratio(some(petgateRedis), some(nginxPlain), latency(p999))},
+		{"p50 that policy adds with one connection ÷ p50 of the same script in redis-benchmark", r.addedTrips()},
 		{"lists of 20 per second from petsvc, 8 clients, ÷ pgbench, 8 connections", ratio(pets(petsvcFewRow), pets(pgbenchRow), perSecond)},
 		{"the same with 32 clients", ratio(pets(petsvcRow), pets(pgbenchRow), perSecond)},
 		{"lists through a gateway, quotas in memory, ÷ directly from petsvc, 32 clients", ratio(pets(chainRow), pets(petsvcRow), perSecond)},
 		{"the same with quotas in Redis", ratio(pets(chainRedisRow), pets(petsvcRow), perSecond)},
-	} {
+	}
+	for _, f := range figures[:min(first, len(figures))] {
 		if f.measured != (spread{}) {
 			fmt.Fprintf(b, "%s| %s | %v |\n", head, f.name, f.measured)
 			head = ""
