@@ -3,8 +3,8 @@
 // and says how many gateways have confirmed the change. Lists are read page by page, and are JSON or CSV with ?format=json or csv.
 //
 // It has no passwords. `keyadmin console` writes an invitation to the database and prints a link with a code, which opens one
-// session. So the console is for those who can use the database, and the events of a session have the name of the person who asked
-// for the link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
+// session. So the console is for people who can use the database. The events of a session have the name of the person who asked for
+// the link. The code is in the fragment of the link, which browsers do not send: it is in no log and in no referrer.
 //
 // Pages are complete without the script. No GET changes anything. A session that is read-only can send no form but the one that
 // ends it.
@@ -56,7 +56,7 @@ type Config struct {
 	Problems func() []service.Problem // of this gateway
 	Log      *slog.Logger
 	Clock    func() time.Time // nil: time.Now
-	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: that of the system
+	AdminTLS *tls.Config      // for the admin ports of gateways that use TLS; nil: the system's authorities
 
 	// Quota returns how much of its limits a tenant has used, and charges nothing. ErrUnknownTenant: this gateway does not know the tenant
 	// yet. nil: not known.

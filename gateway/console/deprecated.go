@@ -10,7 +10,7 @@ import (
 	"petgate/shared/operate"
 )
 
-// deprecatedPage is the content of the page of those who call deprecated operations.
+// deprecatedPage is the content of the page of keys that call deprecated operations.
 type deprecatedPage struct{ List list }
 
 func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) error {

@@ -68,7 +68,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 	return show(http.StatusOK)
 }
 
-// ask asks for the key of the page or, if it has none, for that of the token.
+// ask explains for the page's key. Without one, it explains for the key of the token.
 func (p explainPage) ask(ctx context.Context, v *visit, token string) (e operate.Explanation, err error) {
 	var from netip.Addr
 	if p.From != "" {

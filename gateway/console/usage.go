@@ -81,8 +81,8 @@ const otherOperations = "others"
 
 const drawingWidth = 520
 
-// usageOf reads a tenant's requests in the span with the given name, or in the usual span if there is no such name. limits are the
-// tenant's; they may be unset.
+// usageOf reads a tenant's requests in the span with the given name; with an unknown name, in the usual span. limits are the tenant's;
+// they may be unset.
 func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Tenant, name string, limits plan.Limits) (part usagePart) {
 	part.Spans = slices.Clone(usageSpans)
 	at := slices.IndexFunc(part.Spans, func(s usageSpan) bool { return s.Name == name })

@@ -19,7 +19,7 @@ type Figures struct {
 	Err     error // why there is no answer
 
 	RequestRate, RefusedRate float64 // per second
-	Seconds                  float64 // the time that the rates are of; 0: there are no rates, because this is the first answer of a process
+	Seconds                  float64 // the rates are means over this time; 0: there are none, because this is the first answer of a process
 
 	was Live // the answer before, if there are rates
 }
@@ -67,7 +67,7 @@ func (w *Watch) compare(all []Figures) {
 type TenantFigures struct {
 	LiveTenant
 	RequestRate, RefusedRate float64 // per second
-	Seconds                  float64 // the time that the rates are of, the longest of all gateways; 0: there are no rates
+	Seconds                  float64 // the rates are means over this time, the longest of all gateways; 0: there are none
 
 	isFresh bool // the figures of the quota are of a gateway that has decided since the answer before
 }

@@ -36,7 +36,7 @@ type Problem struct {
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
-	// Certificates shows the expiry of the certificates, and files that cannot be used. The program adds that of its public port.
+	// Certificates shows when certificates expire, and which files cannot be used. The program adds the certificate of its public port.
 	Certificates *Certificates
 
 	log      *slog.Logger

@@ -43,7 +43,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 }
 
 // Client returns the configuration with which this program asks the admin ports of others. It uses its own certificate, if it has one,
-// and trusts the authorities that it knows: those of the system, those of client certificates, and those in its own chain.
+// and trusts three groups of authorities: the system's, the ones in --admin-client-ca, and the ones in its own chain.
 func (t *AdminTLS) Client(log *slog.Logger) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if !t.isSet() {

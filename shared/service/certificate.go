@@ -96,8 +96,7 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 	return c.current, c.fault
 }
 
-// Certificates are those of a program's ports. They are a metric, which says until when they are valid. Their methods may be called
-// concurrently.
+// Certificates are the certificates of a program's ports, and the metric of when they expire. Their methods may be called concurrently.
 type Certificates struct {
 	mu     sync.Mutex
 	byPort map[string]*Certificate

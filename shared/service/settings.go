@@ -106,8 +106,7 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 }
 
 // unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program. They are probably
-// misspelt. They are not an error: Kubernetes sets variables for every service, and those of a service named gateway begin
-// with GATEWAY_.
+// misspelt. They are not an error, because Kubernetes sets variables for every service: for one named gateway, GATEWAY_SERVICE_HOST.
 func unknown(settings Program, prefixes, environ []string) []string {
 	p := newParser(settings, CommandLine{})
 	known := make(map[string]bool)

@@ -53,7 +53,7 @@ type Config struct {
 	Instance  string // distinguishes the instances of a program; empty: not stated
 	Log       *slog.Logger
 	Metrics   prometheus.Registerer
-	Transport http.RoundTripper // to the collector; nil: that of net/http
+	Transport http.RoundTripper // to the collector; nil: a copy of http.DefaultTransport
 }
 
 // Tracer samples requests and exports their spans.

@@ -77,7 +77,7 @@ func (t *Tracer) samples(random uint64) bool {
 // thresholdOf returns the least number that is sampled.
 func thresholdOf(ratio float64) uint64 { return uint64((1 - ratio) * (1 << randomBits)) }
 
-// newRandom returns a random number that is not zero. A fast generator is enough: IDs are no secrets.
+// newRandom returns a random number that is not zero. A fast generator is enough, because IDs are not secret.
 func newRandom() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
