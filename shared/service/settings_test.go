@@ -55,12 +55,9 @@ func TestPrecedence(t *testing.T) {
 	if done || s.Listen != ":1" || s.DrainDelay != 9*time.Second || len(s.Proxies) != 2 || s.Database != "postgres://u:pw@h/d" {
 		t.Fatalf("environment and flag: %+v, %s", s, errs)
 	}
-}
-
-func TestEmptyList(t *testing.T) {
 	t.Setenv("TEST_PROXIES", "")
-	if s, _, done, _, errs := load(); done || len(s.Proxies) != 0 {
-		t.Errorf("%+v, %s", s, errs)
+	if s, _, done, _, errs = load(); done || len(s.Proxies) != 0 {
+		t.Errorf("an empty list: %+v, %s", s, errs)
 	}
 }
 
@@ -99,13 +96,11 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	f([]string{"--drain-delay=soon", "--what"}, append(ofEnvironment, `"soon"`, "unknown flag --what")...)
 	f([]string{"stray"}, append(ofEnvironment, "unexpected argument stray")...)
 	f([]string{"--database-url=postgres://u:pw@h/d"}, append(ofEnvironment, "set TEST_DATABASE or TEST_DATABASE_FILE")...)
-}
-
-// One problem takes one line.
-func TestOneProblem(t *testing.T) {
+	t.Setenv("TEST_DATABASE_FILE", "")
+	t.Setenv("TEST_PROXIES", "")
 	t.Setenv("TEST_BAN_AFTER", "-1")
 	if _, _, _, _, errs := load(); errs != "prog: TEST_BAN_AFTER (--ban-after) is \"-1\": it must not be negative\n" {
-		t.Errorf("%q", errs)
+		t.Errorf("one problem: %q", errs)
 	}
 }
 
