@@ -132,7 +132,11 @@ const afterwards = `
 	UNION ALL SELECT 'DROP INDEX ' || indexrelid::regclass, pg_get_indexdef(indexrelid)
 	FROM pg_index WHERE indrelid = $1::regclass AND indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE conrelid = $1::regclass)`
 
-// fill copies n rows into a table.
+// firstColumns are the names of a table's first columns. $1: the table; $2: how many.
+const firstColumns = `
+	SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = $1::regclass AND attnum BETWEEN 1 AND $2`
+
+// fill copies n rows into a table. Columns for which a row has no value have their default.
 func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) {
 	t.Helper()
 	tx, err := db.Begin()
@@ -158,9 +162,13 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 		err = found.Err()
 	}
 	run(removes)
+	var columns string
+	if err == nil {
+		err = tx.QueryRow(firstColumns, table, len(row(0))).Scan(&columns)
+	}
 	var rows *sql.Stmt
 	if err == nil {
-		rows, err = tx.Prepare("COPY " + table + " FROM STDIN")
+		rows, err = tx.Prepare("COPY " + table + " (" + columns + ") FROM STDIN")
 	}
 	for i := 0; err == nil && i < n; i++ {
 		_, err = rows.Exec(row(i)...)
