@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,81 +63,127 @@ func Listen(cfg Config) (Ports, error) {
 	return Ports{Public: public, Admin: admin}, nil
 }
 
+// gateway is what Run opens, in three steps.
+type gateway struct {
+	cfg   Config
+	self  string // its ID
+	log   *slog.Logger
+	admin *service.Admin
+	store *keystore.Store
+	keys  *directory.Directory
+
+	limits     quotas.Quotas
+	operations []api.Operation
+	public     *edge.Edge
+
+	closers []func() error // the last one is called first
+}
+
+func (g *gateway) onClose(f func() error) { g.closers = append(g.closers, f) }
+
+func (g *gateway) close() (err error) {
+	for _, f := range slices.Backward(g.closers) {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
 // Run runs a gateway on its ports until ctx ends, then drains it and closes the ports. It writes a line to accessLog for each
 // request, unless the settings turn that off.
 func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
-	admin := service.NewAdmin(log, cfg.Settings, cfg.AdminListen)
-	if err := admin.Start(ports.Admin); err != nil {
+	g := &gateway{cfg: cfg, log: log, self: cfg.gatewayID(log), admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen)}
+	if err := g.admin.Start(ports.Admin); err != nil {
 		return errors.Join(err, ports.Admin.Close())
 	}
-	defer admin.Close()
+	defer g.admin.Close()
+	defer func() { err = errors.Join(err, g.close()) }()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	address := cfg.ReachableAdmin(ports.Admin.Addr())
+	if err := g.openStores(ctx, end, address); err != nil {
+		return err
+	}
+	if err := g.openPublic(accessLog); err != nil {
+		return err
+	}
+	if err := g.mountAdmin(address); err != nil {
+		return err
+	}
+	return service.Serving{
+		Public: g.public, Listener: ports.Public, Admin: g.admin, Settings: cfg.Settings, Log: log,
+		Facts: []any{
+			"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)),
+			"quotas", cfg.quotas(), "traces", cmp.Or(cfg.Traces.Endpoint, "off"),
+		},
+	}.Run(ctx)
+}
 
+// openStores opens the database, the directory and the quotas. The directory signs off last, when no more keys are accepted: it
+// also writes the usage of the last requests. If it ends by itself, another process has taken this gateway's ID: end then drains
+// the gateway, and close returns that error.
+func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, address string) error {
+	cfg := &g.cfg
 	db, err := database.Open(string(cfg.DatabaseURL))
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	g.onClose(db.Close)
 	if db.Dialect() == database.Postgres {
 		db.SetMaxOpenConns(cfg.DatabaseConnections)
 	}
-	self := cfg.gatewayID(log)
-	store := keystore.New(db, nil, nil, self)
-	keys, err := directory.Open(ctx, store, directory.Config{
-		GatewayID: self, AdminAddress: cfg.ReachableAdmin(ports.Admin.Addr()), Snapshot: cfg.Snapshot,
-		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: log, Metrics: admin.Metrics, Loaded: tuneCollector,
+	g.store = keystore.New(db, nil, nil, g.self)
+	g.keys, err = directory.Open(ctx, g.store, directory.Config{
+		GatewayID: g.self, AdminAddress: address, Snapshot: cfg.Snapshot,
+		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
-				log.Warn(apart(is))
+				g.log.Warn(apart(is))
 			}
 		},
 	})
 	if err != nil {
 		return err
 	}
-	// The directory signs off last, when no more keys are accepted: it also writes the usage of the last requests. If it ends
-	// by itself, another process has taken this gateway's ID: the gateway then drains and returns that error.
-	defer keys.SignOff()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	var keysErr error
-	stopKeys := background(func(ctx context.Context) {
-		keysErr = keys.Run(ctx)
+	g.onClose(func() error { g.keys.SignOff(); return nil })
+	var ended error
+	stop := background(func(ctx context.Context) {
+		ended = g.keys.Run(ctx)
 		end()
 	})
-	defer func() {
-		stopKeys()
-		err = errors.Join(err, keysErr)
-	}()
-	limits, err := quotas.Open(ctx, quotas.Config{
+	g.onClose(func() error { stop(); return ended })
+	g.limits, err = quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: keys.Gateways, Saver: saver{store}, OutageFile: cfg.outageFile(), GatewayID: self,
-		Metrics: admin.Metrics, Log: log,
+		LiveGateways: g.keys.Gateways, Saver: saver{g.store}, OutageFile: cfg.outageFile(), GatewayID: g.self,
+		Metrics: g.admin.Metrics, Log: g.log,
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	g.onClose(func() error {
+		settle, cancel := context.WithTimeout(context.Background(), settleWithin)
 		defer cancel()
-		err = errors.Join(err, limits.Close(settle))
-	}()
-	admin.Handle("GET /quota/{tenant}", serveQuota(cfg.Environment.String(), keys, limits))
-	operations, err := api.Operations()
-	if err != nil {
+		return g.limits.Close(settle)
+	})
+	return nil
+}
+
+// openPublic makes the public side: all that serves requests.
+func (g *gateway) openPublic(accessLog io.Writer) (err error) {
+	cfg := &g.cfg
+	if g.operations, err = api.Operations(); err != nil {
 		return err
 	}
-	admin.Handle("GET /about", serveAbout(cfg, operations, limits))
 	edgeConfig := cfg.edge()
 	if cfg.TLSCert != "" {
-		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, log)
+		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, g.log)
 		if err != nil {
 			return err
 		}
 		edgeConfig.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
-		admin.Certificates.Watch("public", certificate)
+		g.admin.Certificates.Watch("public", certificate)
 	}
-	if err := fitDescriptors(&edgeConfig, log); err != nil {
+	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err
 	}
 	var pages []portal.Page
@@ -148,53 +195,61 @@ func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessL
 	if !cfg.AccessLog {
 		accessLog = nil
 	}
-	statements, closeStatements, err := openStatements(&cfg, self)
+	statements, closeStatements, err := openStatements(cfg, g.self)
 	if err != nil {
 		return err
 	}
-	defer closeStatements()
-	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: self, Log: log, Metrics: admin.Metrics})
+	g.onClose(func() error { closeStatements(); return nil })
+	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics})
 	if err != nil {
 		return err
 	}
-	defer tracer.Close(trace.CloseMax)
-	public, err := edge.New(edgeConfig, edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(cfg.AuthFailures), Usage: keys, Statements: statements,
-		Operations: operations, Pages: pages, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics, Clock: time.Now,
+	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
+	g.public, err = edge.New(edgeConfig, edge.Deps{
+		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys, Statements: statements,
+		Operations: g.operations, Pages: pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err
 	}
-	defer background(public.CheckUpstreams)()
-	admin.Handle("GET /live", serveLive(self, cfg.Environment.String(), keys, limits, public, time.Now))
-	problems := func() []service.Problem {
-		found := cfg.problems(keys)
-		if err := limits.Ready(); err != nil {
-			found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
-		}
-		asking, cancel := context.WithTimeout(context.Background(), healthWithin)
-		defer cancel()
-		for _, complaint := range limits.Health(asking) {
-			found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
-		}
-		if refusing := public.Refusing(); len(refusing) > 0 {
-			found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
-		}
-		for _, f := range public.Failing() {
-			found = append(found, service.Problem{Name: "upstream", Detail: unwell(f), Serving: true})
-		}
-		return found
-	}
-	admin.SetReady(problems)
-	closeConsole, err := serveConsole(cfg, self, cfg.ReachableAdmin(ports.Admin.Addr()), admin, problems, keys, limits, log)
+	stop := background(g.public.CheckUpstreams)
+	g.onClose(func() error { stop(); return nil })
+	return nil
+}
+
+// mountAdmin adds to the admin port what keyadmin, the console and probes ask.
+func (g *gateway) mountAdmin(address string) error {
+	environment := g.cfg.Environment.String()
+	g.admin.Handle("GET /quota/{tenant}", serveQuota(environment, g.keys, g.limits))
+	g.admin.Handle("GET /about", serveAbout(g.cfg, g.operations, g.limits))
+	g.admin.Handle("GET /live", serveLive(g.self, environment, g.keys, g.limits, g.public, time.Now))
+	g.admin.SetReady(g.problems)
+	closeConsole, err := serveConsole(g.cfg, g.self, address, g.admin, g.problems, g.keys, g.limits, g.log)
 	if err != nil {
 		return err
 	}
-	defer closeConsole()
-	return service.Serving{
-		Public: public, Listener: ports.Public, Admin: admin, Settings: cfg.Settings, Log: log,
-		Facts: []any{"environment", cfg.Environment.String(), "upstreams", cfg.Upstreams, "database", database.Redact(string(cfg.DatabaseURL)), "quotas", cfg.quotas(), "traces", cmp.Or(cfg.Traces.Endpoint, "off")},
-	}.Run(ctx)
+	g.onClose(func() error { closeConsole(); return nil })
+	return nil
+}
+
+// problems are those of /readyz.
+func (g *gateway) problems() []service.Problem {
+	found := g.cfg.problems(g.keys)
+	if err := g.limits.Ready(); err != nil {
+		found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
+	}
+	asking, cancel := context.WithTimeout(context.Background(), healthWithin)
+	defer cancel()
+	for _, complaint := range g.limits.Health(asking) {
+		found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
+	}
+	if refusing := g.public.Refusing(); len(refusing) > 0 {
+		found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
+	}
+	for _, f := range g.public.Failing() {
+		found = append(found, service.Problem{Name: "upstream", Detail: unwell(f), Serving: true})
+	}
+	return found
 }
 
 // ReachableAdmin returns the address of the admin port for other hosts. With TLS, it begins with https://.

@@ -201,14 +201,11 @@ const reportsAtOnce = 6
 // report logs what the checks say, if the log does not say so yet. After reportsAtOnce lines it logs one in logEvery. The next check
 // reports what this one does not.
 func (h *host) report() {
-	s, now := &h.standing, time.Now()
-	if s.verdict() == h.reported || h.reportsPaid.Sub(now) > (reportsAtOnce-1)*logEvery {
+	s := &h.standing
+	if s.verdict() == h.reported || !h.reports.Allow() {
 		return
 	}
-	if h.reportsPaid.Before(now) {
-		h.reportsPaid = now
-	}
-	h.reported, h.reportsPaid = s.verdict(), h.reportsPaid.Add(logEvery)
+	h.reported = s.verdict()
 	log := h.pool.cfg.Log.With("upstream", h.address)
 	switch h.reported {
 	case out:

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"petgate/gateway/http1"
 	"petgate/gateway/share"
 	"petgate/shared/core/id"
@@ -33,16 +35,16 @@ type host struct {
 	ejectedUntil atomic.Int64 // by requests; Unix ms, by the machine's clock; 0: it is not
 	checkedOut   atomic.Bool  // a check has ejected it
 	isRefusing   atomic.Bool  // its last response was a 401
-	loggedAt     atomic.Int64 // Unix ms, by the machine's clock
+	logs         rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
 
 	tenants *share.Shares // of the slots
 
 	// Pool.checking guards the following.
-	standing    standing
-	reported    verdict   // what the log last said about the checks
-	reportsPaid time.Time // when all reports will have had their logEvery
+	standing standing
+	reported verdict // what the log last said about the checks
+	reports  *rate.Limiter
 
 	mu    sync.Mutex
 	idle  []*conn     // in the order of their last use
@@ -246,10 +248,7 @@ func (h *host) fail(err error) {
 // note counts a failure and logs it, but not too often.
 func (h *host) note(err error) {
 	h.failed.Add(1)
-	now, last := time.Now().UnixMilli(), h.loggedAt.Load()
-	if now-last >= logEvery.Milliseconds() && h.loggedAt.CompareAndSwap(last, now) {
-		h.pool.cfg.Log.Warn("an upstream fails", "upstream", h.address, "error", err.Error())
-	}
+	h.logs.Do(func() { h.pool.cfg.Log.Warn("an upstream fails", "upstream", h.address, "error", err.Error()) })
 }
 
 // eject prefers other instances for a while.

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"petgate/gateway/http1"
 	"petgate/gateway/share"
 	"petgate/shared/core/id"
@@ -74,7 +76,10 @@ func New(cfg Config) (*Pool, error) {
 	for i, text := range cfg.URLs {
 		network, address, err := parseURL(text)
 		wrong = append(wrong, err)
-		p.hosts = append(p.hosts, &host{network: network, address: address, bit: 1 << i, pool: p, tenants: share.New(cfg.TenantConnsMax)})
+		p.hosts = append(p.hosts, &host{
+			network: network, address: address, bit: 1 << i, pool: p, tenants: share.New(cfg.TenantConnsMax),
+			logs: rate.Sometimes{Interval: logEvery}, reports: rate.NewLimiter(rate.Every(logEvery), reportsAtOnce),
+		})
 	}
 	return p, errors.Join(wrong...)
 }

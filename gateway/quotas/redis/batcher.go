@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/stack"
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
@@ -79,7 +78,7 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 	for i := range b.lanes {
 		l := &b.lanes[i]
 		*l = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
-		l.stack = stack.New(l.carry)
+		l.stack = newStack(l.carry)
 	}
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	return b
@@ -193,7 +192,7 @@ func (b *batcher) rest() {
 	defer b.mu.Unlock()
 	for i := range b.lanes {
 		if l := &b.lanes[i]; !l.isUsed {
-			l.stack.Close()
+			l.stack.close()
 		}
 	}
 }

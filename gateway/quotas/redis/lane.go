@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"petgate/gateway/quotas/store"
-	"petgate/gateway/stack"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -23,7 +22,7 @@ const (
 type lane struct {
 	batcher *batcher
 	index   int
-	stack   *stack.Stack // of carry: go-redis needs more than the rest of a request
+	stack   *stack // of carry: go-redis needs more than the rest of a request
 
 	// These fields are guarded by the batcher's mu.
 	isUsed  bool
@@ -44,12 +43,12 @@ type lane struct {
 
 // run gathers a batch and makes one trip with it. Then the next batch may depart. The leader calls it.
 func (l *lane) run() {
-	l.stack.Run()
+	l.stack.run()
 	b := l.batcher
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.redis.closing.Err() != nil {
-		l.stack.Close()
+		l.stack.close()
 	}
 	clear(l.places)
 	l.isUsed = false

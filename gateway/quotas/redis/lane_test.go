@@ -127,7 +127,7 @@ func TestLanesRestWhenAServerIsNew(t *testing.T) {
 	defer r.Close()
 	running := func() int {
 		all := make([]byte, 1<<20)
-		return strings.Count(string(all[:runtime.Stack(all, true)]), "stack.(*Stack).calls(")
+		return strings.Count(string(all[:runtime.Stack(all, true)]), "redis.(*stack).calls(")
 	}
 	was := running()
 	old := r.addBatcher(new(redis.Client))

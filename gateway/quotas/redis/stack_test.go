@@ -1,57 +1,51 @@
-package stack_test
+package redis
 
 import (
 	"runtime"
 	"sync"
 	"testing"
-
-	"go.uber.org/goleak"
-
-	"petgate/gateway/stack"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestRun(t *testing.T) {
+func TestStackRuns(t *testing.T) {
 	ran := 0
-	s := stack.New(func() { ran++ })
-	s.Close() // it has not begun
+	s := newStack(func() { ran++ })
+	s.close() // it has not begun
 	for i := range 3 {
 		var done sync.WaitGroup
-		done.Go(s.Run) // each time from another goroutine
+		done.Go(s.run) // each time from another goroutine
 		done.Wait()
 		if ran != i+1 {
 			t.Fatalf("after %d runs, the function has run %d times", i+1, ran)
 		}
 	}
-	s.Close()
-	s.Close()
-	if s.Run(); ran != 4 {
-		t.Errorf("after Close, the function has run %d times, want 4", ran)
+	s.close()
+	s.close()
+	if s.run(); ran != 4 {
+		t.Errorf("after close, the function has run %d times, want 4", ran)
 	}
-	s.Close()
+	s.close()
 }
 
-func TestRunPassesAPanicOn(t *testing.T) {
+func TestAStackPassesAPanicOn(t *testing.T) {
 	fails := true
 	ran := 0
-	s := stack.New(func() {
+	s := newStack(func() {
 		if ran++; fails {
 			panic("planted")
 		}
 	})
-	defer s.Close()
+	defer s.close()
 	func() {
 		defer func() {
 			if got := recover(); got != "planted" {
-				t.Errorf("Run panics with %v", got)
+				t.Errorf("run panics with %v", got)
 			}
 		}()
-		s.Run()
+		s.run()
 	}()
-	s.Close()
+	s.close()
 	fails = false
-	if s.Run(); ran != 2 {
+	if s.run(); ran != 2 {
 		t.Errorf("after a panic, the function has run %d times, want 2", ran)
 	}
 }
@@ -59,15 +53,15 @@ func TestRunPassesAPanicOn(t *testing.T) {
 // Goroutines that run a deep function in turn share the memory of its stack.
 func TestStacksStaySmall(t *testing.T) {
 	const goroutines = 100
-	s := stack.New(func() { deep(1000) })
-	defer s.Close()
-	s.Run()
+	s := newStack(func() { deep(1000) })
+	defer s.close()
+	s.run()
 	before := stacks()
 	var done sync.WaitGroup
 	ran, end := make(chan bool), make(chan bool)
 	for range goroutines {
 		done.Go(func() {
-			s.Run()
+			s.run()
 			ran <- true
 			<-end
 		})

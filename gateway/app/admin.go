@@ -1,0 +1,324 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"petgate/gateway/directory"
+	"petgate/gateway/edge"
+	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/redis"
+	"petgate/shared/api"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+	"petgate/shared/service"
+)
+
+// about is the body of GET /about: what keyadmin compares between gateways. It has no secrets.
+type about struct {
+	Version     string            `json:"version"`
+	Environment string            `json:"environment"`
+	NowMillis   int64             `json:"nowMillis"` // by this host's clock
+	Mode        string            `json:"mode"`      // where quotas are counted: shared, memory or outage
+	Console     bool              `json:"console"`   // it serves the operators' console
+	Settings    map[string]string `json:"settings"`  // those that all gateways should share, by the names of their flags
+	Operations  []aboutOperation  `json:"operations"`
+	Redis       []redis.Server    `json:"redis"`
+}
+
+type aboutOperation struct {
+	ID     string   `json:"id"`
+	Scopes []string `json:"scopes"` // that a key needs
+	Gone   bool     `json:"gone"`   // it is no longer served
+
+	DeprecatedAt instant.Millis `json:"deprecatedAt,omitempty"` // 0: it is not deprecated
+	SunsetAt     instant.Millis `json:"sunsetAt,omitempty"`     // from then on it is gone; 0: never
+	Successor    string         `json:"successor,omitempty"`    // path of what replaces it
+}
+
+// counted is the part of the quotas that /about needs.
+type counted interface{ Mode() string }
+
+// aboutWithin is how long the Redis servers have to answer.
+const aboutWithin = time.Second
+
+// serveAbout serves GET /about.
+func serveAbout(cfg Config, operations []api.Operation, limits counted) http.HandlerFunc {
+	answer := about{
+		Version: service.Version(), Environment: cfg.Environment.String(), Console: cfg.Console, Settings: cfg.shared(),
+		Operations: []aboutOperation{}, Redis: []redis.Server{},
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, now := answer, time.Now()
+		for _, o := range operations {
+			gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
+			described := aboutOperation{ID: o.ID, Scopes: o.Scope.Names(), Gone: gone, Successor: o.Successor}
+			if !o.DeprecatedAt.IsZero() {
+				described.DeprecatedAt = instant.Of(o.DeprecatedAt)
+			}
+			if !o.SunsetAt.IsZero() {
+				described.SunsetAt = instant.Of(o.SunsetAt)
+			}
+			answer.Operations = append(answer.Operations, described)
+		}
+		if shared, ok := limits.(interface {
+			Servers(ctx context.Context) []redis.Server
+		}); ok {
+			ctx, cancel := context.WithTimeout(r.Context(), aboutWithin)
+			defer cancel()
+			answer.Redis = shared.Servers(ctx)
+		}
+		answer.Mode, answer.NowMillis = limits.Mode(), time.Now().UnixMilli()
+		service.WriteJSON(w, http.StatusOK, answer)
+	}
+}
+
+// shared are the settings that should be the same at all gateways of an environment.
+func (c *Config) shared() map[string]string {
+	return map[string]string{
+		"redis-url":                 servers(string(c.RedisURL)),
+		"redis-prefix":              c.RedisPrefix,
+		"limits-on-outage":          c.LimitsOnOutage.String(),
+		"directory-max-age":         c.DirectoryMaxAge.String(),
+		"auth-failures-per-minute":  strconv.Itoa(c.AuthFailures),
+		"ban-after":                 strconv.Itoa(c.BanAfter),
+		"ban-for":                   c.BanFor.String(),
+		"ban-max":                   c.BanMax.String(),
+		"body-bytes-max":            strconv.Itoa(c.BodyBytesMax),
+		"upstream-conns-per-tenant": strconv.Itoa(c.TenantConnsMax),
+	}
+}
+
+// servers returns the hosts of Redis URLs, without users and passwords.
+func servers(urls string) string {
+	var hosts []string
+	for part := range strings.SplitSeq(urls, ",") {
+		if u, err := url.Parse(strings.TrimSpace(part)); err == nil && u.Host != "" {
+			hosts = append(hosts, u.Host+u.Path)
+		}
+	}
+	return strings.Join(hosts, ",")
+}
+
+// tenants and peeker are the sources of the quota report.
+type (
+	tenants interface {
+		Terms(t id.Tenant) (directory.Terms, bool)
+	}
+	peeker interface {
+		Peek(ctx context.Context, a quotas.Request) (quota.Verdict, error)
+		Mode() string
+	}
+)
+
+// usage is a tenant's use of one policy, as reported.
+type usage struct {
+	Limit     int64          `json:"limit"`
+	Used      int64          `json:"used"`
+	Remaining int64          `json:"remaining"`
+	ResetAt   instant.Millis `json:"resetAt"`
+	RetryAt   instant.Millis `json:"retryAt"` // when the next request is admitted; 0: at once
+}
+
+func report(u quota.Usage) usage {
+	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+}
+
+// peeked is a tenant's use of its limits.
+type peeked struct {
+	plan    string
+	limits  plan.Limits
+	verdict quota.Verdict
+}
+
+// unknownTenantError is a tenant that this gateway does not know.
+type unknownTenantError struct{ tenant id.Tenant }
+
+func (u unknownTenantError) Error() string {
+	return "this gateway does not know the tenant " + u.tenant.String()
+}
+
+// peek reads how much of its limits a tenant has used. It charges nothing.
+func peek(ctx context.Context, tenants tenants, peeker peeker, tenant id.Tenant) (p peeked, err error) {
+	now, ok := tenants.Terms(tenant)
+	if !ok {
+		return p, unknownTenantError{tenant}
+	}
+	p.plan, p.limits = now.Plan, now.Limits
+	p.verdict, err = peeker.Peek(ctx, quotas.Request{Tenant: tenant, Since: now.UsedSince, Version: now.Version, Limits: now.Limits})
+	return p, err
+}
+
+// serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
+func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
+	type failure struct {
+		Error string `json:"error"`
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		tenant, err := id.ParseTenant(r.PathValue("tenant"))
+		if err != nil {
+			service.WriteJSON(w, http.StatusBadRequest, failure{err.Error()})
+			return
+		}
+		p, err := peek(r.Context(), tenants, peeker, tenant)
+		if errors.As(err, new(unknownTenantError)) {
+			service.WriteJSON(w, http.StatusNotFound, failure{err.Error()})
+			return
+		}
+		if err != nil {
+			service.WriteJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
+			return
+		}
+		service.WriteJSON(w, http.StatusOK, struct {
+			Environment string      `json:"environment"` // of the keys that are accepted
+			Tenant      id.Tenant   `json:"tenant"`
+			Plan        string      `json:"plan"`
+			Limits      plan.Limits `json:"limits"`
+			Mode        string      `json:"mode"`
+			Minute      usage       `json:"minute"`
+			Day         usage       `json:"day"`
+		}{environment, tenant, p.plan, p.limits, peeker.Mode(), report(p.verdict.Minute), report(p.verdict.Day)})
+	}
+}
+
+// live is the body of GET /live: what this gateway does now. Counts grow from Since on; a reader takes the difference of two answers
+// with the same Since.
+type live struct {
+	Gateway     string         `json:"gateway"`
+	Environment string         `json:"environment"`
+	Mode        string         `json:"mode"`          // where quotas are counted: shared, memory or outage
+	Since       instant.Millis `json:"since"`         // when the counting began
+	Elapsed     int64          `json:"elapsedMillis"` // since then; steps of the clock do not change it
+	Requests    int64          `json:"requests"`      // with a known key, also one that is revoked or has expired
+	Refused     int64          `json:"refused"`       // of them, those that were not charged, without reports of the quota
+	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
+	P50         *float64       `json:"p50Millis"`     // of all requests of the last 10 to 20 s, or since the question before if that is longer; null: there were none
+	P99         *float64       `json:"p99Millis"`
+	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
+	Tenants     []liveTenant   `json:"tenants"` // the most active first
+}
+
+type liveTenant struct {
+	ID         id.Tenant   `json:"id"`
+	Plan       string      `json:"plan"`
+	Limits     plan.Limits `json:"limits"`
+	Since      int64       `json:"sinceMillis"` // the tenant's counts grow from here on, as elapsedMillis of the gateway
+	Requests   int64       `json:"requests"`
+	Refused    int64       `json:"refused"`
+	MinuteUsed int64       `json:"minuteUsed"` // as of the last decision here
+	DayUsed    int64       `json:"dayUsed"`
+}
+
+// The sources of /live.
+type (
+	activity interface {
+		Activity(now time.Time, n int) directory.Activity
+	}
+	knower interface {
+		Known(quotas.Request) quota.Verdict
+		Mode() string
+	}
+	timed interface {
+		Latencies() edge.Latencies
+		Bans() int64
+	}
+)
+
+const (
+	liveTenants    = 100  // in an answer, unless the query has n
+	liveTenantsMax = 5000 // about 1 MB
+)
+
+// serveLive serves GET /live?n=TENANTS.
+func serveLive(gateway, environment string, tenants activity, limits knower, public timed, clock func() time.Time) http.HandlerFunc {
+	var times latencyWindow
+	return func(w http.ResponseWriter, r *http.Request) {
+		n := liveTenants
+		if text := r.URL.Query().Get("n"); text != "" {
+			var err error
+			if n, err = strconv.Atoi(text); err != nil || n < 0 || n > liveTenantsMax {
+				service.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": fmt.Sprintf("n must be 0 to %d", liveTenantsMax)})
+				return
+			}
+		}
+		now := clock()
+		seen := tenants.Activity(now, n)
+		answer := live{
+			Gateway: gateway, Environment: environment, Mode: limits.Mode(), Since: instant.Of(seen.Since),
+			Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: public.Bans(),
+			Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
+		}
+		recent := times.next(now, public.Latencies)
+		answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
+		for i, t := range seen.Tenants {
+			var known quota.Verdict
+			if t.Plan != "" {
+				known = limits.Known(quotas.Request{Tenant: t.Tenant, Since: t.UsedSince, Limits: t.Limits})
+			}
+			answer.Tenants[i] = liveTenant{
+				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
+				MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
+			}
+		}
+		service.WriteJSON(w, http.StatusOK, answer)
+	}
+}
+
+// latencyWindow remembers the latencies of two earlier questions, so that there are always those of the last 10 to 20 s, or since the
+// question before.
+type latencyWindow struct {
+	mu     sync.Mutex
+	before [2]edge.Latencies // the later one first
+	turned time.Time         // when before[0] was read; zero: never
+}
+
+const latencyTurn = 10 * time.Second
+
+// next returns the latencies since the earlier remembered question. After a pause in which counts end, and at the first call, it returns
+// none. It calls read with its lock: counts that were read earlier could be less than the remembered ones.
+func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := read()
+	switch age := now.Sub(l.turned); {
+	case l.turned.IsZero() || age > directory.WatchedFor:
+		l.before, l.turned = [2]edge.Latencies{all, all}, now
+	case age >= latencyTurn:
+		l.before, l.turned = [2]edge.Latencies{all, l.before[0]}, now
+	}
+	recent := edge.Latencies{Bounds: all.Bounds, Counts: make([]uint64, len(all.Counts)), All: all.All - l.before[1].All}
+	for i := range all.Counts {
+		recent.Counts[i] = all.Counts[i] - l.before[1].Counts[i]
+	}
+	return recent
+}
+
+// percentile returns the time in ms that a part of the requests took at most, by linear interpolation within a bucket. A request above
+// the last bound counts as that bound. nil: there were no requests.
+func percentile(l edge.Latencies, part float64) *float64 {
+	if l.All == 0 || len(l.Bounds) == 0 {
+		return nil
+	}
+	rank := part * float64(l.All)
+	below, from := 0.0, 0.0
+	for i, count := range l.Counts {
+		if upTo := float64(count); upTo >= rank && upTo > below {
+			micros := math.Round(1e6 * (from + (l.Bounds[i]-from)*(rank-below)/(upTo-below)))
+			ms := micros / 1000
+			return &ms
+		}
+		below, from = float64(count), l.Bounds[i]
+	}
+	ms := 1000 * l.Bounds[len(l.Bounds)-1]
+	return &ms
+}
