@@ -38,8 +38,11 @@ func TestComplete(t *testing.T) {
 	s.ok("tenant", "create", "acme")
 	s.ok("tenant", "create", "acorn")
 	spaced := s.ok("tenant", "create", "a tenant")
-	likeKey, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "key_account", Plan: "free"}) // as earlier versions allowed
+	likeKey, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "account", Plan: "free"})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.open().Exec(`UPDATE tenants SET name = 'key_account' WHERE name = 'account'`); err != nil { // as earlier versions allowed
 		t.Fatal(err)
 	}
 	s.ok("key", "create", "acme", "--name", "ci")

@@ -283,7 +283,7 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists bool) {
 	c.tenants[string(t.name)] = true
 	if !exists {
-		if err := operate.CheckTenantName(string(t.name)); err != nil {
+		if err := keystore.CheckTenantName(string(t.name)); err != nil {
 			c.add(t.place, "%v", err)
 		}
 	}

@@ -103,12 +103,22 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A tenant that exists keeps its name, although a new one may not have such a name.
+// A tenant or a key that exists keeps its name, although a new one may not have such a name.
 func TestDeclareAnOldName(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
-	if _, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "key_account", Plan: "free"}); err != nil {
+	if _, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "account", Plan: "free"}); err != nil {
 		t.Fatal(err)
 	}
+	s.ok("key", "create", "account")
+	key := keyID(s, "account")
+	for _, old := range []string{`UPDATE tenants SET name = 'key_account'`, `UPDATE tenant_keys SET name = 'a' || char(0x200b)`} { // as earlier versions allowed
+		if _, err := s.open().Exec(old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ok("key", "update", key, "--scope", "pets:read")
+	s.want(exitUsage, "must not have control characters", "key", "update", key, "--name", "a\u200b")
+	s.ok("key", "update", key, "--name", "a")
 	exported := s.keyadmin("export").stdout
 	s.want(exitDone, "There is nothing to change.", "apply", s.file(exported), "--prune", "--yes")
 	s.want(exitDone, "Applied 1 change.", "apply", s.file(strings.Replace(exported, "plan: free", "plan: pro", 1)), "--yes")

@@ -146,13 +146,11 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 func (d *doctor) examineRows(gateways []keystore.Gateway, last keystore.Change) {
 	for _, g := range gateways {
 		name := operate.Printable(g.ID)
-		switch state := g.State(last); state {
-		case keystore.GatewayReplaced:
-			d.find(name, "an earlier process with this ID has not signed off: changes wait for it",
-				"give each gateway its own GATEWAY_ID; when the process has ended: `keyadmin gateway forget "+operate.ShellWord(name)+"`")
-		case keystore.GatewaySilent, keystore.GatewayFenced:
-			d.find(name, "it was last seen "+operate.Age(g)+" ago: changes wait for it",
-				"restart it, or see why it cannot reach the database; when it will not come back: `keyadmin gateway forget "+operate.ShellWord(name)+"`")
+		state := g.State(last)
+		if problem, cure := operate.GatewayTrouble(g, state); problem != "" {
+			d.find(name, problem, cure)
+		}
+		switch state {
 		case keystore.GatewayBehind, keystore.GatewayStarting:
 			if time.Duration(g.Age)*time.Millisecond < lagMax && d.recent(last) {
 				continue

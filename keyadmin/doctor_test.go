@@ -70,8 +70,8 @@ func TestDoctor(t *testing.T) {
 		{"old schema", sql(`DELETE FROM keystore_schema WHERE version_id > 1`), "schema", "the key tables have version"},
 		{"new schema", sql(`UPDATE keystore_schema SET version_id = version_id + 1000`), "schema", "upgrade the program"},
 		{"no gateway", sql(`DELETE FROM gateways`), "gateways", "no gateway is registered"},
-		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "it was last seen 6"},
-		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "it was last seen 6"},
+		{"silent", sql(`UPDATE gateways SET seen_at = seen_at - 60000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
+		{"fenced", sql(`UPDATE gateways SET seen_at = seen_at - 60000, max_age = 5000 WHERE id = 'gw-2'`), "gw-2", "not seen for 60 s"},
 		{"behind", func(s *shell, _, _ *station) {
 			s.keyadmin("tenant", "create", "globex", "--wait", "0")
 			s.now = s.now.Add(lagMax)
@@ -80,7 +80,7 @@ func TestDoctor(t *testing.T) {
 			if _, err := s.store().Register(s.t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "other"}, nil); err != nil {
 				s.t.Fatal(err)
 			}
-		}, "gw-2", "an earlier process with this ID"},
+		}, "gw-2", "another process has registered with its ID"},
 		{"lost refusals", func(s *shell, _, _ *station) {
 			if _, err := s.store().ReportLost(s.t.Context(), []keystore.LostRefusal{
 				{Kind: keystore.LostSuspension, Tenant: tenantID(s, "acme"), At: instant.Of(s.now)},

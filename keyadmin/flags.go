@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -43,7 +44,7 @@ type name string
 
 func (n *name) UnmarshalText(text []byte) error {
 	*n = name(text)
-	return operate.CheckText(string(text), operate.NameRunesMax)
+	return keystore.CheckText(string(text), keystore.NameRunesMax)
 }
 
 // notice is a text for a tenant. Empty: none.
@@ -51,7 +52,7 @@ type notice string
 
 func (n *notice) UnmarshalText(text []byte) error {
 	*n = notice(text)
-	return operate.CheckText(string(text), operate.NoticeRunesMax)
+	return keystore.CheckText(string(text), keystore.NoticeRunesMax)
 }
 
 // tenantName is a new tenant's name. One that looks like an ID would make <tenant> ambiguous.
@@ -59,7 +60,7 @@ type tenantName string
 
 func (n *tenantName) UnmarshalText(text []byte) error {
 	*n = tenantName(text)
-	return operate.CheckTenantName(string(text))
+	return keystore.CheckTenantName(string(text))
 }
 
 // planName is the name of a plan.

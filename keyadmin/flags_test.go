@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/core/apikey"
-	"petgate/shared/operate"
+	"petgate/shared/keystore"
 )
 
 // Each type accepts valid values. It refuses all others with an error that repeats the value, unless the value is too long.
@@ -23,12 +23,12 @@ func TestFlags(t *testing.T) {
 		}
 		for _, text := range bad {
 			err := flag.UnmarshalText([]byte(text))
-			if err == nil || len(text) <= operate.NameRunesMax && !strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)) {
+			if err == nil || len(text) <= keystore.NameRunesMax && !strings.Contains(err.Error(), strings.Trim(strconv.Quote(text), `"`)) {
 				t.Errorf("%T: %q: %v", flag, text, err)
 			}
 		}
 	}
-	tooLong := strings.Repeat("ü", operate.NameRunesMax+1)
+	tooLong := strings.Repeat("ü", keystore.NameRunesMax+1)
 	f(new(format), []string{"table", "json"}, []string{"yaml", ""})
 	f(new(keyArgument), []string{"key_0123456789abcdef"}, []string{"key_", "ten_0123456789abcdef", "x"})
 	f(new(name), []string{"ci", "ten_x", "Ünïted Pets & Co."}, []string{"", " x", "x ", "a\nb", tooLong})

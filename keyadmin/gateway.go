@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -18,20 +19,13 @@ type gatewayCommands struct {
 type gatewayList struct{}
 
 func (gatewayList) Help() string {
-	return `States:
-
-    live      has applied every change
-    behind    is applying the latest changes
-    starting  is loading the database
-    silent    has not been seen for 3 s: stopped, hung or cut off from the database; it may still serve what it has in memory
-    fenced    has not been seen for longer than its --directory-max-age: if it runs, it refuses every call. Another gateway
-              removes it from the list
-    replaced  another process has registered with the same ID, and this one has not signed off: it may still serve. Changes
-              wait for it until it is fenced or forgotten
-
-Examples:
-
-    keyadmin gateway list`
+	var text strings.Builder
+	text.WriteString("States:\n\n")
+	for _, s := range operate.GatewayStates {
+		fmt.Fprintf(&text, "    %-9s %s\n", s.State, strings.Join(wrap(s.Means, 106), "\n"+strings.Repeat(" ", 14)))
+	}
+	text.WriteString("\nExamples:\n\n    keyadmin gateway list")
+	return text.String()
 }
 
 func (gatewayList) Run(ctx context.Context, a *app) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -160,7 +161,7 @@ func (s *screen) edit(key string) {
 	case key == "\x7f" || key == "\b":
 		_, size := utf8.DecodeLastRuneInString(s.filter)
 		s.filter = s.filter[:len(s.filter)-size]
-	case operate.Printable(key) == key && utf8.RuneCountInString(s.filter+key) <= operate.NameRunesMax:
+	case operate.Printable(key) == key && utf8.RuneCountInString(s.filter+key) <= keystore.NameRunesMax:
 		s.filter += key
 	}
 }

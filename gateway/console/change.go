@@ -57,7 +57,7 @@ func (f *form) value(name string) string { return strings.TrimSpace(f.r.PostForm
 
 func (f *form) text(name, title string, runesMax int) string {
 	text := f.value(name)
-	f.reject(title, operate.CheckText(text, runesMax))
+	f.reject(title, keystore.CheckText(text, runesMax))
 	return text
 }
 

@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -53,23 +52,11 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 	return c.show(w, v, http.StatusOK, "gateways", "Gateways", page)
 }
 
-// cureOf says what the state of a gateway means and what ends it, if operators should know.
+// cureOf says what is wrong with a gateway and what ends it; empty: nothing is wrong.
 func cureOf(g keystore.Gateway, state string) string {
-	forget := "If its process has ended and will not come back, run: " + operate.ForgetCommand(g.ID)
-	switch state {
-	case keystore.GatewaySilent:
-		text := "not seen for " + operate.Age(g) + ": it has stopped, hangs, or cannot reach the database. It may still serve what it has in " +
-			"memory, so changes wait for it"
-		if g.MaxAge > 0 {
-			return text + fmt.Sprintf(", at most %s longer. ", operate.Span(g.FenceAfter()-time.Duration(g.Age)*time.Millisecond)) + forget
-		}
-		return text + ". " + forget
-	case keystore.GatewayFenced:
-		return "not seen for " + operate.Age(g) + ", longer than its --directory-max-age: if it runs, it refuses every call. Another gateway " +
-			"removes it from the list"
-	case keystore.GatewayReplaced:
-		return "another process has registered with this ID, and this one has not signed off: changes wait for it until it is fenced or " +
-			"forgotten. " + forget
+	problem, cure := operate.GatewayTrouble(g, state)
+	if problem == "" {
+		return ""
 	}
-	return ""
+	return problem + ". The cure: " + cure
 }

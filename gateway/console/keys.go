@@ -138,7 +138,7 @@ func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keys
 // updateKey sets the terms whose fields differ from what the page showed. The others stay as they are now: another person may have
 // changed them since.
 func updateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	name, scopes, allow := f.text("name", "Name", operate.NameRunesMax), f.scopes(), f.blocks()
+	name, scopes, allow := f.text("name", "Name", keystore.NameRunesMax), f.scopes(), f.blocks()
 	var expiresAt instant.Millis
 	if f.isChanged("expires") {
 		expiresAt = f.moment("expires", "Expires", f.operator.Now())
@@ -170,6 +170,6 @@ func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (ope
 }
 
 func banKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-	return f.operator.AddBan(t, k, f.period("for", "For"), f.text("reason", "Reason", operate.NameRunesMax),
-		f.optional("notice", "Text for the tenant", operate.NoticeRunesMax)), nil
+	return f.operator.AddBan(t, k, f.period("for", "For"), f.text("reason", "Reason", keystore.NameRunesMax),
+		f.optional("notice", "Text for the tenant", keystore.NoticeRunesMax)), nil
 }

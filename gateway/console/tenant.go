@@ -147,7 +147,7 @@ func createKey(ctx context.Context, f *form, t keystore.Tenant) (operate.Operati
 		return operate.Operation{}, err
 	}
 	spec := keystore.KeySpec{
-		Tenant: t.ID, Name: f.text("name", "Name", operate.NameRunesMax), Environment: apikey.Live, Scopes: f.scopes(), Allow: f.blocks(),
+		Tenant: t.ID, Name: f.text("name", "Name", keystore.NameRunesMax), Environment: apikey.Live, Scopes: f.scopes(), Allow: f.blocks(),
 		ExpiresAt: f.moment("expires", "Expires", f.operator.Now()),
 	}
 	if f.value("environment") == apikey.Test.String() {

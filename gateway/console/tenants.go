@@ -138,7 +138,7 @@ func share(u quota.Usage, isKnown bool) string {
 
 func createTenant(_ context.Context, f *form) (prepared, error) {
 	name := f.value("name")
-	f.reject("Name", operate.CheckTenantName(name))
+	f.reject("Name", keystore.CheckTenantName(name))
 	spec := keystore.TenantSpec{Name: name, Plan: f.value("plan"), Override: f.limits()}
 	return prepared{Operation: f.operator.CreateTenant(spec, false)}, nil
 }

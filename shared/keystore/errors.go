@@ -34,6 +34,14 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
+// asInvalid says that what is wrong with a value makes the call invalid.
+func asInvalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return invalid("%s", err)
+}
+
 func conflict(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConflict, fmt.Sprintf(format, args...))
 }

@@ -47,8 +47,8 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if spec.Scopes == 0 {
 		spec.Scopes = apikey.DefaultScopes
 	}
-	if err := checkName("key", spec.Name); err != nil {
-		return Key{}, "", 0, fail(op, err)
+	if err := CheckText(spec.Name, NameRunesMax); err != nil {
+		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
 	}
 	now := s.now()
 	if spec.ExpiresAt != 0 && spec.ExpiresAt <= now {
@@ -125,8 +125,8 @@ func (s *Store) UpdateKey(ctx context.Context, key id.Key, edit func(*Key)) (k K
 
 // editable returns why a key cannot be changed like this.
 func editable(before, after Key, now instant.Millis) error {
-	if err := checkName("key", after.Name); err != nil {
-		return err
+	if err := CheckText(after.Name, NameRunesMax); err != nil && after.Name != before.Name {
+		return invalid("the name of the key: %s", err)
 	}
 	switch {
 	case before.RevokedAt != 0:

@@ -42,7 +42,7 @@ func TestUpdateKey(t *testing.T) {
 		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.ExpiresAt = c.millis() })
 		wantError(t, err, keystore.ErrInvalid, "in the past")
 		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Name = " " })
-		wantError(t, err, keystore.ErrInvalid, "needs a name")
+		wantError(t, err, keystore.ErrInvalid, "must not be empty")
 		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Scopes = 0 })
 		wantError(t, err, keystore.ErrInvalid, "needs a scope")
 		fresh, _, _, err := s.RotateKey(t.Context(), k.ID, c.millis().Add(time.Hour))

@@ -194,7 +194,8 @@ func TestTenants(t *testing.T) {
 		wantEqual(t, "by name", must[keystore.Tenant](t)(s.Tenant(ctx, "acme ü")), tenant)
 
 		for name, text := range map[string]string{
-			"": "needs a name", " x": "space", "ten_x": "as IDs do", "a\nb": "control", strings.Repeat("x", 101): "100", "\xff": "UTF-8",
+			"": "empty", " x": "space", "ten_x": "prefix of IDs", "key_x": "prefix of IDs", "a\nb": "control", "a\u200bb": "control",
+			strings.Repeat("ü", 101): "100", "\xff": "control",
 		} {
 			_, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: name, Plan: "free"})
 			wantError(t, err, keystore.ErrInvalid, text)

@@ -70,14 +70,9 @@ func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits)
 
 func checkPlan(name string, limits plan.Limits) error {
 	if err := plan.CheckName(name); err != nil {
-		return invalid("%s", err)
+		return asInvalid(err)
 	}
 	return checkLimits(limits)
 }
 
-func checkLimits(limits plan.Limits) error {
-	if err := limits.Check(); err != nil {
-		return invalid("%s", err)
-	}
-	return nil
-}
+func checkLimits(limits plan.Limits) error { return asInvalid(limits.Check()) }

@@ -224,7 +224,7 @@ func (b *bulk) tenant(e Edit[Tenant]) error {
 	if e.Before != nil {
 		was = *e.Before
 	} else {
-		if err := checkTenantName(after.Name); err != nil {
+		if err := asInvalid(CheckTenantName(after.Name)); err != nil {
 			return err
 		}
 		var err error

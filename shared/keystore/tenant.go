@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/jmoiron/sqlx"
 
@@ -13,8 +11,6 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
-
-const nameRunesMax = 100
 
 // Tenant returns the tenant of that ID or name. No name looks like an ID.
 func (s *Store) Tenant(ctx context.Context, idOrName string) (Tenant, error) {
@@ -35,7 +31,7 @@ func findTenant(ctx context.Context, q sqlx.QueryerContext, query, idOrName stri
 func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Change, error) {
 	const op = "create tenant"
 	made := Tenant{Name: spec.Name, Plan: spec.Plan, Override: spec.Override}
-	err := checkTenantName(spec.Name)
+	err := asInvalid(CheckTenantName(spec.Name))
 	if err == nil {
 		err = checkLimits(spec.Override)
 	}
@@ -135,26 +131,4 @@ func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, k
 		return changed, missing(err, fmt.Sprintf("there is no plan %q", after.Plan))
 	})
 	return after, c, err
-}
-
-func checkTenantName(name string) error {
-	if strings.HasPrefix(name, id.TenantPrefix) {
-		return invalid("a tenant's name must not begin with %q as IDs do", id.TenantPrefix)
-	}
-	return checkName("tenant", name)
-}
-
-// checkName keeps names printable on one line.
-func checkName(noun, name string) error {
-	switch {
-	case strings.TrimSpace(name) == "":
-		return invalid("a %s needs a name", noun)
-	case name != strings.TrimSpace(name):
-		return invalid("a %s's name must not begin or end with space", noun)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return invalid("a %s's name must be UTF-8 without control characters", noun)
-	case utf8.RuneCountInString(name) > nameRunesMax:
-		return invalid("a %s's name has at most %d characters", noun, nameRunesMax)
-	}
-	return nil
 }

@@ -202,7 +202,7 @@ func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
 	switch forget, fenced := p.Cure(); {
 	case forget != nil:
-		return "If a silent gateway has ended and will not come back: " + ForgetCommand(forget.ID)
+		return forgetCure("a silent gateway", forget.ID)
 	case fenced > 0:
 		return "A silent gateway refuses every call once its maximum age has passed" + inFenced(fenced)
 	}
