@@ -170,7 +170,7 @@ const (
 func (s *store) forget() {
 	for s.life.Err() == nil {
 		removed, err := s.forgetOldest()
-		if err != nil {
+		if err != nil && s.life.Err() == nil {
 			s.log.Warn("old Idempotency-Keys could not be removed", "error", err.Error())
 		}
 		pause := forgetInterval

@@ -70,6 +70,15 @@ func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Conf
 	if r.doc, err = openapi3.NewLoader().LoadFromData(api.Document()); err != nil {
 		t.Fatal(err)
 	}
+	for _, item := range r.doc.Paths.Map() {
+		for _, o := range item.Operations() {
+			for _, response := range o.Responses.Map() {
+				for name, h := range response.Value.Headers { // the gateway adds the others
+					h.Value.Required = h.Value.Required && slices.Contains([]string{"Location", "Allow", "Retry-After", "WWW-Authenticate"}, name)
+				}
+			}
+		}
+	}
 	code := r.doc.Components.Schemas["Error"].Value.Properties["code"].Value
 	code.AnyOf = code.AnyOf[:1] // a service of this version sends no other codes
 	served := make(chan error, 1)
@@ -164,8 +173,7 @@ func (r *rig) check(t testing.TB, request *http.Request, a answer) {
 		t.Errorf("%s %s: the document has no status %d", request.Method, request.URL, a.status)
 		return
 	}
-	header := a.header.Clone()
-	for name := range header {
+	for name := range a.header {
 		described := slices.Contains(framing, name)
 		for known := range response.Value.Headers {
 			described = described || http.CanonicalHeaderKey(known) == name
@@ -174,35 +182,16 @@ func (r *rig) check(t testing.TB, request *http.Request, a answer) {
 			t.Errorf("%s %s: %d: the document does not describe %s", request.Method, request.URL, a.status, name)
 		}
 	}
-	for name, h := range response.Value.Headers { // those that only the gateway knows
-		if h.Value.Required && !slices.Contains([]string{"Location", "Allow", "Retry-After", "WWW-Authenticate"}, name) {
-			header.Set(name, gatewayHeader(name))
-		}
-	}
 	err := openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
 			Request: request, Route: &routers.Route{Spec: r.doc, Operation: operation},
 		},
-		Status: a.status, Header: header, Body: io.NopCloser(bytes.NewReader([]byte(a.body))),
+		Status: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader([]byte(a.body))),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 	if err != nil {
 		t.Errorf("%s %s: %v", request.Method, request.URL, err)
 	}
-}
-
-func gatewayHeader(name string) string {
-	switch name {
-	case "RateLimit":
-		return `"minute";r=1;t=1`
-	case "RateLimit-Policy":
-		return `"minute";q=1;w=60`
-	case "Deprecation":
-		return "@1"
-	case "Link":
-		return `</v1/pets>; rel="successor-version"`
-	}
-	return "1"
 }
 
 // add stores a pet and returns its id.
