@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Clients that wrk cannot be: they resume sessions, or keep connections without a request.
+// A client that wrk cannot be: it keeps connections without a request.
 
 // createCertificate writes a self-signed certificate with an ECDSA key on P-256, which all servers use.
 func (l *lab) createCertificate() error {

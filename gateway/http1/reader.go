@@ -181,9 +181,9 @@ const (
 // IsComplete reports whether all of the body is in Bytes.
 func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
-// A Body keeps a buffer of up to smallBodyBytes for its next message. Larger buffers are shared by all bodies, and are taken only
-// when the bytes need them: to allocate one costs more than everything else that such a message needs, and if each Body kept
-// one, clients that send nothing would hold much memory.
+// A Body keeps a buffer of up to smallBodyBytes for its next message. All bodies share the larger buffers, and take one only when
+// the bytes need it. Allocating one costs more than the rest of such a message. If each Body kept one, clients that send nothing
+// would hold much memory.
 const (
 	smallBodyBytes  = 64 << 10
 	mediumBodyBytes = 128 << 10

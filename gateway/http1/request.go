@@ -40,8 +40,8 @@ func (q *Request) Field(name string) (value []byte) {
 // methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 
-// Read parses a head: all lines up to and including the empty one. After an error, the request has the fields that come before the
-// malformed one, and all fields if only the request line is malformed. The refusal depends on them: for example, on Origin.
+// Read parses a head: all lines up to and including the empty one. After an error, the request still has the fields before the
+// malformed one, or all fields if only the request line is malformed. The refusal needs them: for example, Origin.
 func (q *Request) Read(head []byte, l *Limits) error {
 	q.head = append(q.head[:0], head...)
 	line, rest := cutLine(q.head)

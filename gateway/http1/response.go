@@ -11,7 +11,7 @@ type Response struct {
 	head []byte
 }
 
-// outcome is the part of a response without slices. To clear it costs little.
+// outcome is the part of a response without slices, so that clearing it is cheap.
 type outcome struct {
 	Status     int
 	IsReusable bool // the connection can be used for another exchange

@@ -20,15 +20,15 @@ import (
 //
 //   - A check without a valid response in time may mean that the instance is slow. Only three of them in a row take it out. A
 //     refused connection or a status other than 2xx takes it out at once.
-//   - The last instance that is in stays in. So a single slow instance, or a wrong path, stops no request.
+//   - Checks never take out the last instance. So a single slow instance, or a wrong path, stops no request.
 //
-// A check that succeeds ends only what a check began: an ejection by requests lasts its time, because the path of the check may
-// succeed where requests fail.
+// A check that succeeds brings back only an instance that a check took out. An ejection by requests lasts its time: checks may succeed
+// where requests fail.
 
 // Check says how instances are checked.
 type Check struct {
 	Path    string        // the target of a GET; empty: instances are not checked
-	Every   time.Duration // between two checks of an instance, give or take a tenth
+	Every   time.Duration // between two checks of an instance, ± 10 %
 	Timeout time.Duration // of a check, including dialing
 	Secret  string        // sent as X-Gateway-Secret; empty: not sent
 }
@@ -157,7 +157,7 @@ func isCertain(err error) bool {
 	return isStatus || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
 
-// isOurs reports whether a check failed because this process or host has no more of something.
+// isOurs reports whether a check failed because this process or host ran out of a resource.
 func isOurs(err error) bool {
 	for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, own) {
@@ -198,8 +198,8 @@ func (p *Pool) judge(h *host, err error) {
 // reportsAtOnce is how many changes of an instance are logged at once. A restart has two, each with its reason.
 const reportsAtOnce = 6
 
-// report logs what the checks say, if the log does not say so yet. After reportsAtOnce lines it logs one in logEvery. The next check
-// reports what this one does not.
+// report logs that the result of the checks has changed. After reportsAtOnce lines it logs at most one in logEvery: the next check
+// then reports the change.
 func (h *host) report() {
 	s := &h.standing
 	if s.verdict() == h.reported || !h.reports.Allow() {

@@ -152,9 +152,9 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 	}
 }
 
-// pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded
-// ejected one, which is better than a refusal: first one that requests have ejected, then one that a check has taken out. It
-// returns nil if all were tried.
+// pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded of those
+// that requests have ejected, or else of those that a check has taken out: that is better than a refusal. It returns nil if all
+// were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
 	var bestLoad int64

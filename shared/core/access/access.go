@@ -85,8 +85,8 @@ func Decide(k Key, t Tenant, c Call) Reason {
 	return Allowed
 }
 
-// InUse reports whether a key can still be used and changed: it was not revoked, it has not expired, and no other key replaces it or will
-// do so. A ban ends, so a banned key is in use.
+// InUse reports whether a key can still be used and changed: it was not revoked, it has not expired, and no other key has
+// replaced it or will replace it. A ban ends, so a banned key is in use.
 func InUse(k Key, now instant.Millis) bool {
 	return k.GraceEndsAt == 0 && !Decide(k, Tenant{}, Call{Environment: k.Environment, Now: now}).IsOfKey()
 }

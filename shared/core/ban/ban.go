@@ -6,9 +6,9 @@
 // Rule.Max.
 //
 // Several workers may share one key, and the gateway cannot tell them apart. Each receives its own promise. A worker that
-// waited can therefore arrive before the instant that was promised to another worker. So every promise that has come due
-// excuses one refusal. A worker that waits always has such an excuse and is never struck, however many workers there are.
-// A worker that does not wait has none. An unused excuse expires after one to two times Rule.Within.
+// waited can therefore arrive before the instant that was promised to another worker. So one refusal is
+// excused for every promised instant that has passed. A worker that waits always has such an excuse and is never struck,
+// however many workers there are. A worker that does not wait has none. An unused excuse expires after one to two times Rule.Within.
 //
 // Everything here is pure: time is an argument. A Record is not safe for concurrent use.
 package ban
@@ -47,7 +47,7 @@ type Record struct {
 	refused  instant.Millis // when the first of them was given
 	dueAt    instant.Millis // when the earliest of them is due; then all count as due: an extra excuse does no harm
 	excuses  uint32         // promises that came due since turnedAt and are unused
-	older    uint32         // the same, for the period before turnedAt
+	older    uint32         // unused excuses from the period before turnedAt
 	turnedAt instant.Millis
 
 	bannedAt  instant.Millis // when the last ban began, 0 = never

@@ -80,8 +80,8 @@ type Verdict struct {
 	At          instant.Millis // when the decision was made, by the clock that decides
 	Granted     int64
 	Minute, Day Usage
-	DayUse      DayUse // the same as Day, to pass with the next demand
-	Degraded    bool   // one gateway decided alone, without the count that all share; no rule sets it
+	DayUse      DayUse // the use in Day, to send with the next demand
+	Degraded    bool   // a gateway decided alone, without the shared count; the rule never sets it
 }
 
 // Violated returns the policy that refuses more requests. If both refuse, it is the one that admits again later. If neither

@@ -113,7 +113,7 @@ func (p *Program) Count(t testing.TB, f func()) Profile {
 		}
 		t.Fatal(err)
 	}
-	p.Rest(t) // to trace it has interrupted its waits
+	p.Rest(t) // the start of the trace interrupted its waits
 	p.counting.Store(true)
 	f()
 	p.Rest(t)
