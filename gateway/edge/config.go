@@ -4,19 +4,18 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 
-	"petgate/gateway/answers"
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 )
 
-// Config is the configuration of an edge. A field that states a default may be zero. All other fields are required, except
+// Config is the configuration of an edge, which the program has checked. A field that states a default may be zero. All other fields are
+// required, except
 // UpstreamSecret, UpstreamHealthPath, TrustedProxies, BanRule, CORSOrigins and TLS.
 type Config struct {
 	// Environment is the environment whose keys are served. Keys of the other environment are refused.
@@ -103,26 +102,16 @@ type Config struct {
 
 // setDefaults fills in the defaults of fields that are zero.
 func (c *Config) setDefaults() {
-	number := func(n *int, unset int) {
-		if *n == 0 {
-			*n = unset
-		}
-	}
-	duration := func(d *time.Duration, unset time.Duration) {
-		if *d == 0 {
-			*d = unset
-		}
-	}
-	number(&c.UpstreamConnsMax, upstreamConnsMax)
-	duration(&c.UpstreamIdleTimeout, 30*time.Second)
-	number(&c.UpstreamHeaderBytesMax, 16<<10)
-	number(&c.UpstreamBodyBytesMax, 8<<20)
-	duration(&c.WriteTimeout, 5*time.Second)
-	duration(&c.IdleTimeout, 75*time.Second)
-	number(&c.TargetBytesMax, 8<<10)
-	number(&c.HeaderBytesMax, 16<<10)
-	number(&c.FieldsMax, 100)
-	number(&c.HeadsBytesMax, 64<<20)
+	c.UpstreamConnsMax = cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
+	c.UpstreamIdleTimeout = cmp.Or(c.UpstreamIdleTimeout, 30*time.Second)
+	c.UpstreamHeaderBytesMax = cmp.Or(c.UpstreamHeaderBytesMax, 16<<10)
+	c.UpstreamBodyBytesMax = cmp.Or(c.UpstreamBodyBytesMax, 8<<20)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 75*time.Second)
+	c.TargetBytesMax = cmp.Or(c.TargetBytesMax, 8<<10)
+	c.HeaderBytesMax = cmp.Or(c.HeaderBytesMax, 16<<10)
+	c.FieldsMax = cmp.Or(c.FieldsMax, 100)
+	c.HeadsBytesMax = cmp.Or(c.HeadsBytesMax, 64<<20)
 	if c.TLS != nil {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = []string{"http/1.1"}
@@ -138,29 +127,6 @@ const upstreamHealthTimeout = time.Second
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {
 	return c.ConnectionsMax + front.RefusedMax + len(c.Upstreams)*cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
-}
-
-// check lists everything that is wrong with the required settings and the upstream secret.
-func (c *Config) check() error {
-	var wrong []error
-	require := func(name string, isSet bool) {
-		if !isSet {
-			wrong = append(wrong, fmt.Errorf("%s must be set", name))
-		}
-	}
-	require("Environment", c.Environment != 0)
-	require("UpstreamTimeout", c.UpstreamTimeout > 0)
-	require("UpstreamHealthEvery", c.UpstreamHealthPath == "" || c.UpstreamHealthEvery > 0)
-	require("ReadTimeout", c.ReadTimeout > 0)
-	require("BodyBytesMax", c.BodyBytesMax > 0)
-	require("BodiesBytesMax", c.BodiesBytesMax > 0)
-	require("TenantConnsMax", c.TenantConnsMax > 0)
-	require("ConcurrencyMax", c.ConcurrencyMax > 0)
-	require("ConnectionsMax", c.ConnectionsMax > 0)
-	for _, origin := range c.CORSOrigins {
-		wrong = append(wrong, answers.CheckOrigin(origin))
-	}
-	return errors.Join(append(wrong, CheckSecret(c.UpstreamSecret))...)
 }
 
 // CheckSecret returns an error if an upstream secret is invalid.

@@ -14,7 +14,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// New returns an edge that is ready to serve. The error lists everything that is wrong with cfg.
+// New returns an edge that is ready to serve.
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
 	routes, routesErr := newRoutes(deps.Operations)
@@ -23,7 +23,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		HeaderBytesMax: cfg.UpstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
 		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Every: cfg.UpstreamHealthEvery, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
 	})
-	if err := errors.Join(cfg.check(), upstreamsErr, routesErr); err != nil {
+	if err := errors.Join(upstreamsErr, routesErr); err != nil {
 		return nil, err
 	}
 	e := &Edge{

@@ -85,56 +85,46 @@ var table = [reasons]row{
 	none: {Code: code.OK},
 
 	badRequest: {
-		stage: "accept", Code: code.BadRequest,
+		stage: "accept", Code: code.BadRequest, closes: true,
 		message: "the request is not well-formed HTTP/1.1",
-		closes:  true,
 	},
 	requestTimeout: {
-		stage: "accept", Code: code.RequestTimeout,
+		stage: "accept", Code: code.RequestTimeout, closes: true,
 		message: "the request did not arrive in time",
-		closes:  true,
 	},
 	bodyTooLarge: {
-		stage: "accept", Code: code.BodyTooLarge,
+		stage: "accept", Code: code.BodyTooLarge, closes: true,
 		message: "the body is too large",
-		closes:  true,
 	},
 	uriTooLong: {
-		stage: "accept", Code: code.URITooLong,
+		stage: "accept", Code: code.URITooLong, closes: true,
 		message: "the request target is too long",
-		closes:  true,
 	},
 	expectationFailed: {
-		stage: "accept", Code: code.ExpectationFailed,
+		stage: "accept", Code: code.ExpectationFailed, closes: true,
 		message: "the only supported expectation is 100-continue",
-		closes:  true,
 	},
 	headersTooLarge: {
-		stage: "accept", Code: code.HeadersTooLarge,
+		stage: "accept", Code: code.HeadersTooLarge, closes: true,
 		message: "there are too many header fields, or they are too large",
-		closes:  true,
 	},
 	overloaded: {
-		stage: "accept", Code: code.Overloaded, retryAfter: 1,
+		stage: "accept", Code: code.Overloaded, retryAfter: 1, closes: true,
 		message: "the gateway is overloaded: try again",
-		closes:  true,
 	},
 
 	missingKey: {
-		stage: "identify", Code: code.MissingKey,
-		message:   "send your API key as Authorization: Bearer <API_KEY>",
-		challenge: challenge,
+		stage: "identify", Code: code.MissingKey, challenge: challenge,
+		message: "send your API key as Authorization: Bearer <API_KEY>",
 	},
 	malformedKey: {
-		stage: "identify", Code: code.MalformedKey,
-		message:   "the API key is malformed",
-		challenge: challengeInvalid,
+		stage: "identify", Code: code.MalformedKey, challenge: challengeInvalid,
+		message: "the API key is malformed",
 	},
 
 	invalidKey: {
-		stage: "authenticate", Code: code.InvalidKey,
-		message:   "the API key is unknown",
-		challenge: challengeInvalid,
+		stage: "authenticate", Code: code.InvalidKey, challenge: challengeInvalid,
+		message: "the API key is unknown",
 	},
 	tooManyFailedAttempts: {
 		stage: "authenticate", Code: code.TooManyFailedAttempts,
@@ -184,73 +174,59 @@ var table = [reasons]row{
 	},
 
 	noSuchRoute: {
-		stage: "route", Code: code.NoSuchRoute,
+		stage: "route", Code: code.NoSuchRoute, charged: true,
 		message: "there is no such path",
-		charged: true,
 	},
 	methodNotAllowed: {
-		stage: "route", Code: code.MethodNotAllowed,
+		stage: "route", Code: code.MethodNotAllowed, charged: true,
 		message: "the path does not have this method: see Allow",
-		charged: true,
 	},
 	insufficientScope: {
-		stage: "route", Code: code.ScopeMissing,
-		message:   "the API key does not have the scope of this operation",
-		challenge: challengeScope,
-		charged:   true,
+		stage: "route", Code: code.ScopeMissing, charged: true, challenge: challengeScope,
+		message: "the API key does not have the scope of this operation",
 	},
 	operationRemoved: {
-		stage: "route", Code: code.OperationGone,
+		stage: "route", Code: code.OperationGone, charged: true,
 		message: "the operation was removed: see Link for its successor",
-		charged: true,
 	},
 
 	invalidParameter: {
-		stage: "statement", Code: code.InvalidParameter,
+		stage: "statement", Code: code.InvalidParameter, charged: true,
 		message: "a parameter has an invalid value",
-		charged: true,
 	},
 	usageOverloaded: {
-		stage: "statement", Code: code.UsageOverloaded, retryAfter: 1,
+		stage: "statement", Code: code.UsageOverloaded, retryAfter: 1, charged: true,
 		message: "too many requests for usage are being answered: try again",
-		charged: true,
 	},
 	usageUnavailable: {
-		stage: "statement", Code: code.UsageUnavailable, retryAfter: 5,
+		stage: "statement", Code: code.UsageUnavailable, retryAfter: 5, charged: true,
 		message: "the usage cannot be read at the moment: try again",
-		charged: true,
 	},
 
 	upstreamUnreachable: {
-		stage: "forward", Code: code.UpstreamUnreachable,
+		stage: "forward", Code: code.UpstreamUnreachable, charged: true,
 		message: "the service behind the gateway cannot be reached, and did not get the request",
-		charged: true,
 	},
 	upstreamFailed: {
-		stage: "forward", Code: code.UpstreamFailed,
+		stage: "forward", Code: code.UpstreamFailed, charged: true,
 		message: "the service behind the gateway got the request and sent no valid response: it may have carried out the request",
-		charged: true,
 	},
 	upstreamRefused: {
-		stage: "forward", Code: code.UpstreamRefused,
+		stage: "forward", Code: code.UpstreamRefused, charged: true,
 		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
-		charged: true,
 	},
 	upstreamOverloaded: {
-		stage: "forward", Code: code.UpstreamOverloaded, retryAfter: 1,
+		stage: "forward", Code: code.UpstreamOverloaded, retryAfter: 1, charged: true,
 		message: "the service behind the gateway is busy and did not get the request: try again",
-		charged: true,
 	},
 	upstreamTimeout: {
-		stage: "forward", Code: code.UpstreamTimeout,
+		stage: "forward", Code: code.UpstreamTimeout, charged: true,
 		message: "the service behind the gateway did not respond in time: it may have carried out the request",
-		charged: true,
 	},
 
 	internal: {
-		stage: "finish", Code: code.Internal,
+		stage: "finish", Code: code.Internal, closes: true,
 		message: "internal error of the gateway: the request may have been carried out; report the X-Request-Id",
-		closes:  true,
 	},
 }
 
