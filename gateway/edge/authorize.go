@@ -10,14 +10,15 @@ func (e *Edge) authorize(x *exchange) refusal {
 	if x.why != access.Banned {
 		return refusals[x.why]
 	}
-	x.ban = x.entryBan()
+	ban := x.entryBan()
+	x.limited.Ban = ban
 	r := refusal{reason: keyBanned, message: bannedByOperator}
 	switch {
-	case x.ban.IsAutomatic:
-		e.strikes.Banned(x.entry.Key, x.now, x.ban.EndsAt)
+	case ban.IsAutomatic:
+		e.strikes.Banned(x.entry.Key, x.now, ban.EndsAt)
 		r.message = bannedForStrikes
-	case x.ban.Notice != "":
-		r.message = bannedWithNotice + x.ban.Notice
+	case ban.Notice != "":
+		r.message = bannedWithNotice + ban.Notice
 	}
 	return r
 }

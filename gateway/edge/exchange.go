@@ -36,7 +36,7 @@ type state struct {
 	id       []byte // the request's ID
 	idBuffer [32]byte
 	trace    trace.Context
-	marks    [marks]time.Duration // when its stages ended, after startedAt; only if it is sampled
+	marks    [marks]time.Duration // when its stages ended, after At; only if it is sampled
 	client   netip.Addr
 	token    []byte
 	hash     apikey.Hash // of the token
@@ -54,17 +54,14 @@ type state struct {
 
 	isMetered bool // the quota was asked, whatever it answered
 
-	answer        *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
-	isPublic      bool            // the answer needed no key
-	parameter     parameter       // the invalid one, for a 400
-	strikesLeft   int             // until a ban; in a refusal, valid with countsStrikes
-	countsStrikes bool
-	ban           api.Ban
-	route         *route
-	allow         string // methods of the path, for a 405
+	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
+	isPublic  bool            // the answer needed no key
+	parameter parameter       // the invalid one, for a 400
+	route     *route
+	allow     string // methods of the path, for a 405
 
 	refusal refusal
-	limited api.Limited
+	limited api.Limited // the details of a 429
 	sending upstream.Request
 }
 

@@ -43,8 +43,8 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	}
 	promised := x.now + max(0, x.verdict.RetryAt()-x.verdict.At)
 	out := e.strikes.Refused(x.entry.Key, x.now, promised)
-	x.countsStrikes, x.strikesLeft = true, out.StrikesUntilBan
-	x.ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
+	x.limited.CountsStrikes, x.limited.StrikesUntilBan = true, out.StrikesUntilBan
+	x.limited.Ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
 	text := append(x.text, r.reason.row().message...)
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()

@@ -90,8 +90,7 @@ func (x *exchange) writeRefusal(wait int64) {
 	if x.allow != "" {
 		x.addText(nameAllow, append(x.text, x.allow...))
 	}
-	x.limited.RetryAfter, x.limited.Ban = wait, x.ban
-	x.limited.CountsStrikes, x.limited.StrikesUntilBan = x.countsStrikes, x.strikesLeft
+	x.limited.RetryAfter = wait
 	x.line = x.refusal.body(x.line[:0], x.details())
 	x.Response.Body = x.line
 }
@@ -195,10 +194,10 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	case dayQuotaExceeded:
 		tight, policy = &v.Day, quota.Day
 	}
-	banned := max(x.ban.EndsAt.Sub(x.now), 0)
+	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
 	resetAt := tight.ResetAt
 	if banned > 0 {
-		resetAt = x.ban.EndsAt
+		resetAt = x.limited.Ban.EndsAt
 	}
 	x.addInt(nameLimit, tight.Limit)
 	remaining, _ := stateOf(tight, v.At, banned)
