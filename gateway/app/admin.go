@@ -284,7 +284,7 @@ type latencyWindow struct {
 
 const latencyTurn = 10 * time.Second
 
-// next returns the latencies since the earlier remembered question. After a pause in which counts end, and at the first call, it returns
+// next returns the latencies since the earlier of the remembered questions. After a pause in which counts end, and at the first call, it returns
 // none. It calls read with its lock: counts that were read earlier could be less than the remembered ones.
 func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
 	l.mu.Lock()

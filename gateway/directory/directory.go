@@ -41,7 +41,7 @@ type Config struct {
 	AdminAddress string        // shown to operators when this gateway does not confirm
 	Snapshot     string        // the snapshot's path; empty: none
 	MaxAge       time.Duration // refuse everything this long after the last contact with the database; 0: never
-	// LongestRequest is how long after the decision on its quota a request may be counted. The usage of an hour is complete this
+	// LongestRequest is the longest time from a request's quota decision to its count. The usage of an hour is complete this
 	// time and a minute after its end.
 	LongestRequest time.Duration
 	Log            *slog.Logger // nil: none

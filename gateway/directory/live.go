@@ -17,8 +17,7 @@ const (
 	rankedOver = 10 * time.Second
 )
 
-// live adds up the requests of each tenant while somebody watches. It costs requests nothing: it reads what they count for the
-// statistics.
+// live adds up the requests of each tenant while somebody watches. Requests do no extra work: it sums the usage counters.
 type live struct {
 	// mu is held while counts leave the shards, so that a reader finds each request either there or in all, and never in both. No
 	// request waits for it.
@@ -28,7 +27,7 @@ type live struct {
 	rankedAt time.Time
 	all      counts // of all tenants
 	tenants  map[id.Tenant]tally
-	taken    map[Usage]int64 // counts that a question took out of the shards, until they are collected; nil: none
+	taken    map[Usage]int64 // counts read by a watcher and not yet in the backlog; nil: none
 }
 
 // counts are numbers of requests that have left the shards.

@@ -74,7 +74,7 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 		if revoked := k.revokedAt.Load(); revoked != 0 && after.revokedAt.Load() == 0 {
 			add(keystore.LostRevocation, revoked)
 		}
-		// A grace period never gets longer: a longer one is that of before a change.
+		// A grace period never gets longer: a later end is older than the change.
 		if ends, is := k.graceEndsAt.Load(), after.graceEndsAt.Load(); ends != 0 && (is == 0 || is > ends) {
 			add(keystore.LostRotation, ends)
 		}

@@ -3,9 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -351,38 +349,4 @@ func TestAskerGone(t *testing.T) {
 	if l.Mode() != modeShared {
 		t.Errorf("mode %s", l.Mode())
 	}
-}
-
-func grantAll(_ context.Context, demands []store.Demand, results []store.Result) error {
-	runtime.Gosched() // as a trip would
-	for i := range demands {
-		results[i] = store.Result{Verdict: quota.Verdict{At: 1, Granted: demands[i].Want}}
-	}
-	return nil
-}
-
-func BenchmarkLimiter(b *testing.B) {
-	run := func(name string, open func(b *testing.B) Quotas) {
-		for _, concurrency := range []int{1, 64, 512} {
-			b.Run(name+"/concurrency="+strconv.Itoa(concurrency), func(b *testing.B) {
-				l := open(b)
-				b.ReportAllocs()
-				b.SetParallelism(max(1, concurrency/runtime.GOMAXPROCS(0)))
-				if concurrency == 1 {
-					for i := range b.N {
-						mustTake(b, l, asking(i%64, 1_000_000_000))
-					}
-					return
-				}
-				b.RunParallel(func(pb *testing.PB) {
-					for i := 0; pb.Next(); i++ {
-						_, _ = l.Take(store.Request{Tenant: tenant(i % 64), Limits: generous})
-					}
-				})
-			})
-		}
-	}
-	run("fake", func(b *testing.B) Quotas { return newFake(b, Config{}, grantAll) })
-	run("memory", func(b *testing.B) Quotas { return openQuotas(b, Config{}) })
-	run("redis", func(b *testing.B) Quotas { return openShared(b, Config{}) })
 }

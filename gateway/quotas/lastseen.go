@@ -32,7 +32,7 @@ type snapshot struct {
 	at          instant.Millis // when it was decided, or a little before, by the deciding clock; 0 = never
 	sentAt      instant.Millis // when this gateway asked, by its own clock
 	refuseUntil instant.Millis // by this gateway's clock; 0 = not refused
-	failedAt    instant.Millis // when Redis had no figures for Current, by this gateway's clock; 0 = it had some
+	failedAt    instant.Millis // when Redis last failed to give figures to Current, by this gateway's clock; 0 = it has not failed
 	dayIndex    int64
 	minute, day quota.Usage
 }
@@ -43,9 +43,9 @@ func newLastSeen(rule quota.Rule) *lastSeen {
 
 func (k *lastSeen) get(n store.Name) snapshot { return k.records.Get(n) }
 
-// put stores f unless the stored snapshot is newer: a tenant may be in two trips. Trips that overlap are sent less than rememberFor apart. So if the stored snapshot seems newer by rememberFor or more, the clock
-// has stepped back since that snapshot was dated. Of two overlapping trips, the one with more use was decided later, whichever
-// was sent first.
+// put stores f unless the stored snapshot is newer: a tenant may be in two trips. Of two trips that overlap, the one with more use was
+// decided later, whichever was sent first. Such trips are sent less than rememberFor apart: if the stored snapshot seems newer by more,
+// the clock has stepped back since then.
 func (k *lastSeen) put(n store.Name, f snapshot) {
 	s := k.records.Lock(n)
 	defer s.Unlock()

@@ -157,8 +157,6 @@ func milliseconds(d time.Duration) string {
 
 var errTest = errors.New("test")
 
-var generous = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
-
 func openQuotas(t testing.TB, cfg Config) Quotas {
 	t.Helper()
 	l, err := Open(background, cfg)

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -161,37 +160,6 @@ func TestUnansweredBatchIsChargedOnce(t *testing.T) {
 	f("refused by Redis", false, errRefused, 0)
 	f("executed, and two answers are lost", true, errTimeout, 2)
 	f("lost, and two answers too", false, errTimeout, 2)
-}
-
-// While a debt is on its way to Redis, it still counts as use here and does not count as charged.
-func TestDebtOnItsWay(t *testing.T) {
-	o := newLocalShare(store.NewMemory(quota.Product, time.Now))
-	a := asking(1, 10)
-	last := newLastSeen(quota.Product).verdict(a, instant.Of(time.Now()))
-	takeHere := func() (admitted int64) {
-		for range 100 {
-			admitted += o.take(a, last, 1, false).Granted
-		}
-		return admitted
-	}
-	if n := takeHere(); n != 10 {
-		t.Fatalf("%d admitted, want 10", n)
-	}
-	spent := o.collect(a.Name())
-	if spent.Minute != 10 || spent.Day.Used != 10 || o.collect(a.Name()) != (quota.Spent{}) {
-		t.Errorf("owed: %+v", spent)
-	}
-	if n := takeHere(); n != 0 {
-		t.Errorf("%d admitted while the debt is on its way", n)
-	}
-	o.settled(a.Name(), spent, redis.Undecided)
-	if n := takeHere(); n != 0 || o.collect(a.Name()) != spent {
-		t.Errorf("%d admitted after it came back, or it is lost", n)
-	}
-	o.settled(a.Name(), spent, redis.Decided)
-	if o.size.Load() != 0 {
-		t.Error("a debt that is paid is kept")
-	}
 }
 
 // A Redis that has lost the day's use learns it from the next gateway that asks.

@@ -186,7 +186,7 @@ func (b *batcher) dismiss() {
 	}
 }
 
-// rest ends the goroutines of lanes that are not in use. If the Redis is closing, the others end with their batch.
+// rest ends the goroutines of lanes that are not in use. While the Redis closes, lanes in use end after their batch.
 func (b *batcher) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,18 +1,14 @@
 package redis
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 )
 
@@ -72,33 +68,4 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	if passed != dayLimit || limit-last.Remaining <= dayLimit || script.Minute.Used != dayLimit {
 		t.Errorf("%d passed, %+v, %+v", passed, last, script)
 	}
-}
-
-// BenchmarkTwoRedisRateCalls measures one decision on both policies with redis_rate, to compare with BenchmarkTake. It makes
-// two calls, one after the other, because redis_rate's script takes one key and its client has no pipeline.
-func BenchmarkTwoRedisRateCalls(b *testing.B) {
-	const tenants = 1024
-	client, prefix := dialRedis(b, func(o *redis.Options) { o.PoolSize = 1 })
-	rates := redis_rate.NewLimiter(client)
-	minute, day := redis_rate.PerMinute(plan.LimitMax), redis_rate.Limit{
-		Rate: plan.LimitMax, Burst: plan.LimitMax, Period: 24 * time.Hour,
-	}
-	var names [tenants][2]string
-	for i := range names {
-		names[i] = [2]string{fmt.Sprint(prefix, "minute:", i), fmt.Sprint(prefix, "day:", i)}
-	}
-	allow := func(ctx context.Context, name string, limit redis_rate.Limit) {
-		if answer, err := rates.Allow(ctx, name, limit); err != nil || answer.Allowed != 1 {
-			b.Fatal(answer, err)
-		}
-	}
-	before, next := processorTime(b, client), 0
-	b.ReportAllocs()
-	for b.Loop() {
-		allow(background, names[next%tenants][0], minute)
-		allow(background, names[next%tenants][1], day)
-		next++
-	}
-	b.ReportMetric(float64((processorTime(b, client)-before).Nanoseconds())/float64(b.N), "redis-ns/decision")
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/decision")
 }

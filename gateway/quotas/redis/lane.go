@@ -177,8 +177,8 @@ func (l *lane) trip() error {
 	return err
 }
 
-// nextBatch names the next batch. All lanes of a gateway share the numbers: on a cluster, another lane, or the batcher of another
-// server, continues with a tenant.
+// nextBatch names the next batch. All lanes and servers of a gateway share the numbers: on a cluster, a tenant may move to another
+// lane or server, and its numbers must still grow.
 func (l *lane) nextBatch() Batch { return Batch{Lane: l.index, Number: l.batcher.redis.numbers.Add(1)} }
 
 // distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.

@@ -26,7 +26,7 @@ type pace struct {
 const (
 	// distance is the shortest trip to a server that is far away. Over loopback, a trip takes 50 to 100 µs.
 	distance = 250 * time.Microsecond
-	// period is for how long the shortest trip counts, at least. In a short period, a queue at Redis would look like distance.
+	// period is how long the shortest trip is remembered, at least. In a short period, a queue at Redis would look like distance.
 	period = 5 * time.Minute
 	// tripCost is the least time of waiting that a further batch has to save, summed over its requests. It is several times the
 	// processor time that one more call costs a gateway and Redis.

@@ -42,19 +42,3 @@ func TestPace(t *testing.T) {
 		t.Errorf("fixed: %+v", fixed)
 	}
 }
-
-// A batch leaves if its requests would otherwise wait for longer, in all, than the batch costs.
-func TestPaceCost(t *testing.T) {
-	p := newPace(0)
-	for range 10 {
-		p.note(time.Unix(1_000_000_000, 0), 300*time.Microsecond)
-	}
-	for _, c := range []struct {
-		waiting, underWay int
-		pays              bool
-	}{{0, 1, false}, {1, 1, false}, {2, 1, true}, {2, 2, true}, {2, 3, false}, {6, 7, true}, {9, 8, false}} {
-		if got := p.pays(c.waiting, c.underWay); got != c.pays {
-			t.Errorf("%d wait, %d under way: pays is %t", c.waiting, c.underWay, got)
-		}
-	}
-}

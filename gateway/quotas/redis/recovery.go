@@ -34,9 +34,9 @@ type chargedDebt struct {
 // without the server, and the use that the server had counted, because it may have lost it. The script takes the larger use, so
 // telling what it knows changes nothing. An error means that the server has stopped answering again.
 //
-// What Redis answers about debts is kept from the ledger until recover ends. Otherwise this gateway's share would grow: its debts
-// would be charged, and it does not know the debts that other gateways will send. If recover fails, the ledger learns it too: if
-// Redis then lost the charges, the ledger has to tell them again. The share then grows; the bound of two limits holds (decision 5).
+// The ledger learns what Redis has charged only when recover returns. Otherwise this gateway's share would grow during the recovery:
+// its debts would count as charged, and it does not know the debts that other gateways will send. The ledger learns it after a failed
+// recovery too. The share then grows, and the bound of two limits still holds (decision 5).
 func (b *batcher) recover() error {
 	b.tripping.Lock()
 	defer b.tripping.Unlock()

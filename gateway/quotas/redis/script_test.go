@@ -2,9 +2,7 @@ package redis
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -318,57 +316,5 @@ func TestClusterNodeLost(t *testing.T) {
 			}
 			break
 		}
-	}
-}
-
-// A reply that the script cannot have made is an error of the whole trip, because it is unknown what was decided.
-func TestReplyTakenApartStrictly(t *testing.T) {
-	s := newScript(nil, "", quota.Product, takeScript)
-	var rec quota.Record
-	now := storetest.Epoch
-	quota.Product.Take(&rec, now, quota.Demand{Limits: generous, Want: 1})
-	form := quota.Product.Append(nil, &rec)
-	plain := binary.LittleEndian.AppendUint64(nil, uint64(now))
-	plain = append(plain, form[len(form)-quota.SummaryBytes:]...)
-	demands, results := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}, make([]store.Result, 1)
-	for _, c := range []struct{ name, remarks, want string }{
-		{"as the script makes it", "", ""},
-		{"with a remark", "\x00\x00\x00\x00\x01", ""},
-		{"a remark on another demand", "\x01\x00\x00\x00\x01", "none of 1 demands"},
-		{"two remarks on one demand", "\x00\x00\x00\x00\x01\x00\x00\x00\x00\x01", "none of 1 demands"},
-		{"half a remark", "\x00\x00\x00", "none of 1 demands"},
-		{"a remark that is cut off", "\x00\x00\x00\x00\x02\x01\x00", "cut off"},
-		{"an unknown remark", "\x00\x00\x00\x00\x09", "remarked 9"},
-	} {
-		err := s.read(append(slices.Clone(plain), c.remarks...), demands, results)
-		if c.want == "" {
-			if err != nil || results[0].Err != nil || results[0].Verdict.Granted != 1 {
-				t.Errorf("%s: read = %v, %+v, want one granted", c.name, err, results[0])
-			}
-		} else if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: read = %v, want an error with %q", c.name, err, c.want)
-		}
-	}
-	if err := s.read(plain[1:], demands, results); err == nil || !strings.Contains(err.Error(), "51 bytes") {
-		t.Errorf("a byte less: read = %v, want an error that tells of the length", err)
-	}
-}
-
-// The allocations of a batch do not grow with its size.
-func TestTripAllocatesLittle(t *testing.T) {
-	client, prefix := dialRedis(t)
-	s := newScript(client, prefix, quota.Product, takeScript)
-	const batch, most = 64, 20 // it is 9; the race detector empties pools at random, which adds some
-	demands, results := make([]store.Demand, batch), make([]store.Result, batch)
-	for i := range demands {
-		demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 1e9, 1e9), Want: 1}
-	}
-	n := testing.AllocsPerRun(200, func() {
-		if err := s.Decide(background, demands, results); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if n > most {
-		t.Errorf("a batch of %d allocates %v times, want at most %d", batch, n, most)
 	}
 }

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"runtime"
 	"sync"
 	"testing"
 )
@@ -48,48 +47,4 @@ func TestAStackPassesAPanicOn(t *testing.T) {
 	if s.run(); ran != 2 {
 		t.Errorf("after a panic, the function has run %d times, want 2", ran)
 	}
-}
-
-// Goroutines that run a deep function in turn share the memory of its stack.
-func TestStacksStaySmall(t *testing.T) {
-	const goroutines = 100
-	s := newStack(func() { deep(1000) })
-	defer s.close()
-	s.run()
-	before := stacks()
-	var done sync.WaitGroup
-	ran, end := make(chan bool), make(chan bool)
-	for range goroutines {
-		done.Go(func() {
-			s.run()
-			ran <- true
-			<-end
-		})
-		<-ran
-	}
-	each := (stacks() - before) / goroutines
-	close(end)
-	done.Wait()
-	if each >= deepBytes/2 {
-		t.Errorf("%d bytes of stack for each goroutine; the function needs at least %d", each, deepBytes)
-	}
-}
-
-// deepBytes is less than deep(1000) needs.
-const deepBytes = 64 << 10
-
-//go:noinline
-func deep(calls int) byte {
-	var frame [64]byte
-	frame[calls%len(frame)] = 1
-	if calls > 0 {
-		frame[0] += deep(calls - 1)
-	}
-	return frame[calls%len(frame)]
-}
-
-func stacks() int64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.StackInuse)
 }

@@ -88,7 +88,7 @@ local function used_from(ring, slice, newest)
 end
 
 -- Remember the batch before it is decided. The value is its number, followed by the demands that were not granted in full,
--- each as its index and what it was granted; or by one byte if the batch can no longer be decided.
+-- each as its index and what it was granted. A single extra byte marks a batch that must not be decided.
 local tenants = #keys
 local batch, before -- the batch's key; what the batch was granted before, by index
 local partial = '' -- this batch's demands that were not granted in full
