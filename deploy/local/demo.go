@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/database"
+	"petgate/shared/durable"
 	"petgate/shared/keystore"
 )
 
@@ -124,19 +125,7 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant
 	if err != nil {
 		return "", err
 	}
-	return token, writeToken(token)
-}
-
-// writeToken writes the token to a file that only the user can read, and replaces an earlier file.
-func writeToken(token string) error {
-	fresh := tokenPath + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.WriteFile(fresh, []byte(token+"\n"), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, tokenPath)
+	return token, durable.Write(tokenPath, []byte(token+"\n"))
 }
 
 // welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. hasDocs says
