@@ -27,7 +27,7 @@ const (
 	// How far the instructions may be from the recorded ones, in percent. The least of instructionCounts counts differs by up to half
 	// of that between two runs, because Go's maps and its generator of random numbers begin at random.
 	instructionsChangeMax = 1.0
-	instructionCounts     = 3
+	instructionCounts     = 4
 
 	// Requests before the first count: they fill pools and buffers, and let stacks grow.
 	instructionWarmUps = 8
