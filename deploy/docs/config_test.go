@@ -17,8 +17,7 @@ const generated = "<!-- Written by `go test ./deploy/docs -update`. -->\n\n"
 
 const configHead = "# Settings\n\n" + generated +
 	"A flag takes precedence over its environment variable, and that over the default. An invalid value ends a program with exit\n" +
-	"code 2, and every such value is named at once. Secrets have no flag, because flags are seen in `ps`: they come from the\n" +
-	"environment, or from a file (`DATABASE_URL_FILE` names one that holds the URL).\n"
+	"code 2. Secrets have no flag, because flags are seen in `ps`.\n"
 
 func TestConfig(t *testing.T) {
 	help := make(map[string]string)

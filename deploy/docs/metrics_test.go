@@ -26,9 +26,8 @@ import (
 )
 
 const metricsHead = "# Metrics\n\n" + generated +
-	"The admin ports of gateway and petsvc serve these metrics under `/metrics` in the format of Prometheus, beside the figures of the Go\n" +
-	"runtime and of the process. No label names a tenant, a key, a path or a client. A gateway's outcomes are the codes of\n" +
-	"[refusals](refusals.md), and `ok`; petsvc's are the codes of its [errors](api.md), `ok` and `created`.\n\n" +
+	"The admin ports serve these under `/metrics`, beside those of the Go runtime and of the process. No label names a tenant, a key, a\n" +
+	"path or a client. A gateway's outcomes are the codes of [refusals](refusals.md), and `ok`; petsvc's those of its [errors](api.md).\n\n" +
 	"| name | labels | what it is |\n|---|---|---|\n"
 
 // exposed returns a registry with the metrics of all programs.
