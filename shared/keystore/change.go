@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql/driver"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
@@ -24,17 +27,39 @@ type event struct {
 	before, after any // nil: none
 }
 
-// values returns the parameters of insertEvent. The function append_event has the same parameters after the lock and the channel.
-func (s *Store) values(e event, at instant.Millis) ([]any, error) {
+// eventRow is what insertEvents gets of an event.
+type eventRow struct {
+	N      int       `json:"n"` // counts the events of one statement from 1
+	UUID   string    `json:"uuid"`
+	Kind   string    `json:"kind"`
+	Tenant id.Tenant `json:"tenantId,omitzero"`
+	Key    id.Key    `json:"keyId,omitzero"`
+	Plan   string    `json:"plan"`
+	Before string    `json:"before"`
+	After  string    `json:"after"`
+}
+
+func (e event) row(n int) (eventRow, error) {
 	was, err := detail(e.before)
 	if err != nil {
-		return nil, err
+		return eventRow{}, err
 	}
 	is, err := detail(e.after)
+	return eventRow{n, rand.Text(), e.kind, e.about.tenant, e.about.key, e.about.plan, was, is}, err
+}
+
+// append adds events under the writers' lock. Their IDs are larger than after.
+func (t *tx) append(after Change, events ...eventRow) error {
+	text, err := json.Marshal(events)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return []any{rand.Text(), at, s.actor, e.kind, e.about.tenant, e.about.key, e.about.plan, was, is}, nil
+	var ids []Change
+	err = t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), string(text), t.at, t.store.actor, after)
+	if err == nil {
+		t.change = slices.Max(ids)
+	}
+	return err
 }
 
 // retry repeats f, which reads and changes a row, until f reports that no other writer changed it in between.
@@ -49,15 +74,15 @@ func (s *Store) retry(op string, f func() (changed bool, err error)) error {
 
 // change runs a statement that inserts, updates or deletes one row, or no row if it is not as expected.
 func (s *Store) change(ctx context.Context, at instant.Millis, e event, query string, args ...any) (c Change, changed bool, err error) {
-	added, err := s.values(e, at)
+	row, err := e.row(1)
 	if err != nil {
 		return 0, false, err
 	}
 	query = s.expand.Replace(query)
 	if s.db.Dialect() == database.SQLite {
-		return s.changeSQLite(ctx, query, args, added)
+		return s.changeSQLite(ctx, at, row, query, args)
 	}
-	added = append([]any{writeLock, channel}, added...)
+	added := []any{writeLock, channel, row.UUID, at, s.actor, row.Kind, row.Tenant, row.Key, row.Plan, row.Before, row.After} // of append_event
 	parameters := make([]driver.Value, 0, len(args)+len(added))
 	for _, arg := range append(args, added...) {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
@@ -81,12 +106,13 @@ func (s *Store) change(ctx context.Context, at instant.Millis, e event, query st
 	return c, changed, err
 }
 
-func (s *Store) changeSQLite(ctx context.Context, query string, args, added []any) (c Change, changed bool, err error) {
-	t, err := s.db.BeginTxx(ctx, nil)
+func (s *Store) changeSQLite(ctx context.Context, at instant.Millis, e eventRow, query string, args []any) (c Change, changed bool, err error) {
+	begun, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return 0, false, err
 	}
-	defer t.Rollback() // after Commit it does nothing
+	defer begun.Rollback() // after Commit it does nothing
+	t := &tx{Tx: begun, ctx: ctx, store: s, at: at}
 	result, err := t.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, false, err
@@ -94,11 +120,11 @@ func (s *Store) changeSQLite(ctx context.Context, query string, args, added []an
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return 0, false, err
 	}
-	if err := t.GetContext(ctx, &c, insertEvent, added...); err != nil {
+	if err := t.append(0, e); err != nil {
 		return 0, false, err
 	}
 	err = t.Commit()
-	return c, err == nil, err
+	return t.change, err == nil, err
 }
 
 // unchanged ends a change that has nothing to do. It sets c to the last event.

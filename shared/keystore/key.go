@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -245,7 +246,11 @@ func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 }
 
 func (t *tx) changeKey(kind string, before, after Key) error {
-	if err := t.exec(updateKey, after.ID, after.RevokedAt, after.GraceEndsAt, after.ReplacedBy); err != nil {
+	text, err := json.Marshal([]keyRow{rowOf(after)})
+	if err == nil {
+		err = t.exec(updateKeys, string(text))
+	}
+	if err != nil {
 		return err
 	}
 	return t.record(kind, subject{tenant: after.Tenant, key: after.ID}, before, after)

@@ -187,11 +187,11 @@ type subject struct {
 
 // record adds the event. A nil before or after means that there is no such record.
 func (t *tx) record(kind string, about subject, before, after any) error {
-	values, err := t.store.values(event{kind, about, before, after}, t.at)
+	row, err := event{kind, about, before, after}.row(1)
 	if err != nil {
 		return err
 	}
-	return t.GetContext(t.ctx, &t.change, insertEvent, values...)
+	return t.append(0, row)
 }
 
 func detail(value any) (string, error) {

@@ -1,13 +1,14 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 )
 
 // Plans lists all plans by name.
@@ -35,15 +36,11 @@ func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 		return Plan{}, 0, fail(op, err)
 	}
 	change, err := s.write(ctx, op, func(t *tx) error {
+		if _, err := findPlan(ctx, t, p.Name); !errors.Is(err, ErrNotFound) {
+			return cmp.Or(err, fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name))
+		}
 		p.CreatedAt = t.at
-		err := t.exec(insertPlan, p.Name, p.Limits.Minute, p.Limits.Day, p.CreatedAt)
-		if database.IsUnique(err) {
-			return fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name)
-		}
-		if err != nil {
-			return err
-		}
-		return t.record(PlanCreated, subject{plan: p.Name}, nil, p)
+		return t.apply(Edits{Plans: []Edit[Plan]{{After: p}}}, nil)
 	})
 	return p, change, err
 }
@@ -60,10 +57,7 @@ func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits)
 		if p.Limits = plan.Effective(p.Limits, limits); err != nil || p == before {
 			return err
 		}
-		if err := t.exec(updatePlan, name, p.Limits.Minute, p.Limits.Day); err != nil {
-			return err
-		}
-		return t.record(PlanUpdated, subject{plan: name}, before, p)
+		return t.apply(Edits{Plans: []Edit[Plan]{{Before: &before, After: p}}}, nil)
 	})
 	return p, c, err
 }

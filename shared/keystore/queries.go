@@ -22,10 +22,6 @@ const (
 
 	// $1: name.
 	planByName = selectPlans + ` WHERE name = $1`
-
-	insertPlan = `INSERT INTO plans (name, minute_limit, day_limit, created_at) VALUES ($1, $2, $3, $4)`
-
-	updatePlan = `UPDATE plans SET minute_limit = $2, day_limit = $3 WHERE name = $1`
 )
 
 const (
@@ -37,9 +33,6 @@ const (
 
 	// $1: name.
 	tenantByName = selectTenants + ` WHERE name = $1`
-
-	insertTenant = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7)`
 
 	// Sets only what can change. Changes the row only if it still has the values that were read: $6 to $9.
 	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5
@@ -63,9 +56,6 @@ const (
 	editKey = `UPDATE tenant_keys SET name = $2, scopes = $3, allow_list = $4, expires_at = $5
 		WHERE id = $1 AND name = $6 AND scopes = $7 AND allow_list = $8 AND expires_at = $9 AND revoked_at = $10
 			AND grace_ends_at = $11 AND {locked}`
-
-	// Sets only what can change.
-	updateKey = `UPDATE tenant_keys SET revoked_at = $2, grace_ends_at = $3, replaced_by = $4 WHERE id = $1`
 
 	// $1: ID, $2: now. Changes the row only if it still has the values that were read: $3 to $5.
 	revokeKey = `UPDATE tenant_keys SET revoked_at = $2
@@ -93,11 +83,6 @@ const (
 )
 
 const (
-	// Draws the next ID. The writers' lock must be held: if a larger ID were committed first, readers would skip this one. A
-	// sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
-	insertEvent = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
-		VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM events), $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
-
 	// $1: ID, $2: UUID.
 	hasEvent = `SELECT EXISTS (SELECT 1 FROM events WHERE id = $1 AND uuid = $2)`
 
@@ -309,7 +294,7 @@ const (
 		AND EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND suspended)`
 )
 
-// Many rows at once, for Apply. $1: rows.
+// One row or many at once. $1: rows.
 const (
 	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, created_at)
 		SELECT value->>'name', CAST(value->>'minute' AS BIGINT), CAST(value->>'day' AS BIGINT), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
@@ -328,17 +313,20 @@ const (
 		WHERE tenants.id = u.row_id`
 
 	updateKeys = `UPDATE tenant_keys SET name = u.row_name, scopes = u.row_scopes, allow_list = u.allow, expires_at = u.expires,
-			revoked_at = u.revoked
+			revoked_at = u.revoked, grace_ends_at = u.grace_ends, replaced_by = u.replaced
 		FROM (SELECT value->>'id' AS row_id, value->>'name' AS row_name, value->>'scopes' AS row_scopes, value->>'allow' AS allow,
-			CAST(value->>'expiresAt' AS BIGINT) AS expires, CAST(value->>'revokedAt' AS BIGINT) AS revoked FROM {rows}) AS u
+			CAST(value->>'expiresAt' AS BIGINT) AS expires, CAST(value->>'revokedAt' AS BIGINT) AS revoked,
+			CAST(value->>'graceEndsAt' AS BIGINT) AS grace_ends, value->>'replacedBy' AS replaced FROM {rows}) AS u
 		WHERE tenant_keys.id = u.row_id`
 
 	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->>'id' FROM {rows})`
 
-	// $2: instant in ms, $3: actor. The writers' lock must be held.
+	// Draws the next IDs, which are larger than $4 too. The writers' lock must be held: if a larger ID were committed first, readers would
+	// skip these. A sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.
+	// $2: instant in ms, $3: actor.
 	insertEvents = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
-		SELECT (SELECT COALESCE(MAX(id), 0) FROM events) + CAST(value->>'n' AS BIGINT), value->>'uuid', $2, $3, value->>'kind',
-			COALESCE(value->>'tenantId', ''), COALESCE(value->>'keyId', ''), value->>'plan', value->>'before', value->>'after' FROM {rows}`
-
-	maxEvent = `SELECT MAX(id) FROM events`
+		SELECT (SELECT COALESCE(MAX(id), 0) FROM (SELECT MAX(id) AS id FROM events UNION ALL SELECT CAST($4 AS BIGINT)) AS last) + CAST(value->>'n' AS BIGINT),
+			value->>'uuid', CAST($2 AS BIGINT), $3, value->>'kind',
+			COALESCE(value->>'tenantId', ''), COALESCE(value->>'keyId', ''), value->>'plan', value->>'before', value->>'after' FROM {rows}
+		RETURNING id`
 )

@@ -49,13 +49,6 @@ const (
 	// $1: now. Receivers drop a correction whose number they know. The lost database may have used the next numbers, and so may another
 	// one that was restored from the same backup, but none above the time.
 	skipSeals = `UPDATE usage_ledger SET seal = CASE WHEN seal < $1 THEN $1 ELSE seal + 1000000 END WHERE installation <> ''`
-
-	// $1: tenant.
-	suspendTenant = `UPDATE tenants SET suspended = true WHERE id = $1`
-
-	// The first event after a restore. $1 to $9: as insertEvent, $10: an ID that is at least as large as all that any gateway has applied.
-	insertEventAfter = `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
-		VALUES (CAST($10 AS BIGINT) + 1, $1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`
 )
 
 // The indexes for comparisons, and what the planner needs to use them. All names are those of temporary tables.

@@ -239,11 +239,11 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 			return err
 		}
 		e := event{kind: Restored, after: restoredRecord{r.backup.TakenAt, len(newer)}}
-		values, err := t.store.values(e, t.at)
-		if err != nil {
-			return err
+		row, err := e.row(1)
+		if err == nil {
+			err = t.append(max(last, r.backup.LastEvent), row)
 		}
-		if err := t.GetContext(ctx, &t.change, insertEventAfter, append(values, max(last, r.backup.LastEvent))...); err != nil {
+		if err != nil {
 			return err
 		}
 		for _, key := range r.carried {
@@ -350,15 +350,12 @@ func (t *tx) reapply(n NewerRefusal) error {
 	switch n.Kind {
 	case LostSuspension:
 		before, err := findTenant(t.ctx, t, tenantByID, n.Tenant.String())
-		if err == nil {
-			err = t.exec(suspendTenant, n.Tenant)
-		}
 		if err != nil {
 			return err
 		}
 		after := before
 		after.Suspended = true
-		return t.record(TenantSuspended, subject{tenant: n.Tenant}, before, after)
+		return t.apply(Edits{Tenants: []Edit[Tenant]{{Before: &before, After: after}}}, nil)
 	case NewerBan:
 		b := n.ban
 		if err := t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt); err != nil {

@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 
 	"github.com/jmoiron/sqlx"
@@ -132,27 +131,32 @@ func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), pro
 		if err != nil {
 			return err
 		}
-		b := bulk{tx: t, progress: progress, rows: map[string][]any{}}
-		for _, p := range e.Plans {
-			if err := b.plan(p); err != nil {
-				return err
-			}
-		}
-		if err := b.flush(); err != nil { // tenants refer to plans
+		return t.apply(e, progress)
+	})
+}
+
+// apply makes changes of rows with their events, many with one statement.
+func (t *tx) apply(e Edits, progress func(done int)) error {
+	b := bulk{tx: t, progress: progress, rows: map[string][]any{}}
+	for _, p := range e.Plans {
+		if err := b.plan(p); err != nil {
 			return err
 		}
-		for _, tenant := range e.Tenants {
-			if err := b.tenant(tenant); err != nil {
-				return err
-			}
+	}
+	if err := b.flush(); err != nil { // tenants refer to plans
+		return err
+	}
+	for _, tenant := range e.Tenants {
+		if err := b.tenant(tenant); err != nil {
+			return err
 		}
-		for _, k := range e.Keys {
-			if err := b.key(k); err != nil {
-				return err
-			}
+	}
+	for _, k := range e.Keys {
+		if err := b.key(k); err != nil {
+			return err
 		}
-		return b.flush()
-	})
+	}
+	return b.flush()
 }
 
 // bulk collects rows, and writes many of them with one statement.
@@ -166,18 +170,7 @@ type bulk struct {
 }
 
 // bulkStatements are the statements in the order in which they run.
-var bulkStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, updateKeys, deleteSuspensions, insertEvents}
-
-type eventRow struct {
-	N      int       `json:"n"` // counts the events of one statement from 1
-	UUID   string    `json:"uuid"`
-	Kind   string    `json:"kind"`
-	Tenant id.Tenant `json:"tenantId,omitzero"`
-	Key    id.Key    `json:"keyId,omitzero"`
-	Plan   string    `json:"plan"`
-	Before string    `json:"before"`
-	After  string    `json:"after"`
-}
+var bulkStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, updateKeys, deleteSuspensions}
 
 // limitsRow is a plan, or what can change of a tenant.
 type limitsRow struct {
@@ -192,12 +185,14 @@ type limitsRow struct {
 
 // keyRow is what can change of a key.
 type keyRow struct {
-	ID        id.Key         `json:"id"`
-	Name      string         `json:"name"`
-	Scopes    string         `json:"scopes"`
-	Allow     any            `json:"allow"`
-	ExpiresAt instant.Millis `json:"expiresAt"`
-	RevokedAt instant.Millis `json:"revokedAt"`
+	ID          id.Key         `json:"id"`
+	Name        string         `json:"name"`
+	Scopes      string         `json:"scopes"`
+	Allow       any            `json:"allow"`
+	ExpiresAt   instant.Millis `json:"expiresAt"`
+	RevokedAt   instant.Millis `json:"revokedAt"`
+	GraceEndsAt instant.Millis `json:"graceEndsAt"`
+	ReplacedBy  any            `json:"replacedBy"`
 }
 
 func (b *bulk) plan(e Edit[Plan]) error {
@@ -227,9 +222,11 @@ func (b *bulk) tenant(e Edit[Tenant]) error {
 		if err := asInvalid(CheckTenantName(after.Name)); err != nil {
 			return err
 		}
-		var err error
-		if after.ID, err = id.NewTenant(b.store.random); err != nil {
-			return err
+		if after.ID.IsZero() {
+			var err error
+			if after.ID, err = id.NewTenant(b.store.random); err != nil {
+				return err
+			}
 		}
 		after.CreatedAt, query = b.at, insertTenants
 		was = after
@@ -288,11 +285,13 @@ func (b *bulk) key(e Edit[Key]) error {
 			return err
 		}
 	}
-	allow, err := k.Allow.Value()
-	if err != nil {
-		return err
-	}
-	return b.add(updateKeys, keyRow{k.ID, k.Name, k.Scopes.String(), allow, k.ExpiresAt, k.RevokedAt})
+	return b.add(updateKeys, rowOf(k))
+}
+
+func rowOf(k Key) keyRow {
+	allow, _ := k.Allow.Value() // it is always a text
+	replacedBy, _ := k.ReplacedBy.Value()
+	return keyRow{k.ID, k.Name, k.Scopes.String(), allow, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, replacedBy}
 }
 
 // orNil keeps a nil pointer from becoming a value that is not nil.
@@ -304,16 +303,9 @@ func orNil[T any](p *T) any {
 }
 
 func (b *bulk) event(kind string, about subject, before, after any) error {
-	was, err := detail(before)
-	if err != nil {
-		return err
-	}
-	is, err := detail(after)
-	if err != nil {
-		return err
-	}
-	b.events = append(b.events, eventRow{len(b.events) + 1, rand.Text(), kind, about.tenant, about.key, about.plan, was, is})
-	return nil
+	row, err := event{kind, about, before, after}.row(len(b.events) + 1)
+	b.events = append(b.events, row)
+	return err
 }
 
 func (b *bulk) put(query string, row any) { b.rows[query] = append(b.rows[query], row) }
@@ -334,18 +326,14 @@ func (b *bulk) flush() error {
 		return nil
 	}
 	for _, query := range bulkStatements {
-		var rows any = b.rows[query]
-		var more []any
-		if query == insertEvents {
-			rows, more = b.events, []any{b.at, b.store.actor}
-		} else if len(b.rows[query]) == 0 {
+		if len(b.rows[query]) == 0 {
 			continue
 		}
-		text, err := json.Marshal(rows)
+		text, err := json.Marshal(b.rows[query])
 		if err != nil {
 			return err
 		}
-		if err := b.exec(query, append([]any{string(text)}, more...)...); err != nil {
+		if err := b.exec(query, string(text)); err != nil {
 			switch {
 			case database.IsUnique(err):
 				return conflict("a plan or a tenant of this name was created at the same time: try again")
@@ -355,10 +343,11 @@ func (b *bulk) flush() error {
 			return err
 		}
 	}
+	err := b.append(0, b.events...)
 	clear(b.rows)
 	b.events = b.events[:0]
-	if b.progress != nil {
+	if err == nil && b.progress != nil {
 		b.progress(b.done)
 	}
-	return b.GetContext(b.ctx, &b.change, maxEvent)
+	return err
 }

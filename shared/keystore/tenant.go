@@ -1,7 +1,9 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,7 +11,6 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 )
 
 // Tenant returns the tenant of that ID or name. No name looks like an ID.
@@ -45,16 +46,11 @@ func (s *Store) CreateTenant(ctx context.Context, spec TenantSpec) (Tenant, Chan
 		if _, err := findPlan(t.ctx, t, spec.Plan); err != nil {
 			return err
 		}
+		if _, err := findTenant(t.ctx, t, tenantByName, spec.Name); !errors.Is(err, ErrNotFound) {
+			return cmp.Or(err, fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, spec.Name))
+		}
 		made.CreatedAt = t.at
-		err := t.exec(insertTenant, made.ID, made.Name, made.Plan, made.Override.Minute, made.Override.Day, false,
-			made.CreatedAt)
-		if database.IsUnique(err) {
-			return fmt.Errorf("%w: a tenant named %q; choose another name", ErrExists, spec.Name)
-		}
-		if err != nil {
-			return err
-		}
-		return t.record(TenantCreated, subject{tenant: made.ID}, nil, made)
+		return t.apply(Edits{Tenants: []Edit[Tenant]{{After: made}}}, nil)
 	})
 	if err != nil {
 		return Tenant{}, 0, err
