@@ -12,7 +12,7 @@
 //
 // While Redis does not answer, Shared admits this gateway's share of each limit; localShare states how many requests this
 // can admit at most. When Redis is back, these requests are charged there before it decides again. The gateway then also
-// asks what became of a batch that was not answered, so that each request is charged once. A file keeps the uncharged
+// asks what became of a batch that was not answered, so that each request is charged once. A file keeps the unreported
 // requests over a restart of the gateway. If only one tenant's record in Redis is unusable, the share decides for that
 // tenant alone. With Refuse, all these requests get ErrUndecided instead.
 //

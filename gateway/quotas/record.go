@@ -20,7 +20,7 @@ import (
 type outageRecord struct {
 	Gateway string         `json:"gateway"` // whose record it is
 	SavedAt instant.Millis `json:"savedAt"` // by the gateway's clock; the use of the window counts from here
-	Debts   []unpaid       `json:"debts"`
+	Debts   []unreported   `json:"debts"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -91,7 +91,7 @@ func (s *Shared) save() error {
 	if s.config.OutageFile == "" || mark == s.saved {
 		return nil
 	}
-	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unpaid()}
+	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unreported()}
 	if err := r.write(s.config.OutageFile); err != nil {
 		s.metrics.unsaved.Inc()
 		return fmt.Errorf("quotas: save the record of the outage: %w", err)

@@ -56,8 +56,8 @@ type debt struct {
 	owed, sent, unsure quota.Spent
 }
 
-// uncharged returns the part of the use here that Redis has not confirmed.
-func (d *debt) uncharged() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
+// unreported returns the part of the use here that Redis has not confirmed.
+func (d *debt) unreported() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
 
 // lapse drops debts that are older than the current window or the current day. The verdict here has the use of both.
 func (d *debt) lapse(here quota.Verdict) {
@@ -95,12 +95,12 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	here := o.memory.Take(now, &d)
 	debt := o.debt[a.Name()]
 	debt.lapse(here)
-	uncharged := debt.uncharged()
+	unreported := debt.unreported()
 
 	d.Want = want
 	d.Limits = plan.Limits{
-		Minute: shareOf(a.Limits.Minute, last.Minute.Used, here.Minute.Used-uncharged.Minute, gateways),
-		Day:    shareOf(a.Limits.Day, last.Day.Used, here.Day.Used-uncharged.Day.Used, gateways),
+		Minute: shareOf(a.Limits.Minute, last.Minute.Used, here.Minute.Used-unreported.Minute, gateways),
+		Day:    shareOf(a.Limits.Day, last.Day.Used, here.Day.Used-unreported.Day.Used, gateways),
 	}
 	v := o.memory.Take(now, &d)
 	if v.Granted == 1 {
@@ -174,22 +174,22 @@ func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (char
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	debt := o.debt[d.Name()]
-	unpaid, carried := debt.unsure, d.Spent
+	unreported, carried := debt.unsure, d.Spent
 	if decided {
-		admitted := max(0, unpaid.Minute-carried.Minute)
+		admitted := max(0, unreported.Minute-carried.Minute)
 		chargedInVain = max(0, granted-admitted)
-		unpaid = minus(unpaid, plus(carried, quota.Spent{
-			Minute: granted, Day: quota.DayUse{Day: unpaid.Day.Day, Used: granted},
+		unreported = minus(unreported, plus(carried, quota.Spent{
+			Minute: granted, Day: quota.DayUse{Day: unreported.Day.Day, Used: granted},
 		}))
 	}
-	d.Spent = minus(debt.unsure, unpaid)
-	debt.sent, debt.owed, debt.unsure = plus(debt.sent, d.Spent), plus(debt.owed, unpaid), quota.Spent{}
+	d.Spent = minus(debt.unsure, unreported)
+	debt.sent, debt.owed, debt.unsure = plus(debt.sent, d.Spent), plus(debt.owed, unreported), quota.Spent{}
 	o.set(d.Name(), debt)
 	return chargedInVain
 }
 
-// owing returns the tenants with debts that the next demand carries.
-func (o *localShare) owing() []store.Name {
+// owed returns the tenants with debts that the next demand carries.
+func (o *localShare) owed() []store.Name {
 	return o.tenants(func(d debt) bool { return d.owed != (quota.Spent{}) })
 }
 
@@ -204,8 +204,8 @@ func (o *localShare) tenants(which func(debt) bool) (tenants []store.Name) {
 	return tenants
 }
 
-// unpaid is the use of a tenant that Redis has not confirmed.
-type unpaid struct {
+// unreported is the use of a tenant that Redis has not confirmed.
+type unreported struct {
 	Tenant  id.Tenant      `json:"tenant"`
 	Since   instant.Millis `json:"since,omitzero"` // see store.Name
 	Minute  int64          `json:"minute"`
@@ -213,13 +213,13 @@ type unpaid struct {
 	DayUsed int64          `json:"dayUsed"`
 }
 
-// unpaid returns the debts of all tenants. It locks once for each, so that decisions continue meanwhile.
-func (o *localShare) unpaid() (all []unpaid) {
+// unreported returns the debts of all tenants. It locks once for each, so that decisions continue meanwhile.
+func (o *localShare) unreported() (all []unreported) {
 	for _, t := range o.tenants(func(debt) bool { return true }) {
 		o.mu.Lock()
 		if debt, ok := o.current(t); ok {
-			spent := debt.uncharged()
-			all = append(all, unpaid{t.Tenant, t.Since, spent.Minute, spent.Day.Day, spent.Day.Used})
+			spent := debt.unreported()
+			all = append(all, unreported{t.Tenant, t.Since, spent.Minute, spent.Day.Day, spent.Day.Used})
 		}
 		o.mu.Unlock()
 	}
@@ -228,7 +228,7 @@ func (o *localShare) unpaid() (all []unpaid) {
 
 // restore adds a debt from before a restart, and counts it as use of the share here. The use in the window is dated at the
 // instant of the save, which is later than the use itself. So the share is not admitted again too early.
-func (o *localShare) restore(before unpaid, savedAt instant.Millis) {
+func (o *localShare) restore(before unreported, savedAt instant.Millis) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent := quota.Spent{Minute: before.Minute, Day: quota.DayUse{Day: before.Day, Used: before.DayUsed}}
@@ -254,7 +254,7 @@ func (o *localShare) sweep(day int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for t, one := range o.debt {
-		if one.uncharged().Day.Day < day {
+		if one.unreported().Day.Day < day {
 			o.set(t, debt{})
 		}
 	}

@@ -209,12 +209,12 @@ func (s *Shared) Resolve(d *store.Demand, decided bool, granted int64) {
 	s.metrics.chargedInVain.Add(float64(s.share.resolve(d, decided, granted)))
 }
 
-// Untold implements redis.Ledger.
-func (s *Shared) Untold(everything bool) (untold []Request) {
+// Unreported implements redis.Ledger.
+func (s *Shared) Unreported(everything bool) (unreported []Request) {
 	add := func(t store.Name, last snapshot) {
-		untold = append(untold, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
+		unreported = append(unreported, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
 	}
-	for _, t := range s.share.owing() {
+	for _, t := range s.share.owed() {
 		add(t, s.seen.get(t))
 	}
 	if everything {
@@ -224,7 +224,7 @@ func (s *Shared) Untold(everything bool) (untold []Request) {
 			}
 		}
 	}
-	return untold
+	return unreported
 }
 
 // Settle implements redis.Ledger.

@@ -25,7 +25,7 @@ func (noLedger) Collect(*store.Demand)                                          
 func (noLedger) Settle(*store.Demand, *quota.Verdict, Outcome, instant.Millis, instant.Millis) {}
 
 func (noLedger) Resolve(*store.Demand, bool, int64) {}
-func (noLedger) Untold(bool) []store.Request        { return nil }
+func (noLedger) Unreported(bool) []store.Request    { return nil }
 
 // open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is closed with the test.
 func open(t testing.TB, cfg Config) *Redis {

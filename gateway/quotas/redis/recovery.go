@@ -119,7 +119,7 @@ func (b *batcher) question(batch Batch, demands []store.Demand, results []store.
 // tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants.
 func (b *batcher) tell(everything bool) error {
 	r := b.redis
-	for chunk := range slices.Chunk(r.ledger.Untold(everything), tenantsMax) {
+	for chunk := range slices.Chunk(r.ledger.Unreported(everything), tenantsMax) {
 		demands := make([]store.Demand, 0, len(chunk))
 		for _, q := range chunk {
 			if r.batcher(q.Tenant) == b {

@@ -71,9 +71,9 @@ type Ledger interface {
 	// Resolve records what became of a demand that was Unsure: whether it was decided and, if so, how many requests it was
 	// granted. It sets d.Spent to what Redis has charged of this gateway's debts. Settle is called with it later.
 	Resolve(d *store.Demand, decided bool, granted int64)
-	// Untold returns the tenants with debts to Redis. If the argument everything is set, it also returns those with known
+	// Unreported returns the tenants with debts to Redis. If the argument everything is set, it also returns those with known
 	// use in the window.
-	Untold(everything bool) []store.Request
+	Unreported(everything bool) []store.Request
 }
 
 // Outcome is how a request or a demand ended.
@@ -159,11 +159,11 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 // Resume sends the debts that an earlier process of this gateway left. What cannot be sent now is sent before its server decides
 // again. Resume is called before the first Take.
 func (r *Redis) Resume() {
-	owing := map[*batcher]bool{}
-	for _, q := range r.ledger.Untold(false) {
-		owing[r.batcher(q.Tenant)] = true
+	servers := map[*batcher]bool{}
+	for _, q := range r.ledger.Unreported(false) {
+		servers[r.batcher(q.Tenant)] = true
 	}
-	for b := range owing {
+	for b := range servers {
 		b.tripping.Lock()
 		_ = b.ask(func() error { return b.tell(false) })
 		b.tripping.Unlock()

@@ -288,14 +288,14 @@ func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 		t.text = r.appendKey(t.text, demands[i].Name())
 		t.keyEnds = append(t.keyEnds, len(t.text))
 	}
-	owing := false
+	haveSpent := false
 	for i := range demands {
 		d := &demands[i]
 		t.text = appendNumbers(t.text, quota.Limit(d.Limits.Minute), quota.Limit(d.Limits.Day), quota.Limit(d.Want),
 			d.Known.Day, int64(quota.Count(d.Known.Used)), int64(quota.Count(d.KnownMinute)))
-		owing = owing || d.Spent != (quota.Spent{})
+		haveSpent = haveSpent || d.Spent != (quota.Spent{})
 	}
-	if owing {
+	if haveSpent {
 		for i := range demands {
 			s := &demands[i].Spent
 			t.text = appendNumbers(t.text, int64(quota.Count(s.Minute)), s.Day.Day, int64(quota.Count(s.Day.Used)))
