@@ -1,0 +1,109 @@
+package operate_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/plan"
+	"petgate/shared/database"
+	"petgate/shared/keystore"
+	"petgate/shared/operate"
+	"petgate/shared/testkit"
+)
+
+// What is asked before a change, what is said after it, and what is said when it is made again.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	db, err := database.OpenOrCreate(testkit.SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	ctx := t.Context()
+	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	o := operate.Operator{Store: keystore.New(db, clock, nil, "ada"), Clock: clock}
+	_, err = o.CreateTenant(keystore.TenantSpec{Name: "acme", Plan: "free"}, false).Change(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant := func() keystore.Tenant {
+		found, err := o.Store.Tenant(ctx, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	k, _, _, err := o.Store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant().ID, Name: "ci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := o.OwnerOf(ctx, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := func(prepare func() operate.Operation) func() (operate.Operation, error) {
+		return func() (operate.Operation, error) { return prepare(), nil }
+	}
+	for _, c := range []struct {
+		name                  string
+		prepare               func() (operate.Operation, error)
+		question, done, again string
+	}{
+		{
+			"create a tenant", plain(func() operate.Operation {
+				return o.CreateTenant(keystore.TenantSpec{Name: "globex", Plan: "pro"}, true)
+			}),
+			"", "Created tenant globex on plan pro.", "Tenant globex already exists. It was not changed.",
+		},
+		{
+			"suspend", plain(func() operate.Operation { return o.SuspendTenant(tenant()) }),
+			"Suspend tenant acme? All its keys will be refused.", "Suspended tenant acme.", "Tenant acme was already suspended.",
+		},
+		{
+			"resume", plain(func() operate.Operation { return o.ResumeTenant(tenant()) }),
+			"", "Resumed tenant acme.", "Tenant acme was not suspended.",
+		},
+		{
+			"ban", plain(func() operate.Operation { return o.AddBan(owner, k, time.Hour, "scraping", "") }),
+			"Ban key KEY of tenant acme until 2026-03-01T13:00:00Z?", "Banned key KEY of tenant acme until 2026-03-01T13:00:00Z.", "Banned key KEY",
+		},
+		{
+			"a shorter ban", plain(func() operate.Operation { return o.AddBan(owner, k, time.Minute, "scraping", "") }),
+			"Ban key KEY", "Key KEY of tenant acme is already banned for longer, by ada until 2026-03-01T13:00:00Z.", "Key KEY of tenant acme is already banned",
+		},
+		{
+			"lift", func() (operate.Operation, error) { return o.LiftBan(ctx, owner, k) },
+			"", "Lifted the ban of key KEY of tenant acme.", "Key KEY of tenant acme is not banned.",
+		},
+		{
+			"a plan without limits", func() (operate.Operation, error) {
+				return o.MoveTenant(ctx, tenant(), "enterprise", plan.Limits{}, func(plan.Limits) string { return "the cure" })
+			},
+			"Move tenant acme to plan enterprise, which has no limits? Without limits of its own (the cure)", "Tenant acme moved from plan free to enterprise", "Tenant acme was already on plan enterprise.",
+		},
+		{
+			"its own limits", func() (operate.Operation, error) {
+				return o.SetQuota(ctx, tenant(), plan.Limits{Minute: 200, Day: 5000})
+			},
+			"", "Changed the limits of tenant acme", "Tenant acme already had these limits.",
+		},
+	} {
+		for _, done := range []string{c.done, c.again} {
+			op, err := c.prepare()
+			if err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
+			r, err := op.Change(ctx)
+			text := func(s string) string { return strings.ReplaceAll(s, "KEY", operate.Describe(k)) }
+			if err != nil || !strings.HasPrefix(r.Done, text(done)) || done == c.done && (c.question == "") != (op.Question == "") ||
+				done == c.done && !strings.HasPrefix(op.Question, text(c.question)) {
+				t.Errorf("%s: asks %q, says %q; want %q, %q; %v", c.name, op.Question, r.Done, text(c.question), text(done), err)
+			}
+		}
+	}
+}
