@@ -27,7 +27,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
 func init() {
-	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin, &namesWithin, &completeWithin} {
+	for _, limit := range []*time.Duration{&operate.LiveWithin, &operate.AskWithin, &readWithin, &completeWithin} {
 		*limit = time.Minute
 	}
 }

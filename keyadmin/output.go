@@ -32,8 +32,6 @@ type stdio struct {
 	Program string // how keyadmin was called, for the commands in messages: bin/keyadmin
 	Width   int    // columns of the terminal; 0: not known
 
-	Raw    func() (restore func(), err error)         // lets the terminal pass on each key at once; restore ends that
-	Size   func() (columns, rows int)                 // of the terminal now; 0: not known
 	Secret func() ([]byte, error)                     // one line from the terminal, not echoed
 	Clock  func() time.Time                           // now
 	Sleep  func(context.Context, time.Duration) error // returns nil after the duration, or the context's error
@@ -51,25 +49,8 @@ func system() stdio {
 		Program: os.Args[0], Width: width,
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		InTerminal: terminal(os.Stdin), OutTerminal: terminal(os.Stdout), ErrTerminal: terminal(os.Stderr),
-		Raw: rawTerminal, Size: terminalSize, Secret: readSecret, Clock: time.Now, Sleep: operate.Sleep, Random: rand.Reader,
+		Secret: readSecret, Clock: time.Now, Sleep: operate.Sleep, Random: rand.Reader,
 	}
-}
-
-func rawTerminal() (restore func(), err error) {
-	stdin := int(os.Stdin.Fd())
-	state, err := term.MakeRaw(stdin)
-	if err != nil {
-		return nil, err
-	}
-	return func() { _ = term.Restore(stdin, state) }, nil
-}
-
-func terminalSize() (columns, rows int) {
-	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		return 0, 0
-	}
-	return columns, rows
 }
 
 // readSecret reads a line without echoing it. An interrupt restores the echo before it ends the process.

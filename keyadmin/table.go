@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"petgate/shared/operate"
 )
@@ -50,7 +51,7 @@ func (t table) write(w *bytes.Buffer, width int, style func(string) string) {
 				if row < len(cell) {
 					part = strings.ReplaceAll(cell[row], hardSpace, " ")
 				}
-				filler := strings.Repeat(" ", max(widths[i]-utf8.RuneCountInString(part), 0)) + gap
+				filler := strings.Repeat(" ", max(widths[i]-textWidth(part), 0)) + gap
 				if part != "" && (t.head != nil && n == 0 || t.head == nil && i == 0) {
 					part = style(part)
 				}
@@ -90,14 +91,14 @@ func total(widths []int) int {
 }
 
 // natural returns the widths of the columns if no cell is broken.
-func (t table) natural() []int { return t.measure(utf8.RuneCountInString) }
+func (t table) natural() []int { return t.measure(textWidth) }
 
 // least returns the widths of the columns if all cells are broken at each space. Names at the beginning of rows are not broken.
 func (t table) least() []int {
 	least := t.measure(func(cell string) int {
 		longest := 0
 		for word := range strings.SplitSeq(cell, " ") {
-			longest = max(longest, utf8.RuneCountInString(word))
+			longest = max(longest, textWidth(word))
 		}
 		return longest
 	})
@@ -151,13 +152,13 @@ func (t table) widths(width int) []int {
 
 // wrap breaks text at spaces into lines of at most the given number of characters. A longer word is a line of its own.
 func wrap(text string, width int) []string {
-	if utf8.RuneCountInString(text) <= width {
+	if textWidth(text) <= width {
 		return []string{text}
 	}
 	var lines []string
 	line := ""
 	for word := range strings.SplitSeq(text, " ") {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+		if line != "" && textWidth(line)+1+textWidth(word) > width {
 			lines, line = append(lines, line), ""
 		}
 		line = strings.TrimPrefix(line+" "+word, " ")
@@ -251,10 +252,8 @@ func (t table) cut(width int) table {
 	return t
 }
 
-func shortened(word string, runes int) string {
-	all := []rune(word)
-	if len(all) <= runes {
-		return word
-	}
-	return string(all[:runes-1]) + "…"
-}
+// textWidth is how many columns of a terminal a text takes: characters of East Asian scripts take two.
+func textWidth(text string) int { return ansi.StringWidth(text) }
+
+// shortened cuts a text to a width.
+func shortened(text string, to int) string { return ansi.Truncate(text, to, "…") }

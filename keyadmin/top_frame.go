@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"unicode/utf8"
 
 	"petgate/shared/operate"
 )
@@ -20,42 +19,44 @@ type frame struct {
 // plainWidth is the width of a frame that is not for a terminal.
 const plainWidth = 120
 
-// column is a column of a frame. Text is aligned to the left, figures to the right.
-type column struct {
+// column is a column of a frame. Text is aligned to the left, figures to the right. The first column has the rest of the width.
+type column[T any] struct {
 	head  string
 	width int
 	text  bool
+	from  int // columns of the narrowest terminal that shows it
+	cell  func(T) string
 }
 
-// row pads and cuts cells to the widths of their columns.
-func row(columns []column, cells []string) string {
-	parts := make([]string, len(columns))
-	for i, c := range columns {
-		cell := shortened(operate.Printable(cells[i]), c.width)
-		fill := strings.Repeat(" ", c.width-utf8.RuneCountInString(cell))
-		if c.text {
-			parts[i] = cell + fill
-		} else {
-			parts[i] = fill + cell
+// grid draws a head, in bold, and rows.
+func grid[T any](f frame, columns []column[T], rows []T) []string {
+	var shown []column[T]
+	rest := f.width
+	for _, c := range columns {
+		if f.width >= c.from {
+			shown = append(shown, c)
+			rest -= c.width + len(gap)
 		}
 	}
-	return strings.Join(parts, gap)
-}
-
-func heads(columns []column) string {
-	var cells []string
-	for _, c := range columns {
-		cells = append(cells, c.head)
+	shown[0].width = min(40, rest+len(gap))
+	line := func(cell func(column[T]) string) string {
+		parts := make([]string, len(shown))
+		for i, c := range shown {
+			part := shortened(operate.Printable(cell(c)), c.width)
+			fill := strings.Repeat(" ", c.width-textWidth(part))
+			if c.text {
+				parts[i] = part + fill
+			} else {
+				parts[i] = fill + part
+			}
+		}
+		return strings.Join(parts, gap)
 	}
-	return row(columns, cells)
-}
-
-func used(columns []column) int {
-	sum := 0
-	for _, c := range columns {
-		sum += c.width + len(gap)
+	lines := []string{f.style(bold, line(func(c column[T]) string { return c.head }))}
+	for _, r := range rows {
+		lines = append(lines, strings.TrimRight(line(func(c column[T]) string { return c.cell(r) }), " "))
 	}
-	return sum
+	return lines
 }
 
 // lines draws a view. A frame with a height shows as many tenants as fit.
@@ -68,21 +69,23 @@ func (f frame) lines(v topView) []string {
 			rate(v.rate), rate(v.refused), count(int64(v.Active))), f.width),
 	}
 	if v.Problem != "" {
-		out = append(out, f.style(yellow, shortened(operate.Printable(v.Problem), f.width)))
+		out = append(out, f.warning(v.Problem))
 	}
-	out = append(out, "")
-	out = append(out, f.gateways(v.Gateways)...)
-	out = append(out, "")
+	out = append(append(append(out, ""), f.gateways(v.Gateways)...), "")
 	tenants := v.Tenants
-	columns := f.tenantColumns()
-	out = append(out, f.style(bold, heads(columns)))
 	if f.height > 0 {
-		tenants = tenants[:max(0, min(len(tenants), f.height-len(out)))]
+		tenants = tenants[:max(0, min(len(tenants), f.height-len(out)-1))]
 	}
-	for _, t := range tenants {
-		out = append(out, strings.TrimRight(row(columns, f.cells(columns, t, v)), " "))
+	return append(out, f.tenants(v, tenants)...)
+}
+
+// warning cuts a line to the width of a terminal. Without one, it stays complete.
+func (f frame) warning(text string) string {
+	text = operate.Printable(text)
+	if f.height > 0 {
+		text = shortened(text, f.width)
 	}
-	return out
+	return f.style(yellow, text)
 }
 
 // gateways draws the gateways: those that do not answer first, because there may be no room for all.
@@ -93,95 +96,85 @@ func (f frame) gateways(all []topGateway) []string {
 	var out []string
 	var answering []topGateway
 	for _, g := range all {
-		if g.Error == "" {
+		if g.Error != "" {
+			out = append(out, f.warning(fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error)))
+		} else {
 			answering = append(answering, g)
-			continue
 		}
-		line := fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error)
-		out = append(out, f.style(yellow, f.fitting(operate.Printable(line))))
 	}
-	columns := []column{{"REQ/S", 7, false}, {"REFUSED/S", 9, false}, {"P50", 7, false}, {"P99", 7, false}, {"COUNTED", 7, true}}
-	if f.width < 80 {
-		columns = columns[:4]
+	if len(answering) == 0 {
+		return out
 	}
-	if f.width < 60 {
-		columns = []column{columns[0], columns[3]}
+	shown := len(answering)
+	if f.height > 0 {
+		shown = min(shown, max(0, max(4, f.height/3)-len(out)-1))
 	}
-	columns = append([]column{{"GATEWAY", min(40, f.width-used(columns)), true}}, columns...)
-	if len(answering) > 0 {
-		out = append(out, f.style(bold, heads(columns)))
-	}
-	for i, g := range answering {
-		if f.height > 0 && len(out) >= max(4, f.height/3) {
-			return append(out, fmt.Sprintf("and %d more", len(answering)-i))
-		}
-		values := map[string]string{
-			"GATEWAY": g.ID, "REQ/S": optional(g.RequestsPerSecond, rate), "REFUSED/S": optional(g.RefusedPerSecond, rate),
-			"P50": optional(g.P50, millis), "P99": optional(g.P99, millis), "COUNTED": g.Mode,
-		}
-		out = append(out, strings.TrimRight(row(columns, pick(columns, values)), " "))
+	out = append(out, grid(f, []column[topGateway]{
+		{"GATEWAY", 0, true, 0, func(g topGateway) string { return g.ID }},
+		{"REQ/S", 7, false, 0, func(g topGateway) string { return optional(g.RequestsPerSecond, rate) }},
+		{"REFUSED/S", 9, false, 60, func(g topGateway) string { return optional(g.RefusedPerSecond, rate) }},
+		{"P50", 7, false, 60, func(g topGateway) string { return optional(g.P50, millis) }},
+		{"P99", 7, false, 0, func(g topGateway) string { return optional(g.P99, millis) }},
+		{"COUNTED", 7, true, 80, func(g topGateway) string { return g.Mode }},
+	}, answering[:shown])...)
+	if more := len(answering) - shown; more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
 	}
 	return out
 }
 
-// fitting cuts a line to the width of a terminal. Without one, it stays complete.
-func (f frame) fitting(line string) string {
-	if f.height == 0 {
-		return line
-	}
-	return shortened(line, f.width)
-}
-
-func pick(columns []column, values map[string]string) []string {
-	var cells []string
-	for _, c := range columns {
-		cells = append(cells, values[c.head])
-	}
-	return cells
-}
-
-const sparkHead = "LAST 60 S"
-
-// tenantColumns are the columns that fit. The name of the tenant has the rest.
-func (f frame) tenantColumns() []column {
-	sparkWidth := 10
+// sparkWidth is the length of a sparkline; it divides 60.
+func (f frame) sparkWidth() int {
 	switch {
 	case f.width >= 160:
-		sparkWidth = 60
+		return 60
 	case f.width >= 120:
-		sparkWidth = 30
+		return 30
 	case f.width >= 80:
-		sparkWidth = 12
+		return 12
 	}
-	columns := []column{
-		{"PLAN", 10, true},
-		{"REQ/S", 7, false},
-		{sparkHead, sparkWidth, true},
-		{"MINUTE", 6, false},
-		{"DAY", 6, false},
-		{"REFUSED/S", 9, false},
-		{"BANS", 4, false},
-	}
-	if f.width < 80 {
-		columns = columns[1:6]
-	}
-	if f.width < 60 {
-		columns = []column{columns[0], columns[2], columns[3]}
-	}
-	return append([]column{{"TENANT", min(40, f.width-used(columns)), true}}, columns...)
+	return 10
 }
 
-func (f frame) cells(columns []column, t topTenant, v topView) []string {
-	values := map[string]string{
-		"TENANT": t.Tenant, "PLAN": t.Plan, "REQ/S": rate(t.RequestsPerSecond), "MINUTE": percent(t.MinuteShare), "DAY": percent(t.DayShare),
-		"REFUSED/S": rate(t.RefusedPerSecond), "BANS": count(int64(t.BannedKeys)),
-	}
-	for _, c := range columns {
-		if c.head == sparkHead {
-			values[sparkHead] = spark(t.history.bins(v.at, c.width), f.signs)
+func (f frame) tenants(v topView, tenants []topTenant) []string {
+	return grid(f, []column[topTenant]{
+		{"TENANT", 0, true, 0, func(t topTenant) string { return t.Tenant }},
+		{"PLAN", 10, true, 80, func(t topTenant) string { return t.Plan }},
+		{"REQ/S", 7, false, 0, func(t topTenant) string { return rate(t.RequestsPerSecond) }},
+		{"LAST 60 S", f.sparkWidth(), true, 60, func(t topTenant) string { return spark(t.history.bins(v.at, f.sparkWidth()), f.signs) }},
+		{"MINUTE", 6, false, 0, func(t topTenant) string { return percent(t.MinuteShare) }},
+		{"DAY", 6, false, 0, func(t topTenant) string { return percent(t.DayShare) }},
+		{"REFUSED/S", 9, false, 60, func(t topTenant) string { return rate(t.RefusedPerSecond) }},
+		{"BANS", 4, false, 80, func(t topTenant) string { return count(int64(t.BannedKeys)) }},
+	}, tenants)
+}
+
+// The characters of sparklines, from nothing to the largest.
+var (
+	sparkBlocks = []rune("▁▂▃▄▅▆▇█")
+	sparkASCII  = []rune("_.:-=+*#")
+)
+
+// spark draws rates. The largest one has the highest character; only a rate of 0 has the lowest.
+func spark(rates []float64, signs []rune) string {
+	most := 0.0
+	for _, r := range rates {
+		if r > most { // not NaN
+			most = r
 		}
 	}
-	return pick(columns, values)
+	text := make([]rune, len(rates))
+	for i, r := range rates {
+		switch {
+		case math.IsNaN(r):
+			text[i] = ' '
+		case r <= 0:
+			text[i] = signs[0]
+		default:
+			text[i] = signs[max(1, int(math.Ceil(r/most*float64(len(signs)-1))))]
+		}
+	}
+	return string(text)
 }
 
 func optional(x *float64, write func(float64) string) string {

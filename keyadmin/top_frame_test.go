@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 func plain(_, text string) string { return text }
@@ -18,10 +19,12 @@ func busyView() topView {
 	now := time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC)
 	wave := func(most float64) (h history) {
 		for second := range 60 {
-			h.samples = append(h.samples, sample{now.Add(time.Duration(second-59) * time.Second), time.Second, most * float64(second%20) / 20})
+			h.add(now.Add(time.Duration(second-59)*time.Second), 1, most*float64(second%20)/20)
 		}
 		return h
 	}
+	var last history
+	last.add(now, 2, 1)
 	return topView{
 		At: "2026-03-01T12:00:05Z", at: now, By: "rate", Active: 1234, rate: 12345.6, refused: 678.9,
 		Gateways: []topGateway{
@@ -33,8 +36,8 @@ func busyView() topView {
 		Tenants: []topTenant{
 			{TenantID: "ten_1", Tenant: "acme", Plan: "enterprise", RequestsPerSecond: 11000, RefusedPerSecond: 678.9, MinuteShare: 1, DayShare: 0.999, BannedKeys: 2, history: wave(11000)},
 			{TenantID: "ten_2", Tenant: "a tenant with a long name and many words in it", Plan: "a-plan-with-a-long-name", RequestsPerSecond: 1344.6, MinuteShare: 0.5, DayShare: 0.001, history: wave(3)},
-			{TenantID: "ten_3", Tenant: "\x1b[31mred", Plan: "free", RequestsPerSecond: 1, MinuteShare: 12, DayShare: 0.2, history: history{samples: []sample{{now, 2 * time.Second, 1}}}},
-			{TenantID: "ten_4", Tenant: "quiet", Plan: "free"},
+			{TenantID: "ten_3", Tenant: "\x1b[31mred", Plan: "free", RequestsPerSecond: 1, MinuteShare: 12, DayShare: 0.2, history: last},
+			{TenantID: "ten_4", Tenant: "日本語の会社 quiet", Plan: "free"},
 		},
 	}
 }
@@ -105,14 +108,14 @@ func TestTopFrameKeepsItsWidths(t *testing.T) {
 				t.Errorf("%d lines in a screen of %d", len(lines), f.height)
 			}
 			for _, line := range lines {
-				if utf8.RuneCountInString(line) > width {
-					t.Errorf("%d columns: a line of %d characters:\n%s", width, utf8.RuneCountInString(line), line)
+				if ansi.StringWidth(line) > width {
+					t.Errorf("%d columns: a line of %d characters:\n%s", width, ansi.StringWidth(line), line)
 				}
 			}
-			columns := f.tenantColumns()
-			for _, tenant := range v.Tenants {
-				if got := row(columns, f.cells(columns, tenant, v)); utf8.RuneCountInString(got) != utf8.RuneCountInString(heads(columns)) {
-					t.Errorf("%d columns: the columns have moved:\n%s\n%s", width, heads(columns), got)
+			rows := f.tenants(v, v.Tenants)
+			for _, line := range rows[1:] { // the last column is on the right
+				if ansi.StringWidth(line) != ansi.StringWidth(rows[0]) {
+					t.Errorf("%d columns: the columns have moved:\n%s\n%s", width, rows[0], line)
 				}
 			}
 		}
@@ -154,25 +157,21 @@ func TestHistory(t *testing.T) {
 	}
 	var h history
 	for second := 31; second <= 48; second++ {
-		rate := 0.0
-		if second > 42 {
-			rate = float64(second - 42)
-		}
-		h = h.recent(at(float64(second)), sample{at(float64(second)), time.Second, rate})
+		h.add(at(float64(second)), 1, max(0, float64(second-42)))
 	}
-	h = h.recent(at(58), sample{at(58), 10 * time.Second, 3}) // a refresh came late
+	h.add(at(58), 10, 3) // a refresh came late
 	for _, c := range []struct {
 		now  float64
 		n    int
 		want string
 	}{
-		{58, 12, "      ▁▁▃█▆▆"}, {59.9, 12, "      ▁▁▃█▆▆"}, {60, 12, "     ▁▁▃█▆▆ "}, {58, 6, "   ▁██"}, {119, 12, "            "},
+		{58, 12, "      ▁▁▂█▆▆"}, {59.9, 12, "      ▁▁▂█▆▆"}, {60, 12, "     ▁▁▂█▆▆ "}, {58, 6, "   ▁▇█"}, {119, 12, "            "},
 	} {
 		if got := spark(h.bins(at(c.now), c.n), sparkBlocks); got != c.want {
 			t.Errorf("at %v in %d parts: %q, want %q", c.now, c.n, got, c.want)
 		}
 	}
-	if len(h.samples) != 19 || len(h.recent(at(58+120)).samples) != 0 {
-		t.Errorf("%d samples; two minutes later %d", len(h.samples), len(h.recent(at(58+120)).samples))
+	if h.isOver(at(117)) || !h.isOver(at(118)) {
+		t.Error("a history is over when a minute has passed")
 	}
 }

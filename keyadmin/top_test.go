@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	tea "charm.land/bubbletea/v2"
 
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -159,9 +160,6 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	w := newWatch(a)
 	w.refresh(t.Context(), "rate")
 	s.gateway(s.store(), "gw-5", mute.Addr().String())
-	if err := w.read(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	v := w.refresh(t.Context(), "rate")
 	if len(v.Gateways) != 5 || v.Gateways[4].Error != "no answer within 3 s" || v.Gateways[0].Error != "" || len(v.Tenants) != 2 || v.Tenants[0].Tenant != "acme" {
 		t.Errorf("%+v", v)
@@ -173,190 +171,77 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	}
 }
 
-// A limit that is not set is null.
+// A limit that is not set is null, and no rate is known before the second refresh.
 func TestTopWithoutALimit(t *testing.T) {
-	s := &sums{LiveTenant: operate.LiveTenant{Limits: plan.Limits{Minute: 60}}}
-	row, err := json.Marshal(newWatch(nil).tenant("ten_1", s, time.Now()))
+	w := newWatch(&app{stdio: stdio{Clock: time.Now}})
+	view := w.view([]operate.Figures{{Live: operate.Live{Tenants: []operate.LiveTenant{{ID: "ten_1", Limits: plan.Limits{Minute: 60}}}}}})
+	text, err := json.Marshal(view)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"minuteLimit":60,`, `"dayLimit":null,`} {
-		if !strings.Contains(string(row), want) {
-			t.Errorf("%s lacks %s", row, want)
+		if !strings.Contains(string(text), want) || strings.Contains(string(text), `"p50Millis"`) {
+			t.Errorf("%s lacks %s", text, want)
 		}
 	}
 }
 
-// Rates are exact: over several gateways, for a tenant that begins to call, and after a gateway's restart.
-func TestTopRates(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	w := newWatch(&app{stdio: stdio{Clock: func() time.Time { return now }}})
-	g := func(id string, since, elapsed int64, tenants ...operate.LiveTenant) asked {
-		a := operate.Live{Since: since, Elapsed: elapsed, Tenants: tenants}
-		for _, t := range tenants {
-			a.Requests += t.Requests
-		}
-		return asked{gateway: keystore.Gateway{ID: id}, answer: a}
-	}
-	for _, c := range []struct {
-		name    string
-		answers []asked
-		want    map[string]float64
-		all     float64
-	}{
-		{"the first answers", []asked{g("1", 1, 1000, operate.LiveTenant{ID: "a", Requests: 500}), g("2", 1, 99, operate.LiveTenant{ID: "a", Requests: 7})}, map[string]float64{"a": 0}, 0},
-		{"two gateways", []asked{g("1", 1, 3000, operate.LiveTenant{ID: "a", Requests: 520}), g("2", 1, 2099, operate.LiveTenant{ID: "a", Requests: 17})}, map[string]float64{"a": 15}, 15},
-		{"b begins, and c was there but not listed", []asked{
-			g("1", 1, 4000, operate.LiveTenant{ID: "a", Requests: 520}, operate.LiveTenant{ID: "b", Requests: 3, Since: 3500}, operate.LiveTenant{ID: "c", Requests: 900, Since: 2000}),
-		}, map[string]float64{"a": 0, "b": 3, "c": 0}, 903},
-		{"b was idle, and begins again", []asked{g("1", 1, 5000, operate.LiveTenant{ID: "b", Requests: 5, Since: 4800}, operate.LiveTenant{ID: "c", Requests: 901, Since: 2000})}, map[string]float64{"b": 5, "c": 1}, -517},
-		{"a restart", []asked{g("1", 2, 800, operate.LiveTenant{ID: "b", Requests: 9, Since: 1})}, map[string]float64{"b": 0}, 0},
-		{"after the restart", []asked{g("1", 2, 1800, operate.LiveTenant{ID: "b", Requests: 10, Since: 1})}, map[string]float64{"b": 1}, 1},
-	} {
-		now = now.Add(time.Second)
-		v := w.view(c.answers, "rate")
-		got := map[string]float64{}
-		for _, tenant := range v.Tenants {
-			got[tenant.TenantID] = tenant.RequestsPerSecond
-		}
-		if len(got) != len(c.want) || v.rate != c.all {
-			t.Errorf("%s: %v and %v in all, want %v and %v", c.name, got, v.rate, c.want, c.all)
-		}
-		for id, want := range c.want {
-			if got[id] != want {
-				t.Errorf("%s: %v, want %v", c.name, got, c.want)
-			}
-		}
-	}
-}
-
-// The use of a quota is that of the gateway that has decided last, not what another remembers.
-func TestTopTakesTheLatestUse(t *testing.T) {
-	all := map[string]*sums{}
-	was := operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 5}}}
-	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 5, MinuteUsed: 60, DayUsed: 100}}}, was, 1, all)
-	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}}}, was, 1, all)
-	compare(operate.Live{Tenants: []operate.LiveTenant{{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102}}}, was, 1, all)
-	if got := all["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 {
-		t.Errorf("minute %d, day %d, want 4 and 103", got.MinuteUsed, got.DayUsed)
-	}
-}
-
-// typist types a key at each sleep of the program, and is a terminal otherwise.
-type typist struct {
-	keys  []string
-	typed chan string
-}
-
-func (k *typist) Read(buffer []byte) (int, error) {
-	key, ok := <-k.typed
-	if !ok {
-		return 0, io.EOF
-	}
-	return copy(buffer, key), nil
-}
-
-// watchScreen runs top on a terminal of a size. Keys are typed while it waits for the next refresh: one for each screen.
-func watchScreen(t *testing.T, s *shell, columns, rows int, keys ...string) (frames []string, code exitCode) {
-	t.Helper()
-	k := &typist{keys: keys, typed: make(chan string)}
-	restored := 0
-	out := &screenWriter{}
-	code = run([]string{"top"}, s.env, stdio{
-		In: k, Out: out, Err: io.Discard, InTerminal: true, OutTerminal: true, ErrTerminal: true,
-		Raw:   func() (func(), error) { return func() { restored++ }, nil },
-		Size:  func() (int, int) { return columns, rows },
-		Clock: func() time.Time { return s.now }, Random: s.random,
-		Sleep: func(ctx context.Context, d time.Duration) error {
-			for len(k.keys) > 0 {
-				key := k.keys[0]
-				k.keys = k.keys[1:]
-				if key == "" { // no key: the next refresh
-					break
-				}
-				k.typed <- key
-			}
-			if len(k.keys) == 0 {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			s.now = s.now.Add(d)
-			return nil
-		},
-	})
-	if restored != 1 || !strings.HasSuffix(out.all.String(), screenLeave) {
-		t.Errorf("the terminal was restored %d times; the output ends with %q", restored, out.all.String()[max(0, out.all.Len()-20):])
-	}
-	return out.frames, code
-}
-
-// screenWriter keeps each screen that was drawn.
-type screenWriter struct {
-	all    strings.Builder
-	frames []string
-}
-
-func (w *screenWriter) Write(p []byte) (int, error) {
-	if text := string(p); strings.HasPrefix(text, screenHome) {
-		text = strings.ReplaceAll(strings.TrimPrefix(text, screenHome), lineEnd, "\n")
-		w.frames = append(w.frames, strings.TrimSuffix(text, "\x1b[K"+screenRest))
-	}
-	return w.all.Write(p)
-}
-
-func TestTopScreen(t *testing.T) {
-	for _, size := range [][2]int{{60, 16}, {80, 24}, {200, 24}} {
-		s, _, _ := watched(t)
-		frames, code := watchScreen(t, s, size[0], size[1], "", "", "q")
-		if code != exitDone || len(frames) != 3 {
-			t.Fatalf("exit %d after %d screens", code, len(frames))
-		}
-		for _, frame := range frames[1:] {
-			if n := strings.Count(frame, "\n"); n != size[1]-1 {
-				t.Errorf("%d columns: a screen of %d lines:\n%s", size[0], n+1, frame)
-			}
-		}
-		s.record.WriteString(frames[2])
-		s.golden("top-screen-" + map[int]string{60: "60", 80: "80", 200: "200"}[size[0]])
-	}
-}
-
+// Each key does what the last line says.
 func TestTopKeys(t *testing.T) {
-	s, _, _ := watched(t)
-	frames, code := watchScreen(t, s, 100, 30, "", "?", "x", "s", "s", "s", "s", "\x1b[A", "/", "G", "l", "o", "o", "\x7f", "\r", "\x1b", "/", "\x1b", "\x03")
-	if code != exitDone {
-		t.Errorf("exit %d", code)
+	view := busyView()
+	a := &app{stdio: stdio{Clock: func() time.Time { return view.at }}, cli: &cli{}}
+	s := &screen{topCommand: &topCommand{By: "rate", Limit: 30}, app: a, width: 80, height: 24}
+	if text := s.View().Content; !strings.Contains(text, "q quit") || !s.View().AltScreen {
+		t.Errorf("before the first refresh:\n%s", text)
 	}
-	wants := []struct{ has, lacks string }{
-		{"acme", "any key"},
-		{"acme", "any key"},
-		{"any key: back", "LAST 60 S  ▁"},
-		{"s order: rate", "any key"},
-		{"s order: minute", ""},
-		{"s order: day", ""},
-		{"s order: refused", ""},
-		{"s order: bans", ""},
-		{"s order: bans", ""},
-		{"Filter by tenant or plan: _", ""},
-		{": G_", "acme"},
-		{": Gl_", "acme"},
-		{": Glo_", "acme"},
-		{": Gloo_", "globex"},
-		{": Glo_", "acme"},
-		{"/ filter: Glo  Esc all", "acme"},
-		{"/ filter  s order", ""},
-		{"plan: _", ""},
-		{"/ filter  s order", ""},
-	}
-	if len(frames) != len(wants) {
-		t.Fatalf("%d screens, want %d", len(frames), len(wants))
-	}
-	for i, want := range wants {
-		if !strings.Contains(frames[i], want.has) || want.lacks != "" && strings.Contains(frames[i], want.lacks) {
-			t.Errorf("screen %d: want %q and not %q:\n%s", i, want.has, want.lacks, frames[i])
+	s.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
+	s.Update(&view)
+	for _, step := range []struct{ key, has, lacks string }{
+		{"", "acme", "any key"},
+		{"?", "any key: back", "acme"},
+		{"x", "s order: rate", "any key"},
+		{"s", "s order: minute", ""},
+		{"s", "s order: day", ""},
+		{"s", "s order: refused", ""},
+		{"s", "s order: bans", ""},
+		{"up", "s order: bans", ""},
+		{"/", "Filter by tenant or plan: _", ""},
+		{"Q", ": Q_", "acme"},
+		{"u", ": Qu_", "acme"},
+		{"x", ": Qux_", "quiet"},
+		{"backspace", ": Qu_", "acme"},
+		{"paste", ": Quie_", "acme"},
+		{"enter", "/ filter: Quie  Esc all", "acme"},
+		{"esc", "/ filter  s order", ""},
+		{"/", ": _", ""},
+		{"q", ": q_", ""},
+		{"esc", "/ filter  s order: bans", ""},
+		{"s", "s order: rate", ""},
+	} {
+		message := tea.Msg(tea.KeyPressMsg{Code: []rune(step.key + " ")[0], Text: step.key})
+		switch step.key {
+		case "":
+			message = nil
+		case "paste":
+			message = tea.PasteMsg{Content: "ie"}
+		case "esc", "enter", "backspace", "up":
+			codes := map[string]rune{"esc": tea.KeyEscape, "enter": tea.KeyEnter, "backspace": tea.KeyBackspace, "up": tea.KeyUp}
+			message = tea.KeyPressMsg{Code: codes[step.key]}
+		}
+		if _, command := s.Update(message); command != nil {
+			t.Errorf("%q ends it", step.key)
+		}
+		text := s.View().Content
+		if !strings.Contains(text, step.has) || step.lacks != "" && strings.Contains(text, step.lacks) {
+			t.Errorf("after %q, want %q and not %q:\n%s", step.key, step.has, step.lacks, text)
+		}
+		if n := strings.Count(text, "\n") + 1; n != 30 {
+			t.Errorf("%d lines in a screen of 30", n)
 		}
 	}
-	if bans := frames[7]; strings.Index(bans, "globex") > strings.Index(bans, "acme") {
-		t.Errorf("by bans, globex comes first:\n%s", bans)
+	for _, key := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: 'd', Mod: tea.ModCtrl}} {
+		if _, command := s.Update(key); command == nil {
+			t.Errorf("%s does not end it", key)
+		}
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -18,13 +16,8 @@ import (
 // askTenants is how many tenants a gateway is asked for: more than are shown, because each gateway has its own order.
 const askTenants = 1000
 
-// Variables, because tests have to pass on a busy machine.
-var (
-	// readWithin is how long the database has to answer in a refresh.
-	readWithin = time.Second
-	// namesWithin is how long the names of new tenants may take. Those that are missing are read in the next refresh.
-	namesWithin = 100 * time.Millisecond
-)
+// readWithin is how long the database has to answer in a refresh. A variable, because tests have to pass on a busy machine.
+var readWithin = time.Second
 
 // topView is one refresh, as JSON; scripts rely on its fields. A rate is missing in the first refresh, and after a pause.
 type topView struct {
@@ -87,73 +80,35 @@ func (v *topView) cut(n int) { v.Tenants = v.Tenants[:min(n, len(v.Tenants))] }
 // watch follows all registered gateways from refresh to refresh. Its methods must not be called concurrently.
 type watch struct {
 	app       *app
+	figures   operate.Watch
 	gateways  []keystore.Gateway
-	last      map[string]operate.Live // by gateway and incarnation
-	names     map[string]string       // of tenants, by ID
-	bans      map[string]int          // banned keys, by tenant's ID
-	histories map[string]history      // by tenant's ID
-	readAt    time.Time               // when the database answered last; zero: never
+	bans      map[string]int       // banned keys, by tenant's ID
+	names     map[id.Tenant]string // of tenants
+	histories map[string]history   // by tenant's ID
+	readAt    time.Time            // when the database answered last; zero: never
 }
 
 func newWatch(a *app) *watch {
-	return &watch{
-		app: a, last: map[string]operate.Live{}, names: map[string]string{}, bans: map[string]int{}, histories: map[string]history{},
-	}
+	return &watch{app: a, names: map[id.Tenant]string{}, histories: map[string]history{}}
 }
 
-// asked is a gateway's answer, or why there is none.
-type asked struct {
-	gateway keystore.Gateway
-	answer  operate.Live
-	err     error
-}
-
-// refresh asks all gateways and the database at once, each for at most a second, and returns the view in the given order. The first
-// refresh has to ask the database before the gateways.
+// refresh asks the database and then all gateways at once, each for at most a second, and returns the view in the given order.
 func (w *watch) refresh(ctx context.Context, by topOrder) topView {
-	var problem error
-	first := w.readAt.IsZero()
-	if first {
-		problem = w.read(ctx)
+	problem := w.read(ctx)
+	v := w.view(w.figures.Ask(ctx, w.gateways, askTenants))
+	v.By = by
+	by.sort(v.Tenants)
+	if err := w.readNames(ctx, v.Tenants); problem == nil {
+		problem = err
 	}
-	answers := make([]asked, len(w.gateways))
-	var tasks []func()
-	for i, g := range w.gateways {
-		tasks = append(tasks, func() {
-			answers[i].gateway = g
-			answers[i].answer, answers[i].err = operate.AskLive(ctx, g, askTenants)
-		})
-	}
-	if !first {
-		tasks = append(tasks, func() { problem = w.read(ctx) })
-	}
-	together(tasks)
-	view := w.view(answers, by)
 	if problem != nil {
-		view.Problem = w.stale(problem)
+		asOf := "none was read"
+		if !w.readAt.IsZero() {
+			asOf = "those of " + w.readAt.UTC().Format("15:04:05") + " are shown"
+		}
+		v.Problem = fmt.Sprintf("The database cannot be read, so gateways, names and bans may have changed; %s: %v", asOf, problem)
 	}
-	w.readNames(ctx, view.Tenants)
-	return view
-}
-
-// together runs tasks at once and waits for all. A panic of a task becomes one of the caller, who can restore the terminal.
-func together(tasks []func()) {
-	panics := make(chan any, len(tasks))
-	var group sync.WaitGroup
-	for _, task := range tasks {
-		group.Go(func() {
-			defer func() {
-				if panicked := recover(); panicked != nil {
-					panics <- panicked
-				}
-			}()
-			task()
-		})
-	}
-	group.Wait()
-	if len(panics) > 0 {
-		panic(<-panics)
-	}
+	return v
 }
 
 // read reads gateways and bans from the database. If that fails, the earlier ones stay.
@@ -175,128 +130,69 @@ func (w *watch) read(ctx context.Context) error {
 	return nil
 }
 
-func (w *watch) stale(problem error) string {
-	asOf := "none was read"
-	if !w.readAt.IsZero() {
-		asOf = "those of " + w.readAt.UTC().Format("15:04:05") + " are shown"
+// readNames fills in the names of tenants. A name is read once; a tenant without a name shows its ID.
+func (w *watch) readNames(ctx context.Context, tenants []topTenant) (err error) {
+	ids, missing := make([]id.Tenant, len(tenants)), []id.Tenant{}
+	for i, t := range tenants {
+		ids[i], _ = id.ParseTenant(t.TenantID) // a gateway that sends something else has no name for it
+		if _, known := w.names[ids[i]]; !known {
+			missing = append(missing, ids[i])
+		}
 	}
-	return fmt.Sprintf("The database cannot be read, so gateways, names and bans may have changed; %s: %v", asOf, problem)
-}
-
-// readNames fills in the names of tenants, those of the first ones first. A name that is not known yet is read once; a tenant without a
-// name shows its ID.
-func (w *watch) readNames(ctx context.Context, tenants []topTenant) {
-	ctx, cancel := context.WithTimeout(ctx, namesWithin)
-	defer cancel()
+	if len(missing) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
+		var names map[id.Tenant]string
+		names, err = w.app.store.TenantNames(ctx, missing)
+		for tenant, name := range names {
+			w.names[tenant] = name
+		}
+	}
 	for i := range tenants {
-		t := &tenants[i]
-		name, known := w.names[t.TenantID]
-		if !known && ctx.Err() == nil {
-			if record, err := w.app.store.Tenant(ctx, t.TenantID); err == nil {
-				name, w.names[t.TenantID] = record.Name, record.Name
-			}
-		}
-		t.Tenant = cmp.Or(name, t.TenantID)
+		tenants[i].Tenant = cmp.Or(w.names[ids[i]], tenants[i].TenantID)
 	}
+	return err
 }
 
-// view compares the answers with those of the refresh before.
-func (w *watch) view(answers []asked, by topOrder) topView {
+// view adds up what the gateways say.
+func (w *watch) view(all []operate.Figures) topView {
 	now := w.app.Clock()
-	v := topView{At: now.UTC().Format(time.RFC3339), By: by, Gateways: []topGateway{}, Tenants: []topTenant{}, at: now}
-	tenants, next := map[string]*sums{}, map[string]operate.Live{}
-	for _, a := range answers {
-		id := a.gateway.ID + "/" + a.gateway.Incarnation
-		row := topGateway{ID: a.gateway.ID, AdminAddress: a.gateway.AdminAddress}
-		if a.err != nil {
-			row.Error = a.err.Error()
-			v.Gateways = append(v.Gateways, row)
-			continue
+	v := topView{At: now.UTC().Format(time.RFC3339), Gateways: []topGateway{}, Tenants: []topTenant{}, at: now}
+	for _, f := range all {
+		row := topGateway{
+			ID: f.Gateway.ID, AdminAddress: f.Gateway.AdminAddress, Mode: f.Mode, P50: f.P50, P99: f.P99, BansImposed: f.Live.Bans,
 		}
-		was := w.last[id]
-		next[id] = a.answer
-		row.Mode, row.P50, row.P99, row.BansImposed = a.answer.Mode, a.answer.P50, a.answer.P99, a.answer.Bans
-		if rate, refused, known := a.answer.Rates(was); known {
-			v.rate, v.refused = v.rate+rate, v.refused+refused
-			rate, refused = rounded(rate, 2), rounded(refused, 2)
+		if f.Err != nil {
+			row.Error = f.Err.Error()
+		}
+		if f.Seconds > 0 {
+			v.rate, v.refused = v.rate+f.RequestRate, v.refused+f.RefusedRate
+			rate, refused := rounded(f.RequestRate, 2), rounded(f.RefusedRate, 2)
 			row.RequestsPerSecond, row.RefusedPerSecond = &rate, &refused
-			compare(a.answer, was, a.answer.SecondsAfter(was), tenants)
-		} else {
-			compare(a.answer, operate.Live{}, 0, tenants)
 		}
 		v.Gateways = append(v.Gateways, row)
+		v.Active = max(v.Active, f.Active)
 	}
-	w.last = next
-	for _, id := range slices.Sorted(maps.Keys(tenants)) {
-		v.Tenants = append(v.Tenants, w.tenant(id, tenants[id], now))
+	sums := operate.SumTenants(all)
+	for tenant, s := range sums {
+		h := w.histories[tenant]
+		h.add(now, s.Seconds, s.RequestRate)
+		w.histories[tenant] = h
+		limits := operate.ViewLimits(s.Limits)
+		v.Tenants = append(v.Tenants, topTenant{
+			TenantID: tenant, Plan: s.Plan, RequestsPerSecond: rounded(s.RequestRate, 2), RefusedPerSecond: rounded(s.RefusedRate, 2),
+			MinuteUsed: s.MinuteUsed, MinuteLimit: limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
+			DayUsed: s.DayUsed, DayLimit: limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
+			BannedKeys: w.bans[tenant], history: h,
+		})
 	}
-	for id, h := range w.histories {
-		if tenants[id] == nil {
-			if w.histories[id] = h.recent(now); len(w.histories[id].samples) == 0 {
-				delete(w.histories, id)
-			}
+	for tenant, h := range w.histories {
+		if h.isOver(now) {
+			delete(w.histories, tenant)
 		}
 	}
-	v.Active = len(v.Tenants)
-	for _, a := range answers {
-		v.Active = max(v.Active, a.answer.Active)
-	}
-	by.sort(v.Tenants)
+	v.Active = max(v.Active, len(v.Tenants))
 	return v
-}
-
-// sums adds up what the gateways say about a tenant.
-type sums struct {
-	operate.LiveTenant
-	rate, refused, seconds float64
-	isFresh                bool // the figures of the quota are of a gateway that has decided since the last refresh
-}
-
-// compare adds the tenants of the answer a to all. seconds is the time since the answer before; 0: there is none.
-func compare(a, was operate.Live, seconds float64, all map[string]*sums) {
-	before := make(map[string]operate.LiveTenant, len(was.Tenants))
-	for _, t := range was.Tenants {
-		before[t.ID] = t
-	}
-	for _, t := range a.Tenants {
-		s := all[t.ID]
-		if s == nil {
-			s = &sums{LiveTenant: operate.LiveTenant{Plan: t.Plan, Limits: t.Limits}}
-			all[t.ID] = s
-		}
-		old, listed := before[t.ID]
-		if t.Since > was.Elapsed {
-			old, listed = operate.LiveTenant{}, true // all its requests came after the answer before
-		}
-		var requests int64
-		if listed && seconds > 0 {
-			requests = t.Requests - old.Requests
-			s.rate += float64(requests) / seconds
-			s.refused += float64(t.Refused-old.Refused) / seconds
-			s.seconds = max(s.seconds, seconds)
-		}
-		if fresh := requests > 0; fresh && !s.isFresh {
-			s.isFresh, s.MinuteUsed, s.DayUsed = true, t.MinuteUsed, t.DayUsed
-		} else if fresh == s.isFresh {
-			s.MinuteUsed, s.DayUsed = max(s.MinuteUsed, t.MinuteUsed), max(s.DayUsed, t.DayUsed)
-		}
-	}
-}
-
-func (w *watch) tenant(id string, s *sums, now time.Time) topTenant {
-	var more []sample
-	if s.seconds > 0 {
-		more = []sample{{now, time.Duration(s.seconds * float64(time.Second)), s.rate}}
-	}
-	limits := operate.ViewLimits(s.Limits)
-	h := w.histories[id].recent(now, more...)
-	w.histories[id] = h
-	return topTenant{
-		TenantID: id, Plan: s.Plan, RequestsPerSecond: rounded(s.rate, 2), RefusedPerSecond: rounded(s.refused, 2),
-		MinuteUsed: s.MinuteUsed, MinuteLimit: limits.Minute, MinuteShare: shareUsed(s.MinuteUsed, s.Limits.Minute),
-		DayUsed: s.DayUsed, DayLimit: limits.Day, DayShare: shareUsed(s.DayUsed, s.Limits.Day),
-		BannedKeys: w.bans[id], history: h,
-	}
 }
 
 func shareUsed(used, limit int64) float64 {
@@ -314,11 +210,51 @@ func rounded(x float64, decimals int) float64 {
 
 // filtered returns the tenants whose name, ID or plan contains the text.
 func filtered(tenants []topTenant, text string) []topTenant {
-	if text == "" {
-		return tenants
-	}
 	text = strings.ToLower(text)
-	return slices.DeleteFunc(slices.Clone(tenants), func(t topTenant) bool {
-		return !strings.Contains(strings.ToLower(t.Tenant+"\n"+t.TenantID+"\n"+t.Plan), text)
-	})
+	var found []topTenant
+	for _, t := range tenants {
+		if strings.Contains(strings.ToLower(t.Tenant+"\n"+t.TenantID+"\n"+t.Plan), text) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// history has the rates of the last minute, by second.
+type history struct {
+	last  int64       // the second of the latest rate
+	rates [60]float64 // of a second: rates[second % 60]; NaN: not known
+}
+
+// add adds the mean rate of some seconds before now; 0 seconds: it is not known.
+func (h *history) add(now time.Time, seconds, rate float64) {
+	to := now.Unix()
+	for second := max(h.last, to-60) + 1; second <= to; second++ {
+		h.rates[second%60] = math.NaN()
+		if float64(to-second) < math.Round(seconds) {
+			h.rates[second%60] = rate
+		}
+	}
+	h.last = to
+}
+
+// isOver reports whether nothing of the last minute is known.
+func (h *history) isOver(now time.Time) bool { return now.Unix()-h.last >= 60 }
+
+// bins returns the mean rates of the last minute in n parts, the latest last; n divides 60. The parts begin at multiples of their length,
+// so a rate does not move from one part to the next. NaN: nothing is known.
+func (h *history) bins(now time.Time, n int) []float64 {
+	length := int64(60 / n)
+	begin := (now.Unix()/length+1)*length - 60
+	rates := make([]float64, n)
+	for i := range rates {
+		sum, known := 0.0, 0.0
+		for second := begin + int64(i)*length; second < begin+int64(i+1)*length; second++ {
+			if rate := h.rates[second%60]; second <= h.last && second > h.last-60 && !math.IsNaN(rate) {
+				sum, known = sum+rate, known+1
+			}
+		}
+		rates[i] = sum / known
+	}
+	return rates
 }
