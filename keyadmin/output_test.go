@@ -13,12 +13,13 @@ import (
 
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out, 0,
-		func(head string) string { return "<" + head + ">" })
-	want := "<NAME>      <N>\n" +
-		"é         1\n" +
-		"a?[31m?b  22\n" +
-		"?evil     3\n"
+	table{head: []string{"NAME", "N"}, rows: [][]string{{"é", "1"}, {"日本語の会社", "4"}, {"a\x1b[31m\nb", "22"}, {"\u202eevil", "3"}}}.write(&out, 0,
+		func(head string) string { return "\x1b[1m" + head + "\x1b[0m" })
+	want := "\x1b[1mNAME\x1b[0m          \x1b[1mN\x1b[0m\n" +
+		"é             1\n" +
+		"日本語の会社  4\n" +
+		"a?[31m?b      22\n" +
+		"?evil         3\n"
 	if out.String() != want {
 		t.Errorf("table:\n%s\nwant:\n%s", out.String(), want)
 	}
