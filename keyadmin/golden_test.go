@@ -25,7 +25,7 @@ func TestMigrate(t *testing.T) {
 		s.ok("migrate", "-o", "json")
 		s.ok("migrate")
 		s.ok("migrate", "-o", "json")
-		s.golden(map[bool]string{false: "migrate", true: "migrate-terminal"}[terminal])
+		s.golden("migrate")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -102,7 +103,7 @@ func (s *screen) edit(key, text string) {
 	case key == "backspace":
 		_, size := utf8.DecodeLastRuneInString(s.filter)
 		s.filter = s.filter[:len(s.filter)-size]
-	case operate.Printable(text) == text && utf8.RuneCountInString(s.filter+text) <= operate.NameRunesMax:
+	case operate.Printable(text) == text && utf8.RuneCountInString(s.filter+text) <= keystore.NameRunesMax:
 		s.filter += text
 	}
 }

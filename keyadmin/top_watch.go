@@ -142,10 +142,10 @@ func (w *watch) readNames(ctx context.Context, tenants []topTenant) (err error) 
 	if len(missing) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
-		var names map[id.Tenant]string
-		names, err = w.app.store.TenantNames(ctx, missing)
-		for tenant, name := range names {
-			w.names[tenant] = name
+		var known map[id.Tenant]keystore.Tenant
+		known, err = w.app.store.TenantsOf(ctx, missing)
+		for tenant, t := range known {
+			w.names[tenant] = t.Name
 		}
 	}
 	for i := range tenants {
