@@ -29,8 +29,8 @@ const (
 	instructionsChangeMax = 1.0
 	instructionCounts     = 4
 
-	// Requests before the first count: they fill pools and buffers, and let stacks grow.
-	instructionWarmUps = 8
+	// Requests before the first count: they fill pools and buffers, which then seldom grow, and let stacks grow.
+	instructionWarmUps = 40
 
 	functionsShown = 25
 )
