@@ -5,16 +5,15 @@ package socket
 import (
 	"errors"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
-// Here all calls are announced. With the build tag announced, the kernel counts the calls of a process: see proc(5), io.
+// Here all calls are announced. They are those of package syscall, as package net's are: the race detector knows that what was written
+// happened before it is read. With the build tag announced, the kernel counts the calls of a process: see proc(5), io.
 
 func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
 	for {
-		n, err := unix.Read(int(fd), p)
-		if err != unix.EINTR {
+		n, err := syscall.Read(int(fd), p)
+		if err != syscall.EINTR {
 			return max(n, 0), number(err)
 		}
 	}
@@ -22,8 +21,8 @@ func quietRead(fd uintptr, p []byte) (int, syscall.Errno) {
 
 func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
 	for {
-		n, err := unix.Write(int(fd), p)
-		if err != unix.EINTR {
+		n, err := syscall.Write(int(fd), p)
+		if err != syscall.EINTR {
 			return max(n, 0), number(err)
 		}
 	}
@@ -32,14 +31,14 @@ func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
 func quietPeek(fd uintptr) syscall.Errno {
 	var b [1]byte
 	for {
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if err != unix.EINTR {
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		if err != syscall.EINTR {
 			return number(err)
 		}
 	}
 }
 
-// number returns the kernel's number of an error. Package unix returns no other errors.
+// number returns the kernel's number of an error. Package syscall returns no other errors.
 func number(err error) syscall.Errno {
 	var errno syscall.Errno
 	errors.As(err, &errno)
