@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -255,7 +256,7 @@ func TestReceiverGetsCorrections(t *testing.T) {
 			t.Errorf("what the receiver has got: %+v, %v", e.Sums, err)
 		}
 		// A new receiver that gets the hours in two steps.
-		if _, _, err := u.send(late, u.hour(3)); err != nil || strings.Contains(strings.Join(late.order, " "), "_c") {
+		if _, _, err := u.send(late, u.hour(3)); err != nil || slices.ContainsFunc(late.order, isCorrection) {
 			t.Errorf("corrections before all hours: %v, %v", late.order, err)
 		}
 		u.sent(late)
@@ -268,6 +269,9 @@ func TestReceiverGetsCorrections(t *testing.T) {
 	})
 }
 
+// isCorrection goes by the end of an ID. Its beginning is random.
+var isCorrection = regexp.MustCompile(`_c\d+$`).MatchString
+
 // correctionFirst finds a correction before an event of an earlier or the same hour.
 func correctionFirst(ids []string) (correction string, found bool) {
 	hour := regexp.MustCompile(`_(\d{10})_`)
@@ -275,7 +279,7 @@ func correctionFirst(ids []string) (correction string, found bool) {
 	for _, id := range ids {
 		at := hour.FindStringSubmatch(id)[1]
 		switch {
-		case strings.Contains(id, "_c"):
+		case isCorrection(id):
 			if at > last {
 				correction, last = id, at
 			}
