@@ -67,7 +67,8 @@ func Start(t testing.TB, path string, args, env []string, inherited *os.File) *P
 		p.pid, err = syscall.ForkExec(path, append([]string{path}, args...), &syscall.ProcAttr{
 			Env:   append(append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, Environment...), env...),
 			Files: []uintptr{null.Fd(), null.Fd(), stderr.Fd(), inherited.Fd()},
-			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, // it ends with this thread, even if the test is killed
+			// It ends with this thread, even if the test is killed. It has a group of its own: see wait.
+			Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true},
 		})
 		started <- err
 		for order := range p.orders {

@@ -162,7 +162,7 @@ func seize(thread int) error {
 func (p *Program) run() (stopped int, err error) {
 	for {
 		var status unix.WaitStatus
-		thread, err := wait(-1, &status)
+		thread, err := wait(-p.pid, &status)
 		switch {
 		case err != nil:
 			return 0, err
@@ -279,7 +279,8 @@ func step(thread int, signal syscall.Signal) error {
 	return nil
 }
 
-// wait waits for a thread to stop or end; -1 is any traced by this thread. Children of other threads are left to their owners.
+// wait waits for a thread to stop or end, or if the argument is negative for any thread of that process group. Programs that other
+// goroutines have started, perhaps on this very thread, are left to them.
 func wait(thread int, status *unix.WaitStatus) (int, error) {
 	for {
 		got, err := unix.Wait4(thread, status, unix.WALL|unix.WNOTHREAD, nil)
