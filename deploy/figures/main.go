@@ -1,18 +1,19 @@
 // Command figures runs, in full size, the tests that `make test` leaves out or runs in a smaller size. It prints a summary: the lines
-// that tests print with "figure: ", the output of failed tests, go test's line for each package, and its slowest tests. It exits with 1
-// if a test failed, or if one of the packages was not tested. A package without test files for this system, which go test skips, counts
-// as tested. `make e2e` calls it, in the root of the module and with the built programs in PETGATE_BIN.
+// that tests print with "figure: ", the output of failed tests, and go test's line for each package. It exits with 1 if a test failed.
+// `make e2e` calls it, in the root of the module and with the built programs in PETGATE_BIN.
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -24,12 +25,11 @@ var alone = []string{"./deploy/e2e", "./gateway/directory", "./gateway/edge", ".
 const beside = 3
 
 func main() {
-	tests, err := fullTests(".")
+	tests, err := fullTests(os.DirFS("."))
 	exitOn(err)
 	packages := slices.Sorted(maps.Keys(tests))
 	slices.Reverse(packages) // ./deploy/local compiles for minutes, so it begins before the browsers
-	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return slices.Contains(alone, p) })
-	failed := run(others, tests, beside)
+	failed := run(slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(alone, p) }), tests, beside)
 	for _, p := range alone {
 		failed = run([]string{p}, tests, 1) || failed
 	}
@@ -45,10 +45,40 @@ func exitOn(err error) {
 	}
 }
 
+var (
+	// hasFull matches a file whose tests `make test`, which has the race detector, does not build or runs in a smaller size.
+	hasFull = regexp.MustCompile(`(?m)^//go:build .*(\be2e\b|!race\b)|\btestkit\.(Size|FullSize)\b`)
+
+	testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+)
+
+// fullTests returns the tests to run, by package such as ./deploy/e2e: all tests of a file that hasFull matches. So a file with sizes
+// has the tests that use them.
+func fullTests(root fs.FS) (map[string][]string, error) {
+	tests := make(map[string][]string)
+	err := fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := fs.ReadFile(root, name)
+		if hasFull.Match(text) {
+			for _, found := range testName.FindAllSubmatch(text, -1) {
+				p := "./" + path.Dir(name)
+				tests[p] = append(tests[p], string(found[1]))
+			}
+		}
+		return err
+	})
+	return tests, err
+}
+
 // run runs the tests of some packages, and reports whether any failed.
 func run(packages []string, tests map[string][]string, together int) (failed bool) {
 	var names []string
 	for _, p := range packages {
+		if len(tests[p]) == 0 {
+			exitOn(fmt.Errorf("%s has no tests to run", p))
+		}
 		names = append(names, tests[p]...)
 	}
 	command := exec.Command("go", append([]string{
@@ -59,64 +89,45 @@ func run(packages []string, tests map[string][]string, together int) (failed boo
 	out, err := command.StdoutPipe()
 	exitOn(err)
 	exitOn(command.Start())
-	failed, err = filter(out, os.Stdout, packages)
-	exitOn(err)
-	return command.Wait() != nil || failed
+	exitOn(summarize(out, os.Stdout))
+	return command.Wait() != nil
 }
 
 // event is an event of cmd/test2json.
-type event struct {
-	Action, Package, ImportPath, Test, Output string
-	Elapsed                                   float64 // s
-}
+type event struct{ Action, Package, ImportPath, Test, Output string }
 
-const (
-	mark       = "figure: "
-	slowerThan = 10.0 // s: a test that takes longer is named
-)
+const mark = "figure: "
 
-// filter writes the summary of in to out and reports whether anything failed. It returns an error unless every wanted package ended.
-func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err error) {
-	held := make(map[string][]string) // output by package and test, until the test has passed or failed
-	slow := make(map[string][]event)  // by package
-	decoder := json.NewDecoder(in)
-	var ended []string
-	untested := make(map[string]bool) // packages with tests of which none was to run
-	for {
+// packageLine matches what go test prints about a whole package.
+var packageLine = regexp.MustCompile(`^((ok  |\?   |FAIL)\t|---|panic:)`)
+
+// summarize writes the summary of in to out.
+func summarize(in io.Reader, out io.Writer) error {
+	held := make(map[string]string) // output by package and test, until the test has passed or failed
+	for decoder := json.NewDecoder(in); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
-			return failed, missing(wanted, ended)
+			return nil
 		} else if err != nil {
-			return true, fmt.Errorf("read go test -json: %w", err)
+			return fmt.Errorf("read go test -json: %w", err)
 		}
 		name := e.Package + e.ImportPath + " " + e.Test
-		if hasEnded := slices.Contains([]string{"pass", "fail", "skip"}, e.Action); hasEnded && e.Test == "" {
-			if !untested[e.Package] {
-				ended = append(ended, e.Package)
-			}
-			slices.SortFunc(slow[e.Package], func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
-			for _, s := range slow[e.Package] {
-				fmt.Fprintf(out, "    %4.0f s  %s\n", s.Elapsed, s.Test)
-			}
-		} else if hasEnded && e.Elapsed > slowerThan && !strings.Contains(e.Test, "/") {
-			slow[e.Package] = append(slow[e.Package], e)
-		}
 		switch e.Action {
 		case "output", "build-output":
-			if _, figure, ok := strings.Cut(e.Output, mark); ok {
+			_, figure, isFigure := strings.Cut(e.Output, mark)
+			switch {
+			case isFigure:
 				fmt.Fprint(out, mark, figure)
-			} else if e.Test == "" && isSummary(e.Output) {
+			case e.Test == "" && packageLine.MatchString(e.Output):
 				fmt.Fprint(out, e.Output)
-				untested[e.Package] = strings.Contains(e.Output, "[no tests to run]")
-			} else {
-				held[name] = append(held[name], e.Output)
+			default:
+				held[name] += e.Output
 			}
 		case "fail", "build-fail":
-			failed = true
 			for _, other := range slices.Sorted(maps.Keys(held)) {
 				// A test that has not ended when its package fails was interrupted by a panic or a timeout.
 				if other == name || e.Test == "" && strings.HasPrefix(other, name) {
-					fmt.Fprint(out, strings.Join(held[other], ""))
+					fmt.Fprint(out, held[other])
 					delete(held, other)
 				}
 			}
@@ -124,26 +135,4 @@ func filter(in io.Reader, out io.Writer, wanted []string) (failed bool, err erro
 			delete(held, name)
 		}
 	}
-}
-
-// missing returns an error if a wanted package is not among those that ended: go test then did not run, or did not find it.
-func missing(wanted, ended []string) error {
-	for _, w := range wanted {
-		if !slices.Contains(ended, "petgate"+strings.TrimPrefix(w, ".")) {
-			return fmt.Errorf("%s was not tested", w)
-		}
-	}
-	if len(ended) == 0 {
-		return errors.New("no package was tested")
-	}
-	return nil
-}
-
-func isSummary(line string) bool {
-	for _, start := range []string{"ok  \t", "?   \t", "FAIL\t", "---", "panic:"} {
-		if strings.HasPrefix(line, start) {
-			return true
-		}
-	}
-	return false
 }

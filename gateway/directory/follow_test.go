@@ -27,6 +27,9 @@ import (
 	"petgate/shared/testkit"
 )
 
+// changesMade are attempts: one in nine finds nothing to change.
+var changesMade = testkit.Size[int64](400, 4_000)
+
 // follow is a gateway's directory until standard input ends; then it waits for the last event and compares itself with the
 // database.
 func follow() error {

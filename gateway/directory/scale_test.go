@@ -20,6 +20,14 @@ import (
 	"petgate/shared/testkit"
 )
 
+var (
+	tenantsLoaded = testkit.Size(500, 25_000)
+	keysLoaded    = testkit.Size(5_000, 250_000)
+	bogusLookups  = testkit.Size(20_000, 1_000_000)
+	lookupsTimed  = testkit.Size(20_000, 1_000_000)
+	allocations   = testkit.Size(50_000, 1_000_000)
+)
+
 // measurement is what one process finds out about its directory.
 type measurement struct {
 	Keys                          int
