@@ -38,16 +38,13 @@ var (
 		"a request with this Idempotency-Key is in progress: send it again to get its response")
 )
 
-// Both databases understand all statements but lockQuery, if inDialect has replaced {now}.
+// Both databases understand these statements, if inDialect has replaced {now}.
 const (
-	// Locks a request until the transaction ends, unless another transaction has locked it. Postgres only. $1: the lock.
-	lockQuery = `SELECT pg_try_advisory_xact_lock($1)`
-
 	// The pet that a request has stored, and its fingerprint. $1: the request, $2: its age in milliseconds must be less than this.
 	earlierQuery = `SELECT pet_id, fingerprint FROM pet_requests WHERE id = $1 AND created_at > {now} - $2`
 
-	// Records which pet a request has stored. If the request has a row already, it is replaced only if it is old enough.
-	// $1: the request, $2: fingerprint, $3: pet, $4: a row of this age in milliseconds is replaced.
+	// Records which pet a request has stored. If the request has a row already, it is replaced only if it is old enough. While another
+	// transaction writes the row, Postgres waits for its end. $1: the request, $2: fingerprint, $3: pet, $4: a row of this age in milliseconds is replaced.
 	rememberQuery = `INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES ($1, $2, $3, {now})
 		ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, pet_id = excluded.pet_id, created_at = excluded.created_at
 		WHERE pet_requests.created_at <= excluded.created_at - $4`
@@ -71,10 +68,9 @@ func inDialect(d database.Dialect, query string) string {
 // request is a logical request: all requests of a tenant with the same Idempotency-Key. It has hashes only: their size does
 // not depend on the client, and a client's key is not kept.
 //
-// Two attempts of a logical request never run at the same time. In this process, store.running ensures it. Between processes, a
-// lock of Postgres ensures it, even while the server still works for a connection that has broken. SQLite has one writer at a
-// time. If all of these failed, the primary key would still refuse the second row. The pet and the request are stored in one
-// transaction.
+// The pet and the request are stored in one transaction, and the primary key of requests refuses a second one: also from another
+// process, and while the server still works for a connection that has broken. In this process, store.running refuses a second attempt
+// before it waits for a connection.
 type request struct {
 	id          [sha256.Size]byte // of the tenant and its key
 	fingerprint [sha256.Size]byte // of the pet
@@ -87,9 +83,6 @@ func newRequest(tenant []byte, key string, p NewPet) *request {
 	text = append(append(text, tenant...), key...)
 	return &request{id: sha256.Sum256(text), fingerprint: sha256.Sum256(Pet{NewPet: p}.AppendJSON(nil))}
 }
-
-// lock returns the number under which Postgres locks the request.
-func (r *request) lock() int64 { return int64(binary.BigEndian.Uint64(r.id[:])) }
 
 // keyForm matches a string of structured fields, and a value without quotes.
 var keyForm = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\])*)"|([!#-+\--:<-\[\]-~]+))$`)
@@ -115,18 +108,6 @@ func parseKey(lines [][]byte) (key string, _ error) {
 
 // earlier returns the id of the pet that an earlier attempt of r has stored, or 0.
 func (s *store) earlier(span *trace.Span, tx *sqlx.Tx, r *request) (petID int64, err error) {
-	if s.db.Dialect() == database.Postgres {
-		isLocked := false
-		err := s.call(span, "SELECT pg_try_advisory_xact_lock", lockQuery, func() error {
-			return tx.Stmtx(s.statements[lockQuery]).Get(&isLocked, r.lock())
-		})
-		if err != nil {
-			return 0, fmt.Errorf("lock the request: %w", err)
-		}
-		if !isLocked {
-			return 0, errInProgress
-		}
-	}
 	var found struct {
 		PetID       int64 `db:"pet_id"`
 		Fingerprint []byte

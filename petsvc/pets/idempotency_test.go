@@ -51,6 +51,13 @@ func expectReplay(t testing.TB, got, first answer) {
 	}
 }
 
+func expectInProgress(t testing.TB, got answer) {
+	t.Helper()
+	if got.status != 409 || got.code() != "request_in_progress" || got.header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s, want 409 request_in_progress", got.status, got.header, got.body)
+	}
+}
+
 func TestIdempotencyKey(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		r := start(t, url, pets.Config{})
@@ -168,8 +175,8 @@ func TestRowsThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// While a request runs, another one with its key is refused at once, in the same process and, with Postgres, in others. It does
-// not wait for a connection.
+// While a request runs, another one with its key is refused: in the same process at once, without waiting for a connection, and in
+// another process when the first has stored its pet.
 func TestRequestInProgress(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		if strings.HasPrefix(url, "postgres") {
@@ -193,36 +200,38 @@ func TestRequestInProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first := make(chan answer)
-		go func() { first <- services[0].post(t, "one", "Rex") }()
-		testkit.Eventually(t, patience, "the first request waits for the blocker", func() bool {
+		answers := make(chan answer)
+		for _, r := range services {
+			go func() { answers <- r.post(t, "one", "Rex") }()
+		}
+		testkit.Eventually(t, patience, "the requests wait for the blocker", func() bool {
 			if len(services) == 1 { // SQLite: the transaction cannot begin
 				return gathered(t, services[0], "petgate_petsvc_busy_connections") == 1
 			}
-			waiting := false
-			if err := blocker.Get(&waiting, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
-				AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`); err != nil {
+			waiting := 0
+			if err := blocker.Get(&waiting, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'pets'::regclass
+				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); err != nil {
 				t.Fatal(err)
 			}
-			return waiting
+			return waiting == len(services)
 		})
-		for _, r := range services {
-			var a answer
-			testkit.Eventually(t, patience, "a refusal within a second", func() bool {
-				began := time.Now()
-				a = r.post(t, "one", "Rex")
-				return a.status == 409 && time.Since(began) < time.Second
-			})
-			if a.code() != "request_in_progress" || a.header.Get("Retry-After") != "1" {
-				t.Errorf("%d %v %s", a.status, a.header, a.body)
-			}
-		}
+		var refused answer
+		testkit.Eventually(t, patience, "a refusal within a second", func() bool {
+			began := time.Now()
+			refused = services[0].post(t, "one", "Rex")
+			return refused.status == 409 && time.Since(began) < time.Second
+		})
+		expectInProgress(t, refused)
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
-		stored := <-first
-		if stored.status != 201 || stored.header.Get("Idempotent-Replayed") != "" {
-			t.Errorf("the first request got %d %v %s", stored.status, stored.header, stored.body)
+		var stored answer
+		for range services {
+			if a := <-answers; stored.status == 0 && a.status == 201 && a.header.Get("Idempotent-Replayed") == "" {
+				stored = a
+			} else {
+				expectInProgress(t, a)
+			}
 		}
 		for _, r := range services {
 			expectReplay(t, r.post(t, "one", "Rex"), stored)

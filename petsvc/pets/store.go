@@ -125,16 +125,12 @@ func (s *store) watch() {
 	look := sync.OnceFunc(func() { close(s.looked) })
 	defer look()
 	for sound := false; ctx.Err() == nil; { // sound: migrated and prepared since the last failure
-		checked := make(chan error, 1)
-		go func() { checked <- s.check(ctx, sound) }()
-		var err error
-		select {
-		case err = <-checked:
-		case <-time.After(signOfLife):
+		late := time.AfterFunc(signOfLife, func() {
 			s.report(fmt.Errorf("no response within %v", signOfLife))
 			look()
-			err = <-checked
-		}
+		})
+		err := s.check(ctx, sound)
+		late.Stop()
 		s.report(err)
 		look()
 		sound = err == nil
@@ -184,11 +180,7 @@ func (s *store) migrate(ctx context.Context) error {
 // prepare prepares the statements of requests: an unprepared statement takes lib/pq two round trips. database/sql repeats it on every
 // connection.
 func (s *store) prepare() error {
-	queries := []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery}
-	if s.db.Dialect() == database.Postgres {
-		queries = append(queries, lockQuery)
-	}
-	for _, query := range queries {
+	for _, query := range []string{listQuery, listByStatusQuery, getQuery, insertQuery, earlierQuery, rememberQuery} {
 		if s.statements[query] != nil {
 			continue
 		}
@@ -283,7 +275,21 @@ func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
 		text, args = listByStatusQuery, append(args, string(q.status))
 	}
 	found = make([]Pet, 0, q.limit+1)
-	err = s.call(span, "SELECT pets", text, func() error { return s.statements[text].Select(&found, args...) })
+	err = s.call(span, "SELECT pets", text, func() error {
+		rows, err := s.statements[text].Queryx(args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() { // not sqlx's Select: with it, a page of 20 pets takes 57 instead of 35 µs of CPU
+			var p Pet
+			if err := rows.Scan(&p.ID, &p.Name, &p.CategoryID, (*string)(&p.Status)); err != nil {
+				return err
+			}
+			found = append(found, p)
+		}
+		return rows.Err()
+	})
 	return found, s.failed("list", err)
 }
 
