@@ -113,36 +113,14 @@ func (r *release) build(t target) (dir string, err error) {
 	for _, program := range programs {
 		args = append(args, "./"+program)
 	}
-	kept, err := settings()
-	if err != nil {
-		return "", err
-	}
 	cmd := exec.Command("go", args...)
-	cmd.Env = append(append(os.Environ(), kept...), "GOENV=off", "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off",
+	// Other settings of the developer must not change the result. GOFLAGS is not empty: the go command would then take what `go env -w` has set.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOFIPS140=off",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, text)
 	}
 	return dir, nil
-}
-
-// settings returns the settings of the go command that say where it finds modules and keeps files, and which release of Go runs.
-// Others of the developer, in the environment or set by `go env -w`, must not change the result. An empty variable does not help: the
-// go command then takes what `go env -w` has set.
-func settings() (kept []string, err error) {
-	names := []string{
-		"GOAUTH", "GOCACHE", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB", "GOPATH", "GOPRIVATE", "GOPROXY", "GOSUMDB", "GOTOOLCHAIN",
-		"GOVCS",
-	}
-	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("go env: %w", err)
-	}
-	values := strings.Split(string(out), "\n") // one a line
-	for i, name := range names {
-		kept = append(kept, name+"="+values[i])
-	}
-	return kept, nil
 }
 
 // sharedFiles returns the files that are the same for all systems. The programs themselves write their manual pages and
