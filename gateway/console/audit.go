@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,23 +18,18 @@ import (
 
 // auditPage is the content of the page of all changes.
 type auditPage struct {
-	Filter  auditFilter
+	Filter  url.Values // the fields of the filter, as they were sent
 	Kinds   []string
 	Problem string // of the filter
 	List    list
 }
 
-// auditFilter are the fields of the filter, as they were sent.
-type auditFilter struct{ Tenant, Key, Actor, Kind, Since string }
-
 var eventKinds = keystore.EventKindsAndGroups()
 
 func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx, query := r.Context(), r.URL.Query()
-	page := auditPage{Kinds: eventKinds, Filter: auditFilter{
-		Tenant: query.Get("tenant"), Key: query.Get("key"), Actor: query.Get("actor"), Kind: query.Get("kind"), Since: query.Get("since"),
-	}}
-	filter, before, err := page.Filter.read(ctx, v, query.Get("after"))
+	page := auditPage{Kinds: eventKinds, Filter: query}
+	filter, before, err := readFilter(ctx, v, query)
 	if errors.As(err, new(formError)) {
 		page.Problem = err.Error()
 		return c.show(w, v, http.StatusBadRequest, "audit", "Audit", page)
@@ -57,37 +53,39 @@ func (c *Console) showAudit(w http.ResponseWriter, r *http.Request, v *visit) er
 	return c.show(w, v, http.StatusOK, "audit", "Audit", page)
 }
 
-// read checks the fields. A mistake is a formError.
-func (f auditFilter) read(ctx context.Context, v *visit, after string) (filter keystore.EventFilter, before keystore.Change, err error) {
-	filter.Actor, filter.Kind = strings.TrimSpace(f.Actor), f.Kind
-	if f.Kind != "" && !slices.Contains(eventKinds, f.Kind) {
-		return filter, 0, formError{"Kind: " + strconv.Quote(f.Kind) + " is not a kind of change."}
+// readFilter reads the filter and where the page begins. A mistake is a formError.
+func readFilter(ctx context.Context, v *visit, query url.Values) (filter keystore.EventFilter, before keystore.Change, err error) {
+	field := func(name string) string { return strings.TrimSpace(query.Get(name)) }
+	filter.Actor, filter.Kind = field("actor"), field("kind")
+	if filter.Kind != "" && !slices.Contains(eventKinds, filter.Kind) {
+		return filter, 0, formError{"Kind: " + strconv.Quote(filter.Kind) + " is not a kind of change."}
 	}
-	if f.Key != "" {
-		if filter.Key, err = id.ParseKey(strings.TrimSpace(f.Key)); err != nil {
+	if key := field("key"); key != "" {
+		if filter.Key, err = id.ParseKey(key); err != nil {
 			return filter, 0, formError{"Key: " + err.Error() + "."}
 		}
 	}
-	if f.Since != "" {
-		moment, err := operate.ParseMoment(strings.TrimSpace(f.Since))
+	if since := field("since"); since != "" {
+		moment, err := operate.ParseMoment(since)
 		if err != nil {
 			return filter, 0, formError{"Since: " + err.Error() + "."}
 		}
 		filter.Since = moment.Before(v.operator.Now())
 	}
-	if after != "" {
+	if after := field("after"); after != "" {
 		last, err := strconv.ParseInt(after, 10, 64)
 		if err != nil || last < 1 {
 			return filter, 0, formError{"The address of this page is not complete. Begin with the first page."}
 		}
 		before = keystore.Change(last)
 	}
-	if f.Tenant == "" {
+	name := field("tenant")
+	if name == "" {
 		return filter, before, nil
 	}
-	t, err := v.store.Tenant(ctx, strings.TrimSpace(f.Tenant))
+	t, err := v.store.Tenant(ctx, name)
 	if errors.Is(err, keystore.ErrNotFound) {
-		err = formError{"Tenant: there is no tenant " + strconv.Quote(f.Tenant) + "."}
+		err = formError{"Tenant: there is no tenant " + strconv.Quote(name) + "."}
 	}
 	filter.Tenant = t.ID
 	return filter, before, err

@@ -38,9 +38,7 @@ func bansPath(tenant id.Tenant, after string) string {
 	return Home + "bans?" + url.Values{"tenant": {tenant.String()}, "after": {after}}.Encode()
 }
 
-// bansPage is the content of the page of all bans, or of those of one tenant.
-type bansPage struct{ List list }
-
+// showBans shows all bans, or those of one tenant.
 func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) error {
 	until, key, err := parseBanCursor(r.URL.Query().Get("after"))
 	if err != nil {
@@ -64,7 +62,7 @@ func (c *Console) showBans(w http.ResponseWriter, r *http.Request, v *visit) err
 	if isData, err := c.sendData(w, r, v, "bans", bans.views, bans.next); isData {
 		return err
 	}
-	return c.show(w, v, http.StatusOK, "bans", title, bansPage{banList(v, bans.views).paged(r, bans.next)})
+	return c.show(w, v, http.StatusOK, "bans", title, banList(v, bans.views).paged(r, bans.next))
 }
 
 func viewBan(b keystore.NamedBan) operate.BanView {

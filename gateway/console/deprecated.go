@@ -10,9 +10,7 @@ import (
 	"petgate/shared/operate"
 )
 
-// deprecatedPage is the content of the page of keys that call deprecated operations.
-type deprecatedPage struct{ List list }
-
+// showDeprecated shows the keys that call deprecated operations.
 func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
 	// The database adds all calls up for any page of them, so a page begins at a number of rows.
@@ -32,13 +30,13 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 	if isData, err := c.sendData(w, r, v, "deprecated", calls.views, calls.next); isData {
 		return err
 	}
-	page := deprecatedPage{list{
+	shown := list{
 		Caption: "Keys that call deprecated operations", Columns: columns("Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"),
 		None: "No key has called a deprecated operation in the last 14 days.",
 		Cure: "Deprecated: " + operate.OrDash(strings.Join(operations, ", ")) + ".",
-	}}
+	}
 	for _, d := range calls.views {
-		page.List.Rows = append(page.List.Rows, []cell{
+		shown.Rows = append(shown.Rows, []cell{
 			{Text: d.Operation},
 			{Text: d.Tenant, Link: tenantPath(d.TenantID)},
 			{Text: d.Key, Link: keyPath(d.Key)},
@@ -48,6 +46,5 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 			{Text: d.EndsIn()},
 		})
 	}
-	page.List = page.List.paged(r, calls.next)
-	return c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", page)
+	return c.show(w, v, http.StatusOK, "deprecated", "Deprecated operations", shown.paged(r, calls.next))
 }

@@ -123,9 +123,7 @@ func (c *Console) usageOf(ctx context.Context, o operate.Operator, tenant id.Ten
 	for _, r := range rows {
 		totals[r.Outcome] += r.Requests
 	}
-	for _, outcome := range slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
-		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
-	}) {
+	for _, outcome := range mostFirst(totals) {
 		part.Outcomes = append(part.Outcomes, outcomeTotal{outcome, classOf(outcome), humanize.Comma(totals[outcome])})
 	}
 	return part
@@ -236,11 +234,16 @@ func operationsOf(rows []keystore.PeriodUsage) []string {
 	for _, r := range rows {
 		totals[operationOf(r)] += r.Requests
 	}
-	names := slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
-		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
-	})
+	names := mostFirst(totals)
 	if len(names) > plot.SeriesMax {
 		names = append(names[:plot.SeriesMax-1], otherOperations)
 	}
 	return names
+}
+
+// mostFirst returns the names, those with the highest totals first.
+func mostFirst(totals map[string]int64) []string {
+	return slices.SortedFunc(maps.Keys(totals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(totals[b], totals[a]), cmp.Compare(a, b))
+	})
 }
