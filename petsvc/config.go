@@ -1,9 +1,6 @@
 package main
 
 import (
-	"net"
-	"strings"
-
 	"petgate/shared/database"
 	"petgate/shared/service"
 	"petgate/shared/trace"
@@ -34,18 +31,10 @@ func (c *config) BadSettings() service.BadSettings {
 	bad := c.Settings.BadSettings()
 	err := database.CheckURL(string(c.DatabaseURL))
 	bad.Require(err == nil, "database-url", "%v", err)
-	bad.Require(isAddress(c.Listen), "listen", "use host:port or unix:/path")
-	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
+	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port or unix:/path")
+	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
 	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
 	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
 	c.Traces.Check(&bad)
 	return bad
-}
-
-func isAddress(address string) bool {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return path != ""
-	}
-	_, port, err := net.SplitHostPort(address)
-	return err == nil && port != ""
 }

@@ -74,11 +74,16 @@ func main() {
 		os.Exit(1)
 	}
 	log := service.NewLog(os.Stderr, cfg.LogFormat.IsText(os.Stderr), max(cfg.LogLevel, slog.LevelWarn), "local")
-	os.Exit(service.Run(slog.New(plain{log.Handler()}), func(ctx context.Context) error {
+	code := service.Run(slog.New(slog.DiscardHandler), func(ctx context.Context) error {
 		ctx, stop := untilHangup(ctx)
 		defer stop()
-		return explain(run(ctx, cfg.Config, log, started))
-	}))
+		err = explain(run(ctx, cfg.Config, log, started))
+		return err
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "local:", err)
+	}
+	os.Exit(code)
 }
 
 // explain adds the database's file to an error of the database.
@@ -96,17 +101,6 @@ func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
-}
-
-// plain prints an error as a sentence for the terminal.
-type plain struct{ slog.Handler }
-
-func (p plain) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		fmt.Fprintln(os.Stderr, "local:", a.Value)
-		return true
-	})
-	return nil
 }
 
 // enterModule changes to the module's root, so that paths are as in the documentation.

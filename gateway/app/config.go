@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -89,8 +88,8 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BanAfter >= 0 && c.BanAfter <= 65535, "ban-after", "use 0 to 65535")
 	bad.Require(c.BanFor > 0, "ban-for", "it must be positive")
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
-	bad.Require(isAddress(c.Listen), "listen", "use host:port")
-	bad.Require(isAddress(c.AdminListen), "admin-listen", "use host:port")
+	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port")
+	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port")
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	if c.UpstreamHealthPath != "" {
 		err := upstream.CheckPath(c.UpstreamHealthPath)
@@ -132,11 +131,6 @@ func (c *Config) BadSettings() service.BadSettings {
 		bad.Require(err == nil, "cors-origins", "%v", err)
 	}
 	return bad
-}
-
-func isAddress(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	return err == nil && port != ""
 }
 
 func isRedis(text string) bool {

@@ -45,7 +45,7 @@ func inWords(problems []Problem) string {
 // nothing secret, and only reads whether the program is ready.
 func readiness(ctx context.Context, address string, isTLS bool) (problems []Problem, ready bool, err error) {
 	network := "tcp"
-	if path, ok := cutUnix(address); ok {
+	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		network, address = "unix", path
 	}
 	client := http.Client{Transport: &http.Transport{

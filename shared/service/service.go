@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -154,12 +155,14 @@ func ListenPublic(address, setting string) (net.Listener, error) {
 	return Listen(address, setting)
 }
 
+const unixScheme = "unix:"
+
 // socketMode lets the owner and the group of a Unix socket connect to it.
 const socketMode = 0o660
 
 // Listen opens host:port or unix:/path. setting is the name of the address's setting, for error messages.
 func Listen(address, setting string) (net.Listener, error) {
-	if path, ok := cutUnix(address); ok {
+	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		return listenUnix(path, setting)
 	}
 	ln, err := net.Listen("tcp", address)
@@ -174,12 +177,13 @@ func Listen(address, setting string) (net.Listener, error) {
 	return ln, nil
 }
 
-func cutUnix(address string) (path string, ok bool) {
-	const scheme = "unix:"
-	if len(address) > len(scheme) && address[:len(scheme)] == scheme {
-		return address[len(scheme):], true
+// IsAddress reports whether an address has a form that Listen takes.
+func IsAddress(address string) bool {
+	if path, ok := strings.CutPrefix(address, unixScheme); ok {
+		return path != ""
 	}
-	return "", false
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != ""
 }
 
 // listenUnix replaces the socket of a killed process, which refuses connections. It replaces no other file.
