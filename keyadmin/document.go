@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	yaml "github.com/oasdiff/yaml3"
+	"go.yaml.in/yaml/v3"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"

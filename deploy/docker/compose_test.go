@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	yaml "github.com/oasdiff/yaml3"
+	"go.yaml.in/yaml/v3"
 
 	"petgate/gateway/app"
 	"petgate/shared/service"

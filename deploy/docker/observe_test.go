@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	yaml "github.com/oasdiff/yaml3"
+	"go.yaml.in/yaml/v3"
 )
 
 // isObserver reports whether a service runs only with the profile observe.

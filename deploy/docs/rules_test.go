@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	yaml "github.com/oasdiff/yaml3"
+	"go.yaml.in/yaml/v3"
 )
 
 type rule struct {
