@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 
 	"petgate/shared/database"
+	"petgate/shared/durable"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
 type backupCommand struct {
-	File  string `arg:"" help:"The file to write."`
-	Force bool   `help:"Replace the file if it exists. Needed on file systems without hard links, such as FAT."`
+	File string `arg:"" help:"The file to write, which must not exist."`
 }
 
 func (backupCommand) Help() string {
@@ -50,8 +50,8 @@ type tableView struct {
 }
 
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	if _, err := os.Lstat(c.File); err == nil && !c.Force {
-		return fmt.Errorf("%s exists. Nothing was written: choose another name, or replace it with --force", c.File)
+	if _, err := os.Lstat(c.File); err == nil {
+		return fmt.Errorf("%s exists. Nothing was written: choose another name", c.File)
 	}
 	if err := a.openPatient(false); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var h keystore.BackupHeader
-	err := writeFile(c.File, c.Force, func(file *os.File) (err error) {
+	err := writeFile(c.File, func(file *os.File) (err error) {
 		line := a.statusLine()
 		defer line.end()
 		if h, err = a.store.WriteBackup(ctx, file, line.rows); err != nil {
@@ -84,49 +84,29 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// writeFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it. Unless replace, a file
-// that has appeared meanwhile stays, and the error wraps fs.ErrExist. An error says whether the file was written.
-func writeFile(path string, replace bool, write func(*os.File) error) error {
-	const nothing = "%w. Nothing was written"
+// writeFile writes a file that appears only when it is complete and on the disk. Its owner alone may read it. A file that has
+// appeared meanwhile stays, and the error wraps fs.ErrExist. An error says whether the file was written.
+func writeFile(path string, write func(*os.File) error) error {
 	// A name of its own: another backup may be written to the same path at this moment.
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf(nothing, err)
+		return fmt.Errorf("%w. Nothing was written", err)
 	}
-	err = write(file)
-	if err == nil {
-		err = file.Sync()
+	defer file.Close()
+	if err = write(file); err != nil {
+		return fmt.Errorf("%w. Nothing was written", errors.Join(err, os.Remove(file.Name())))
 	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = put(file.Name(), path, replace)
+	if err = durable.Publish(file, path); err == nil {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf(nothing, errors.Join(err, os.Remove(file.Name())))
-	}
-	if !replace {
-		err = os.Remove(file.Name())
-	}
-	dir, openErr := os.Open(filepath.Dir(path))
-	if openErr == nil {
-		openErr = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err = errors.Join(err, openErr); err != nil {
+	written, statErr := file.Stat()
+	if is, pathErr := os.Stat(path); statErr == nil && pathErr == nil && os.SameFile(is, written) {
 		return fmt.Errorf("%s was written and is complete. A later step failed: %w", path, err)
 	}
-	return nil
-}
-
-// put gives a file a name. Unless replace, it needs a file system with hard links: only a link never replaces a file.
-func put(file, path string, replace bool) error {
-	if replace {
-		return os.Rename(file, path)
-	}
-	err := os.Link(file, path)
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: its file system may have no hard links; --force does not need them", err)
+		err = fmt.Errorf("%w: its file system may have no hard links, so write the file to another one, and copy it", err)
 	}
-	return err
+	return fmt.Errorf("%w. Nothing was written", err)
 }
 
 // openPatient opens the database for a command that copies whole tables. It does not check the tables.

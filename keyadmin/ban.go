@@ -84,7 +84,6 @@ func (c *banAdd) Run(ctx context.Context, a *app) error {
 
 type banLift struct {
 	Key keyArgument `arg:"" help:"The key's ID, key_…"`
-	Yes bool        `short:"y" hidden:"" help:"Accepted like that of ban add. Lifting a ban never asks."`
 	waiting
 }
 

@@ -292,7 +292,7 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("commands without --yes made %d events", after-before)
 	}
 	for _, args := range [][]string{
-		{"plan", "update", "free", "--day", "2000"}, {"key", "rotate", key, "--grace", "1h"}, {"ban", "lift", key, "--yes"},
+		{"plan", "update", "free", "--day", "2000"}, {"key", "rotate", key, "--grace", "1h"}, {"ban", "lift", key},
 	} {
 		s.keyadmin("tenant", "resume", "acme")
 		if r := s.keyadmin(append(args, "--wait", "0")...); r.code == exitFailed || r.code == exitUsage {

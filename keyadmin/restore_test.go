@@ -31,7 +31,7 @@ func TestBackup(t *testing.T) {
 		banned := keyID(s, "globex")
 		s.ok("backup", "petgate.backup")
 		s.keyadmin("backup", "petgate.backup")
-		s.ok("backup", "petgate.backup", "--force", "-o", "json")
+		s.ok("backup", "second.backup", "-o", "json")
 		s.ok("restore", "petgate.backup", "--dry-run")
 		s.ok("tenant", "set-quota", "globex", "--day", "20000")
 		s.sure("key", "revoke", revoked)
@@ -67,12 +67,12 @@ func TestBackupFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.want(exitFailed, "replace it with --force", "backup", path)
+	s.want(exitFailed, "exists. Nothing was written: choose another name", "backup", path)
 	// A database that cannot be read leaves the earlier backup as it is.
 	if _, err := s.open().Exec("DROP TABLE quota_records"); err != nil {
 		t.Fatal(err)
 	}
-	s.want(exitFailed, "Nothing was written", "backup", path, "--force")
+	s.want(exitFailed, "Nothing was written", "backup", path+"2")
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 		t.Errorf("the earlier backup: %v", err)
 	}
@@ -85,8 +85,8 @@ func TestBackupFile(t *testing.T) {
 // Two backups that are written to one path at the same time do not touch each other's unfinished files.
 func TestBackupsOfOnePath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
-	write := func(replace bool, text string, meanwhile func()) error {
-		return writeFile(path, replace, func(file *os.File) error {
+	write := func(text string, meanwhile func()) error {
+		return writeFile(path, func(file *os.File) error {
 			meanwhile()
 			_, err := file.WriteString(text)
 			return err
@@ -98,8 +98,8 @@ func TestBackupsOfOnePath(t *testing.T) {
 			t.Errorf("the file has %q (%v), want %q", got, err, text)
 		}
 	}
-	err := write(false, "slow", func() {
-		if err := write(false, "fast", func() {}); err != nil {
+	err := write("slow", func() {
+		if err := write("fast", func() {}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -107,15 +107,6 @@ func TestBackupsOfOnePath(t *testing.T) {
 		t.Errorf("the error is %v: the file has appeared meanwhile", err)
 	}
 	want("fast")
-	if err := write(true, "last", func() {
-		if err := write(true, "second", func() { want("fast") }); err != nil {
-			t.Error(err)
-		}
-		want("second")
-	}); err != nil {
-		t.Error(err)
-	}
-	want("last")
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
 		t.Errorf("files: %v, %v", files, err)
 	}
@@ -129,7 +120,7 @@ func TestRestoreOfAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "backup")
-	if err := writeFile(path, false, func(file *os.File) error {
+	if err := writeFile(path, func(file *os.File) error {
 		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
 		return err
 	}); err != nil {

@@ -24,7 +24,7 @@ type usageTopView struct {
 
 type usageTop struct {
 	usagePeriod
-	Count int `name:"number" short:"n" default:"20" placeholder:"N" help:"How many tenants."`
+	Limit int `aliases:"number" short:"n" default:"20" placeholder:"N" help:"Show the first N tenants."`
 }
 
 func (usageTop) Help() string {
@@ -41,8 +41,8 @@ Examples:
 }
 
 func (c *usageTop) Run(ctx context.Context, a *app) error {
-	if c.Count < 1 {
-		return usageErrorf("--number: %d is out of range: use 1 or more", c.Count)
+	if c.Limit < 1 {
+		return usageErrorf("--limit: %d is out of range: use 1 or more", c.Limit)
 	}
 	since, until, err := c.of(a.now())
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	rows, err := a.store.TopUsage(ctx, since, until, c.Count)
+	rows, err := a.store.TopUsage(ctx, since, until, c.Limit)
 	if err != nil {
 		return err
 	}

@@ -43,24 +43,6 @@ type LiveTenant struct {
 	DayUsed    int64       `json:"dayUsed"`
 }
 
-// SecondsAfter returns the time between two answers, by the gateway's own clock. If the gateway began to count again in between, it is 0.
-func (l Live) SecondsAfter(was Live) float64 {
-	if l.Since != was.Since {
-		return 0
-	}
-	return float64(l.Elapsed-was.Elapsed) / 1000
-}
-
-// Rates returns the requests a second between two answers, and the refused ones of them. They are not known if the gateway began to
-// count again in between.
-func (l Live) Rates(was Live) (requests, refused float64, known bool) {
-	seconds := l.SecondsAfter(was)
-	if seconds <= 0 {
-		return 0, 0, false
-	}
-	return float64(l.Requests-was.Requests) / seconds, float64(l.Refused-was.Refused) / seconds, true
-}
-
 // AskLive asks a gateway what it does now. The answer has at most n tenants. An error says in words why there is no answer.
 func AskLive(ctx context.Context, g keystore.Gateway, n int) (l Live, err error) {
 	ctx, cancel := context.WithTimeout(ctx, LiveWithin)
