@@ -65,10 +65,7 @@ func main() {
 	if code, done := service.Load(&cfg, "local", about, os.Args[1:], os.Stdout, os.Stderr); done {
 		os.Exit(code)
 	}
-	started, err := os.Getwd()
-	if err == nil {
-		err = enterModule(started)
-	}
+	started, err := enterModule()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "local:", err)
 		os.Exit(1)
@@ -103,19 +100,19 @@ func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
-// enterModule changes to the module's root, so that paths are as in the documentation.
-func enterModule(dir string) error {
-	for {
-		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && bytes.HasPrefix(text, []byte("module petgate\n")) {
-			return os.Chdir(dir)
+// enterModule changes to the module's root, so that paths are as in the documentation. It returns the user's directory.
+func enterModule() (started string, err error) {
+	started, err = os.Getwd()
+	for dir := started; err == nil; dir = filepath.Dir(dir) {
+		text, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if bytes.HasPrefix(text, []byte("module petgate\n")) {
+			return started, os.Chdir(dir)
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return errors.New("run this inside the source tree of petgate")
+		if dir == filepath.Dir(dir) {
+			err = errors.New("run this inside the source tree of petgate")
 		}
-		dir = parent
 	}
+	return started, err
 }
 
 // run runs everything until ctx ends. started is the user's directory.

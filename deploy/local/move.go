@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/term"
+	"github.com/jmoiron/sqlx"
 
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
@@ -34,7 +35,7 @@ type mover struct {
 	PetsTo string `placeholder:"URL" help:"Another database for the pets, or another role. Default: the same."`
 	DryRun bool   `help:"Do everything except the commits. It creates no tables, and copies nothing into missing ones."`
 
-	out, progress io.Writer // progress is nil without a terminal
+	out io.Writer
 }
 
 // password matches a URL with a password. Every user of the machine can read arguments with ps.
@@ -48,8 +49,8 @@ func (m *mover) BadSettings() service.BadSettings {
 			continue
 		}
 		isPostgres := strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://")
-		bad.Require(isPostgres, name, "use postgres://user@host/name")
 		err := database.CheckURL(url)
+		bad.Require(isPostgres, name, "use postgres://user@host/name")
 		bad.Require(!isPostgres || err == nil, name, "%v", err)
 	}
 	return bad
@@ -74,13 +75,7 @@ func moveMain(args []string) int {
 	} else if !proceed {
 		return 0
 	}
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		m.progress = os.Stderr
-	}
-	started, err := os.Getwd()
-	if err == nil {
-		err = enterModule(started)
-	}
+	_, err := enterModule()
 	if err == nil {
 		err = m.run(context.Background())
 	}
@@ -91,12 +86,12 @@ func moveMain(args []string) int {
 	return 0
 }
 
-// target is what is moved to one database.
-type target struct {
+// part is what is moved to one database in one transaction.
+type part struct {
 	name, url string
 	of        database.Migrations
-	db        *database.DB
-	isMissing bool // a dry run does not create the tables
+	to        *sqlx.Tx // nil: a dry run has found no tables
+	report    string   // with %s for the name
 }
 
 func (m *mover) run(ctx context.Context) error {
@@ -108,139 +103,147 @@ func (m *mover) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	from, err := database.Open(databaseURL)
+	file, err := database.Open(databaseURL)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	if err := checkSource(ctx, from); err != nil {
+	defer file.Close()
+	if err := checkSource(ctx, file); err != nil {
 		return err
 	}
-	petsURL := m.PetsTo
-	if petsURL == "" {
-		petsURL = m.To
+	from, err := file.BeginTxx(ctx, nil) // takes the write lock, and writes nothing
+	if err != nil {
+		return err
 	}
-	// In the order of their commits.
-	targets := []*target{{name: "pets", url: petsURL, of: pets.Migrations}, {name: "keys", url: m.To, of: keystore.Migrations}}
-	for _, t := range targets {
-		if err := m.open(ctx, t); err != nil {
-			return fmt.Errorf("the %s in %s: %w", t.name, database.Redact(t.url), err)
+	defer from.Rollback()
+	parts := []*part{{name: "pets", url: cmp.Or(m.PetsTo, m.To), of: pets.Migrations}, {name: "keys", url: m.To, of: keystore.Migrations}}
+	for _, p := range parts {
+		db, err := database.OpenPatient(p.url, false)
+		if err == nil {
+			defer db.Close()
+			err = m.copy(ctx, from, db, p)
 		}
-		defer t.db.Close()
-	}
-	for _, t := range targets { // before the first commit
-		if err := refuseOthers(ctx, from, t); err != nil {
-			return fmt.Errorf("the %s in %s: %w", t.name, database.Redact(t.url), err)
+		if p.to != nil {
+			defer p.to.Rollback() // after Commit it does nothing
 		}
-	}
-	for _, t := range targets {
-		if err := m.copy(ctx, from, t); err != nil {
-			return fmt.Errorf("the %s in %s: %w", t.name, database.Redact(t.url), err)
+		if err != nil {
+			return p.failed(err)
 		}
 	}
-	m.advise(petsURL)
+	for _, p := range parts {
+		if p.to != nil && !m.DryRun {
+			if err := p.to.Commit(); err != nil {
+				return p.failed(err)
+			}
+		}
+		fmt.Fprintf(m.out, p.report, p.name)
+	}
+	m.advise(parts[0].url)
 	return nil
+}
+
+func (p *part) failed(err error) error {
+	return fmt.Errorf("the %s in %s: %w", p.name, database.Redact(p.url), database.Explain(err))
 }
 
 // checkSource checks that the file has the tables that this program knows, and that its last gateway has stored all it had.
 func checkSource(ctx context.Context, from *database.DB) error {
 	const again = "start `make run` once more, stop it with Ctrl-C, and repeat the move"
-	store := keystore.New(from, nil, nil, actor())
-	have, want, err := from.Schema(ctx, pets.Migrations)
-	if err == nil && have != want {
-		err = fmt.Errorf("the tables of the pets have version %d, this program needs %d", have, want)
+	for _, of := range []database.Migrations{keystore.Migrations, pets.Migrations} {
+		if missing, err := isMissing(ctx, from, of); missing || err != nil {
+			return fmt.Errorf("%s: %w: %s", databasePath, cmp.Or(err, errors.New("it lacks tables")), again)
+		}
 	}
-	if err = errors.Join(store.CheckSchema(ctx), err); err != nil {
-		return fmt.Errorf("%s: %w: %s", databasePath, err, again)
-	}
-	running, err := store.Gateways(ctx)
-	if err != nil {
-		return err
-	}
-	if len(running) > 0 {
-		return fmt.Errorf("%s: the gateway %s has not stored all it had, because it was killed, or it runs: %s. "+
+	running, err := keystore.New(from, nil, nil, actor()).Gateways(ctx)
+	if err == nil && len(running) > 0 {
+		err = fmt.Errorf("%s: the gateway %s has not stored all it had, because it was killed, or it runs: %s. "+
 			"If it will not come back: bin/keyadmin gateway forget %[2]s", databasePath, running[0].ID, again)
-	}
-	return nil
-}
-
-// open opens a target and creates missing tables.
-func (m *mover) open(ctx context.Context, t *target) (err error) {
-	if t.db, err = database.OpenPatient(t.url, false); err != nil {
-		return err
-	}
-	have, want, err := t.db.Schema(ctx, t.of)
-	if err != nil {
-		return database.Explain(err)
-	}
-	if have == 0 {
-		foreign, err := t.db.Foreign(ctx)
-		if err != nil {
-			return err
-		}
-		if len(foreign) > 0 {
-			return fmt.Errorf("it has tables such as %s, and none of Petgate's: name an empty database", strings.Join(foreign, ", "))
-		}
-		if t.isMissing = m.DryRun; t.isMissing {
-			return nil
-		}
-		return t.db.Migrate(ctx, t.of)
-	}
-	if have != want {
-		return fmt.Errorf("the tables have version %d, this program needs %d", have, want)
-	}
-	return nil
-}
-
-// refuseOthers fails if the target has other rows than the file.
-func refuseOthers(ctx context.Context, from *database.DB, t *target) error {
-	if t.isMissing {
-		return nil
-	}
-	used, err := t.of.InUse(ctx, t.db)
-	if err == nil && used {
-		_, _, err = database.Copy{From: from, To: t.db, Of: t.of, DryRun: true}.Run(ctx)
 	}
 	return err
 }
 
-func (m *mover) copy(ctx context.Context, from *database.DB, t *target) error {
-	if t.isMissing {
-		fmt.Fprintf(m.out, "The database has no tables of the %s: the move creates them.\n", t.name)
-		return nil
+// isMissing reports whether an empty database lacks the tables. It fails if they are of another version, or if there are others.
+func isMissing(ctx context.Context, db *database.DB, of database.Migrations) (bool, error) {
+	have, want, err := db.Schema(ctx, of)
+	if err != nil || have == want {
+		return false, err
 	}
-	c := database.Copy{From: from, To: t.db, Of: t.of, DryRun: m.DryRun}
-	if m.progress != nil {
-		c.Progress = func(table string, rows int64) { fmt.Fprintf(m.progress, "\r%s: %d rows\x1b[K", table, rows) }
+	if have != 0 {
+		return false, fmt.Errorf("the tables have version %d, this program needs %d", have, want)
 	}
-	copied, done, err := c.Run(ctx)
-	if m.progress != nil {
-		fmt.Fprint(m.progress, "\r\x1b[K")
+	foreign, err := db.Foreign(ctx)
+	if err == nil && len(foreign) > 0 {
+		err = fmt.Errorf("it has tables such as %s, and none of Petgate's: name an empty database", strings.Join(foreign, ", "))
+	}
+	return true, err
+}
+
+// copy copies rows, or compares them if the database is in use. The caller commits.
+func (m *mover) copy(ctx context.Context, from *sqlx.Tx, db *database.DB, p *part) error {
+	missing, err := isMissing(ctx, db, p.of)
+	if missing && err == nil {
+		if m.DryRun {
+			p.report = "The database has no tables of the %s: the move creates them.\n"
+			return nil
+		}
+		err = db.Migrate(ctx, p.of)
 	}
 	if err != nil {
 		return err
 	}
-	for _, one := range copied {
-		fmt.Fprintf(m.out, "%-17s %8d rows  %s\n", one.Table, one.Sum.Rows, one.Sum.Hex()[:16])
+	tables, err := db.Tables(ctx, p.of)
+	if err != nil {
+		return err
 	}
-	what := "copied, compared and committed"
+	if p.to, err = db.BeginTxx(ctx, nil); err != nil {
+		return err
+	}
+	used, err := p.of.InUse(ctx, p.to)
+	if err != nil {
+		return err
+	}
+	put := db.Replace
 	switch {
-	case done:
-		what = "there already, with the same rows"
+	case used:
+		p.report, put = "The %s are there already, with the same rows.\n", db.Compare
 	case m.DryRun:
-		what = "copied and compared, but not committed: this is a dry run"
+		p.report = "The %s are copied and compared, but not committed: this is a dry run.\n"
+	default:
+		p.report = "The %s are copied, compared and committed.\n"
 	}
-	fmt.Fprintf(m.out, "The %s are %s.\n\n", t.name, what)
+	sums, err := put(ctx, p.to, tables, database.RowsOf(ctx, from, tables))
+	if err == nil && !used && p.name == "pets" {
+		err = keepNumbers(ctx, from, p.to)
+	}
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		sum := sums[t.Name]
+		fmt.Fprintf(m.out, "%-17s %8d rows  %s\n", t.Name, sum.Rows, sum.Hex()[:16])
+	}
 	return nil
+}
+
+// keepNumbers continues the IDs of the pets. An ID that was given once is never given again, even if its pet was removed.
+func keepNumbers(ctx context.Context, from, to *sqlx.Tx) error {
+	var last int64
+	if err := from.GetContext(ctx, &last, `SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'pets'`); err != nil {
+		return err
+	}
+	// Not setval: a transaction that is rolled back does not undo it.
+	_, err := to.ExecContext(ctx, fmt.Sprintf("ALTER TABLE pets ALTER COLUMN id RESTART WITH %d", last+1))
+	return err
 }
 
 // advise says how to start with the new database.
 func (m *mover) advise(petsURL string) {
 	if m.DryRun {
-		fmt.Fprintln(m.out, "Nothing was changed.")
+		fmt.Fprintln(m.out, "\nNothing was changed.")
 		return
 	}
-	fmt.Fprintf(m.out, `%[1]s is unchanged. Start with the new database, each program in a terminal of its own:
+	fmt.Fprintf(m.out, `
+%[1]s is unchanged. Start with the new database, each program in a terminal of its own:
 
     make build
     DATABASE_URL='%[3]s' bin/petsvc

@@ -101,7 +101,7 @@ func number(t *testing.T, db *database.DB, query string) (n int64) {
 func move(t *testing.T, m mover, wantError, wantOut string) {
 	t.Helper()
 	var out bytes.Buffer
-	m.out, m.progress = &out, &out
+	m.out = &out
 	err := m.run(t.Context())
 	if wantError == "" && err != nil || wantError != "" && (err == nil || !strings.Contains(err.Error(), wantError)) {
 		t.Errorf("the error is %v, want %q", err, wantError)

@@ -52,24 +52,28 @@ var columnsOf = map[Dialect]string{
 	SQLite: `SELECT name, type AS kind FROM pragma_table_info($1)`,
 }
 
-// Table finds the columns of a table.
-func (d *DB) Table(ctx context.Context, name string) (Table, error) {
-	t := Table{Name: name}
-	if err := d.SelectContext(ctx, &t.Columns, columnsOf[d.dialect], name); err != nil {
-		return t, fmt.Errorf("find the columns of %s: %w", name, Explain(err))
-	}
-	if len(t.Columns) == 0 {
-		return t, fmt.Errorf("there is no table %s", name)
-	}
-	for i, c := range t.Columns {
-		kind, known := kinds[strings.ToLower(string(c.Kind))]
-		if !known {
-			return t, fmt.Errorf("the column %s of %s is of the unknown type %s", c.Name, name, c.Kind)
+// Tables finds the columns of an owner's tables.
+func (d *DB) Tables(ctx context.Context, m Migrations) ([]Table, error) {
+	tables := make([]Table, len(m.Tables))
+	for i, name := range m.Tables {
+		t := Table{Name: name}
+		if err := d.SelectContext(ctx, &t.Columns, columnsOf[d.dialect], name); err != nil {
+			return nil, fmt.Errorf("find the columns of %s: %w", name, Explain(err))
 		}
-		t.Columns[i].Kind = kind
+		if len(t.Columns) == 0 {
+			return nil, fmt.Errorf("there is no table %s", name)
+		}
+		for i, c := range t.Columns {
+			kind, known := kinds[strings.ToLower(string(c.Kind))]
+			if !known {
+				return nil, fmt.Errorf("the column %s of %s is of the unknown type %s", c.Name, name, c.Kind)
+			}
+			t.Columns[i].Kind = kind
+		}
+		slices.SortFunc(t.Columns, func(a, b Column) int { return strings.Compare(a.Name, b.Name) })
+		tables[i] = t
 	}
-	slices.SortFunc(t.Columns, func(a, b Column) int { return strings.Compare(a.Name, b.Name) })
-	return t, nil
+	return tables, nil
 }
 
 // Names are the names of the columns, for SQL.
@@ -81,8 +85,8 @@ func (t Table) Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Each passes all rows to f, in any order. f must not keep the line.
-func (t Table) Each(ctx context.Context, q sqlx.QueryerContext, f func(line []byte) error) error {
+// each passes all rows to f, in any order. f must not keep the line.
+func (t Table) each(ctx context.Context, q sqlx.QueryerContext, f func(line []byte) error) error {
 	rows, err := q.QueryxContext(ctx, "SELECT "+t.Names()+" FROM "+t.Name)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", t.Name, err)
@@ -148,11 +152,11 @@ func (c Column) value(v any) (any, error) {
 	return nil, fmt.Errorf("the column %s is of the type %s and holds %T", c.Name, c.Kind, v)
 }
 
-// writerBytes is how much JSON one statement of a Writer has: small against a process's memory, large against a round trip.
+// writerBytes is how much JSON one statement of a writer has: small against a process's memory, large against a round trip.
 const writerBytes = 256 << 10
 
-// Writer inserts rows into a table, many with one statement.
-type Writer struct {
+// writer inserts rows into a table, many with one statement. Flush it at the end.
+type writer struct {
 	ctx   context.Context
 	to    sqlx.ExecerContext
 	table string
@@ -160,8 +164,8 @@ type Writer struct {
 	rows  bytes.Buffer
 }
 
-// Writer returns a writer. into is the table's name there. The caller flushes it.
-func (t Table) Writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialect, into string) *Writer {
+// writer returns a writer. into is the table's name there.
+func (t Table) writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialect, into string) *writer {
 	value := map[Kind]string{
 		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",
 	}
@@ -175,12 +179,12 @@ func (t Table) Writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialec
 	for i, c := range t.Columns {
 		values[i] = fmt.Sprintf(value[c.Kind], i)
 	}
-	return &Writer{ctx: ctx, to: to, table: into, query: fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s",
+	return &writer{ctx: ctx, to: to, table: into, query: fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s",
 		into, t.Names(), overriding, strings.Join(values, ", "), source)}
 }
 
-// Write inserts a row, now or later.
-func (w *Writer) Write(line []byte) error {
+// write inserts a row, now or later.
+func (w *writer) write(line []byte) error {
 	separator := byte(',')
 	if w.rows.Len() == 0 {
 		separator = '['
@@ -190,11 +194,11 @@ func (w *Writer) Write(line []byte) error {
 	if w.rows.Len() < writerBytes {
 		return nil
 	}
-	return w.Flush()
+	return w.flush()
 }
 
-// Flush inserts the rows that are left.
-func (w *Writer) Flush() error {
+// flush inserts the rows that are left.
+func (w *writer) flush() error {
 	if w.rows.Len() == 0 {
 		return nil
 	}
@@ -255,13 +259,4 @@ func (s *Sum) UnmarshalJSON(text []byte) error {
 		s.lanes[i] = binary.BigEndian.Uint64(lanes[8*i:])
 	}
 	return nil
-}
-
-// SumOf reads all rows.
-func (t Table) SumOf(ctx context.Context, q sqlx.QueryerContext) (sum Sum, err error) {
-	err = t.Each(ctx, q, func(line []byte) error {
-		sum.Add(line)
-		return nil
-	})
-	return sum, err
 }

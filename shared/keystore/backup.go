@@ -70,22 +70,15 @@ func (h BackupHeader) Rows(table string) int64 {
 // WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a file that is empty. Gateways and
 // operators go on meanwhile. Not written: which gateways run, and sessions of the console. progress, which may be nil, is called now and
 // then. The store's database is one of OpenPatient.
-func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress func(table string, rows int64)) (h BackupHeader, err error) {
-	h, err = s.writeBackup(ctx, file, progress)
-	return h, fail("back up", err)
-}
-
-func (s *Store) writeBackup(ctx context.Context, file io.WriteSeeker, progress func(string, int64)) (h BackupHeader, err error) {
+func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress database.Progress) (h BackupHeader, err error) {
+	defer failed("back up", &err)
 	h = BackupHeader{Magic: backupMagic, Version: backupVersion, TakenAt: s.now()}
 	if h.Schema, _, err = s.db.Schema(ctx, Migrations); err != nil {
 		return h, err
 	}
-	for _, name := range Migrations.Tables {
-		t, err := s.db.Table(ctx, name)
-		if err != nil {
-			return h, err
-		}
-		h.Tables = append(h.Tables, BackupTable{Table: t})
+	tables, err := s.db.Tables(ctx, Migrations)
+	if err != nil {
+		return h, err
 	}
 	out := bufio.NewWriter(file)
 	if _, err := out.Write(make([]byte, headerBytes)); err != nil {
@@ -95,21 +88,14 @@ func (s *Store) writeBackup(ctx context.Context, file io.WriteSeeker, progress f
 		if h.LastEvent, _, err = s.lastEvent(ctx, q); err != nil {
 			return err
 		}
-		for i := range h.Tables {
-			t := &h.Tables[i]
-			err := t.Each(ctx, q, func(line []byte) error {
-				t.Sum.Add(line)
-				if progress != nil && t.Sum.Rows%backupProgress == 0 {
-					progress(t.Name, t.Sum.Rows)
-				}
-				_, err := out.Write(append(line, '\n'))
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		sums, err := database.RowsOf(ctx, q, tables).Pass(func(_ database.Table, line []byte) error {
+			_, err := out.Write(append(line, '\n'))
+			return err
+		}, progress)
+		for _, t := range tables {
+			h.Tables = append(h.Tables, BackupTable{t, sums[t.Name]})
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return h, err
@@ -134,9 +120,6 @@ func (s *Store) writeBackup(ctx context.Context, file io.WriteSeeker, progress f
 	_, err = file.Write(append(head, '\n'))
 	return h, err
 }
-
-// backupProgress is the number of rows between two calls of a progress function.
-const backupProgress = 5000
 
 // Backup is a backup in a file, which stays open and must not change while it is used.
 type Backup struct {
@@ -164,26 +147,37 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 	if sum, err := b.sum(); err != nil || sum != b.Sum {
 		return b, errors.Join(err, fmt.Errorf("%w: its first line does not have the sum in it", ErrNoBackup))
 	}
-	sums := make(map[string]*database.Sum, len(b.Tables))
-	for _, t := range b.Tables {
-		sums[t.Name] = &database.Sum{}
-	}
-	if err := b.each(func(t BackupTable, line []byte) error {
-		sums[t.Name].Add(line)
-		return nil
-	}); err != nil {
+	sums, err := database.Rows(b.rows).Sums()
+	if err != nil {
 		return b, err
 	}
 	for _, t := range b.Tables {
-		if *sums[t.Name] != t.Sum {
+		if sums[t.Name] != t.Sum {
 			return b, fmt.Errorf("%w: the rows of %s do not have the sum in its head", ErrNoBackup, t.Name)
 		}
 	}
 	return b, nil
 }
 
-// each passes all rows to f.
-func (b Backup) each(f func(t BackupTable, line []byte) error) error {
+// tables returns the tables whose names are chosen, and their rows.
+func (b Backup) tables(chosen func(name string) bool) (tables []database.Table, rows database.Rows) {
+	for _, t := range b.Tables {
+		if chosen(t.Name) {
+			tables = append(tables, t.Table)
+		}
+	}
+	return tables, func(f func(database.Table, []byte) error) error {
+		return b.rows(func(t database.Table, line []byte) error {
+			if !chosen(t.Name) {
+				return nil
+			}
+			return f(t, line)
+		})
+	}
+}
+
+// rows passes all rows to f.
+func (b Backup) rows(f func(t database.Table, line []byte) error) error {
 	if _, err := b.file.Seek(headerBytes, io.SeekStart); err != nil {
 		return err
 	}
@@ -197,7 +191,7 @@ func (b Backup) each(f func(t BackupTable, line []byte) error) error {
 			if err != nil {
 				return err
 			}
-			if err := f(t, line[:len(line)-1]); err != nil {
+			if err := f(t.Table, line[:len(line)-1]); err != nil {
 				return err
 			}
 		}
@@ -226,18 +220,13 @@ func (b Backup) fits(ctx context.Context, db *database.DB) error {
 	if err := b.CheckSchema(ctx, db); err != nil {
 		return err
 	}
-	names := make([]string, len(b.Tables))
-	for i, t := range b.Tables {
-		names[i] = t.Name
-		is, err := db.Table(ctx, t.Name)
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(is.Columns, t.Columns) {
-			return fmt.Errorf("%w: the columns of %s are not those of the database", ErrNoBackup, t.Name)
-		}
+	tables, err := db.Tables(ctx, Migrations)
+	if err != nil {
+		return err
 	}
-	if !slices.Equal(names, Migrations.Tables) {
+	if !slices.EqualFunc(tables, b.Tables, func(is database.Table, t BackupTable) bool {
+		return is.Name == t.Name && slices.Equal(is.Columns, t.Columns)
+	}) {
 		return fmt.Errorf("%w: its tables are not those of the database", ErrNoBackup)
 	}
 	return nil

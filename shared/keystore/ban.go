@@ -59,19 +59,24 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 			ban = was.Ban
 			return nil
 		}
-		if err := t.exec(upsertBan, ban.Key, ban.Until, ban.Automatic, ban.Notice, ban.Reason, ban.By, ban.ImposedAt); err != nil {
-			return err
-		}
 		var before any
 		if was.holds(t.at) {
 			before = was.Ban
 		}
-		return t.record(BanAdded, subject{tenant: ban.Tenant, key: ban.Key}, before, ban)
+		return t.ban(before, ban)
 	})
 	if err != nil {
 		return Ban{}, 0, err
 	}
 	return ban, change, nil
+}
+
+// ban stores a ban and its event. before is the ban that it replaces, or nil.
+func (t *tx) ban(before any, b Ban) error {
+	if err := t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt); err != nil {
+		return err
+	}
+	return t.record(BanAdded, subject{tenant: b.Tenant, key: b.Key}, before, b)
 }
 
 // LiftBan ends a key's ban. If the key is not banned, it does nothing.

@@ -113,18 +113,13 @@ func (s *Store) changeSQLite(ctx context.Context, at instant.Millis, e eventRow,
 	}
 	defer begun.Rollback() // after Commit it does nothing
 	t := &tx{Tx: begun, ctx: ctx, store: s, at: at}
-	result, err := t.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, false, err
+	is, err := affected(t.ExecContext(ctx, query, args...))
+	if err == nil && is {
+		if err = t.append(0, e); err == nil {
+			err = t.Commit()
+		}
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return 0, false, err
-	}
-	if err := t.append(0, e); err != nil {
-		return 0, false, err
-	}
-	err = t.Commit()
-	return t.change, err == nil, err
+	return t.change, is && err == nil, err
 }
 
 // unchanged ends a change that has nothing to do. It sets c to the last event.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
@@ -56,10 +57,10 @@ func TestChangesOfOneRowBothHold(t *testing.T) {
 			}
 			n++
 		}
-		_, _, err = s.Resume(ctx, tenant.ID)
+		_, _, err = s.SetQuota(ctx, tenant.ID, plan.Limits{Minute: 7})
 		meanwhile = func() {}
 		wantError(t, err, keystore.ErrConflict, "try again")
-		if now := must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); !now.Suspended || now.Plan != plans[(n+1)%2] {
+		if now := must[keystore.Tenant](t)(s.Tenant(ctx, tenant.ID.String())); now.Override.Minute != 0 || now.Plan != plans[(n+1)%2] {
 			t.Errorf("after %d other changes: %+v", n, now)
 		}
 	})

@@ -30,6 +30,9 @@ func fail(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, database.Explain(err))
 }
 
+// failed is fail for a function that has several ways out: defer failed("add usage", &err).
+func failed(op string, err *error) { *err = fail(op, *err) }
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }

@@ -14,9 +14,7 @@ import (
 
 // Gateways lists all registered gateway processes by ID, those of one ID in the order of their registration.
 func (s *Store) Gateways(ctx context.Context) ([]Gateway, error) {
-	gateways := []Gateway{}
-	err := s.db.SelectContext(ctx, &gateways, s.expand.Replace(gatewaysByID))
-	return gateways, fail("list gateways", err)
+	return list[Gateway](ctx, s, "list gateways", gatewaysByID)
 }
 
 // CountGateways returns how many gateway processes are registered.
@@ -27,9 +25,7 @@ func (s *Store) CountGateways(ctx context.Context) (n int, err error) {
 
 // SilentGateways lists the processes that have a maximum age and have not been seen for some seconds.
 func (s *Store) SilentGateways(ctx context.Context) ([]Gateway, error) {
-	var gateways []Gateway
-	err := s.db.SelectContext(ctx, &gateways, s.expand.Replace(silentGateways))
-	return gateways, fail("list silent gateways", err)
+	return list[Gateway](ctx, s, "list silent gateways", silentGateways)
 }
 
 // ForgetGateway removes a gateway process that will not come back, so that changes no longer wait for it. If several processes
@@ -73,11 +69,7 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // Register adds a process that has applied nothing yet, and returns its generation, which is larger than all earlier ones. Changes
 // still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
-	generation, err = s.register(ctx, r, dead)
-	return generation, fail("register gateway", err)
-}
-
-func (s *Store) register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
+	defer failed("register gateway", &err)
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return 0, err
@@ -158,51 +150,41 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 
 // SignOff ends the registration of a process that has stored all its usage. From then on the process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
-	_, err := s.remove(ctx, r.Generation, deleteProcess, r.ID, r.Incarnation)
+	_, err := s.remove(ctx, r, "", deleteProcess)
 	return fail("sign off", err)
 }
 
 // SignOffWithGap is SignOff for a process that could not store all its usage.
 func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
-	_, err := s.removeWithGap(ctx, r.Generation, Gateway{ID: r.ID, Incarnation: r.Incarnation}, GapUnwritten, deleteProcess, r.ID, r.Incarnation)
+	_, err := s.remove(ctx, r, GapUnwritten, deleteProcess)
 	return fail("sign off", err)
 }
 
 // RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
 // heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	removed, err := s.removeWithGap(ctx, 0, g, GapFenced, deleteSilent, g.ID, g.Incarnation, g.SeenAt, g.MaxAge)
+	removed, err := s.remove(ctx, Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced, deleteSilent, g.SeenAt, g.MaxAge)
 	return removed, fail("remove fenced gateway", err)
 }
 
-// removeWithGap removes a process and notes that it may have kept usage that is not stored.
-func (s *Store) removeWithGap(ctx context.Context, least int64, g Gateway, cause, query string, args ...any) (bool, error) {
-	return s.removing(ctx, least, func(t *sqlx.Tx) error { return s.noteGap(ctx, t, g.ID, g.Incarnation, cause) }, query, args...)
-}
-
-func (s *Store) remove(ctx context.Context, least int64, query string, args ...any) (bool, error) {
-	return s.removing(ctx, least, func(*sqlx.Tx) error { return nil }, query, args...)
-}
-
-// removing runs a statement that deletes a process, in one transaction with before. It commits only if there was such a process.
-func (s *Store) removing(ctx context.Context, least int64, before func(*sqlx.Tx) error, query string, args ...any) (removed bool, err error) {
+// remove deletes a process and, if there is a cause, notes that it may have kept usage that is not stored. It commits only if there was
+// such a process. more are the parameters of the statement after the ID and the incarnation.
+func (s *Store) remove(ctx context.Context, r Registration, cause, query string, more ...any) (removed bool, err error) {
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer t.Rollback() // after Commit it does nothing
-	if _, err := nextGeneration(ctx, t, least); err != nil {
+	if _, err := nextGeneration(ctx, t, r.Generation); err != nil {
 		return false, err
 	}
-	if err := before(t); err != nil {
-		return false, err
+	if cause != "" {
+		if err := s.noteGap(ctx, t, r.ID, r.Incarnation, cause); err != nil {
+			return false, err
+		}
 	}
-	result, err := t.ExecContext(ctx, query, args...)
-	if err != nil {
-		return false, err
-	}
-	n, err := result.RowsAffected()
-	if err != nil || n == 0 {
+	removed, err = affected(t.ExecContext(ctx, query, append([]any{r.ID, r.Incarnation}, more...)...))
+	if err != nil || !removed {
 		return false, err
 	}
 	return true, t.Commit()

@@ -202,6 +202,22 @@ func detail(value any) (string, error) {
 	return string(text), err
 }
 
+// list returns the rows of a query. If there are none, the list is empty and not nil.
+func list[T any](ctx context.Context, s *Store, op, query string, args ...any) ([]T, error) {
+	all := []T{}
+	err := s.db.SelectContext(ctx, &all, s.expand.Replace(query), args...)
+	return all, fail(op, err)
+}
+
+// affected reports whether a statement has changed a row.
+func affected(result sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
+
 // get reads one row into dest. If there is none, it returns ErrNotFound with the given text.
 func get(ctx context.Context, q sqlx.QueryerContext, dest any, absent, query string, args ...any) error {
 	err := sqlx.GetContext(ctx, q, dest, query, args...)

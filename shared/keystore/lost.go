@@ -44,17 +44,11 @@ func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error)
 func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
 	return s.write(ctx, "report lost refusals", func(t *tx) error {
 		for _, l := range lost {
-			added, err := t.ExecContext(t.ctx, insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
+			added, err := affected(t.ExecContext(t.ctx, insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at))
+			if err == nil && added {
+				err = t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)
+			}
 			if err != nil {
-				return err
-			}
-			if n, err := added.RowsAffected(); err != nil || n == 0 {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if err := t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l); err != nil {
 				return err
 			}
 		}
@@ -65,15 +59,12 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 // DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They are no longer in force.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.write(ctx, "drop lost refusal", func(t *tx) error {
-		dropped, err := t.ExecContext(t.ctx, deleteLost, tenant, key)
+		dropped, err := affected(t.ExecContext(t.ctx, deleteLost, tenant, key))
 		if err != nil {
 			return err
 		}
-		if n, err := dropped.RowsAffected(); err != nil || n == 0 {
-			if err == nil {
-				err = fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
-			}
-			return err
+		if !dropped {
+			return fmt.Errorf("%w: no refusal of it was lost", ErrNotFound)
 		}
 		return t.record(RefusalDropped, subject{tenant: tenant, key: key}, nil, nil)
 	})

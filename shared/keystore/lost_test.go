@@ -40,13 +40,7 @@ func TestLoadHasTheLostRefusalsOfItsSnapshot(t *testing.T) {
 func TestLostRefusals(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		acme, other := newTenant(t, s, "acme"), newTenant(t, s, "other")
-		key := func(tenant id.Tenant) id.Key {
-			k, _, _, err := s.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return k.ID
-		}
+		key := func(tenant id.Tenant) id.Key { return keyOf(t, s, tenant, "one").ID }
 		revoked, rotated, others := key(acme.ID), key(acme.ID), key(other.ID)
 		names := map[string]string{
 			acme.ID.String(): "acme", other.ID.String(): "other",

@@ -83,21 +83,18 @@ func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]T
 	if tenant, err := id.ParseTenant(text); err == nil { // no name looks like an ID
 		query, args = tenantFound, []any{after, tenant}
 	}
-	tenants := []Tenant{}
-	err := s.db.SelectContext(ctx, &tenants, query, args...)
-	return tenants, fail("find tenants", err)
+	return list[Tenant](ctx, s, "find tenants", query, args...)
 }
 
 // TenantsLike lists at most n tenants whose names, or else IDs, begin with a text.
 func (s *Store) TenantsLike(ctx context.Context, text string, n int) ([]Tenant, error) {
-	tenants := []Tenant{}
+	const op = "find tenants"
 	if strings.HasPrefix(text, id.TenantPrefix) { // no name looks like an ID
 		first, last := id.Like(id.TenantPrefix, text)
-		err := s.db.SelectContext(ctx, &tenants, tenantsBetween, first, last, n)
-		return tenants, fail("find tenants", err)
+		return list[Tenant](ctx, s, op, tenantsBetween, first, last, n)
 	}
-	err := s.db.SelectContext(ctx, &tenants, tenantsFrom, text, n)
-	return slices.DeleteFunc(tenants, func(t Tenant) bool { return !strings.HasPrefix(t.Name, text) }), fail("find tenants", err)
+	tenants, err := list[Tenant](ctx, s, op, tenantsFrom, text, n)
+	return slices.DeleteFunc(tenants, func(t Tenant) bool { return !strings.HasPrefix(t.Name, text) }), err
 }
 
 // TenantsByPlan returns how many tenants each plan has. Plans without tenants are left out.
@@ -128,17 +125,13 @@ func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n 
 	if !tenant.IsZero() {
 		query, args = keysFoundOfTenant, append(args, tenant)
 	}
-	keys := []Key{}
-	err := s.db.SelectContext(ctx, &keys, query, args...)
-	return keys, fail("find keys", err)
+	return list[Key](ctx, s, "find keys", query, args...)
 }
 
 // KeysLike lists at most n keys whose IDs begin with a text, by their IDs.
 func (s *Store) KeysLike(ctx context.Context, text string, n int) ([]Key, error) {
-	keys := []Key{}
 	first, last := id.Like(id.KeyPrefix, text)
-	err := s.db.SelectContext(ctx, &keys, keysBetween, first, last, n)
-	return keys, fail("find keys", err)
+	return list[Key](ctx, s, "find keys", keysBetween, first, last, n)
 }
 
 // rowsText returns rows with one member, for statements that read {rows}. The values are IDs or names.
@@ -156,13 +149,12 @@ func rowsText[T any](member string, values []T) string {
 
 // TenantsOf returns tenants by their IDs. Those that do not exist are left out.
 func (s *Store) TenantsOf(ctx context.Context, tenants []id.Tenant) (map[id.Tenant]Tenant, error) {
-	var found []Tenant
-	err := s.db.SelectContext(ctx, &found, s.expand.Replace(tenantsOf), rowsText("tenantId", tenants))
+	found, err := list[Tenant](ctx, s, "find tenants", tenantsOf, rowsText("tenantId", tenants))
 	byID := make(map[id.Tenant]Tenant, len(found))
 	for _, t := range found {
 		byID[t.ID] = t
 	}
-	return byID, fail("find tenants", err)
+	return byID, err
 }
 
 // NamedBan is a ban with the names of its key and its tenant.
@@ -179,22 +171,17 @@ func (s *Store) FindBans(ctx context.Context, tenant id.Tenant, until instant.Mi
 	if !tenant.IsZero() {
 		query, args = bansOfTenant, append(args, tenant)
 	}
-	bans := []NamedBan{}
-	err := s.db.SelectContext(ctx, &bans, query, args...)
-	return bans, fail("find bans", err)
+	return list[NamedBan](ctx, s, "find bans", query, args...)
 }
 
 // BansOf returns the current bans of some keys.
 func (s *Store) BansOf(ctx context.Context, keys []id.Key) (map[id.Key]Ban, error) {
-	var found []Ban
-	if err := s.db.SelectContext(ctx, &found, s.expand.Replace(bansOfKeys), rowsText("keyId", keys), s.now()); err != nil {
-		return nil, fail("bans of keys", err)
-	}
+	found, err := list[Ban](ctx, s, "bans of keys", bansOfKeys, rowsText("keyId", keys), s.now())
 	bans := make(map[id.Key]Ban, len(found))
 	for _, b := range found {
 		bans[b.Key] = b
 	}
-	return bans, nil
+	return bans, err
 }
 
 // TenantOutcome is how many requests of a tenant had one outcome.
@@ -206,7 +193,5 @@ type TenantOutcome struct {
 
 // TenantOutcomes adds up the requests of tenants by outcome, beginning with the hour of since.
 func (s *Store) TenantOutcomes(ctx context.Context, tenants []id.Tenant, since instant.Millis) ([]TenantOutcome, error) {
-	outcomes := []TenantOutcome{}
-	err := s.db.SelectContext(ctx, &outcomes, s.expand.Replace(outcomesOfTenants), rowsText("tenantId", tenants), since.Truncate(time.Hour))
-	return outcomes, fail("outcomes of tenants", err)
+	return list[TenantOutcome](ctx, s, "outcomes of tenants", outcomesOfTenants, rowsText("tenantId", tenants), since.Truncate(time.Hour))
 }

@@ -42,9 +42,7 @@ func (s *Store) FindEvents(ctx context.Context, f EventFilter, before Change, n 
 		kinds := f.kinds()
 		query, args = eventsOfAny("kind", len(kinds)), append(args, kinds...)
 	}
-	events := []Event{}
-	err := s.db.SelectContext(ctx, &events, query, args...)
-	return events, fail("find events", err)
+	return list[Event](ctx, s, "find events", query, args...)
 }
 
 // kinds returns the kinds that Kind selects.

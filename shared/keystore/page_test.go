@@ -50,17 +50,11 @@ func TestFindKeysAndBans(t *testing.T) {
 		var tenants []keystore.Tenant
 		var keys []keystore.Key // of the first tenant, the newest first
 		for i := range 2 {
-			tenant, _, err := s.CreateTenant(ctx, keystore.TenantSpec{Name: fmt.Sprint("tenant ", i), Plan: "free"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tenant := newTenant(t, s, fmt.Sprint("tenant ", i))
 			tenants = append(tenants, tenant)
 			for j := range 3 { // two of them are created in the same ms
 				c.now = c.now.Add(time.Duration(j/2) * time.Millisecond)
-				k, _, _, err := s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: fmt.Sprint("key ", j)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				k := keyOf(t, s, tenant.ID, fmt.Sprint("key ", j))
 				if i == 0 {
 					keys = append([]keystore.Key{k}, keys...)
 				}
@@ -99,10 +93,7 @@ func TestFindKeysAndBans(t *testing.T) {
 func TestTenantOutcomes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
 		ctx := t.Context()
-		r := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-		if _, err := s.Register(ctx, r, nil); err != nil {
-			t.Fatal(err)
-		}
+		r := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
 		now, one, two := c.millis(), id.Tenant{1}, id.Tenant{2}
 		rows := []keystore.UsageRow{
 			{Tenant: one, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 7},
@@ -110,9 +101,7 @@ func TestTenantOutcomes(t *testing.T) {
 			{Tenant: one, Hour: now.Truncate(time.Hour).Add(-time.Hour), Outcome: "ok", Charged: true, Requests: 5},
 			{Tenant: two, Hour: now.Truncate(time.Hour), Outcome: "ok", Charged: true, Requests: 3},
 		}
-		if err := s.AddUsage(ctx, r, 1, rows, nil); err != nil {
-			t.Fatal(err)
-		}
+		add(t, s, r, 1, rows)
 		got := must[[]keystore.TenantOutcome](t)(s.TenantOutcomes(ctx, []id.Tenant{one, {3}}, now))
 		wantEqual(t, "outcomes", got, []keystore.TenantOutcome{{Tenant: one, Outcome: "ok", Requests: 8}})
 	})

@@ -13,9 +13,7 @@ import (
 
 // Plans lists all plans by name.
 func (s *Store) Plans(ctx context.Context) ([]Plan, error) {
-	plans := []Plan{}
-	err := s.db.SelectContext(ctx, &plans, plansByName)
-	return plans, fail("list plans", err)
+	return list[Plan](ctx, s, "list plans", plansByName)
 }
 
 // Plan returns one plan.

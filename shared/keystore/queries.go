@@ -270,7 +270,6 @@ const (
 	// $1: instant in ms. Records are not valid after their UTC day.
 	pruneQuotas = `DELETE FROM quota_records WHERE saved_at < $1`
 
-	// $1: tenant.
 	// $1: tenant, $2: now. Two resets never get the same instant, even if the clock steps back.
 	resetUsage = `UPDATE tenants SET usage_since = CASE WHEN usage_since >= $2 THEN usage_since + 1 ELSE $2 END WHERE id = $1`
 )
@@ -288,10 +287,6 @@ const (
 
 	// $1: tenant, $2: key, or '' for the tenant's suspension.
 	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
-
-	// $1: tenant.
-	deleteRepeated = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = ''
-		AND EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND suspended)`
 )
 
 // One row or many at once. $1: rows.

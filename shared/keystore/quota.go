@@ -25,11 +25,8 @@ const quotaRowsMax = 2000
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
 // tenants since the same resets. No two records have the same of both. now is in ms. Only in-process quotas need it. It makes no event.
-func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
-	return fail("save quotas", s.saveQuotas(ctx, now, records))
-}
-
-func (s *Store) saveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
+func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) (err error) {
+	defer failed("save quotas", &err)
 	t, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -81,12 +78,8 @@ func quotaRows(records []QuotaRecord) string {
 }
 
 // LoadQuotas returns what SaveQuotas kept.
-func (s *Store) LoadQuotas(ctx context.Context) ([]QuotaRecord, error) {
-	records, err := s.loadQuotas(ctx)
-	return records, fail("load quotas", err)
-}
-
-func (s *Store) loadQuotas(ctx context.Context) ([]QuotaRecord, error) {
+func (s *Store) LoadQuotas(ctx context.Context) (all []QuotaRecord, err error) {
+	defer failed("load quotas", &err)
 	var rows []struct {
 		Name   string `db:"name"`
 		Record []byte `db:"record"`

@@ -19,6 +19,8 @@ import (
 // quotas and the list of gateways say what has happened.
 var decided = []string{"plans", "tenants", "tenant_keys", "bans", "events"}
 
+func isDecided(table string) bool { return slices.Contains(decided, table) }
+
 // ErrChanged means that the live database has changed since the restore was prepared. Nothing was restored.
 var ErrChanged = errors.New("the database has changed meanwhile")
 
@@ -71,7 +73,7 @@ type Restore struct {
 
 // PrepareRestore reads the backup into temporary tables of the database and compares it with what is there. It changes nothing. The
 // store's database is one of OpenPatient. progress, which may be nil, is called now and then.
-func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress func(table string, rows int64)) (*Restore, error) {
+func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress database.Progress) (*Restore, error) {
 	r := &Restore{store: s, backup: b}
 	err := r.prepare(ctx, progress)
 	if err != nil {
@@ -81,25 +83,21 @@ func (s *Store) PrepareRestore(ctx context.Context, b Backup, progress func(tabl
 	return r, nil
 }
 
-func (r *Restore) prepare(ctx context.Context, progress func(string, int64)) (err error) {
+func (r *Restore) prepare(ctx context.Context, progress database.Progress) (err error) {
 	if err = r.backup.fits(ctx, r.store.db); err != nil {
 		return err
 	}
 	if r.conn, err = r.store.db.Connx(ctx); err != nil {
 		return err
 	}
-	writers := map[string]*database.Writer{}
-	for _, t := range r.backup.Tables {
-		if !slices.Contains(decided, t.Name) {
-			continue
-		}
+	tables, rows := r.backup.tables(isDecided)
+	for _, t := range tables {
 		if _, err := r.conn.ExecContext(ctx, fmt.Sprintf("CREATE TEMPORARY TABLE restored_%s AS SELECT %s FROM %[1]s WHERE false",
 			t.Name, t.Names())); err != nil {
 			return err
 		}
-		writers[t.Name] = t.Writer(ctx, r.conn, r.store.db.Dialect(), "restored_"+t.Name)
 	}
-	if err = r.backup.write(writers, progress); err != nil {
+	if err := r.store.db.Insert(ctx, r.conn, "restored_", rows, progress); err != nil {
 		return err
 	}
 	for _, statement := range indexRestored {
@@ -116,28 +114,6 @@ func (r *Restore) prepare(ctx context.Context, progress func(string, int64)) (er
 	var related bool
 	err = sqlx.GetContext(ctx, r.conn, &related, isRelated)
 	r.Foreign = !related
-	return err
-}
-
-// write writes the rows of the tables that have a writer.
-func (b Backup) write(writers map[string]*database.Writer, progress func(string, int64)) error {
-	rows := map[string]int64{}
-	err := b.each(func(t BackupTable, line []byte) error {
-		w := writers[t.Name]
-		if w == nil {
-			return nil
-		}
-		rows[t.Name]++
-		if progress != nil && rows[t.Name]%backupProgress == 0 {
-			progress(t.Name, rows[t.Name])
-		}
-		return w.Write(line)
-	})
-	for _, t := range b.Tables {
-		if w := writers[t.Name]; w != nil && err == nil {
-			err = w.Flush()
-		}
-	}
 	return err
 }
 
@@ -199,14 +175,11 @@ type restoredRecord struct {
 // applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
 	return r.store.writeOn(ctx, r.conn, "restore", func(t *tx) error {
-		if t.store.db.Dialect() == database.Postgres {
-			// Usage updates rows of keys too, in another order.
-			if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
-				return err
-			}
+		// Usage updates rows of keys too, in another order.
+		err := t.store.lockUsage(ctx, t.Tx)
+		if err == nil {
+			err = r.uncarry(ctx, t) // the keys in the database may have changed
 		}
-		// Again: the keys in the database may have changed.
-		err := r.uncarry(ctx, t)
 		if err == nil && !loseNewer {
 			err = r.carry(ctx, t)
 		}
@@ -307,35 +280,16 @@ func (r *Restore) replace(t *tx) error {
 // fill writes the tables that a restore leaves as they are in a live database.
 func (r *Restore) fill(t *tx) error {
 	const registry = "gateway_registry"
-	writers := map[string]*database.Writer{}
-	for _, table := range r.backup.Tables {
-		if slices.Contains(decided, table.Name) || table.Name == registry {
-			continue
-		}
-		if err := t.exec("DELETE FROM " + table.Name); err != nil {
-			return err
-		}
-		writers[table.Name] = table.Writer(t.ctx, t, t.store.db.Dialect(), table.Name)
-	}
-	if err := r.backup.write(writers, nil); err != nil {
+	tables, rows := r.backup.tables(func(name string) bool { return !isDecided(name) && name != registry })
+	if _, err := t.store.db.Replace(t.ctx, t.Tx, tables, rows); err != nil {
 		return err
-	}
-	for _, table := range r.backup.Tables {
-		if writers[table.Name] == nil {
-			continue
-		}
-		if sum, err := table.SumOf(t.ctx, t); err != nil || sum != table.Sum {
-			return errors.Join(err, fmt.Errorf("the rows of %s differ from the backup. Nothing was restored", table.Name))
-		}
 	}
 	if err := t.exec(skipSeals, t.at); err != nil {
 		return err
 	}
 	// A gateway may be registered already, so the generation must not go back.
-	return r.backup.each(func(table BackupTable, line []byte) error {
-		if table.Name != registry {
-			return nil
-		}
+	_, rows = r.backup.tables(func(name string) bool { return name == registry })
+	return rows(func(_ database.Table, line []byte) error {
 		var row [1]int64
 		if err := json.Unmarshal(line, &row); err != nil {
 			return fmt.Errorf("%w: the row of %s: %w", ErrNoBackup, registry, err)
@@ -357,11 +311,7 @@ func (t *tx) reapply(n NewerRefusal) error {
 		after.Suspended = true
 		return t.apply(Edits{Tenants: []Edit[Tenant]{{Before: &before, After: after}}}, nil)
 	case NewerBan:
-		b := n.ban
-		if err := t.exec(upsertBan, b.Key, b.Until, b.Automatic, b.Notice, b.Reason, b.By, b.ImposedAt); err != nil {
-			return err
-		}
-		return t.record(BanAdded, subject{tenant: b.Tenant, key: b.Key}, nil, b)
+		return t.ban(nil, n.ban)
 	}
 	before, err := findKey(t.ctx, t, n.Key)
 	if err != nil {

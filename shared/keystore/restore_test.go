@@ -103,10 +103,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := keystore.Registration{ID: "gw-1", Incarnation: "one"}
-		if g.Generation, err = s.Register(ctx, g, nil); err != nil {
-			t.Fatal(err)
-		}
+		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
 		events := must[[]keystore.Event](t)(keystore.Collect(s.Events(ctx, keystore.EventFilter{}, 0)))
 		last := events[len(events)-1]
 		if _, err := s.Heartbeat(ctx, g, last.ID, last.UUID); err != nil {
@@ -120,9 +117,7 @@ func TestRestoreKeepsNewerRefusals(t *testing.T) {
 		used := []keystore.UsageRow{
 			{Tenant: globex.ID, Key: untouched.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 1, LastAt: c.millis()},
 		}
-		if err := s.AddUsage(ctx, g, 1, used, nil); err != nil {
-			t.Fatal(err)
-		}
+		add(t, s, g, 1, used)
 
 		r := prepare(t, s, b)
 		var newer []string
@@ -246,14 +241,10 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 		if err := s.SaveQuotas(ctx, c.millis(), []keystore.QuotaRecord{{Tenant: acme.ID, Record: []byte{0, 255, 1}}}); err != nil {
 			t.Fatal(err)
 		}
-		g := keystore.Registration{ID: "gw-1", Incarnation: "one"}
-		generation := must[int64](t)(s.Register(ctx, g, nil))
-		g.Generation = generation
-		if err := s.AddUsage(ctx, g, 1, []keystore.UsageRow{
+		g := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "one"})
+		add(t, s, g, 1, []keystore.UsageRow{
 			{Tenant: acme.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: 3_600_000, Requests: 7, LastAt: c.millis()},
-		}, nil); err != nil {
-			t.Fatal(err)
-		}
+		})
 		seal := must[keystore.UsageSeal](t)(s.SealUsage(ctx))
 		b, _ := backup(t, s)
 		testkit.EachDatabase(t, func(t *testing.T, url string) {
@@ -280,8 +271,8 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 						t.Errorf("the next seal is %+v after %+v: the lost database, or another restore of this backup, may have used its number", next, seal)
 					}
 				case "gateway_registry":
-					if next := must[int64](t)(other.Register(t.Context(), g, nil)); next <= generation {
-						t.Errorf("the generation is %d, it was %d", next, generation)
+					if next := must[int64](t)(other.Register(t.Context(), g, nil)); next <= g.Generation {
+						t.Errorf("the generation is %d, it was %d", next, g.Generation)
 					}
 				default:
 					wantEqual(t, table.Name, table.Sum.Hex(), want.Sum.Hex())

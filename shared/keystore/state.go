@@ -117,11 +117,9 @@ const applyRows = 1000
 // Errors: ErrInvalid, ErrExists, ErrNotFound for a tenant's unknown plan, and those of edits.
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), progress func(done int)) (Change, error) {
 	return s.write(ctx, "apply", func(t *tx) error {
-		if s.db.Dialect() == database.Postgres {
-			// Usage updates rows of keys too, in another order.
-			if _, err := t.ExecContext(ctx, lockUsagePostgres, usageLock); err != nil {
-				return err
-			}
+		// Usage updates rows of keys too, in another order.
+		if err := s.lockUsage(ctx, t.Tx); err != nil {
+			return err
 		}
 		state, err := readState(ctx, t)
 		if err != nil {

@@ -26,12 +26,8 @@ type EventRow struct {
 // ErrRewound: the given event is gone.
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
-func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
-	events, err := s.tail(ctx, after, uuid, max, to)
-	return events, fail("tail", err)
-}
-
-func (s *Store) tail(ctx context.Context, after Change, uuid string, max int, to Rows) ([]EventRow, error) {
+func (s *Store) Tail(ctx context.Context, after Change, uuid string, max int, to Rows) (events []EventRow, err error) {
+	defer failed("tail", &err)
 	r := tailReader{after: after, uuid: uuid, to: to}
 	if err := s.db.Each(ctx, r.read, tailFew, int64(after)); err != nil {
 		return nil, err

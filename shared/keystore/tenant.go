@@ -95,16 +95,17 @@ func (s *Store) Suspend(ctx context.Context, tenant id.Tenant) (Tenant, Change, 
 	})
 }
 
-// Resume ends a suspension.
-func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (Tenant, Change, error) {
-	// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
-	if _, err := s.db.ExecContext(ctx, deleteRepeated, tenant); err != nil {
-		return Tenant{}, 0, fail("resume tenant", err)
-	}
-	return s.changeTenant(ctx, "resume tenant", tenant, TenantResumed, func(row *Tenant) error {
-		row.Suspended = false
-		return nil
+// Resume ends a suspension. If an earlier one was lost and repeated since, it leaves the list of lost refusals.
+func (s *Store) Resume(ctx context.Context, tenant id.Tenant) (after Tenant, c Change, err error) {
+	c, err = s.write(ctx, "resume tenant", func(t *tx) error {
+		before, err := findTenant(t.ctx, t, tenantByID, tenant.String())
+		if after = before; err != nil || !after.Suspended {
+			return err
+		}
+		after.Suspended = false
+		return t.apply(Edits{Tenants: []Edit[Tenant]{{Before: &before, After: after}}}, nil)
 	})
+	return after, c, err
 }
 
 func (s *Store) changeTenant(ctx context.Context, op string, tenant id.Tenant, kind string, edit func(*Tenant) error,

@@ -35,11 +35,8 @@ const (
 // already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch differ only in numbers, and
 // no two minutes have the same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted. Errors:
 // ErrNotFound if the gateway was forgotten, ErrDisplaced.
-func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
-	return fail("add usage", s.addUsage(ctx, r, batch, rows, minutes))
-}
-
-func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
+func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) (err error) {
+	defer failed("add usage", &err)
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
@@ -48,15 +45,10 @@ func (s *Store) addUsage(ctx context.Context, r Registration, batch int64, rows 
 	if err := s.lockUsage(ctx, t); err != nil {
 		return err
 	}
-	claimed, err := t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)
-	if err != nil {
+	if claimed, err := affected(t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)); err != nil {
 		return err
-	}
-	if n, err := claimed.RowsAffected(); err != nil || n == 0 {
-		if err == nil {
-			err = s.checkRegistration(ctx, t, r)
-		}
-		return err
+	} else if !claimed {
+		return s.checkRegistration(ctx, t, r)
 	}
 	if err := s.addRows(ctx, t, rows); err != nil {
 		return err
@@ -159,20 +151,17 @@ func decodeMinutes(attempts *[60]int64, text string) error {
 
 // Usage lists a tenant's requests by hour, key, operation, outcome and charge, beginning with the hour of since.
 func (s *Store) Usage(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageRow, error) {
-	rows := []UsageRow{}
-	err := s.db.SelectContext(ctx, &rows, usageOfTenant, tenant, since.Truncate(time.Hour))
+	rows, err := list[UsageRow](ctx, s, "show usage", usageOfTenant, tenant, since.Truncate(time.Hour))
 	for i := range rows {
 		rows[i].Tenant = tenant
 	}
-	return rows, fail("show usage", err)
+	return rows, err
 }
 
 // UsageByPeriod lists a tenant's requests by period, operation and outcome, beginning with the hour of since. A period is a number of
 // hours that divides a day, or a day; days are those of UTC.
 func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration) ([]PeriodUsage, error) {
-	rows := []PeriodUsage{}
-	err := s.db.SelectContext(ctx, &rows, usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds())
-	return rows, fail("show usage by period", err)
+	return list[PeriodUsage](ctx, s, "show usage by period", usageByPeriod, tenant, since.Truncate(time.Hour), period.Milliseconds())
 }
 
 // Statement lists a tenant's requests by period, key, operation and outcome, in this order, beginning with the period of since. A
@@ -184,9 +173,8 @@ func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.M
 	if err := s.db.GetContext(ctx, &through, s.expand.Replace(storedThrough)); err != nil {
 		return nil, 0, fail(op, err)
 	}
-	rows = []StatementRow{}
-	err = s.db.SelectContext(ctx, &rows, statement, tenant, since.Truncate(period), period.Milliseconds(), n)
-	return rows, through, fail(op, err)
+	rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n)
+	return rows, through, err
 }
 
 // TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours
@@ -204,9 +192,9 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 	tenants := map[id.Tenant]TenantUsage{}
 	for from := hours.First; from <= hours.Last; {
 		end := min(hours.Last+1, from.Truncate(day).Add(day))
-		var rows []TenantUsage
-		if err := s.db.SelectContext(ctx, &rows, usageOfTenants, from, end); err != nil {
-			return nil, fail(op, err)
+		rows, err := list[TenantUsage](ctx, s, op, usageOfTenants, from, end)
+		if err != nil {
+			return nil, err
 		}
 		for _, r := range rows {
 			sum := tenants[r.Tenant]
@@ -223,19 +211,13 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
 // hour of recent on. It leaves out the first from rows and returns at most n.
 func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis, from, n int) ([]OperationUsage, error) {
-	rows := []OperationUsage{}
-	err := s.db.SelectContext(ctx, &rows, s.expand.Replace(operationUsage), rowsText("operation", operations), since.Truncate(time.Hour),
+	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage, rowsText("operation", operations), since.Truncate(time.Hour),
 		recent.Truncate(time.Hour), n, from)
-	return rows, fail("list the keys that call operations", err)
 }
 
 // Minutes lists a tenant's attempts by hour and gateway, beginning with the hour of since.
-func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
-	minutes, err := s.minutes(ctx, tenant, since)
-	return minutes, fail("show minutes", err)
-}
-
-func (s *Store) minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) ([]UsageMinutes, error) {
+func (s *Store) Minutes(ctx context.Context, tenant id.Tenant, since instant.Millis) (all []UsageMinutes, err error) {
+	defer failed("show minutes", &err)
 	var rows []struct {
 		Hour     instant.Millis `db:"hour"`
 		Gateway  string         `db:"gateway"`
@@ -259,11 +241,7 @@ func (s *Store) minutes(ctx context.Context, tenant id.Tenant, since instant.Mil
 func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) error {
 	const op = "note dropped usage"
 	row := fmt.Sprintf("%s/%d", r.Incarnation, batch)
-	result, err := s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)
-	if err != nil {
-		return fail(op, err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n > 0 {
+	if noted, err := affected(s.db.ExecContext(ctx, s.expand.Replace(noteDropped), r.ID, r.Incarnation, row, GapDropped)); err != nil || noted {
 		return fail(op, err)
 	}
 	return fail(op, s.checkRegistration(ctx, s.db, r))
@@ -271,9 +249,7 @@ func (s *Store) NoteDropped(ctx context.Context, r Registration, batch int64) er
 
 // UsageGaps lists the processes that did not store all their usage, as noted after since, in the order in which that was noted.
 func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap, error) {
-	gaps := []UsageGap{}
-	err := s.db.SelectContext(ctx, &gaps, gapsSince, since)
-	return gaps, fail("list gaps of usage", err)
+	return list[UsageGap](ctx, s, "list gaps of usage", gapsSince, since)
 }
 
 // noteGap notes that a registered process ended without storing all its usage.

@@ -21,12 +21,8 @@ type UsageSeal struct {
 
 // SealUsage seals every hour that is closed: all registered gateways have stored their usage of it. If no gateway is registered, every
 // hour that has ended is closed. A seal is never taken back.
-func (s *Store) SealUsage(ctx context.Context) (UsageSeal, error) {
-	seal, err := s.sealUsage(ctx)
-	return seal, fail("seal usage", err)
-}
-
-func (s *Store) sealUsage(ctx context.Context) (seal UsageSeal, err error) {
+func (s *Store) SealUsage(ctx context.Context) (seal UsageSeal, err error) {
+	defer failed("seal usage", &err)
 	t, err := s.db.BeginTxx(ctx, nil)
 	if err != nil {
 		return seal, err
@@ -69,12 +65,9 @@ func (s *Store) NextUsageHour(ctx context.Context, from instant.Millis) (hour in
 // about n rows, of whole tenants. No rows: there are no more.
 func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.Tenant, n int) ([]SealedUsage, error) {
 	for {
-		rows := []SealedUsage{}
-		if err := s.db.SelectContext(ctx, &rows, usageOfHour, hour, after, n); err != nil {
-			return nil, fail("read usage", err)
-		}
-		if len(rows) < n {
-			return rows, nil
+		rows, err := list[SealedUsage](ctx, s, "read usage", usageOfHour, hour, after, n)
+		if err != nil || len(rows) < n {
+			return rows, err
 		}
 		// The last tenant may have more operations.
 		last := len(rows) - 1
@@ -92,9 +85,7 @@ func (s *Store) UsageOfHour(ctx context.Context, hour instant.Millis, after id.T
 // back after they were given up. They are ordered by number, hour, tenant and operation, come after the given one, and have numbers
 // smaller than before. SealedUsage{Correction: k} comes before all corrections with the number k.
 func (s *Store) Corrections(ctx context.Context, after SealedUsage, before int64, since instant.Millis, n int) ([]SealedUsage, error) {
-	rows := []SealedUsage{}
-	err := s.db.SelectContext(ctx, &rows, correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, n)
-	return rows, fail("read corrections", err)
+	return list[SealedUsage](ctx, s, "read corrections", correctionsOf, after.Correction, after.Hour, after.Tenant, after.Operation, before, since, n)
 }
 
 // ExportCursor is what a receiver of usage has got.
@@ -128,11 +119,7 @@ func (s *Store) MoveCursor(ctx context.Context, was, is ExportCursor) error {
 
 func (s *Store) changeCursor(ctx context.Context, query string, args ...any) error {
 	const op = "move the receiver's cursor"
-	result, err := s.db.ExecContext(ctx, query, args...)
-	if err != nil {
-		return fail(op, err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 1 {
+	if moved, err := affected(s.db.ExecContext(ctx, query, args...)); err != nil || moved {
 		return fail(op, err)
 	}
 	return fail(op, conflict("another process sends usage to the same receiver"))

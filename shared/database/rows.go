@@ -1,0 +1,97 @@
+package database
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Rows passes the rows of tables to f, table by table, parents before children. f must not keep the line. A database has rows, and so
+// has a file of lines.
+type Rows func(f func(t Table, line []byte) error) error
+
+// RowsOf returns the rows of tables in a database.
+func RowsOf(ctx context.Context, q sqlx.QueryerContext, tables []Table) Rows {
+	return func(f func(Table, []byte) error) error {
+		for _, t := range tables {
+			if err := t.each(ctx, q, func(line []byte) error { return f(t, line) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Progress is called now and then with the number of rows of a table that were passed. It may be nil.
+type Progress func(table string, rows int64)
+
+// progressEvery is the number of rows between two calls of Progress.
+const progressEvery = 1000
+
+// Pass passes all rows to f and returns the sums of the tables. One without rows has the zero value.
+func (r Rows) Pass(f func(t Table, line []byte) error, progress Progress) (map[string]Sum, error) {
+	sums := map[string]Sum{}
+	err := r(func(t Table, line []byte) error {
+		sum := sums[t.Name]
+		sum.Add(line)
+		sums[t.Name] = sum
+		if progress != nil && sum.Rows%progressEvery == 0 {
+			progress(t.Name, sum.Rows)
+		}
+		return f(t, line)
+	})
+	return sums, err
+}
+
+// Sums reads all rows.
+func (r Rows) Sums() (map[string]Sum, error) {
+	return r.Pass(func(Table, []byte) error { return nil }, nil)
+}
+
+// Insert inserts rows into the tables whose names are theirs after prefix.
+func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows, progress Progress) error {
+	var table string
+	w := new(writer)
+	_, err := rows.Pass(func(t Table, line []byte) error {
+		if t.Name != table {
+			if err := w.flush(); err != nil {
+				return err
+			}
+			table, w = t.Name, t.writer(ctx, to, d.dialect, prefix+t.Name)
+		}
+		return w.write(line)
+	}, progress)
+	if err == nil {
+		err = w.flush()
+	}
+	return err
+}
+
+// Replace puts rows in place of those of the tables, and compares both. Nothing may refer to the rows that it deletes.
+func (d *DB) Replace(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) (map[string]Sum, error) {
+	for _, table := range tables {
+		if _, err := t.ExecContext(ctx, "DELETE FROM "+table.Name); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.Insert(ctx, t, "", rows, nil); err != nil {
+		return nil, err
+	}
+	return d.Compare(ctx, t, tables, rows)
+}
+
+// Compare fails unless the tables have the numbers of rows and the checksums of rows, which it returns.
+func (d *DB) Compare(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) (map[string]Sum, error) {
+	want, err := rows.Sums()
+	if err != nil {
+		return nil, err
+	}
+	is, err := RowsOf(ctx, t, tables).Sums()
+	for _, table := range tables {
+		if there := is[table.Name]; err == nil && there != want[table.Name] {
+			err = fmt.Errorf("%s has %d rows, which are not those of the file. Nothing was changed", table.Name, there.Rows)
+		}
+	}
+	return want, err
+}
