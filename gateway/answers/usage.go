@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"petgate/gateway/http1"
 	"petgate/gateway/share"
 	"petgate/shared/core/id"
@@ -100,12 +102,14 @@ type Usage struct {
 	within   time.Duration // the constant, except in tests
 	tenants  *share.Shares // of what is being read
 	running  atomic.Int64  // what is being read
-	loggedAt atomic.Int64  // when a failure was logged last, in Unix ms
+	failures rate.Sometimes
 }
 
 // NewUsage returns the usage that is in from.
 func NewUsage(from Statements, log *slog.Logger) *Usage {
-	return &Usage{from: from, log: log, within: statementWithin, tenants: share.New(tenantStatementsMax)}
+	return &Usage{
+		from: from, log: log, within: statementWithin, tenants: share.New(tenantStatementsMax), failures: rate.Sometimes{Interval: logEvery},
+	}
 }
 
 // Ask is a request for usage. It keeps nothing of the request, because that may end first.
@@ -263,12 +267,11 @@ var (
 	statementFields = fieldsOf("Content-Type", "application/json", "Vary", "Accept")
 )
 
-// unavailable logs why there is no statement. After the clock has stepped back, it does not wait for the old time.
+// unavailable logs why there is no statement.
 func (u *Usage) unavailable(ask Ask, err error) Problem {
-	was := u.loggedAt.Load()
-	if ask.Now.Sub(instant.Millis(was)).Abs() >= logEvery && u.loggedAt.CompareAndSwap(was, int64(ask.Now)) {
+	u.failures.Do(func() {
 		u.log.Warn("the usage of a tenant cannot be read", "tenant", ask.Tenant.String(), "requestId", ask.RequestID, "error", err)
-	}
+	})
 	return Problem{Kind: Unavailable}
 }
 

@@ -55,27 +55,7 @@ func (c *Check) request() string {
 type standing struct {
 	missed int       // checks without a valid response, in a row
 	cause  error     // why the checks fail; nil: they do not, or not often enough
-	isOut  bool      // they have taken it out
 	since  time.Time // of cause
-}
-
-// verdict is a standing in one word.
-type verdict uint8
-
-const (
-	well verdict = iota
-	failing
-	out
-)
-
-func (s *standing) verdict() verdict {
-	switch {
-	case s.isOut:
-		return out
-	case s.cause != nil:
-		return failing
-	}
-	return well
 }
 
 // Check checks all instances until ctx ends, or returns at once if there is no path. It must be called at most once.
@@ -188,7 +168,8 @@ func (p *Pool) judge(h *host, err error) {
 			s.since = time.Now()
 		}
 		s.cause = err
-		if s.isOut = s.isOut || p.hasOther(h, time.Now()); s.isOut && !h.checkedOut.Swap(true) {
+		if !h.checkedOut.Load() && p.hasOther(h, time.Now()) {
+			h.checkedOut.Store(true)
 			h.ejections.Add(1)
 		}
 	}
@@ -201,19 +182,22 @@ const reportsAtOnce = 6
 // report logs that the result of the checks has changed. After reportsAtOnce lines it logs at most one in logEvery: the next check
 // then reports the change.
 func (h *host) report() {
-	s := &h.standing
-	if s.verdict() == h.reported || !h.reports.Allow() {
+	says := ""
+	switch {
+	case h.checkedOut.Load():
+		says = "an upstream gets only requests that no other takes, until its check succeeds"
+	case h.standing.cause != nil:
+		says = "the check of an upstream fails; it still gets requests, because no other upstream does"
+	}
+	if says == h.reported || !h.reports.Allow() {
 		return
 	}
-	h.reported = s.verdict()
+	h.reported = says
 	log := h.pool.cfg.Log.With("upstream", h.address)
-	switch h.reported {
-	case out:
-		log.Warn("an upstream gets only requests that no other takes, until its check succeeds", "error", s.cause.Error())
-	case failing:
-		log.Warn("the check of an upstream fails; it still gets requests, because no other upstream does", "error", s.cause.Error())
-	case well:
+	if says == "" {
 		log.Info("the check of an upstream succeeds again")
+	} else {
+		log.Warn(says, "error", h.standing.cause.Error())
 	}
 }
 
@@ -241,7 +225,7 @@ func (p *Pool) Failing() (all []Failing) {
 	defer p.checking.Unlock()
 	for _, h := range p.hosts {
 		if s := &h.standing; s.cause != nil {
-			all = append(all, Failing{Address: h.address, Cause: s.cause, IsOut: s.isOut, Since: s.since})
+			all = append(all, Failing{Address: h.address, Cause: s.cause, IsOut: h.checkedOut.Load(), Since: s.since})
 		}
 	}
 	return all

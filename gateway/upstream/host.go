@@ -43,7 +43,7 @@ type host struct {
 
 	// Pool.checking guards the following.
 	standing standing
-	reported verdict // what the log last said about the checks
+	reported string // what the log last said about the checks; empty: they succeed
 	reports  *rate.Limiter
 
 	mu    sync.Mutex
