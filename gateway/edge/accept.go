@@ -15,7 +15,7 @@ import (
 func (e *Edge) accept(x *exchange) refusal {
 	r := x.claims.take(&x.Request)
 	x.setID()
-	x.trace = e.tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
+	x.trace = e.deps.Tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
 	x.client = e.clientAddress(x.Conn.Peer, x.forwardedFor)
 	if x.Err != nil {
 		return e.unreadable(x.Err)

@@ -19,12 +19,12 @@ var refusals = [...]refusal{
 // unknown tokens are counted by the guard, which may ask Redis.
 func (e *Edge) authenticate(x *exchange) refusal {
 	isOurs := x.env == e.cfg.Environment
-	if isOurs && !e.directory.Fresh(x.now) {
+	if isOurs && !e.deps.Directory.Fresh(x.now) {
 		return refusal{reason: directoryUnavailable}
 	}
 	// A key of another environment is looked up for the access log and the usage. The entry goes into x without a copy: an idle
 	// connection keeps the stack of its last request.
-	x.entry, x.isKnown = e.directory.Lookup(x.hash)
+	x.entry, x.isKnown = e.deps.Directory.Lookup(x.hash)
 	switch {
 	case !isOurs:
 		x.why = access.OtherEnvironment
@@ -56,7 +56,7 @@ func (e *Edge) otherEnvironment(x *exchange) refusal {
 
 // failed counts an unknown token for its client's address, because unknown tokens may be guesses.
 func (e *Edge) failed(x *exchange) refusal {
-	state, allowed := e.guard.Fail(x.client)
+	state, allowed := e.deps.Guard.Fail(x.client)
 	x.guard = state
 	if !allowed {
 		return refusal{reason: tooManyFailedAttempts}

@@ -50,8 +50,8 @@ type Config struct {
 	UpstreamHealthPath  string
 	UpstreamHealthEvery time.Duration
 
-	// UpstreamHeaderBytesMax and UpstreamBodyBytesMax bound an upstream's response. Default: 16 KiB and 8 MiB.
-	UpstreamHeaderBytesMax, UpstreamBodyBytesMax int
+	// UpstreamBodyBytesMax bounds the body of an upstream's response. Default: 8 MiB.
+	UpstreamBodyBytesMax int
 
 	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
 	BanRule ban.Rule
@@ -67,8 +67,8 @@ type Config struct {
 	// IdleTimeout is how long a connection may be silent between two requests. Default: 75 s.
 	IdleTimeout time.Duration
 
-	// TargetBytesMax, HeaderBytesMax and FieldsMax bound the head of a request. Default: 8 KiB, 16 KiB and 100.
-	TargetBytesMax, HeaderBytesMax, FieldsMax int
+	// TargetBytesMax and HeaderBytesMax bound the head of a request. Default: 8 KiB and 16 KiB.
+	TargetBytesMax, HeaderBytesMax int
 
 	// BodyBytesMax bounds the body of a request.
 	BodyBytesMax int
@@ -104,13 +104,11 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.UpstreamConnsMax = cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 	c.UpstreamIdleTimeout = cmp.Or(c.UpstreamIdleTimeout, 30*time.Second)
-	c.UpstreamHeaderBytesMax = cmp.Or(c.UpstreamHeaderBytesMax, 16<<10)
 	c.UpstreamBodyBytesMax = cmp.Or(c.UpstreamBodyBytesMax, 8<<20)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 75*time.Second)
 	c.TargetBytesMax = cmp.Or(c.TargetBytesMax, 8<<10)
 	c.HeaderBytesMax = cmp.Or(c.HeaderBytesMax, 16<<10)
-	c.FieldsMax = cmp.Or(c.FieldsMax, 100)
 	c.HeadsBytesMax = cmp.Or(c.HeadsBytesMax, 64<<20)
 	if c.TLS != nil {
 		c.TLS = c.TLS.Clone()
@@ -118,8 +116,11 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// upstreamConnsMax is the default of UpstreamConnsMax.
-const upstreamConnsMax = 512
+const (
+	upstreamConnsMax       = 512 // the default of UpstreamConnsMax
+	upstreamHeaderBytesMax = 16 << 10
+	fieldsMax              = 100 // of a request
+)
 
 // upstreamHealthTimeout limits a check of an upstream. It is shorter than a client waits for an upstream that hangs.
 const upstreamHealthTimeout = time.Second
@@ -141,7 +142,7 @@ func CheckSecret(secret string) error {
 func (c *Config) http() http1.Settings {
 	s := http1.Settings{
 		Limits: http1.Limits{
-			TargetBytesMax: c.TargetBytesMax, FieldBytesMax: c.HeaderBytesMax, FieldsMax: c.FieldsMax,
+			TargetBytesMax: c.TargetBytesMax, FieldBytesMax: c.HeaderBytesMax, FieldsMax: fieldsMax,
 			BodyBytesMax: c.BodyBytesMax, BodyStepBytes: bodyStepBytes, Bodies: http1.NewBudget(c.BodiesBytesMax),
 			Heads: http1.NewBudget(c.HeadsBytesMax),
 		},

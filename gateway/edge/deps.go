@@ -78,13 +78,8 @@ type Deps struct {
 
 // Edge is the public port. Its methods are safe for concurrent use.
 type Edge struct {
-	cfg       Config
-	directory Directory
-	quotas    Quotas
-	guard     Guard
-	usage     Usage
-	log       *slog.Logger
-	clock     func() time.Time
+	cfg  Config
+	deps Deps
 
 	front       *front.Server
 	routes      *routes
@@ -98,7 +93,6 @@ type Edge struct {
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time
 	metrics     *metrics
 	accessLog   *accessLog
-	tracer      *trace.Tracer
 
 	inFlight atomic.Int64
 }

@@ -20,16 +20,14 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	routes, routesErr := newRoutes(deps.Operations)
 	upstreams, upstreamsErr := upstream.New(upstream.Config{
 		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
-		HeaderBytesMax: cfg.UpstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
+		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
 		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Every: cfg.UpstreamHealthEvery, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
 	})
 	if err := errors.Join(upstreamsErr, routesErr); err != nil {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, directory: deps.Directory, quotas: deps.Quotas, guard: deps.Guard, usage: deps.Usage, log: deps.Log,
-		tracer: deps.Tracer,
-		clock:  deps.Clock, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
+		cfg: cfg, deps: deps, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
 		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),
@@ -55,9 +53,9 @@ func (e *Edge) serve(call *front.Call) {
 		call.Own = x
 	}
 	defer e.finish(x)
-	x.now = instant.Of(e.clock())
+	x.now = instant.Of(e.deps.Clock())
 	if x.refusal = e.decide(x); x.hasKey && x.verdict.At == 0 { // not metered
-		x.verdict = e.quotas.Known(x.ask())
+		x.verdict = e.deps.Quotas.Known(x.ask())
 	}
 }
 

@@ -61,7 +61,7 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 		e.strikes.Served(x.entry.Key, x.now.Add(took))
 	}
 	if x.isKnown {
-		e.usage.Count(directory.Usage{
+		e.deps.Usage.Count(directory.Usage{
 			Tenant: x.entry.Tenant, Key: x.entry.Key, Operation: x.operation(), Outcome: x.outcome(),
 			Charged: x.isTaken, Metered: x.isMetered, At: x.countedAt(),
 		})
@@ -78,5 +78,5 @@ func (x *exchange) countedAt() instant.Millis {
 }
 
 func (e *Edge) logPanic(x *exchange, panicked any) {
-	e.log.Error("panic", "requestId", string(x.id), "panic", panicked, "stack", string(debug.Stack()))
+	e.deps.Log.Error("panic", "requestId", string(x.id), "panic", panicked, "stack", string(debug.Stack()))
 }

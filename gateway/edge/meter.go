@@ -13,7 +13,7 @@ import (
 func (e *Edge) meter(x *exchange) refusal {
 	x.isMetered = true
 	var err error
-	if x.verdict, err = e.quotas.Take(x.ask()); err != nil {
+	if x.verdict, err = e.deps.Quotas.Take(x.ask()); err != nil {
 		return refusal{reason: limitsUnavailable}
 	}
 	if x.verdict.Granted > 0 {
@@ -48,7 +48,7 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	text := append(x.text, r.reason.row().message...)
 	if out.BannedUntil != 0 {
 		e.metrics.bans.Inc()
-		e.directory.Ban(x.entry.Key, out.BannedUntil, banReason)
+		e.deps.Directory.Ban(x.entry.Key, out.BannedUntil, banReason)
 		text = append(text, ". The API key sent too many requests without waiting. It is banned until Retry-After has passed"...)
 	} else {
 		text = append(text, ". At most "...)

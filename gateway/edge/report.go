@@ -28,9 +28,9 @@ func (e *Edge) report(x *exchange) refusal {
 		return refusal{reason: quotaPolling}
 	}
 	var err error
-	x.verdict, err = e.quotas.Current(x.ask())
+	x.verdict, err = e.deps.Quotas.Current(x.ask())
 	if err != nil {
-		x.verdict = e.quotas.Known(x.ask())
+		x.verdict = e.deps.Quotas.Known(x.ask())
 		x.verdict.Degraded = true
 	}
 	known := answers.Quota{

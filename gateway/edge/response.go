@@ -176,7 +176,7 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	if !x.hasKey {
 		state := x.guard
 		if state.Limit == 0 {
-			state = e.guard.Known(x.client)
+			state = e.deps.Guard.Known(x.client)
 		}
 		return x.describeAddress(state)
 	}

@@ -29,7 +29,7 @@ func (x *exchange) mark(m mark) {
 // export ends the span of a sampled request. Its attributes are those of OpenTelemetry's conventions for HTTP servers, and some of
 // the access log. The path and the query are not among them, because clients sometimes put secrets there.
 func (e *Edge) export(x *exchange, took time.Duration) {
-	span := e.tracer.Start(&x.trace, x.At)
+	span := e.deps.Tracer.Start(&x.trace, x.At)
 	if span == nil {
 		return
 	}
