@@ -288,31 +288,6 @@ func TestTwoBatchesAreLost(t *testing.T) {
 	})
 }
 
-// When a batch fails, requests that wait for other batches do not wait any longer.
-func TestFailureLetsAllWaitingGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, far := newFar(t, 3) // one more than it uses: so requests wait at the batch of their tenant
-		var first, waiting asked
-		for _, n := range []int{1, 2} {
-			first.ask(l, n)
-		}
-		for _, n := range []int{2, 1, 2} {
-			waiting.ask(l, n)
-		}
-		began := time.Now()
-		far.answer(0, func() error { return errTimeout })
-		waiting.used()
-		if took := time.Since(began); took != 0 {
-			t.Errorf("they waited for another %v", took)
-		}
-		if got := far.wants(); got != "[map[2:1]]" {
-			t.Errorf("under way: %s", got)
-		}
-		far.answer(0, nil)
-		first.used()
-	})
-}
-
 // Closing ends all batches under way and all requests that wait.
 func TestCloseWithBatchesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,8 +2,6 @@ package quotas
 
 import (
 	"context"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,33 +33,6 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		server.records = store.NewMemory(quota.Product, time.Now)
 		if v := mustTake(t, l, a); v.Minute.Used != 1 || v.Day.Used != 43 {
 			t.Errorf("a minute later: %+v, want 1 used in the minute and 43 in the day", v)
-		}
-	})
-}
-
-// A batch that carried a debt and was not answered may have charged it. The debt is not charged again.
-func TestUnansweredDebtIsNotChargedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &flaky{records: store.NewMemory(quota.Product, time.Now)}
-		var silent atomic.Bool
-		l := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			err := server.Decide(ctx, demands, results)
-			if err == nil && silent.Load() {
-				return errTimeout
-			}
-			return err
-		})
-		a := asking(1, 60)
-		server.fail(errRefused)
-		mustTake(t, l, a) // the debt
-		server.fail(nil)
-		time.Sleep(time.Second)
-		silent.Store(true)
-		mustTake(t, l, a) // carries it
-		silent.Store(false)
-		time.Sleep(time.Second)
-		if v := mustTake(t, l, a); v.Minute.Used != 3 || v.Day.Used != 3 {
-			t.Errorf("after three requests: %+v, want 3 used", v)
 		}
 	})
 }
@@ -119,58 +90,6 @@ func TestKnownUseIsToldBeforeRedisDecides(t *testing.T) {
 		}
 		s.back()
 		if v := mustTake(t, s.gateways[1], r); v.Minute.Used != 61 || v.Day.Used != 61 {
-			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
-		}
-	})
-}
-
-// A recovery that fails before it has told the known use does not make the next one believe that Redis has kept its counts.
-func TestKnownUseIsToldAfterAFailedRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, r := newSite(t, 2), asking(1, 100)
-		var refuses atomic.Bool
-		s.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			tells := slices.ContainsFunc(demands, func(d store.Demand) bool { return d.Tenant == r.Tenant && d.Want == 0 })
-			if tells && refuses.CompareAndSwap(true, false) {
-				return errRefused
-			}
-			return s.server.Decide(ctx, demands, results)
-		}
-		for range 60 {
-			mustTake(t, s.gateways[0], r)
-		}
-		s.server.fail(errRefused)
-		s.lose()
-		for _, g := range s.gateways {
-			mustTake(t, g, asking(2, 100)) // it has noticed
-		}
-		refuses.Store(true)
-		s.back()
-		if v := mustTake(t, s.gateways[1], r); refuses.Load() || v.Minute.Used != 61 || v.Day.Used != 61 {
-			t.Errorf("after the outage: %+v, want 60 + 1 used; one call was refused: %t", v, !refuses.Load())
-		}
-	})
-}
-
-// Redis loses its counts without an outage. It then decides a batch, and that answer is lost. That it knows this batch does not mean
-// that it has kept the counts.
-func TestKnownUseIsToldAfterALossWithoutAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, r := newSite(t, 2), asking(1, 100)
-		for range 60 {
-			mustTake(t, s.gateways[0], r)
-		}
-		s.lose()
-		s.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-			s.decide = s.server.Decide
-			if err := s.server.Decide(ctx, demands, results); err != nil {
-				return err
-			}
-			return errTimeout
-		}
-		mustTake(t, s.gateways[0], asking(2, 100))
-		s.back()
-		if v := mustTake(t, s.gateways[1], r); v.Degraded || v.Minute.Used != 61 || v.Day.Used != 61 {
 			t.Errorf("after the outage: %+v, want 60 + 1 used", v)
 		}
 	})

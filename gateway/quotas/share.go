@@ -76,17 +76,8 @@ func newLocalShare(memory *store.Memory) *localShare {
 	return &localShare{memory: memory, debt: make(map[store.Name]debt)}
 }
 
-// take decides one request. last is the tenant's last known use. unsure says that Redis may have executed a batch with this
-// request in it.
-func (o *localShare) take(a store.Request, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
-	return o.admit(a, 1, last, gateways, unsure)
-}
-
-// peek returns the figures on which take would decide.
-func (o *localShare) peek(a store.Request, last quota.Verdict, gateways int64) quota.Verdict {
-	return o.admit(a, 0, last, gateways, false)
-}
-
+// admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. last is the tenant's last
+// known use. unsure says that Redis may have executed a batch with this request in it.
 func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()

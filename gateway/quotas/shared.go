@@ -94,7 +94,7 @@ func (s *Shared) takeHere(r Request, isUnsure bool) (quota.Verdict, error) {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.take(r, s.Known(r), s.gateways(r.Tenant), isUnsure)
+	v := s.share.admit(r, 1, s.Known(r), s.gateways(r.Tenant), isUnsure)
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -184,7 +184,7 @@ func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
 	}
-	return s.share.peek(r, s.Known(r), s.gateways(r.Tenant)), nil
+	return s.share.admit(r, 0, s.Known(r), s.gateways(r.Tenant), false), nil
 }
 
 // Refusal implements redis.Ledger.

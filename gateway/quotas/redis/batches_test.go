@@ -74,6 +74,11 @@ func TestBatchesAreRemembered(t *testing.T) {
 		}
 		now += instant.Millis(random.IntN(2000))
 	}
+	for lane := range lanes {
+		if left := client.PTTL(background, string(s.appendBatchKey(nil, lane, storetest.Tenant(0)))).Val(); left <= 0 || left > time.Minute {
+			t.Errorf("the last batch of lane %d is remembered for %v", lane, left)
+		}
+	}
 	t.Logf("2000 steps, seed %d: %v", seed, seen)
 	for _, kind := range []string{"decided", "repeated", "NOTDECIDED", "SUPERSEDED"} {
 		if seen[kind] < 50 {

@@ -17,7 +17,6 @@ package redis
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -207,30 +206,6 @@ func (r *Redis) changed(down bool, cause error) {
 		r.cause.Store(nil)
 		r.cfg.Changed(false, nil)
 	}
-}
-
-// EvictionPolicies returns a line for each server that may drop records when its memory is full.
-func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err error) {
-	var mu sync.Mutex
-	look := func(ctx context.Context, node *redis.Client) error {
-		info, err := node.Info(ctx, "memory").Result()
-		for line := range strings.Lines(info) {
-			if policy, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); ok && policy != "noeviction" {
-				mu.Lock()
-				defer mu.Unlock()
-				problems = append(problems, "Redis at "+node.Options().Addr+" has maxmemory-policy "+policy+
-					": it may drop quotas; set noeviction")
-			}
-		}
-		return err
-	}
-	switch client := r.client.(type) {
-	case *redis.Client:
-		err = look(ctx, client)
-	case *redis.ClusterClient:
-		err = client.ForEachMaster(ctx, look)
-	}
-	return problems, err
 }
 
 // start runs f in a goroutine, which Close waits for. After Close it does nothing.
