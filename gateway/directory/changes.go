@@ -19,17 +19,18 @@ func (c *changes) rows() keystore.Rows {
 	}
 }
 
-func (c *changes) apply(s *state, ban func(keystore.BanRow)) {
+// pass passes the rows to the functions in to.
+func (c *changes) pass(to keystore.Rows) {
 	for _, p := range c.plans {
-		s.setPlan(p)
+		to.Plan(p)
 	}
 	for i := range c.tenants {
-		s.setTenant(&c.tenants[i])
+		to.Tenant(&c.tenants[i])
 	}
 	for i := range c.keys {
-		s.setKey(&c.keys[i])
+		to.Key(&c.keys[i])
 	}
 	for _, b := range c.bans {
-		ban(b)
+		to.Ban(b)
 	}
 }

@@ -64,7 +64,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.snapshot.close()
+	defer d.snapshot.Close()
 	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 		t.Fatalf("%d events, %v", n, err)
 	}
 	next := newState(&d.versions)
-	if _, err := readSnapshot(path, "gw-1", next.rows(next.setBan)); err != nil {
+	if _, err := d.snapshot.Read(next.rows(next.setBan)); err != nil {
 		t.Fatal(err)
 	}
 	if ref, ok := next.findHash(&hash); !ok || next.entry(ref).RevokedAt == 0 {

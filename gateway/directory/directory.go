@@ -7,9 +7,9 @@
 // the last applied event, it is an older copy of itself, as after a failover or a restore. Then everything is loaded
 // again, and refusals that the copy has lost stay in force.
 //
-// A snapshot file, with hashes but no tokens, lets a restarted gateway serve while the database is unreachable. It holds every
-// change that the gateway has confirmed: changes are on disk before the heartbeat that confirms them. It is removed before the
-// gateway signs off, because changes do not wait for a gateway that has signed off.
+// A file with hashes but no tokens lets a restarted gateway serve while the database is unreachable: see package snapshot. It holds
+// every change that the gateway has confirmed. It is removed before the gateway signs off, because changes do not wait for a gateway
+// that has signed off.
 //
 // Lookups take no lock and allocate nothing. All methods are safe for concurrent use.
 package directory
@@ -19,7 +19,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/directory/snapshot"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -86,12 +86,12 @@ type Directory struct {
 	self  atomic.Pointer[keystore.Registration]
 
 	state    atomic.Pointer[state]
-	seen     atomic.Pointer[time.Time] // when the last successful contact began; nil: nothing was ever loaded
-	maxAge   atomic.Int64              // ms, as registered; 0: no maximum
-	gateways atomic.Int64              // number registered at the last contact
-	skew     atomic.Int64              // time.Duration: this clock minus the database's
-	position atomic.Pointer[position]  // of the state; nil: nothing was loaded
-	fault    atomic.Pointer[error]     // why the database cannot be followed; nil: it is followed
+	seen     atomic.Pointer[time.Time]         // when the last successful contact began; nil: nothing was ever loaded
+	maxAge   atomic.Int64                      // ms, as registered; 0: no maximum
+	gateways atomic.Int64                      // number registered at the last contact
+	skew     atomic.Int64                      // time.Duration: this clock minus the database's
+	position atomic.Pointer[snapshot.Position] // of the state
+	fault    atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
 
 	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
 	versions uint64
@@ -99,12 +99,11 @@ type Directory struct {
 	pending  map[id.Key]keystore.Ban // bans imposed here that are not in the database yet
 	banned   chan struct{}           // wakes the writer of bans
 
-	follower  follower
-	registry  registry
-	processes processes
-	usage     usage
-	snapshot  snapshot
-	metrics   *metrics
+	follower follower
+	registry registry
+	usage    usage
+	snapshot *snapshot.File
+	metrics  *metrics
 }
 
 // Open registers the gateway and loads everything. If the database is unavailable, it reads the snapshot. Without a snapshot, the
@@ -132,63 +131,20 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	})
 	d.gateways.Store(1)
 	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
-	d.openSnapshot()
+	d.follower.complaints.Interval = time.Minute
+	d.position.Store(&snapshot.Position{})
+	var err error
+	if d.snapshot, err = snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation); err != nil {
+		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", err)
+	}
 	d.metrics = newMetrics(cfg.Metrics, d)
 
-	err := d.sync(context.WithoutCancel(ctx))
+	err = d.sync(context.WithoutCancel(ctx))
 	d.report(err)
-	if errors.Is(err, keystore.ErrUnavailable) && d.snapshot.path != "" {
+	if errors.Is(err, keystore.ErrUnavailable) && d.snapshot.IsKept() {
 		d.restore()
 	}
 	return d, nil
-}
-
-// openSnapshot locks the snapshot for this process. If it cannot be locked, this process runs without a snapshot. An earlier
-// snapshot of this gateway then has to be removed before a change is confirmed: a later process could start from it.
-func (d *Directory) openSnapshot() {
-	d.snapshot.wanted = make(chan struct{}, 1)
-	if d.cfg.Snapshot == "" {
-		return
-	}
-	var err error
-	if d.processes, err = openProcesses(d.cfg.Snapshot+".lock", d.self.Load().Incarnation); err != nil {
-		d.cfg.Log.Error("directory: running without a snapshot", "path", d.cfg.Snapshot, "error", err)
-		if mayStart(d.cfg.Snapshot, d.cfg.GatewayID) {
-			d.snapshot.stale = d.cfg.Snapshot
-		}
-		return
-	}
-	d.snapshot.path = d.cfg.Snapshot
-}
-
-// restore serves from the snapshot until the database is back.
-func (d *Directory) restore() {
-	next := newState(&d.versions)
-	head, err := readSnapshot(d.cfg.Snapshot, d.cfg.GatewayID, next.rows(next.setBan))
-	if err == nil {
-		err = next.err
-	}
-	if errors.Is(err, fs.ErrNotExist) { // as after a clean exit
-		d.cfg.Log.Warn("directory: there is no snapshot; no key is known until the database has been read", "path", d.cfg.Snapshot)
-		return
-	}
-	if err != nil {
-		d.cfg.Log.Error("directory: the snapshot cannot be used", "path", d.cfg.Snapshot, "error", err)
-		return
-	}
-	d.state.Store(next)
-	d.position.Store(&head.position)
-	d.follower.last, d.follower.uuid = head.last, head.uuid
-	d.loaded(next)
-	d.gateways.Store(head.gateways)
-	// Until this process has registered, the shorter of two maximum ages applies: its own and that of the earlier process. The
-	// database still has the latter, and keyadmin relies on it.
-	if configured := d.maxAge.Load(); !d.follower.registered && head.maxAge > 0 && (configured == 0 || head.maxAge < configured) {
-		d.maxAge.Store(head.maxAge)
-	}
-	seen := time.UnixMilli(head.seen)
-	d.seen.Store(&seen)
-	d.cfg.Log.Warn("directory: serving from the snapshot", "path", d.cfg.Snapshot, "keys", next.keys.len, "asOf", seen.UTC())
 }
 
 func (d *Directory) loaded(s *state) {

@@ -308,7 +308,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := newState(&d.versions)
-		_, err = readSnapshot(path, "gw-1", next.rows(next.setBan))
+		_, err = d.snapshot.Read(next.rows(next.setBan))
 		_, found = next.findHash((*apikey.Hash)(&hash))
 		return found, err
 	}
@@ -326,7 +326,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		}
 	}
 	// A change that was being written when the process died had not been confirmed.
-	d.recordHead()
+	d.record(nil)
 	longer, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -390,7 +390,7 @@ func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		sync := func() error {
-			d.follower.reportedAt = time.Time{} // a heartbeat is due
+			d.follower.beatAt = time.Time{} // a heartbeat is due
 			err := d.sync(t.Context())
 			d.report(err)
 			return err

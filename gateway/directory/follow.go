@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
+	"petgate/gateway/directory/snapshot"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
@@ -17,25 +20,17 @@ const (
 	retryMax  = time.Second
 
 	tailEvents = 1000 // read at a time
-
-	signOffWithin = 5 * time.Second // so, if the database is silent, its first statement is also the last one
 )
 
 // follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
 type follower struct {
 	registered bool
-	loaded     bool // from the database, not from a snapshot
-	rewound    bool // the database is an older copy: memory has events that it has lost
-	last       keystore.Change
-	uuid       string
-	reported   keystore.Change // confirmed by the last heartbeat
-	reportedAt time.Time
+	loaded     bool              // from the database, not from a snapshot
+	rewound    bool              // the database is an older copy: memory has events that it has lost
+	confirmed  snapshot.Position // by the last heartbeat
+	beatAt     time.Time         // when that began; zero: the next heartbeat is due
 	healthy    bool
-
-	// The last event whose confirmation the snapshot on disk allows: see confirmable.
-	safe        keystore.Change
-	safeUUID    string
-	unremovable bool // the snapshot cannot be removed, and this has been logged
+	complaints rate.Sometimes // about a snapshot that cannot be removed
 }
 
 // Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has taken this gateway's ID:
@@ -110,16 +105,16 @@ func (d *Directory) sync(ctx context.Context) error {
 			break
 		}
 	}
-	confirmed, uuid := d.confirmable()
-	if f.reported == confirmed && begun.Sub(f.reportedAt) < pollEvery-50*time.Millisecond {
+	confirmed := d.confirmable()
+	if f.confirmed == confirmed && begun.Sub(f.beatAt) < pollEvery-50*time.Millisecond {
 		return nil
 	}
-	if err := d.heartbeat(ctx, confirmed, uuid); err != nil {
+	if err := d.heartbeat(ctx, confirmed); err != nil {
 		f.registered = !errors.Is(err, keystore.ErrNotFound) && f.registered
 		f.noteRewind(err)
 		return err
 	}
-	f.reported, f.reportedAt = confirmed, begun
+	f.confirmed, f.beatAt = confirmed, begun
 	d.seen.Store(&begun)
 	return nil
 }
@@ -132,11 +127,11 @@ func (f *follower) noteRewind(err error) {
 
 // checkRewind checks whether the database still has the last event of the state in memory, which may come from a snapshot.
 func (d *Directory) checkRewind(ctx context.Context) error {
-	f := &d.follower
-	if f.rewound || f.last == 0 {
+	f, at := &d.follower, d.position.Load()
+	if f.rewound || at.Last == 0 {
 		return nil
 	}
-	known, err := d.store.HasEvent(ctx, f.last, f.uuid)
+	known, err := d.store.HasEvent(ctx, at.Last, at.UUID)
 	f.rewound = err == nil && !known
 	return err
 }
@@ -167,12 +162,11 @@ func (d *Directory) load(ctx context.Context) error {
 	d.bansMu.Unlock()
 	d.mu.Unlock()
 	f := &d.follower
-	f.loaded, f.rewound, f.last, f.uuid, f.reportedAt = true, false, last, uuid, time.Time{}
-	f.safe, f.safeUUID = 0, ""
-	d.position.Store(&position{last, uuid})
+	f.loaded, f.rewound, f.confirmed, f.beatAt = true, false, snapshot.Position{}, time.Time{}
+	d.position.Store(&snapshot.Position{Last: last, UUID: uuid})
 	d.metrics.loads.Inc()
 	// This must come before the heartbeat that confirms the load, because the file does not contain what was loaded.
-	d.snapshot.invalidate()
+	d.snapshot.Invalidate()
 	d.loaded(next)
 	return nil
 }
@@ -215,11 +209,10 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 
 // tail applies the next events and returns how many there were. If the database was restored, it loads everything and returns 0.
 func (d *Directory) tail(ctx context.Context) (int, error) {
-	f := &d.follower
-	s := d.state.Load()
+	s, at := d.state.Load(), d.position.Load()
 	// Everything is read before anything is applied, so that no lock is held during database calls.
 	var c changes
-	events, err := d.store.Tail(ctx, f.last, f.uuid, tailEvents, c.rows())
+	events, err := d.store.Tail(ctx, at.Last, at.UUID, tailEvents, c.rows())
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
@@ -234,34 +227,17 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 		}
 	}
 	d.mu.Lock()
-	c.apply(s, d.setBan)
+	c.pass(s.rows(d.setBan))
 	d.mu.Unlock()
 	if err := s.err; err != nil {
-		s.err, f.loaded = nil, false
+		s.err, d.follower.loaded = nil, false
 		return 0, err
 	}
 	end := events[len(events)-1]
-	f.last, f.uuid = end.ID, end.UUID
-	d.position.Store(&position{f.last, f.uuid})
+	d.position.Store(&snapshot.Position{Last: end.ID, UUID: end.UUID})
 	d.metrics.events.Add(float64(len(events)))
-	d.record(&c)
+	d.record(c.pass)
 	return len(events), nil
-}
-
-// confirmable returns the last event that may be confirmed, with its UUID.
-func (d *Directory) confirmable() (keystore.Change, string) {
-	f := &d.follower
-	// With a file that is older than the confirmed changes, a restarted gateway would admit a revoked key.
-	if err := d.snapshot.clean(); err != nil {
-		if !f.unremovable {
-			d.cfg.Log.Error("directory: no change is confirmed until the old snapshot is removed; make its directory writable",
-				"path", d.cfg.Snapshot, "error", err)
-		}
-		f.unremovable = true
-		return f.safe, f.safeUUID
-	}
-	f.safe, f.safeUUID, f.unremovable = f.last, f.uuid, false
-	return f.last, f.uuid
 }
 
 // setBan applies a ban from the database. A longer ban that was imposed here and is not in the database yet stays in force.
@@ -282,7 +258,7 @@ func (d *Directory) report(err error) {
 	case err == nil:
 		d.fault.Store(nil)
 		if !f.healthy {
-			d.cfg.Log.Info("directory: follows the database", "event", int64(f.last), "keys", d.state.Load().keys.len,
+			d.cfg.Log.Info("directory: follows the database", "event", int64(d.position.Load().Last), "keys", d.state.Load().keys.len,
 				"tenants", d.state.Load().tenants.len)
 		}
 	case errors.Is(err, keystore.ErrDisplaced):
@@ -309,44 +285,4 @@ func kindOf(err error) error {
 		}
 	}
 	return nil
-}
-
-// SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
-// once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
-// registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
-func (d *Directory) SignOff() {
-	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
-	defer cancel()
-	d.signOff(ctx)
-	d.snapshot.close()
-	d.processes.close()
-}
-
-func (d *Directory) signOff(ctx context.Context) {
-	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
-		d.recordHead()
-		return
-	}
-	d.drainBans(ctx)
-	signOff := d.store.SignOff
-	if err := d.drainUsage(ctx, true); err != nil {
-		signOff = d.store.SignOffWithGap
-		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
-	}
-	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
-		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
-		d.recordHead()
-		return
-	}
-	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that
-	// has signed off, so a later start must not find the file. It must also be gone if SignOff returns an error, because
-	// SignOff may have succeeded.
-	if err := d.snapshot.remove(); err != nil {
-		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
-			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
-		return
-	}
-	if err := signOff(ctx, *d.self.Load()); err != nil {
-		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
-	}
 }

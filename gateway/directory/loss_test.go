@@ -87,7 +87,7 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		if err := os.MkdirAll(obstacle, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		d.snapshot.invalidate()
+		d.snapshot.Invalidate()
 		_, c, err := store.RevokeKey(t.Context(), key.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -143,8 +143,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 			t.Errorf("the snapshot of gw-1 after %s has confirmed a revocation: %v", c.id, err)
 		}
 		without.stop()
-		d.snapshot.close()
-		d.processes.close()
+		d.snapshot.Close()
 	}
 }
 
@@ -173,29 +172,6 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != usageBacklogMax+more-minutesBacklogMax {
 		t.Errorf("%v attempts dropped, want %d", n, usageBacklogMax+more-minutesBacklogMax)
-	}
-}
-
-// After one change, the whole file is not written again.
-func TestOneChangeIsAppended(t *testing.T) {
-	t.Parallel()
-	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1", Snapshot: snapshotPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.snapshot.close()
-	if err := d.takeSnapshot(); err != nil {
-		t.Fatal(err)
-	}
-	d.record(&changes{bans: []keystore.BanRow{{Key: id.Key{1}, Until: 1}}})
-	if d.snapshot.isOutdated() {
-		t.Error("the file would be written again for one change")
-	}
-	if err := d.snapshot.append(make([]byte, changedBytesMin), true); err != nil {
-		t.Fatal(err)
-	}
-	if !d.snapshot.isOutdated() {
-		t.Error("a file with many changes is not written again")
 	}
 }
 

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var roles = map[string]func() error{"measure": measure, "follow": follow}
+var roles = map[string]func() error{"follow": follow}
 
 func openDB(t testing.TB, url string) *database.DB {
 	t.Helper()

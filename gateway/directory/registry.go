@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"petgate/gateway/directory/snapshot"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
@@ -29,7 +30,7 @@ func (d *Directory) register(ctx context.Context) error {
 		return err
 	}
 	self := d.current()
-	generation, err := d.store.Register(ctx, self, d.processes.dead)
+	generation, err := d.store.Register(ctx, self, d.snapshot.Ended())
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (d *Directory) register(ctx context.Context) error {
 	d.self.Store(&self)
 	d.maxAge.Store(self.MaxAge.Milliseconds())
 	d.follower.registered = true
-	d.follower.reportedAt = time.Time{}
+	d.follower.beatAt = time.Time{}
 	return nil
 }
 
@@ -49,9 +50,9 @@ func (d *Directory) current() keystore.Registration {
 }
 
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
-func (d *Directory) heartbeat(ctx context.Context, confirmed keystore.Change, uuid string) error {
+func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) error {
 	asked := d.cfg.Clock()
-	beat, err := d.store.Heartbeat(ctx, d.current(), confirmed, uuid)
+	beat, err := d.store.Heartbeat(ctx, d.current(), confirmed.Last, confirmed.UUID)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,40 @@ func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
+// image returns a function that passes all rows. It has the rows of now: later changes of them may be in it or not. As for a change,
+// Directory.mu must be held.
+func (s *state) image() func(to keystore.Rows) {
+	tenants, keys := uint32(s.tenants.len), uint32(s.keys.len)
+	var plans []keystore.Plan
+	for name, record := range s.plans {
+		plans = append(plans, keystore.Plan{Name: name, Limits: record.now.Load().Limits})
+	}
+	return func(to keystore.Rows) {
+		for _, p := range plans {
+			to.Plan(p)
+		}
+		for ref := range tenants {
+			t := s.tenants.at(ref)
+			now := t.terms.Load()
+			to.Tenant(&keystore.TenantRow{
+				ID: t.id, Plan: now.plan.name, Override: now.override, Suspended: now.suspended, UsedSince: now.usedSince,
+			})
+		}
+		for ref := range keys {
+			k := s.keys.at(ref)
+			to.Key(&keystore.KeyRow{
+				Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
+				Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), Name: *s.names.at(k.name.Load()), ReplacedBy: s.successor(k),
+				ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
+				GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
+			})
+			if ban := s.ban(k); ban.Until != 0 {
+				to.Ban(*ban)
+			}
+		}
+	}
+}
+
 // setLost is called before the rows to which the refusals apply.
 func (s *state) setLost(refusals []keystore.LostRefusal) { s.lost = newLost(refusals) }
 

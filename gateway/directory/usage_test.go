@@ -31,7 +31,7 @@ func TestUsageThrough(t *testing.T) {
 		}
 		published := func() instant.Millis {
 			t.Helper()
-			d.follower.reportedAt = time.Time{}
+			d.follower.beatAt = time.Time{}
 			if err := d.sync(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -83,6 +83,10 @@ var rules = []rule{
 		allows: "./gateway/directory ./gateway/http1 ./gateway/portal ./gateway/share",
 	},
 	{
+		why: "a snapshot is a file of rows: it knows nothing of what a gateway does with them",
+		of:  "./gateway/directory/snapshot", forbids: "./... github.com/...", allows: "./shared/core/... ./shared/durable ./shared/keystore",
+	},
+	{
 		why: "gateway/console knows the key tables and the admin port, not the request path",
 		of:  "./gateway/console", forbids: "./gateway/... github.com/...", allows: "./gateway/portal github.com/dustin/go-humanize",
 	},

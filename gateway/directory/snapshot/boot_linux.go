@@ -1,4 +1,4 @@
-package directory
+package snapshot
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package directory
+package snapshot
 
 // bootID is unknown on this system, so no earlier process is known to have ended.
 func bootID() string { return "" }

@@ -1,4 +1,4 @@
-package directory
+package snapshot
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 // processes have ended, and changes do not wait for them. If the volume was moved to another host, the lock proves
 // nothing, so each process is listed with the boot ID of its host.
 type processes struct {
-	file *os.File // nil: there is no file, or another process has locked it
-	dead []string // incarnations of processes that have ended
+	file  *os.File // nil: there is no file, or another process has locked it
+	ended []string // incarnations of processes that have ended
 }
 
 const processesMax = 100 // remembered
@@ -26,11 +26,11 @@ var errLocked = errors.New("another process uses this snapshot: give each gatewa
 // openProcesses locks the file and adds this process to it.
 func openProcesses(path, incarnation string) (p processes, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return p, fmt.Errorf("directory: %w", err)
+		return p, fmt.Errorf("snapshot: %w", err)
 	}
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return p, fmt.Errorf("directory: %w", err)
+		return p, fmt.Errorf("snapshot: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -38,28 +38,28 @@ func openProcesses(path, incarnation string) (p processes, err error) {
 		}
 	}()
 	if err := lockFile(file); err != nil {
-		return p, fmt.Errorf("directory: lock %s: %w", path, err)
+		return p, fmt.Errorf("snapshot: lock %s: %w", path, err)
 	}
 	text, err := io.ReadAll(file)
 	if err != nil {
-		return p, fmt.Errorf("directory: %w", err)
+		return p, fmt.Errorf("snapshot: %w", err)
 	}
 	boot := bootID()
 	lines := strings.Fields(string(text))
 	lines = lines[max(0, len(lines)-processesMax+1):]
 	for _, line := range lines {
 		if earlier, on, _ := strings.Cut(line, "@"); boot != "" && on == boot {
-			p.dead = append(p.dead, earlier)
+			p.ended = append(p.ended, earlier)
 		}
 	}
 	lines = append(lines, incarnation+"@"+boot)
 	updated := strings.Join(lines, "\n") + "\n"
 	// The file is shortened last: this process may be killed at any instant, and the earlier ones must still be listed then.
 	if _, err := file.WriteAt([]byte(updated), 0); err != nil {
-		return p, fmt.Errorf("directory: %w", err)
+		return p, fmt.Errorf("snapshot: %w", err)
 	}
 	if err := file.Truncate(int64(len(updated))); err != nil {
-		return p, fmt.Errorf("directory: %w", err)
+		return p, fmt.Errorf("snapshot: %w", err)
 	}
 	p.file = file
 	return p, nil

@@ -1,4 +1,4 @@
-package directory
+package snapshot
 
 import (
 	"encoding/binary"
@@ -23,37 +23,46 @@ const (
 	tagEnd    = 'E' // the end of the state when the snapshot was taken; later changes follow
 )
 
-// head says which gateway wrote the snapshot, and for which state.
-type head struct {
-	gateway  string
-	seen     int64 // ms: the last contact with the database
-	gateways int64 // registered at that contact
-	maxAge   int64 // ms, as registered; 0: none
-	position
+// Head says which state a snapshot has.
+type Head struct {
+	Position
+	Seen     int64 // ms: the last contact with the database
+	Gateways int64 // registered at that contact
+	MaxAge   int64 // ms, as registered; 0: none
 }
 
-// position is the last event that was applied.
-type position struct {
-	last keystore.Change
-	uuid string
+// Position is the last event that was applied.
+type Position struct {
+	Last keystore.Change
+	UUID string
 }
 
 func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-func appendHead(b []byte, h head) []byte {
-	b = appendText(append(b, tagHead), h.gateway)
-	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.seen), h.gateways), h.maxAge)
-	return appendText(binary.AppendVarint(b, int64(h.last)), h.uuid)
+func appendHead(b []byte, gateway string, h Head) []byte {
+	b = appendText(append(b, tagHead), gateway)
+	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, h.Seen), h.Gateways), h.MaxAge)
+	return appendText(binary.AppendVarint(b, int64(h.Last)), h.UUID)
+}
+
+// appendRows returns functions that append rows to b, and then call done.
+func appendRows(b *[]byte, done func()) keystore.Rows {
+	return keystore.Rows{
+		Plan:   func(p keystore.Plan) { *b = appendPlan(*b, p); done() },
+		Tenant: func(t *keystore.TenantRow) { *b = appendTenant(*b, t); done() },
+		Key:    func(k *keystore.KeyRow) { *b = appendKey(*b, k); done() },
+		Ban:    func(ban keystore.BanRow) { *b = appendBan(*b, ban); done() },
+	}
 }
 
 func appendLimits(b []byte, l plan.Limits) []byte {
 	return binary.AppendVarint(binary.AppendVarint(b, l.Minute), l.Day)
 }
 
-func appendPlan(b []byte, name string, limits plan.Limits) []byte {
-	return appendLimits(appendText(append(b, tagPlan), name), limits)
+func appendPlan(b []byte, p keystore.Plan) []byte {
+	return appendLimits(appendText(append(b, tagPlan), p.Name), p.Limits)
 }
 
 func appendTenant(b []byte, t *keystore.TenantRow) []byte {
@@ -89,28 +98,17 @@ func appendTruth(b []byte, is bool) []byte {
 	return append(b, 0)
 }
 
-func (c *changes) appendTo(b []byte) []byte {
-	for _, p := range c.plans {
-		b = appendPlan(b, p.Name, p.Limits)
-	}
-	for i := range c.tenants {
-		b = appendTenant(b, &c.tenants[i])
-	}
-	for i := range c.keys {
-		b = appendKey(b, &c.keys[i])
-	}
-	for _, ban := range c.bans {
-		b = appendBan(b, ban)
-	}
-	return b
-}
-
 var errRecord = errors.New("a record cannot be read")
 
-// decoder reads records from a frame. After a failure it reads zeros.
+// decoder reads records from a frame, and passes rows to the functions in to. After a failure it reads zeros.
 type decoder struct {
+	to     keystore.Rows
 	left   []byte
 	failed bool
+
+	gateway    string // which wrote the snapshot
+	head       Head   // the last one
+	isComplete bool   // the end record was read
 
 	planName string // of the last tenant; most tenants have the same plan
 	keyName  string // of the last key; most keys have the same name
@@ -157,19 +155,17 @@ func (d *decoder) limits() plan.Limits {
 	return plan.Limits{Minute: minute, Day: d.varint()}
 }
 
-// record reads one record. It passes a row to the functions in to. A head record sets h, and the end record sets end.
-func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
+// record reads one record.
+func (d *decoder) record() error {
 	switch tag := d.bytes(1)[0]; tag {
 	case tagHead:
-		gateway := string(d.text())
-		*h = head{gateway: gateway, seen: d.varint()}
-		h.gateways, h.maxAge = d.varint(), d.varint()
-		h.last = keystore.Change(d.varint())
-		h.uuid = string(d.text())
+		d.gateway = string(d.text())
+		d.head.Seen, d.head.Gateways, d.head.MaxAge = d.varint(), d.varint(), d.varint()
+		d.head.Last, d.head.UUID = keystore.Change(d.varint()), string(d.text())
 	case tagPlan:
 		p := keystore.Plan{Name: string(d.text())}
 		p.Limits = d.limits()
-		to.Plan(p)
+		d.to.Plan(p)
 	case tagTenant:
 		var t keystore.TenantRow
 		t.ID = id.Tenant(d.bytes(len(t.ID)))
@@ -178,7 +174,7 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 		}
 		t.Plan, t.Override = d.planName, d.limits()
 		t.Suspended, t.UsedSince = d.truth(), d.instant()
-		to.Tenant(&t)
+		d.to.Tenant(&t)
 	case tagKey:
 		var k keystore.KeyRow
 		k.Hash = apikey.Hash(d.bytes(len(k.Hash)))
@@ -197,13 +193,13 @@ func (d *decoder) record(to keystore.Rows, h *head, end *bool) error {
 			}
 			k.Allow = append(k.Allow, prefix)
 		}
-		to.Key(&k)
+		d.to.Key(&k)
 	case tagBan:
 		b := keystore.BanRow{Key: id.Key(d.bytes(len(id.Key{}))), Until: d.instant()}
 		b.Automatic, b.Notice = d.truth(), string(d.text())
-		to.Ban(b)
+		d.to.Ban(b)
 	case tagEnd:
-		*end = true
+		d.isComplete = true
 	default:
 		return fmt.Errorf("%w: unknown tag %d", errRecord, tag)
 	}

@@ -1,0 +1,51 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"petgate/shared/keystore"
+)
+
+// signOffWithin bounds a sign-off. If the database is silent, its first statement is also the last one.
+const signOffWithin = 5 * time.Second
+
+// SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
+// once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
+// registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
+func (d *Directory) SignOff() {
+	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
+	defer cancel()
+	d.signOff(ctx)
+	d.snapshot.Close()
+}
+
+func (d *Directory) signOff(ctx context.Context) {
+	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
+		d.record(nil)
+		return
+	}
+	d.drainBans(ctx)
+	signOff := d.store.SignOff
+	if err := d.drainUsage(ctx, true); err != nil {
+		signOff = d.store.SignOffWithGap
+		d.cfg.Log.Warn("directory: the last seconds of usage are lost", "error", err)
+	}
+	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
+		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+		d.record(nil)
+		return
+	}
+	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that
+	// has signed off, so a later start must not find the file. It must also be gone if SignOff returns an error, because
+	// SignOff may have succeeded.
+	if err := d.snapshot.Remove(); err != nil {
+		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
+			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
+		return
+	}
+	if err := signOff(ctx, *d.self.Load()); err != nil {
+		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
+	}
+}

@@ -1,0 +1,349 @@
+// Package snapshot keeps what a gateway knows of the key database in a file, so that it can serve after a restart while the database
+// is unreachable.
+//
+// The file is a magic line, and then frames with a length, a checksum and records. Each checksum continues the previous one, so a
+// missing or misplaced frame is detected. Later changes follow the end record, one frame for each batch of events. They are on disk
+// before the heartbeat that confirms them.
+//
+// A file that lacks a change that is in force must not outlive its confirmation: the gateway would admit a revoked key after a restart.
+// Such a file is stale, and Clean returns an error until it is removed.
+package snapshot
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	"petgate/shared/durable"
+	"petgate/shared/keystore"
+)
+
+const (
+	magic         = "petgate directory snapshot 5\n"
+	frameBytes    = 64 << 10
+	frameBytesMax = 64 << 20 // a larger frame is invalid
+
+	changedBytesMin = 1 << 20 // of changes, before a file is replaced
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// standing says what the file on disk has.
+type standing uint8
+
+const (
+	inherited standing = iota // what an earlier process has left, and nothing was loaded since
+	stale                     // less than what is in force, if it is still there
+	gone                      // nothing: it is removed
+	current                   // all that this process has loaded
+)
+
+// File is a gateway's snapshot. Its methods are safe for concurrent use, but for Begin and Replace, which one goroutine calls.
+type File struct {
+	Wanted chan struct{} // gets a value when a new file should be written
+
+	path, gateway string
+	processes     processes // without the lock, no file is kept
+
+	mu        sync.Mutex
+	standing  standing
+	to        *frames  // the file, if it is current
+	taking    bool     // a new file is being written…
+	meanwhile [][]byte // …and these changes must be appended to it
+	changed   int      // bytes of changes in the file
+}
+
+// Open locks the snapshot of a gateway for this process. With an empty path, none is kept. If the lock fails, none is kept either, and
+// Open also returns the cause. A file of this gateway is then stale: a later process could start from it.
+func Open(path, gateway, incarnation string) (f *File, err error) {
+	f = &File{Wanted: make(chan struct{}, 1), path: path, gateway: gateway}
+	if path == "" {
+		return f, nil
+	}
+	f.processes, err = openProcesses(path+".lock", incarnation)
+	if err != nil && f.mayStart() {
+		f.standing = stale
+	}
+	return f, err
+}
+
+// IsKept reports whether this process keeps a snapshot.
+func (f *File) IsKept() bool { return f.processes.file != nil }
+
+// Ended returns the incarnations of this gateway's earlier processes that have certainly ended.
+func (f *File) Ended() []string { return f.processes.ended }
+
+// Invalidate makes the file stale: something was loaded that it does not have. A new file that is being written is dropped.
+func (f *File) Invalidate() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.IsKept() {
+		return
+	}
+	f.taking, f.meanwhile = false, nil
+	_ = f.discard() // Clean tries again
+	select {
+	case f.Wanted <- struct{}{}:
+	default:
+	}
+}
+
+// Clean removes a stale file, if there is one.
+func (f *File) Clean() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.removeStale()
+}
+
+// Remove removes the file, before the gateway signs off.
+func (f *File) Remove() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.IsKept() {
+		return f.removeStale()
+	}
+	return f.discard()
+}
+
+// discard closes and removes the file. The lock must be held.
+func (f *File) discard() error {
+	f.shut()
+	f.standing = stale
+	return f.removeStale()
+}
+
+func (f *File) removeStale() error {
+	if f.standing != stale {
+		return nil
+	}
+	err := durable.Remove(f.path)
+	if err == nil {
+		f.standing = gone
+	}
+	return err
+}
+
+// shut closes the file. The lock must be held.
+func (f *File) shut() {
+	if f.to != nil {
+		f.to.Close()
+		f.to = nil
+	}
+}
+
+// Close closes the file, which stays, and releases the lock.
+func (f *File) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shut()
+	f.processes.close()
+}
+
+// IsOutdated reports whether a new file should be written: something was loaded and there is no file of it, or changes take more than
+// half of the file.
+func (f *File) IsOutdated() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch f.standing {
+	case inherited:
+		return false
+	case current:
+		return f.changed > max(f.to.size/2, changedBytesMin)
+	}
+	return true
+}
+
+// Append adds a head and changes to the file. They are on disk when it returns; without changes, perhaps later. If it fails, it removes
+// the file.
+func (f *File) Append(h Head, changes func(keystore.Rows)) error {
+	records := appendHead(nil, f.gateway, h)
+	if changes != nil {
+		changes(appendRows(&records, func() {}))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.taking && changes != nil {
+		f.meanwhile = append(f.meanwhile, records)
+	}
+	if f.standing != current {
+		return nil
+	}
+	f.to.write(records)
+	err := f.to.buffer.Flush()
+	if err == nil && changes != nil {
+		f.changed += len(records)
+		err = f.to.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot: append: %w", errors.Join(err, f.discard()))
+	}
+	return nil
+}
+
+// Begin is called before Replace: changes that are appended from now on will be in the new file too.
+func (f *File) Begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taking, f.meanwhile = true, nil
+}
+
+// Replace writes a new file with all rows of an image, which was made at Begin or later. The file replaces the old one, unless it was
+// invalidated since Begin.
+func (f *File) Replace(h Head, image func(keystore.Rows)) error {
+	next, err := createFrames(f.path)
+	if err == nil {
+		err = next.writeImage(appendHead(nil, f.gateway, h), image)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && f.taking {
+		for _, records := range f.meanwhile {
+			next.write(records)
+		}
+		if err = next.buffer.Flush(); err == nil {
+			f.shut()
+			if err = durable.Replace(next.File, f.path); err == nil {
+				f.to, f.standing, f.taking, f.meanwhile, f.changed = next, current, false, nil, 0
+				return nil
+			}
+			_ = f.discard() // the new file may have the name by now, without the directory being on disk; Clean tries again
+		}
+	}
+	f.taking, f.meanwhile = false, nil
+	if next != nil {
+		next.Close()
+		os.Remove(next.Name())
+	}
+	return err
+}
+
+// frames writes frames to a file.
+type frames struct {
+	*os.File
+	buffer *bufio.Writer // keeps its first error, until Flush
+	sum    uint32
+	size   int
+}
+
+func createFrames(path string) (*frames, error) {
+	file, err := durable.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &frames{File: file, buffer: bufio.NewWriter(file)}
+	_, err = f.buffer.WriteString(magic)
+	return f, err
+}
+
+func (f *frames) write(records []byte) {
+	f.sum = crc32.Update(f.sum, castagnoli, records)
+	var header [8]byte
+	binary.LittleEndian.PutUint32(header[:], uint32(len(records)))
+	binary.LittleEndian.PutUint32(header[4:], f.sum)
+	f.size += len(header) + len(records)
+	f.buffer.Write(header[:])
+	f.buffer.Write(records)
+}
+
+// writeImage writes records and then an image, in frames of about frameBytes.
+func (f *frames) writeImage(records []byte, image func(keystore.Rows)) error {
+	image(appendRows(&records, func() {
+		if len(records) >= frameBytes {
+			f.write(records)
+			records = records[:0]
+		}
+	}))
+	f.write(append(records, tagEnd))
+	if err := f.buffer.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// errOtherGateway means that another gateway wrote the snapshot.
+var errOtherGateway = errors.New("written by another gateway")
+
+// Read reads the file; later records replace earlier ones. An incomplete last frame was not confirmed and is ignored. Any other error
+// makes the file invalid.
+func (f *File) Read(to keystore.Rows) (Head, error) {
+	h, err := f.read(to)
+	if err != nil {
+		return Head{}, fmt.Errorf("snapshot: %w", err)
+	}
+	return h, nil
+}
+
+func (f *File) read(to keystore.Rows) (h Head, err error) {
+	file, err := os.Open(f.path)
+	if err != nil {
+		return h, err
+	}
+	defer file.Close()
+	from := bufio.NewReaderSize(file, frameBytes)
+	begins := make([]byte, len(magic))
+	if _, err := io.ReadFull(from, begins); err != nil || string(begins) != magic {
+		return h, errors.New("not a snapshot of this version")
+	}
+	var sum uint32
+	var frame []byte
+	d := decoder{to: to}
+	for {
+		if frame, err = readFrame(from, frame, &sum); err != nil {
+			break
+		}
+		d.left = frame
+		for len(d.left) > 0 {
+			if err := d.record(); err != nil {
+				return h, err
+			}
+			if d.gateway != f.gateway {
+				return h, fmt.Errorf("%w: by %q, this is %q", errOtherGateway, d.gateway, f.gateway)
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return h, err
+	}
+	if !d.isComplete {
+		return h, errors.New("it is cut off")
+	}
+	return d.head, nil
+}
+
+// mayStart reports whether this gateway might start from the file: it exists, and no other gateway wrote it.
+func (f *File) mayStart() bool {
+	if _, err := os.Lstat(f.path); err != nil {
+		return false // there is no file to remove: on a read-only file system, even the removal of a missing file fails
+	}
+	var ignored []byte
+	_, err := f.Read(appendRows(&ignored, func() { ignored = ignored[:0] }))
+	return !errors.Is(err, errOtherGateway)
+}
+
+func readFrame(from io.Reader, into []byte, sum *uint32) ([]byte, error) {
+	var header [8]byte
+	if _, err := io.ReadFull(from, header[:]); err != nil {
+		return into, err
+	}
+	size := binary.LittleEndian.Uint32(header[:])
+	if size > frameBytesMax {
+		return into, errors.New("checksum does not match")
+	}
+	if uint32(cap(into)) < size {
+		into = make([]byte, size)
+	}
+	into = into[:size]
+	if _, err := io.ReadFull(from, into); err != nil {
+		return into, err
+	}
+	*sum = crc32.Update(*sum, castagnoli, into)
+	if binary.LittleEndian.Uint32(header[4:]) != *sum {
+		return into, errors.New("checksum does not match")
+	}
+	return into, nil
+}

@@ -1,0 +1,103 @@
+package snapshot
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"testing"
+
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+)
+
+func open(t *testing.T) *File {
+	t.Helper()
+	f, err := Open(filepath.Join(t.TempDir(), "snapshot"), "gw-1", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// ban is a change.
+func ban(until instant.Millis) func(keystore.Rows) {
+	return func(to keystore.Rows) { to.Ban(keystore.BanRow{Key: id.Key{1}, Until: until}) }
+}
+
+func replace(t *testing.T, f *File, meanwhile func()) {
+	t.Helper()
+	f.Begin()
+	if err := f.Replace(Head{}, func(to keystore.Rows) { meanwhile(); ban(1)(to) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendTo(t *testing.T, f *File, changes func(keystore.Rows)) {
+	t.Helper()
+	if err := f.Append(Head{}, changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect checks the last ban in the file; 0: there is no file.
+func expect(t *testing.T, f *File, until instant.Millis) {
+	t.Helper()
+	var last instant.Millis
+	ignored := appendRows(new([]byte), func() {})
+	ignored.Ban = func(b keystore.BanRow) { last = b.Until }
+	if _, err := f.Read(ignored); err != nil && (until != 0 || !errors.Is(err, fs.ErrNotExist)) {
+		t.Fatal(err)
+	}
+	if last != until {
+		t.Errorf("the file has a ban until %d, want %d", last, until)
+	}
+}
+
+func TestFileIsNeverBehind(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	replace(t, f, func() {})
+	expect(t, f, 1)
+	appendTo(t, f, ban(2))
+	expect(t, f, 2)
+	// A change that is applied while a file is being written may be confirmed before that is complete.
+	replace(t, f, func() { appendTo(t, f, ban(3)) })
+	expect(t, f, 3)
+	// A file that lacks what was loaded since it was begun never gets the name.
+	replace(t, f, f.Invalidate)
+	expect(t, f, 0)
+	replace(t, f, func() {})
+	// A file that lacks a change, because the change cannot be appended, is removed.
+	if err := f.to.File.Close(); err != nil { // writes fail from now on
+		t.Fatal(err)
+	}
+	if err := f.Append(Head{}, ban(4)); err == nil {
+		t.Error("a change was appended to a closed file")
+	}
+	expect(t, f, 0)
+}
+
+// After one change, the whole file is not written again.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	wants := func(want bool, after string) {
+		t.Helper()
+		if is := f.IsOutdated(); is != want {
+			t.Errorf("after %s, a new file is wanted: %t", after, is)
+		}
+	}
+	wants(false, "the start")
+	f.Invalidate()
+	wants(true, "a load")
+	replace(t, f, func() {})
+	wants(false, "a new file")
+	appendTo(t, f, ban(2))
+	wants(false, "one change")
+	appendTo(t, f, func(to keystore.Rows) {
+		to.Ban(keystore.BanRow{Key: id.Key{1}, Notice: string(make([]byte, changedBytesMin))})
+	})
+	wants(true, "many changes")
+}
