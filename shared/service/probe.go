@@ -18,37 +18,31 @@ const probeWithin = 5 * time.Second
 // probe asks /readyz of the program that has the same settings, and writes the response in words. It returns the exit code: 0 if
 // the program is ready, 1 if not. So an image without a shell can have a health check.
 func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) int {
-	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
-	defer cancel()
-	problems, ready, err := readiness(ctx, address, isTLS)
-	switch {
-	case err != nil:
+	problems, ready, err := readiness(address, isTLS)
+	if err != nil {
 		fmt.Fprintf(stderr, "%s: not ready: %v\n", name, err)
 		return 1
-	case !ready:
-		fmt.Fprintf(stderr, "%s: not ready%s\n", name, inWords(problems))
-		return 1
 	}
-	fmt.Fprintf(stdout, "%s: ready%s\n", name, inWords(problems))
-	return 0
-}
-
-func inWords(problems []Problem) string {
 	var text strings.Builder
 	for _, p := range problems {
 		fmt.Fprintf(&text, "\n  %s: %s", p.Name, p.Detail)
 	}
-	return text.String()
+	if !ready {
+		fmt.Fprintf(stderr, "%s: not ready%s\n", name, &text)
+		return 1
+	}
+	fmt.Fprintf(stdout, "%s: ready%s\n", name, &text)
+	return 0
 }
 
 // readiness asks the admin port at address. It does not verify the certificate, whose names are those for other hosts: it sends
 // nothing secret, and only reads whether the program is ready.
-func readiness(ctx context.Context, address string, isTLS bool) (problems []Problem, ready bool, err error) {
+func readiness(address string, isTLS bool) (problems []Problem, ready bool, err error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		network, address = "unix", path
 	}
-	client := http.Client{Transport: &http.Transport{
+	client := http.Client{Timeout: probeWithin, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, address)
 		},
@@ -59,11 +53,7 @@ func readiness(ctx context.Context, address string, isTLS bool) (problems []Prob
 	if isTLS {
 		scheme = "https"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/readyz", nil)
-	if err != nil {
-		return nil, false, err
-	}
-	response, err := client.Do(request)
+	response, err := client.Get(scheme + "://localhost/readyz")
 	if err != nil {
 		return nil, false, err
 	}
