@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -112,21 +113,15 @@ func (a *app) complete(words []string) error {
 		words = words[1:]
 	}
 	for _, c := range a.candidates(parser.Model.Node, words) {
-		line := c.word
+		line := operate.Printable(c.word)
 		if c.about != "" {
-			line += "\t" + c.about
+			line += "\t" + operate.Printable(c.about)
 		}
-		if _, err := fmt.Fprintln(a.Out, printableLine(line)); err != nil {
+		if _, err := fmt.Fprintln(a.Out, line); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// printableLine is printable, except that the tab stays.
-func printableLine(line string) string {
-	word, about, _ := strings.Cut(line, "\t")
-	return strings.TrimSuffix(operate.Printable(word)+"\t"+operate.Printable(about), "\t")
 }
 
 func (a *app) candidates(node *kong.Node, words []string) []candidate {
@@ -249,23 +244,8 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case "keyadmin gateway drop":
 		kind = "lost"
 	}
-	switch kind {
-	case "output":
-		return list("table", "json", "csv")
-	case "shell":
-		return list("bash", "zsh", "fish")
-	case "by":
-		return list(groupings...)
-	case "order":
-		return list(topOrders...)
-	case "scope":
-		return list(apikey.AllScopes.Names()...)
-	case "kind":
-		return list(keystore.EventKinds...)
-	case "format":
-		return list(metering.Formats...)
-	case "file", "database-url-file", "token-file":
-		return list(completeFiles)
+	if known := fixed[kind]; known != nil {
+		return known
 	}
 	read, known := stored[kind]
 	if !known {
@@ -279,6 +259,13 @@ func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate
 	case <-time.After(completeWithin):
 		return nil
 	}
+}
+
+// fixed are the kinds of values that do not depend on the database.
+var fixed = map[string][]candidate{
+	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(groupings...), "order": list(topOrders...),
+	"scope": list(apikey.AllScopes.Names()...), "kind": list(keystore.EventKinds...), "format": list(metering.Formats...),
+	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles),
 }
 
 func list[T ~string](words ...T) []candidate {
@@ -337,32 +324,27 @@ var stored = map[string]func(ctx context.Context, a *app, word string) ([]candid
 	},
 	"plan": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		plans, err := a.store.Plans(ctx)
-		var all []candidate
-		for _, p := range plans {
-			all = append(all, candidate{p.Name, operate.PerMinuteAndDay(p.Limits)})
-		}
-		return all, err
+		return candidatesFor(plans, func(p keystore.Plan) candidate { return candidate{p.Name, operate.PerMinuteAndDay(p.Limits)} }), err
 	},
 	"gateway": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		gateways, err := a.store.Gateways(ctx)
-		var all []candidate
-		for _, g := range gateways {
-			all = append(all, candidate{g.ID, "seen " + operate.Age(g) + " ago"})
-		}
-		return all, err
+		return candidatesFor(gateways, func(g keystore.Gateway) candidate { return candidate{g.ID, "seen " + operate.Age(g) + " ago"} }), err
 	},
 	"lost": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
 		refusals, err := a.store.LostRefusals(ctx)
-		var all []candidate
-		for _, l := range refusals {
+		return candidatesFor(refusals, func(l keystore.LostRefusal) candidate {
 			v := operate.ViewLost(l)
-			if v.Key == "" {
-				v.Key = v.Tenant
-			}
-			all = append(all, candidate{v.Key, v.Kind})
-		}
-		return all, err
+			return candidate{cmp.Or(v.Key, v.Tenant), v.Kind}
+		}), err
 	},
+}
+
+func candidatesFor[T any](rows []T, f func(T) candidate) []candidate {
+	all := make([]candidate, len(rows))
+	for i, row := range rows {
+		all[i] = f(row)
+	}
+	return all
 }
 
 // candidatesMax is how many candidates are read. A person who sees so many types another letter.
@@ -370,16 +352,13 @@ const candidatesMax = 50
 
 func storedTenants(ctx context.Context, a *app, word string) ([]candidate, error) {
 	tenants, err := a.store.TenantsLike(ctx, word, candidatesMax)
-	var all []candidate
-	for _, t := range tenants {
-		c := candidate{t.Name, "plan " + t.Plan}
+	return candidatesFor(tenants, func(t keystore.Tenant) candidate {
 		// A shell would need quotes; keyadmin would read a key's ID.
 		if operate.ShellWord(t.Name) != t.Name || strings.HasPrefix(t.Name, id.KeyPrefix) {
-			c = candidate{t.ID.String(), t.Name}
+			return candidate{t.ID.String(), t.Name}
 		}
-		all = append(all, c)
-	}
-	return all, err
+		return candidate{t.Name, "plan " + t.Plan}
+	}), err
 }
 
 func storedKeys(ctx context.Context, a *app, word string) ([]candidate, error) {

@@ -192,11 +192,7 @@ func (a *app) printChanges(c changes) error {
 	for _, v := range c.views {
 		t.rows = append(t.rows, []string{v.Action, v.Kind, v.Name, operate.OrDash(v.KeyID), v.Change})
 	}
-	views := c.views
-	if views == nil {
-		views = []changeView{}
-	}
-	if err := a.print(views, t); err != nil {
+	if err := a.print(append([]changeView{}, c.views...), t); err != nil {
 		return err
 	}
 	if len(c.left) > 0 {

@@ -86,12 +86,8 @@ func (d *doctor) examine(ctx context.Context) {
 	}
 	store := d.app.store
 	gateways, err := store.Gateways(ctx)
-	if err != nil {
-		d.find("database", err.Error(), "let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
-		return
-	}
-	last, err := store.LastEvent(ctx)
-	if err != nil {
+	last, lastErr := store.LastEvent(ctx)
+	if err = cmp.Or(err, lastErr); err != nil {
 		d.find("database", err.Error(), "let the role in the URL of the database read the tables, as in deploy/docker/roles.sql")
 		return
 	}

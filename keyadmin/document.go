@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -305,14 +306,7 @@ func (r *reader) object(n *yaml.Node, path string, required []string, members ma
 // missingWays say more about members that are missing. Only keys have IDs.
 var missingWays = map[string]string{"id": ": only keys that exist can be named here. `keyadmin key create` creates one and shows its ID"}
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // each reads the elements of a list.
 func each[T any](r *reader, n *yaml.Node, at place, read func(*yaml.Node, string) T) []T {
@@ -340,14 +334,6 @@ func (r *reader) text(target encoding.TextUnmarshaler) func(*yaml.Node, place) {
 	}
 }
 
-func (r *reader) limit(target *int64) func(*yaml.Node, place) {
-	return func(n *yaml.Node, at place) {
-		var l limit
-		r.text(&l)(n, at)
-		*target = int64(l)
-	}
-}
-
 func (r *reader) truth(target *bool) func(*yaml.Node, place) {
 	return func(n *yaml.Node, at place) {
 		if n.Tag != "!!bool" || n.Decode(target) != nil {
@@ -359,7 +345,7 @@ func (r *reader) truth(target *bool) func(*yaml.Node, place) {
 func (r *reader) plan(n *yaml.Node, path string) declaredPlan {
 	p := declaredPlan{place: place{n.Line, path}}
 	r.object(n, path, []string{"name"}, map[string]func(*yaml.Node, place){
-		"name": r.text(&p.name), "minute": r.limit(&p.limits.Minute), "day": r.limit(&p.limits.Day),
+		"name": r.text(&p.name), "minute": r.text((*limit)(&p.limits.Minute)), "day": r.text((*limit)(&p.limits.Day)),
 	})
 	return p
 }
@@ -367,9 +353,9 @@ func (r *reader) plan(n *yaml.Node, path string) declaredPlan {
 func (r *reader) tenant(n *yaml.Node, path string) declaredTenant {
 	t := declaredTenant{place: place{n.Line, path}}
 	r.object(n, path, []string{"name", "plan"}, map[string]func(*yaml.Node, place){
-		"name": r.text(&t.name), "plan": r.text(&t.plan), "minute": r.limit(&t.override.Minute), "day": r.limit(&t.override.Day),
-		"suspended": r.truth(&t.suspended),
-		"keys":      func(n *yaml.Node, at place) { t.hasKeys, t.keys = true, each(r, n, at, r.key) },
+		"name": r.text(&t.name), "plan": r.text(&t.plan), "suspended": r.truth(&t.suspended),
+		"minute": r.text((*limit)(&t.override.Minute)), "day": r.text((*limit)(&t.override.Day)),
+		"keys": func(n *yaml.Node, at place) { t.hasKeys, t.keys = true, each(r, n, at, r.key) },
 	})
 	return t
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"petgate/shared/core/apikey"
 	"petgate/shared/keystore"
 )
@@ -72,19 +70,5 @@ func TestDidYouMean(t *testing.T) {
 		if got := didYouMean(name, known); got != want {
 			t.Errorf("didYouMean(%q) = %q, want %q", name, got, want)
 		}
-	}
-}
-
-// distance is a metric. Otherwise a maximum of 2 would have no clear meaning.
-func TestDistance(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		word := rapid.StringMatching(`[ab]{0,6}`)
-		a, b, c := word.Draw(t, "a"), word.Draw(t, "b"), word.Draw(t, "c")
-		if (distance(a, b) == 0) != (a == b) || distance(a, b) != distance(b, a) || distance(a, c) > distance(a, b)+distance(b, c) {
-			t.Fatalf("distances %d, %d, %d", distance(a, b), distance(b, a), distance(a, c))
-		}
-	})
-	if got := distance("kitten", "sitting"); got != 3 {
-		t.Errorf("distance = %d, want 3", got)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,11 +106,7 @@ func (a *app) explainPlan(ctx context.Context, name string, err error) error {
 	if _, ok := limits[name]; ok {
 		return err // something else was not found
 	}
-	var known []string
-	for plan := range limits {
-		known = append(known, plan)
-	}
-	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, known))
+	return fmt.Errorf("there is no plan %q%s (`keyadmin plan list` shows all)", name, didYouMean(name, sortedKeys(limits)))
 }
 
 // suggestionsMax keeps a suggestion short.
@@ -136,10 +133,7 @@ func didYouMean(name string, known []string) string {
 		return ""
 	}
 	slices.SortFunc(near, func(a, b candidate) int {
-		if a.distance != b.distance {
-			return a.distance - b.distance
-		}
-		return strings.Compare(a.name, b.name)
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
 	})
 	var names []string
 	for _, c := range near[:min(len(near), suggestionsMax)] {

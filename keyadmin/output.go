@@ -138,6 +138,9 @@ func (a *app) style(terminal bool, code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
+// styleOut styles text for standard output.
+func (a *app) styleOut(code, text string) string { return a.style(a.OutTerminal, code, text) }
+
 // asData reports whether the output is for programs: JSON or CSV.
 func (a *app) asData() bool { return a.cli.Output != "table" }
 
@@ -164,7 +167,7 @@ func (a *app) print(data any, t table) error {
 		width := a.width()
 		t, omitted = t.fit(width, a.Clock())
 		t.bare = a.headed
-		t.write(&out, width, func(head string) string { return a.style(a.OutTerminal, bold, head) })
+		t.write(&out, width, func(head string) string { return a.styleOut(bold, head) })
 	}
 	if _, err := a.Out.Write(out.Bytes()); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -204,7 +207,7 @@ func (a *app) printSecret(data any, token string) error {
 	if a.asData() {
 		return a.print(data, table{})
 	}
-	if _, err := fmt.Fprintln(a.Out, a.style(a.OutTerminal, bold, token)); err != nil {
+	if _, err := fmt.Fprintln(a.Out, a.styleOut(bold, token)); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil

@@ -180,7 +180,7 @@ func (c *topCommand) print(a *app, view topView) error {
 		}
 		return a.writeLines([]string{string(line)})
 	}
-	f := frame{width: a.width(), signs: sparkBlocks, style: func(code, text string) string { return a.style(a.OutTerminal, code, text) }}
+	f := frame{width: a.width(), signs: sparkBlocks, style: a.styleOut}
 	if a.env["TERM"] == "dumb" {
 		f.signs = sparkASCII
 	}

@@ -119,13 +119,12 @@ func (s *screen) View() tea.View {
 		view := *s.view
 		view.Tenants = filtered(view.Tenants, s.filter)
 		view.cut(s.Limit)
-		style := func(code, text string) string { return s.app.style(true, code, text) }
-		lines = frame{width: s.width, height: s.height - 1, signs: sparkBlocks, style: style}.lines(view)
+		lines = frame{width: s.width, height: s.height - 1, signs: sparkBlocks, style: s.app.styleOut}.lines(view)
 	}
 	for len(lines) < s.height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines[:max(0, s.height-1)], s.app.style(true, bold, shortened(s.footer(), s.width)))
+	lines = append(lines[:max(0, s.height-1)], s.app.styleOut(bold, shortened(s.footer(), s.width)))
 	shown := tea.NewView(strings.Join(lines, "\n"))
 	shown.AltScreen = true
 	return shown

@@ -34,9 +34,7 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 	if a.env["TERM"] == "dumb" {
 		signs = asciiSigns
 	}
-	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), signs, func(code, text string) string {
-		return a.style(a.OutTerminal, code, text)
-	}))
+	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), signs, a.styleOut))
 }
 
 // barsOf adds up hours by hour or day. Between the first and the last one, periods without requests have rows too. A request that

@@ -170,19 +170,6 @@ func TestWrongCalls(t *testing.T) {
 		s.stdin = c.stdin
 		s.want(c.code, c.want, "key", "whoami")
 	}
-	for _, c := range []struct {
-		url  string
-		code exitCode
-		want string
-	}{
-		{"mysql://x", exitUsage, "it must begin with postgres://, or with sqlite: and a path"},
-		{"postgres://nobody:secret@127.0.0.1:1/x", exitFailed, "connection refused"},
-		{"sqlite:nosuch.db", exitFailed, "`keyadmin migrate` creates it"},
-		{"sqlite:../README.md", exitFailed, "the file is not a SQLite database, or it is damaged"},
-	} {
-		s.env[0] = "DATABASE_URL=" + c.url
-		s.want(c.code, c.want, "tenant", "list")
-	}
 }
 
 // What may look wrong but is not: the answer says what was chosen.
