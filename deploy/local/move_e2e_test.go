@@ -3,7 +3,6 @@
 package main
 
 import (
-	"database/sql"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,16 +28,13 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := openTarget(t, url)
-	exec := func(on interface {
-		Exec(string, ...any) (sql.Result, error)
-	}, statement string,
-	) {
+	exec := func(statement string) {
 		t.Helper()
-		if _, err := on.Exec(statement); err != nil {
+		if _, err := db.Exec(statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	exec(db, `CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'`)
+	exec(`CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'`)
 	killed := 0
 	for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
 		if err := db.Migrate(t.Context(), m); err != nil {
@@ -57,8 +53,10 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer holder.Rollback()
-			exec(holder, `SELECT pg_advisory_xact_lock(7)`)
-			exec(db, `CREATE TRIGGER held AFTER INSERT ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION held()`)
+			if _, err := holder.Exec(`SELECT pg_advisory_xact_lock(7)`); err != nil {
+				t.Fatal(err)
+			}
+			exec(`CREATE TRIGGER held AFTER INSERT ON ` + table + ` FOR EACH STATEMENT EXECUTE FUNCTION held()`)
 			p := testkit.Start(t, binary, nil, "move", "--to", strings.Replace(url, "?", "?application_name=held&", 1))
 			testkit.Eventually(t, time.Minute, "the move waits for "+table, func() bool {
 				if code, ended := p.Wait(0); ended {
@@ -74,7 +72,7 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 			testkit.Eventually(t, time.Minute, "the server ends the transactions", func() bool {
 				return number(t, db, `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'held'`) == 0
 			})
-			exec(db, `DROP TRIGGER held ON `+table)
+			exec(`DROP TRIGGER held ON ` + table)
 			for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
 				if used, err := m.InUse(t.Context(), db); err != nil || used {
 					t.Errorf("killed at %s: a part is there: %t, %v", table, used, err)
