@@ -118,7 +118,9 @@ func (c *auditCommand) print(ctx context.Context, a *app, events iter.Seq2[keyst
 		}
 	}
 	switch {
-	case a.asData() && c.Follow:
+	case !a.asData():
+		return c.printTable(ctx, a, events)
+	case c.Follow:
 		for v, err := range views {
 			if err == nil {
 				err = a.print(v, table{})
@@ -129,11 +131,9 @@ func (c *auditCommand) print(ctx context.Context, a *app, events iter.Seq2[keyst
 			}
 		}
 		return last, nil
-	case a.asData():
-		err = printList(a, &c.limiting, views, table{}, nil)
-		return last, err
 	}
-	return c.printTable(ctx, a, events)
+	err = printList(a, &c.limiting, views, table{}, nil)
+	return last, err
 }
 
 // printTable also shows the names of tenants.

@@ -82,7 +82,8 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	if c.DryRun {
 		a.note("The backup is good: %s.", contents(backup))
 	}
-	v := restoreView{TakenAt: backup.TakenAt.String(), Live: restore.Live, Newer: []newerView{}, Lost: restore.Lost, Restored: !c.DryRun}
+	v := restoreView{TakenAt: backup.TakenAt.String(), Live: restore.Live, Newer: []newerView{}, Lost: []keystore.LostChanges{}, Restored: !c.DryRun}
+	v.Lost = append(v.Lost, restore.Lost...)
 	t := table{head: []string{"REFUSAL", "TENANT", "KEY", "NAME", "AT"}, spare: []string{"AT", "NAME"}}
 	for _, n := range restore.Newer {
 		one := newerView{Kind: n.Kind, TenantID: n.Tenant.String()}
@@ -91,9 +92,6 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 		}
 		v.Newer = append(v.Newer, one)
 		t.rows = append(t.rows, []string{n.Kind, n.TenantName, operate.OrDash(one.KeyID), operate.OrDash(n.KeyName), operate.OrDash(one.At)})
-	}
-	if v.Lost == nil {
-		v.Lost = []keystore.LostChanges{}
 	}
 	if c.DryRun || !a.asData() {
 		if err := a.print(v, t); err != nil {

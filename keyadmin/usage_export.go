@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -176,10 +177,7 @@ func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, su
 	}
 	views := make([]verifyView, 0, len(sums))
 	for tenant, s := range sums {
-		name := tenant.String()
-		if t, known := tenants[tenant]; known {
-			name = t.Name
-		}
+		name := cmp.Or(tenants[tenant].Name, tenant.String())
 		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged})
 	}
 	slices.SortFunc(views, func(a, b verifyView) int { return strings.Compare(a.Tenant, b.Tenant) })

@@ -78,8 +78,10 @@ func TestWidths(t *testing.T) {
 				}
 			}
 		}
+		if width == 60 { // where every table has to be narrowed
+			s.golden("widths")
+		}
 	}
-	s.golden("widths")
 	s.terminal = false
 	for _, args := range shows {
 		if got := s.keyadmin(args...).stdout; args[0] != "gateway" && got != plain[quoted(args)] {

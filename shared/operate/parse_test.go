@@ -57,3 +57,14 @@ func FuzzParseDuration(f *testing.F) {
 		}
 	})
 }
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 ms", 14 * time.Millisecond: "14 ms", 999 * time.Millisecond: "999 ms", time.Second: "1 s", 119 * time.Second: "119 s",
+		2 * time.Minute: "2 min", 3 * time.Hour: "3 h", 49 * time.Hour: "2 days",
+	} {
+		if got := Span(d); got != want {
+			t.Errorf("span(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
