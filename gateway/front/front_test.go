@@ -139,11 +139,12 @@ func post(lines ...string) string { return strings.Replace(get(lines...), "GET",
 func TestResponses(t *testing.T) {
 	r := newRig(t, nil, nil)
 	for request, want := range map[string]string{
-		get():                                                           "200, 10 bytes: GET /a?b 0",
-		get() + get("Connection: close"):                                "200, 10 bytes: GET /a?b 0; 200, 10 bytes, closes: GET /a?b 0",
-		strings.Replace(get(), "GET", "HEAD", 1):                        "200, 11 bytes: ",
-		post("Content-Length: 2") + "{}" + get():                        "200, 11 bytes: POST /a?b 2; 200, 10 bytes: GET /a?b 0",
-		strings.Replace(get(), "1.1", "1.0", 1):                         "200, 10 bytes, closes: GET /a?b 0",
+		get():                                    "200, 10 bytes: GET /a?b 0",
+		get() + get("Connection: close"):         "200, 10 bytes: GET /a?b 0; 200, 10 bytes, closes: GET /a?b 0",
+		strings.Replace(get(), "GET", "HEAD", 1): "200, 11 bytes: ",
+		post("Content-Length: 2") + "{}" + get(): "200, 11 bytes: POST /a?b 2; 200, 10 bytes: GET /a?b 0",
+		strings.Replace(get(), "1.1", "1.0", 1):  "200, 10 bytes, closes: GET /a?b 0",
+
 		strings.Replace(get("Connection: keep-alive"), "1.1", "1.0", 1): "200, 10 bytes, keep-alive: GET /a?b 0",
 		"GET /a b HTTP/1.1\r\n\r\n":                                     "400, 66 bytes, closes: http1: the HTTP version is not supported: use HTTP/1.1 or HTTP/1.0",
 	} {
