@@ -281,7 +281,7 @@ func (s *store) list(span *trace.Span, q query) (found []Pet, err error) {
 			return err
 		}
 		defer rows.Close()
-		for rows.Next() { // not sqlx's Select: with it, reading 20 pets takes 23 instead of 17 µs of CPU
+		for rows.Next() { // not sqlx's Select, which allocates for each row
 			var p Pet
 			if err := rows.Scan(&p.ID, &p.Name, &p.CategoryID, (*string)(&p.Status)); err != nil {
 				return err
