@@ -29,23 +29,6 @@ type auditCommand struct {
 	limiting
 }
 
-func (auditCommand) Help() string {
-	return `Lists every change and who made it, the oldest first. Changes come from operators, through keyadmin, and from
-gateways, which impose bans. An operator is shown as keyadmin:NAME. NAME is $SUDO_USER, $USER or $LOGNAME, else the name of
-the system's user; it is not authenticated.
-
-Examples:
-
-    # The last week
-    keyadmin audit
-
-    # Who revoked keys of acme since yesterday
-    keyadmin audit --since 24h --tenant acme --kind key.revoked
-
-    # What happens now
-    keyadmin audit --since 1m --follow`
-}
-
 // eventKind is a kind of event, such as key.revoked, or the part before its dot.
 type eventKind string
 
@@ -62,12 +45,8 @@ func (k *eventKind) UnmarshalText(text []byte) error {
 // followEvery is the interval at which --follow reads new changes.
 const followEvery = time.Second
 
-func (c *auditCommand) Run(ctx context.Context, a *app) error {
-	since := c.Since.before(a.now())
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	filter := keystore.EventFilter{Since: since, Key: id.Key(c.Key), Actor: c.Actor, Kind: string(c.Kind)}
+func (c *auditCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	filter := keystore.EventFilter{Since: c.Since.before(a.now()), Key: id.Key(c.Key), Actor: c.Actor, Kind: string(c.Kind)}
 	if c.Tenant != "" {
 		t, err := a.tenant(ctx, c.Tenant)
 		if err != nil {
@@ -75,9 +54,9 @@ func (c *auditCommand) Run(ctx context.Context, a *app) error {
 		}
 		filter.Tenant = t.ID
 	}
-	events := a.store.Events(ctx, filter, 0)
+	events := store.Events(ctx, filter, 0)
 	if n := c.rows(a); n > 0 {
-		page, err := a.store.FindEvents(ctx, filter, 0, n+1)
+		page, err := store.FindEvents(ctx, filter, 0, n+1)
 		events = latest(&c.limiting, n, page, err)
 	}
 	if !c.Follow {

@@ -18,22 +18,6 @@ type backupCommand struct {
 	File string `arg:"" help:"The file to write, which must not exist."`
 }
 
-func (backupCommand) Help() string {
-	return `Writes tenants, plans, keys, bans, the audit log, usage and saved quotas to a file, as they are at one instant. Gateways
-and other commands go on meanwhile. The file appears when it is complete and checked, and only its owner may read it. It has the
-hashes of keys, and no token. It does not have the pets: they are the pet service's.
-
-Both databases write the same file: restore reads it into either.
-
-Examples:
-
-    # Every night
-    keyadmin backup "/var/backups/petgate-$(date +%F)"
-
-    # Is it good? What would it bring back, and what would be lost?
-    keyadmin restore /var/backups/petgate-2026-03-01 --dry-run`
-}
-
 // backupView is a backup as JSON; scripts rely on its fields.
 type backupView struct {
 	File      string      `json:"file"`
@@ -53,7 +37,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if _, err := os.Lstat(c.File); err == nil {
 		return fmt.Errorf("%s exists. Nothing was written: choose another name", c.File)
 	}
-	if err := a.openPatient(false); err != nil {
+	if err := a.openWith(patient(false)); err != nil {
 		return err
 	}
 	if err := a.store.CheckSchema(ctx); err != nil {
@@ -109,15 +93,7 @@ func writeFile(path string, write func(*os.File) error) error {
 	return fmt.Errorf("%w. Nothing was written", err)
 }
 
-// openPatient opens the database for a command that copies whole tables. It does not check the tables.
-func (a *app) openPatient(create bool) error {
-	url, err := a.databaseURL()
-	if err != nil {
-		return err
-	}
-	if a.db, err = database.OpenPatient(url, create); err != nil {
-		return explainOpen(url, err)
-	}
-	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
-	return nil
+// patient opens the database for a command that copies whole tables.
+func patient(create bool) func(url string) (*database.DB, error) {
+	return func(url string) (*database.DB, error) { return database.OpenPatient(url, create) }
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"petgate/shared/core/id"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -17,19 +18,10 @@ type banCommands struct {
 
 type banList struct{ limiting }
 
-func (banList) Help() string {
-	return `Examples:
-
-    keyadmin ban list`
-}
-
-func (c *banList) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	bans := a.store.Bans(ctx)
+func (c *banList) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	bans := store.Bans(ctx)
 	if n := c.rows(a); n > 0 {
-		bans = first(&c.limiting, n, asList(a.store.FindBans(ctx, id.Tenant{}, 0, id.Key{}, n+1)))
+		bans = first(&c.limiting, n, asList(store.FindBans(ctx, id.Tenant{}, 0, id.Key{}, n+1)))
 	}
 	t := table{
 		head: []string{"KEY", "TENANT", "NAME", "UNTIL", "BY", "REASON"}, spare: []string{"NAME", "BY"},
@@ -60,45 +52,24 @@ type banAdd struct {
 	waiting
 }
 
-func (banAdd) Help() string {
-	return `Requests with the key are refused with 429 key_banned until the ban ends. If the key is already banned, the longer ban
-holds. To change the text for the tenant, lift the ban and add it again.
-
-Examples:
-
-    keyadmin ban add key_0123456789abcdef --for 1h --reason "scraping"
-
-    # With a text for the tenant
-    keyadmin ban add key_0123456789abcdef --for 7d --reason "invoice 77" --tell "Invoice 77 is unpaid. Please write to billing@example.com."`
+// ProvideKey finds the key for Run.
+func (c *banAdd) ProvideKey(ctx context.Context, a *app, store *keystore.Store) (ownedKey, error) {
+	return ofKey{keyArgument(c.Key)}.ProvideKey(ctx, a, store)
 }
 
-func (c *banAdd) Run(ctx context.Context, a *app) error {
-	t, k, err := a.openKey(ctx, id.Key(c.Key))
-	if err != nil {
-		return err
-	}
+func (c *banAdd) Run(ctx context.Context, a *app, k ownedKey) error {
 	return a.carryOut(ctx, operation{
-		Operation: a.operator.AddBan(t, k, time.Duration(c.For), string(c.Reason), string(c.Tell)), yes: c.Yes, wait: c.Wait,
+		Operation: a.operator.AddBan(k.Owner, k.Key, time.Duration(c.For), string(c.Reason), string(c.Tell)), yes: c.Yes, wait: c.Wait,
 	})
 }
 
 type banLift struct {
-	Key keyArgument `arg:"" help:"The key's ID, key_…"`
+	ofKey
 	waiting
 }
 
-func (banLift) Help() string {
-	return `Examples:
-
-    keyadmin ban lift key_0123456789abcdef`
-}
-
-func (c *banLift) Run(ctx context.Context, a *app) error {
-	t, k, err := a.openKey(ctx, id.Key(c.Key))
-	if err != nil {
-		return err
-	}
-	op, err := a.operator.LiftBan(ctx, t, k)
+func (c *banLift) Run(ctx context.Context, a *app, k ownedKey) error {
+	op, err := a.operator.LiftBan(ctx, k.Owner, k.Key)
 	if err != nil {
 		return err
 	}

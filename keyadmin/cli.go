@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -109,6 +110,13 @@ func (a *app) run(args []string) error {
 		return err
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	// A command whose Run asks for the store finds the database open.
+	if err := parsed.BindSingletonProvider(a.open); err != nil {
+		return err
+	}
+	if err := parsed.BindToProvider(func(*keystore.Store) operate.Operator { return a.operator }); err != nil {
+		return err
+	}
 	return parsed.Run(a)
 }
 
@@ -136,13 +144,34 @@ func (a *app) parseTo(out io.Writer, target *cli, args []string) (*kong.Context,
 			value, given = a.env[name]
 			return value, given
 		},
-		Explain: explainArgument,
+		Explain: explainArgument, Options: []kong.Option{kong.PostBuild(addHelp)},
 	}.Parse(target)
 	if help.Len() > 0 {
 		_, writeErr := io.WriteString(out, a.asCalled(help.String()))
 		err = errors.Join(err, writeErr)
 	}
 	return parsed, err
+}
+
+//go:embed help.md
+var helpText string
+
+// helpOf has the help text of each command, with examples.
+var helpOf = func() map[string]string {
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(helpText, "\n## ") {
+		command, text, _ := strings.Cut(section, "\n")
+		sections[command] = strings.TrimSpace(text)
+	}
+	return sections
+}()
+
+// addHelp gives each command its help text, after what the command itself says.
+func addHelp(k *kong.Kong) error {
+	for _, command := range k.Model.Leaves(true) {
+		command.Detail += helpOf[command.Path()]
+	}
+	return nil
 }
 
 // negative matches a value that looks like a short flag.

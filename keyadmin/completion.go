@@ -23,21 +23,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-func (completionCommand) Help() string {
-	return `Prints a script that completes commands, flags, and the names and IDs in the database with the Tab key.
-
-Examples:
-
-    # In ~/.bashrc
-    source <(keyadmin completion bash)
-
-    # In ~/.zshrc, after compinit
-    source <(keyadmin completion zsh)
-
-    # For fish
-    keyadmin completion fish > ~/.config/fish/completions/keyadmin.fish`
-}
-
 func (c *completionCommand) Run(a *app) error {
 	if _, err := fmt.Fprint(a.Out, completionScripts[c.Shell]); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -292,7 +277,7 @@ func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]cand
 		return nil
 	}
 	ctx := context.Background()
-	err := other.open(ctx)
+	_, err := other.open(ctx)
 	if other.db != nil {
 		defer other.db.Close()
 	}

@@ -30,20 +30,6 @@ type consoleCommand struct {
 	asking
 }
 
-func (consoleCommand) Help() string {
-	return `Prints a link that opens the console in a browser. The link works once, within a minute. The session acts in your name: the
-audit log has it. It needs a gateway that runs with --console, and its admin port has to be reachable from the browser.
-
-Examples:
-
-    # A session in which nothing can be changed, for an hour
-    keyadmin console --read-only --ttl 1h
-
-    # The admin port 10.0.0.1:9090 of a gateway, through SSH
-    ssh -L 9099:10.0.0.1:9090 gateway-host
-    keyadmin console --at 127.0.0.1:9099`
-}
-
 // BadSettings checks that the flags fit together.
 func (c *consoleCommand) BadSettings() service.BadSettings {
 	var bad service.BadSettings
@@ -61,15 +47,12 @@ type consoleView struct {
 	ReadOnly bool   `json:"readOnly"`
 }
 
-func (c *consoleCommand) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
+func (c *consoleCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if c.EndSessions {
 		if err := a.ask(c.Yes, "End all sessions of the console, of everyone?"); err != nil {
 			return err
 		}
-		ended, err := a.store.EndConsoles(ctx)
+		ended, err := store.EndConsoles(ctx)
 		if err == nil {
 			a.note("Ended sessions and links of the console: %s.", count(ended))
 		}
@@ -79,7 +62,7 @@ func (c *consoleCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	code, _, err := a.store.InviteToConsole(ctx, keystore.ConsoleInvitation{
+	code, _, err := store.InviteToConsole(ctx, keystore.ConsoleInvitation{
 		ReadOnly: c.ReadOnly, Address: g.AdminAddress, Valid: codeValid, Lasts: time.Duration(c.TTL),
 	})
 	if err != nil {

@@ -20,26 +20,13 @@ import (
 
 type exportCommand struct{}
 
-func (exportCommand) Help() string {
-	return `Writes plans, tenants with their own limits, and the keys that are in use as one YAML document. It has no tokens and no
-hashes. The same state gives the same bytes.
-
-Examples:
-
-    # Into version control
-    keyadmin export > petgate.yaml`
-}
-
-func (exportCommand) Run(ctx context.Context, a *app) error {
+func (exportCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if a.asData() {
 		return usageErrorf("export writes YAML: leave out --output")
 	}
-	if err := a.open(ctx); err != nil {
-		return err
-	}
 	return a.buffered(func(w io.Writer) error {
 		d := documentWriter{to: w, now: a.now()}
-		err := a.store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
+		err := store.PassState(ctx, keystore.StateRows{Plans: d.plans, Tenant: d.tenant, Key: d.key})
 		return cmp.Or(err, d.end())
 	})
 }
@@ -52,17 +39,6 @@ type pruning struct {
 type diffCommand struct {
 	File string `arg:"" help:"The YAML document; - is standard input."`
 	pruning
-}
-
-func (diffCommand) Help() string {
-	return `Lists what apply would change. The exit status is 0 whether there are changes or not.
-
-Examples:
-
-    keyadmin diff petgate.yaml
-
-    # For a script: is there anything to change?
-    test "$(keyadmin diff petgate.yaml -o json | jq length)" = 0`
 }
 
 func (c *diffCommand) Run(ctx context.Context, a *app) error {
@@ -79,23 +55,6 @@ type applyCommand struct {
 	pruning
 	asking
 	waiting
-}
-
-func (applyCommand) Help() string {
-	return `Makes plans, tenants and keys as the document says: all changes in one transaction, after one question. Repeated, it changes
-nothing. What the document does not name stays as it is, unless --prune is given. Nothing is ever deleted.
-
-A key cannot be created without its token. Keys of the document that do not exist or have ended are listed and left
-out: create new ones with key create.
-
-Examples:
-
-    # Look, then do it
-    keyadmin diff petgate.yaml
-    keyadmin apply petgate.yaml
-
-    # In a pipeline
-    keyadmin apply petgate.yaml --yes`
 }
 
 func (c *applyCommand) Run(ctx context.Context, a *app) error {
@@ -138,10 +97,11 @@ func (a *app) compareFile(ctx context.Context, path string, prune bool) (d docum
 	if d, err = a.readFile(path); err != nil {
 		return d, c, err
 	}
-	if err = a.open(ctx); err != nil {
+	store, err := a.open(ctx)
+	if err != nil {
 		return d, c, err
 	}
-	state, err := a.store.State(ctx)
+	state, err := store.State(ctx)
 	if err != nil {
 		return d, c, err
 	}

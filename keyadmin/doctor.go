@@ -20,18 +20,6 @@ import (
 
 type doctorCommand struct{}
 
-func (doctorCommand) Help() string {
-	return `Checks the database, its schema, every registered gateway and, through the gateways, Redis and the upstreams. It changes
-nothing. Each finding has a cure. The exit status is 1 if anything is wrong.
-
-Examples:
-
-    keyadmin doctor
-
-    # For a monitoring system
-    keyadmin doctor -o json`
-}
-
 // finding is something that is wrong, as JSON; scripts rely on its fields.
 type finding struct {
 	Part    string `json:"part"` // database, schema, redis, or the ID of a gateway
@@ -111,7 +99,7 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		return false
 	}
 	cure := "start it, or correct $DATABASE_URL"
-	err = d.app.open(ctx)
+	_, err = d.app.open(ctx)
 	switch {
 	case errors.Is(err, database.ErrNoFile):
 		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"

@@ -17,26 +17,6 @@ type usageExplain struct {
 	Operation string    `placeholder:"ID" help:"The operation, as openapi.yaml names it: listPets, createPet."`
 }
 
-func (usageExplain) Help() string {
-	return `Says whether a request with the key would be admitted, and if not, why and until when. Of a tenant, it says this for any key
-that is valid. It reads keys and tenants from the database and the tenant's usage from a registered gateway. It does not count as a
-request.
-
-The exit status is 0 whether the request would pass or not, and 1 if no gateway responds.
-
-Examples:
-
-    # By token, or by the key's ID
-    keyadmin usage explain < ci.token
-    keyadmin usage explain key_0123456789abcdef
-
-    # How much of its limits has this tenant left?
-    keyadmin usage explain acme
-
-    # May this client add a pet?
-    keyadmin usage explain key_0123456789abcdef --from 203.0.113.5 --operation createPet`
-}
-
 // explained is the key or the tenant that a request is made with. The zero value is none.
 type explained struct {
 	key    id.Key // zero: the tenant
@@ -77,7 +57,7 @@ func (c *usageExplain) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	if err := a.open(ctx); err != nil {
+	if _, err := a.open(ctx); err != nil {
 		return err
 	}
 	e, err := c.explain(ctx, a, token)
@@ -103,11 +83,11 @@ func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (opera
 		}
 		return a.operator.ExplainTenant(ctx, t)
 	}
-	_, k, err := a.findKey(ctx, c.Of.key)
+	k, err := a.key(ctx, c.Of.key)
 	if err != nil {
 		return operate.Explanation{}, err
 	}
-	return a.operator.Explain(ctx, k, netip.Addr(c.From), c.Operation)
+	return a.operator.Explain(ctx, k.Key, netip.Addr(c.From), c.Operation)
 }
 
 func explanationSheet(e operate.Explanation) table {

@@ -24,14 +24,10 @@ func (gatewayList) Help() string {
 	for _, s := range operate.GatewayStates {
 		fmt.Fprintf(&text, "    %-9s %s\n", s.State, strings.Join(wrap(s.Means, 106), "\n"+strings.Repeat(" ", 14)))
 	}
-	text.WriteString("\nExamples:\n\n    keyadmin gateway list")
-	return text.String()
+	return text.String() + "\n"
 }
 
-func (gatewayList) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
+func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	gateways, views, err := a.operator.ViewGateways(ctx)
 	if err != nil {
 		return err
@@ -46,7 +42,7 @@ func (gatewayList) Run(ctx context.Context, a *app) error {
 			v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Age(gateways[i]) + " ago",
 		})
 	}
-	lost, err := a.store.LostRefusals(ctx)
+	lost, err := store.LostRefusals(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,22 +76,8 @@ type gatewayForget struct {
 	asking
 }
 
-func (gatewayForget) Help() string {
-	return `A gateway that shuts down cleanly removes itself. Forget one only when its process has ended and will not come back:
-changes no longer wait for it, and if it still runs it may accept keys that were revoked. Of several
-processes with this ID, the one that registered first is forgotten. A gateway that still runs registers again by itself.
-
-Examples:
-
-    # Its machine has failed
-    keyadmin gateway forget gw-2`
-}
-
-func (c *gatewayForget) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	gateways, err := a.store.Gateways(ctx)
+func (c *gatewayForget) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	gateways, err := store.Gateways(ctx)
 	if err != nil {
 		return err
 	}

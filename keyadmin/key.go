@@ -41,7 +41,7 @@ func keySheet(v operate.KeyView) table {
 }
 
 type keyCreate struct {
-	Tenant  string  `arg:"" help:"ID or name."`
+	ofTenant
 	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
 	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
 	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write, usage:read (default: the first two). Repeatable."`
@@ -51,25 +51,7 @@ type keyCreate struct {
 	waiting
 }
 
-func (keyCreate) Help() string {
-	return `The token is shown once; only its hash is stored. Standard output has the token and nothing else, for scripts.
-With --if-not-exists, no key is created if the tenant has a working key of that name.
-
-Limits belong to the tenant: all its keys share them.
-
-Examples:
-
-    # A token into a file that only you can read
-    (umask 077; keyadmin key create acme --name ci > ci.token)
-
-    # Read-only, from one network, for 90 days
-    keyadmin key create acme --scope pets:read --allow 203.0.113.0/24 --expires 90d
-
-    # For staging, as JSON
-    keyadmin key create acme --test -o json`
-}
-
-func (c *keyCreate) Run(ctx context.Context, a *app) error {
+func (c *keyCreate) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	spec := keystore.KeySpec{
 		Name: string(c.Name), Environment: apikey.Live, Scopes: scopesOf(c.Scope), Allow: prefixes(c.Allow),
 	}
@@ -78,10 +60,6 @@ func (c *keyCreate) Run(ctx context.Context, a *app) error {
 	}
 	var err error
 	if spec.ExpiresAt, err = c.Expires.after(a.now(), "--expires"); err != nil {
-		return err
-	}
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
 		return err
 	}
 	o, err := a.operator.Owner(ctx, t)
@@ -164,25 +142,9 @@ type keyList struct {
 	limiting
 }
 
-func (keyList) Help() string {
-	return `Examples:
-
-    # All keys of a tenant
-    keyadmin key list acme
-
-    # Whom to warn: the keys that expire within two weeks
-    keyadmin key list --expiring 2w
-
-    # The IDs of all expired keys
-    keyadmin key list -o json | jq -r '.[] | select(.status == "expired") | .id'`
-}
-
-func (c *keyList) Run(ctx context.Context, a *app) error {
+func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	expiring, err := c.Expiring.after(a.now(), "--expiring")
 	if err != nil {
-		return err
-	}
-	if err := a.open(ctx); err != nil {
 		return err
 	}
 	only := id.Tenant{}
@@ -193,9 +155,9 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 		}
 		only = t.ID
 	}
-	keys, n := a.store.Keys(ctx, only), c.rows(a)
+	keys, n := store.Keys(ctx, only), c.rows(a)
 	if n > 0 && expiring == 0 {
-		page, err := a.store.FindKeys(ctx, only, id.Key{}, n+1)
+		page, err := store.FindKeys(ctx, only, id.Key{}, n+1)
 		keys = latest(&c.limiting, n, page, err)
 	}
 	t := table{
@@ -218,75 +180,32 @@ func (c *keyList) Run(ctx context.Context, a *app) error {
 }
 
 // showKey prints one key.
-func (a *app) showKey(ctx context.Context, k keystore.Key) error {
-	t, err := a.operator.OwnerOf(ctx, k)
+func (a *app) showKey(ctx context.Context, k ownedKey) error {
+	ban, err := a.operator.Ban(ctx, k.Key.ID)
 	if err != nil {
 		return err
 	}
-	ban, err := a.operator.Ban(ctx, k.ID)
-	if err != nil {
-		return err
-	}
-	v := operate.ViewKey(k, t, ban.Until, a.now())
+	v := operate.ViewKey(k.Key, k.Owner, ban.Until, a.now())
 	return a.print(v, keySheet(v))
 }
 
 type keyShow struct {
-	Key keyArgument `arg:"" help:"The key's ID, key_…"`
+	ofKey
 }
 
-func (keyShow) Help() string {
-	return `Examples:
-
-    keyadmin key show key_0123456789abcdef`
-}
-
-func (c *keyShow) Run(ctx context.Context, a *app) error {
-	_, k, err := a.openKey(ctx, id.Key(c.Key))
-	if err != nil {
-		return err
-	}
-	return a.showKey(ctx, k)
-}
+func (*keyShow) Run(ctx context.Context, a *app, k ownedKey) error { return a.showKey(ctx, k) }
 
 type keyRevoke struct {
-	Key keyArgument `arg:"" help:"The key's ID, key_…"`
+	ofKey
 	asking
 	waiting
 }
 
-func (keyRevoke) Help() string {
-	return `After this command has returned 0, no new request with the key is admitted. It cannot be undone. To replace a key that
-is in use, rotate it.
-
-Examples:
-
-    # A leaked key
-    keyadmin key revoke key_0123456789abcdef
-
-    # In a script; exit status 3: a gateway has not confirmed
-    keyadmin key revoke key_0123456789abcdef --yes --wait 10s`
-}
-
-func (c *keyRevoke) Run(ctx context.Context, a *app) error {
-	t, k, err := a.openKey(ctx, id.Key(c.Key))
-	if err != nil {
-		return err
-	}
-	return a.carryOut(ctx, operation{Operation: a.operator.RevokeKey(t, k), yes: c.Yes, wait: c.Wait})
+func (c *keyRevoke) Run(ctx context.Context, a *app, k ownedKey) error {
+	return a.carryOut(ctx, operation{Operation: a.operator.RevokeKey(k.Owner, k.Key), yes: c.Yes, wait: c.Wait})
 }
 
 type keyWhoami struct{}
-
-func (keyWhoami) Help() string {
-	return `Examples:
-
-    # Which key is this?
-    keyadmin key whoami < ci.token
-
-    # At a terminal: prompts, without showing the input
-    keyadmin key whoami`
-}
 
 func (keyWhoami) Run(ctx context.Context, a *app) error {
 	token, err := a.token()
@@ -296,15 +215,20 @@ func (keyWhoami) Run(ctx context.Context, a *app) error {
 	if _, err := apikey.Parse(token); err != nil {
 		return fmt.Errorf("this is not a token: %w", err)
 	}
-	if err := a.open(ctx); err != nil {
+	store, err := a.open(ctx)
+	if err != nil {
 		return err
 	}
-	k, err := a.store.KeyByToken(ctx, string(token))
+	k, err := store.KeyByToken(ctx, string(token))
 	if errors.Is(err, keystore.ErrNotFound) {
 		return errors.New("no key has this token")
 	}
 	if err != nil {
 		return err
 	}
-	return a.showKey(ctx, k)
+	t, err := a.operator.OwnerOf(ctx, k)
+	if err != nil {
+		return err
+	}
+	return a.showKey(ctx, ownedKey{t, k})
 }

@@ -3,33 +3,19 @@ package main
 import (
 	"context"
 
-	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
 )
 
 type keyUpdate struct {
-	Key       keyArgument `arg:"" help:"The key's ID, key_…"`
-	Name      name        `placeholder:"NAME" help:"What the key is for."`
-	Scope     []scope     `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
-	Allow     []block     `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
-	AllowAny  bool        `help:"The key may be used from anywhere."`
-	Expires   moment      `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
-	NoExpires bool        `help:"The key never expires."`
+	ofKey
+	Name      name    `placeholder:"NAME" help:"What the key is for."`
+	Scope     []scope `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
+	Allow     []block `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	AllowAny  bool    `help:"The key may be used from anywhere."`
+	Expires   moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
+	NoExpires bool    `help:"The key never expires."`
 	waiting
-}
-
-func (keyUpdate) Help() string {
-	return `What is not given stays as it is. The token stays the same. The change holds from the next request on. A key that was
-revoked or rotated cannot be changed.
-
-Examples:
-
-    # A new office
-    keyadmin key update key_0123456789abcdef --allow 203.0.113.0/24 --allow 198.51.100.0/24
-
-    # Read-only, and only until the end of the year
-    keyadmin key update key_0123456789abcdef --scope pets:read --expires 2026-12-31`
 }
 
 // BadSettings checks that there is something to change, and that the flags do not contradict each other.
@@ -47,12 +33,8 @@ func (c *keyUpdate) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *keyUpdate) Run(ctx context.Context, a *app) error {
+func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
 	expiresAt, err := c.Expires.after(a.now(), "--expires")
-	if err != nil {
-		return err
-	}
-	t, k, err := a.openKey(ctx, id.Key(c.Key))
 	if err != nil {
 		return err
 	}
@@ -70,5 +52,5 @@ func (c *keyUpdate) Run(ctx context.Context, a *app) error {
 			k.ExpiresAt = expiresAt
 		}
 	}
-	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(t, k, edit), wait: c.Wait})
+	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), wait: c.Wait})
 }

@@ -17,17 +17,25 @@ import (
 )
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
-func (a *app) open(ctx context.Context) error {
+func (a *app) open(ctx context.Context) (*keystore.Store, error) {
+	if err := a.openWith(database.Open); err != nil {
+		return nil, err
+	}
+	return a.store, a.store.CheckSchema(ctx)
+}
+
+// openWith opens the database without a look at its tables.
+func (a *app) openWith(open func(url string) (*database.DB, error)) error {
 	url, err := a.databaseURL()
 	if err != nil {
 		return err
 	}
-	if a.db, err = database.Open(url); err != nil {
+	if a.db, err = open(url); err != nil {
 		return explainOpen(url, err)
 	}
 	a.store = keystore.New(a.db, a.Clock, a.Random, a.actor())
 	a.operator = operate.Operator{Store: a.store, Clock: a.Clock}
-	return a.store.CheckSchema(ctx)
+	return nil
 }
 
 // explainOpen turns an invalid URL into a usage error, and adds the full path to the error of a missing file.
@@ -65,33 +73,43 @@ func (a *app) tenant(ctx context.Context, idOrName string) (keystore.Tenant, err
 	return t, fmt.Errorf("there is no tenant %q%s (`keyadmin tenant list` shows all)", idOrName, didYouMean(idOrName, known))
 }
 
-// openTenant opens the database and finds a tenant by its ID or name.
-func (a *app) openTenant(ctx context.Context, text string) (keystore.Tenant, error) {
-	if err := a.open(ctx); err != nil {
-		return keystore.Tenant{}, err
-	}
-	return a.tenant(ctx, text)
+// ofTenant is the argument of commands about one tenant. Their Run asks for the tenant.
+type ofTenant struct {
+	Tenant string `arg:"" help:"ID or name."`
 }
 
-// openKey opens the database, and finds the key and its tenant.
-func (a *app) openKey(ctx context.Context, key id.Key) (operate.Owner, keystore.Key, error) {
-	if err := a.open(ctx); err != nil {
-		return operate.Owner{}, keystore.Key{}, err
-	}
-	return a.findKey(ctx, key)
+// ProvideTenant finds the tenant for Run.
+func (c ofTenant) ProvideTenant(ctx context.Context, a *app, _ *keystore.Store) (keystore.Tenant, error) {
+	return a.tenant(ctx, c.Tenant)
 }
 
-// findKey finds a key and its tenant.
-func (a *app) findKey(ctx context.Context, key id.Key) (operate.Owner, keystore.Key, error) {
+// ofKey is the argument of commands about one key. Their Run asks for the key.
+type ofKey struct {
+	Key keyArgument `arg:"" help:"The key's ID, key_…"`
+}
+
+// ownedKey is a key with its tenant.
+type ownedKey struct {
+	operate.Owner
+	keystore.Key
+}
+
+// ProvideKey finds the key for Run.
+func (c ofKey) ProvideKey(ctx context.Context, a *app, _ *keystore.Store) (ownedKey, error) {
+	return a.key(ctx, id.Key(c.Key))
+}
+
+// key finds a key and its tenant.
+func (a *app) key(ctx context.Context, key id.Key) (ownedKey, error) {
 	k, err := a.store.Key(ctx, key)
 	if errors.Is(err, keystore.ErrNotFound) {
 		err = fmt.Errorf("there is no key %s (`keyadmin key list` shows all)", key)
 	}
 	if err != nil {
-		return operate.Owner{}, k, err
+		return ownedKey{}, err
 	}
 	t, err := a.operator.OwnerOf(ctx, k)
-	return t, k, err
+	return ownedKey{t, k}, err
 }
 
 // explainPlan adds similar names to err if it says that the plan does not exist.

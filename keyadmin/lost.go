@@ -12,20 +12,8 @@ import (
 
 type gatewayLost struct{}
 
-func (gatewayLost) Help() string {
-	return `After a fail-over or a restore the database may lack a revocation, a rotation or a suspension that gateways had applied.
-They keep it in force. To make it permanent, repeat the command: key revoke, key rotate, tenant suspend. To end it: gateway drop.
-
-Examples:
-
-    keyadmin gateway lost`
-}
-
-func (gatewayLost) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	refusals, err := a.store.LostRefusals(ctx)
+func (gatewayLost) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	refusals, err := store.LostRefusals(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,35 +37,28 @@ type gatewayDrop struct {
 	waiting
 }
 
-func (gatewayDrop) Help() string {
-	return `The key, or the tenant's keys, are accepted again at every gateway.
-
-Examples:
-
-    keyadmin gateway drop key_0123456789abcdef`
-}
-
 func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
 	key, notKey := id.ParseKey(c.ID)
 	tenant, notTenant := id.ParseTenant(c.ID)
 	if notKey != nil && notTenant != nil {
 		return usageErrorf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", c.ID)
 	}
-	if err := a.open(ctx); err != nil {
+	store, err := a.open(ctx)
+	if err != nil {
 		return err
 	}
 	if notKey == nil {
-		_, k, err := a.findKey(ctx, key)
+		k, err := a.key(ctx, key)
 		if err != nil {
 			return err
 		}
-		tenant = k.Tenant
+		tenant = k.Key.Tenant
 	}
 	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
 		Question: fmt.Sprintf("Accept %s again? The database has lost its refusal.", c.ID),
 		Laggard:  "may still refuse it",
 		Change: func(ctx context.Context) (operate.Outcome, error) {
-			change, err := a.store.DropLost(ctx, tenant, key)
+			change, err := store.DropLost(ctx, tenant, key)
 			if errors.Is(err, keystore.ErrNotFound) {
 				err = fmt.Errorf("no refusal of %s was lost (`keyadmin gateway lost` shows all)", c.ID)
 			}

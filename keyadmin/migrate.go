@@ -10,30 +10,13 @@ import (
 
 type migrateCommand struct{}
 
-func (migrateCommand) Help() string {
-	return `Run it once before the first start and after each upgrade. It may be repeated, and gateways may be running. Only
-migrate and restore create a SQLite file.
-
-Examples:
-
-    # Create var/petgate.db
-    keyadmin migrate
-
-    # Upgrade the database of a deployment
-    DATABASE_URL=postgres://petgate@db/petgate keyadmin migrate`
-}
-
 type migrationView struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
 }
 
 func (migrateCommand) Run(ctx context.Context, a *app) error {
-	url, err := a.databaseURL()
-	if err != nil {
-		return err
-	}
-	if a.db, err = database.OpenOrCreate(url); err != nil {
+	if err := a.openWith(database.OpenOrCreate); err != nil {
 		return err
 	}
 	have, want, err := a.db.Schema(ctx, keystore.Migrations)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -15,19 +16,8 @@ type planCommands struct {
 
 type planList struct{}
 
-func (planList) Help() string {
-	return `A plan without limits is for tenants with limits of their own (tenant set-quota).
-
-Examples:
-
-    keyadmin plan list`
-}
-
-func (planList) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	plans, err := a.store.Plans(ctx)
+func (planList) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	plans, err := store.Plans(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,15 +41,6 @@ type planCreate struct {
 	waiting
 }
 
-func (planCreate) Help() string {
-	return `A plan without limits, such as enterprise, is for tenants with limits of their own.
-
-Examples:
-
-    # Between free and pro
-    keyadmin plan create team --minute 120 --day 4000`
-}
-
 // BadSettings checks that both limits are given or neither.
 func (c *planCreate) BadSettings() service.BadSettings {
 	var bad service.BadSettings
@@ -68,11 +49,8 @@ func (c *planCreate) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *planCreate) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	return a.carryOut(ctx, operation{Operation: a.operator.CreatePlan(string(c.Name), c.limits(), c.IfNotExists), wait: c.Wait})
+func (c *planCreate) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	return a.carryOut(ctx, operation{Operation: operator.CreatePlan(string(c.Name), c.limits(), c.IfNotExists), wait: c.Wait})
 }
 
 type planUpdate struct {
@@ -82,16 +60,6 @@ type planUpdate struct {
 	waiting
 }
 
-func (planUpdate) Help() string {
-	return `A limit that is not given stays as it is. The new limits hold from the next request on. Before it lowers a limit of
-tenants, keyadmin asks.
-
-Examples:
-
-    # A higher daily limit for all tenants on free
-    keyadmin plan update free --day 2000`
-}
-
 // BadSettings checks that there is something to change.
 func (c *planUpdate) BadSettings() service.BadSettings {
 	var bad service.BadSettings
@@ -99,11 +67,8 @@ func (c *planUpdate) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *planUpdate) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	op, err := a.operator.UpdatePlan(ctx, string(c.Name), c.limits())
+func (c *planUpdate) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	op, err := operator.UpdatePlan(ctx, string(c.Name), c.limits())
 	if err != nil {
 		return a.explainPlan(ctx, string(c.Name), err)
 	}

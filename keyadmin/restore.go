@@ -19,26 +19,6 @@ type restoreCommand struct {
 	waiting
 }
 
-func (restoreCommand) Help() string {
-	return `Into an empty database it writes everything that is in the backup. In a database that is in use, it replaces tenants,
-plans, keys, bans and the audit log; usage, quotas and the list of gateways stay. All is done in one transaction, while gateways
-serve. Run it as the owner of the database, like migrate.
-
-Later changes are lost, with their record in the audit log: make a backup of the database as it is first. But
-revocations, rotations, suspensions and bans that the database has and the backup lacks are listed and made again, and the keys that
-replaced rotated ones stay. With --lose-newer they are lost too; gateways that run still impose bans again, and keep the rest in
-force: gateway lost lists it. All sessions of the console end.
-
-Examples:
-
-    # What would be lost?
-    keyadmin restore petgate.backup --dry-run
-
-    # Keep what there is now, then restore
-    keyadmin backup before.backup
-    keyadmin restore petgate.backup`
-}
-
 // restoreView is a restore as JSON; scripts rely on its fields.
 type restoreView struct {
 	TakenAt  string                 `json:"takenAt"`
@@ -126,7 +106,7 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 // openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: it only looks,
 // and there are none.
 func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) (empty bool, err error) {
-	if err := a.openPatient(!look); err != nil {
+	if err := a.openWith(patient(!look)); err != nil {
 		return false, err
 	}
 	err = a.store.CheckSchema(ctx)

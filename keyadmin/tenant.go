@@ -62,27 +62,12 @@ type ownLimitFlags struct {
 
 func (f ownLimitFlags) limits() plan.Limits { return limitFlags(f).limits() }
 
-func (tenantCreate) Help() string {
-	return `Prints the new tenant's ID.
-
-Examples:
-
-    # A tenant on the free plan
-    keyadmin tenant create acme
-
-    # A tenant with quotas agreed individually
-    keyadmin tenant create globex --plan enterprise --minute 5000 --day 2000000`
-}
-
-func (c *tenantCreate) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
+func (c *tenantCreate) Run(ctx context.Context, a *app, operator operate.Operator) error {
 	spec := keystore.TenantSpec{
 		Name: string(c.Name), Plan: string(c.Plan), Override: c.limits(),
 	}
 	err := a.changeTenant(ctx, operation{
-		Operation: a.operator.CreateTenant(spec, c.IfNotExists), wait: c.Wait,
+		Operation: operator.CreateTenant(spec, c.IfNotExists), wait: c.Wait,
 		table: func(r operate.Outcome) table { return table{rows: [][]string{{r.View.(operate.TenantView).ID}}} },
 		add: func(r operate.Outcome) string {
 			return operate.Either(r.Existed, "", " Its first key: keyadmin key create "+operate.ShellWord(spec.Name))
@@ -93,25 +78,10 @@ func (c *tenantCreate) Run(ctx context.Context, a *app) error {
 
 type tenantList struct{ limiting }
 
-func (tenantList) Help() string {
-	return `Limits marked (own) are set for the tenant; the others come from its plan.
-
-Examples:
-
-    # All tenants
-    keyadmin tenant list
-
-    # The IDs of suspended tenants
-    keyadmin tenant list -o json | jq -r '.[] | select(.suspended) | .id'`
-}
-
-func (c *tenantList) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	tenants := a.store.Tenants(ctx)
+func (c *tenantList) Run(ctx context.Context, a *app, store *keystore.Store) error {
+	tenants := store.Tenants(ctx)
 	if n := c.rows(a); n > 0 {
-		tenants = first(&c.limiting, n, asList(a.store.FindTenants(ctx, "", "", n+1)))
+		tenants = first(&c.limiting, n, asList(store.FindTenants(ctx, "", "", n+1)))
 	}
 	t := table{
 		head:  []string{"ID", "NAME", "PLAN", "PER MINUTE", "PER DAY", "STATUS", "CREATED"},
@@ -124,22 +94,10 @@ func (c *tenantList) Run(ctx context.Context, a *app) error {
 }
 
 type tenantShow struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 }
 
-func (tenantShow) Help() string {
-	return `Examples:
-
-    # By name, or by ID
-    keyadmin tenant show acme
-    keyadmin tenant show ten_0123456789abcdef`
-}
-
-func (c *tenantShow) Run(ctx context.Context, a *app) error {
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
+func (c *tenantShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	owner, err := a.operator.Owner(ctx, t)
 	if err != nil {
 		return err
@@ -157,77 +115,34 @@ func (c *tenantShow) Run(ctx context.Context, a *app) error {
 }
 
 type tenantSuspend struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 	asking
 	waiting
 }
 
-func (tenantSuspend) Help() string {
-	return `Requests with the tenant's keys are refused with 403 tenant_suspended until it is resumed.
-
-Examples:
-
-    # Stop a tenant that does not pay
-    keyadmin tenant suspend acme
-
-    # In a script, waiting up to 20 seconds for the gateways
-    keyadmin tenant suspend acme --yes --wait 20s`
-}
-
-func (c *tenantSuspend) Run(ctx context.Context, a *app) error {
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
+func (c *tenantSuspend) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	return a.changeTenant(ctx, operation{Operation: a.operator.SuspendTenant(t), yes: c.Yes, wait: c.Wait})
 }
 
 type tenantResume struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 	waiting
 }
 
-func (tenantResume) Help() string {
-	return `Examples:
-
-    keyadmin tenant resume acme`
-}
-
-func (c *tenantResume) Run(ctx context.Context, a *app) error {
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
+func (c *tenantResume) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	return a.changeTenant(ctx, operation{Operation: a.operator.ResumeTenant(t), wait: c.Wait})
 }
 
 type tenantSetPlan struct {
-	Tenant string   `arg:"" help:"ID or name."`
-	Plan   planName `arg:"" help:"The plan's name."`
+	ofTenant
+	Plan planName `arg:"" help:"The plan's name."`
 	ownLimitFlags
 	asking
 	waiting
 }
 
-func (tenantSetPlan) Help() string {
-	return `The new limits hold from the next request on. Usage is kept, and so are limits set for this tenant only. If the tenant
-would have no quota afterwards, all its requests would be refused: keyadmin asks first.
-
-Examples:
-
-    # An upgrade
-    keyadmin tenant set-plan acme pro
-
-    # To a plan without limits, with quotas agreed individually
-    keyadmin tenant set-plan acme enterprise --minute 5000 --day 2000000`
-}
-
-func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
+func (c *tenantSetPlan) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	to := string(c.Plan)
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
 	op, err := a.operator.MoveTenant(ctx, t, to, c.limits(), func(is plan.Limits) string { return "add" + missingLimits(is) })
 	if err != nil {
 		return err
@@ -243,23 +158,11 @@ func (c *tenantSetPlan) Run(ctx context.Context, a *app) error {
 }
 
 type tenantSetQuota struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 	limitFlags
 	Clear bool `help:"Remove both: the plan's limits apply again."`
 	asking
 	waiting
-}
-
-func (tenantSetQuota) Help() string {
-	return `A limit that is not given stays as it is. Usage is kept.
-
-Examples:
-
-    # Quotas agreed individually
-    keyadmin tenant set-quota globex --minute 5000 --day 2000000
-
-    # Back to the limits of its plan
-    keyadmin tenant set-quota globex --clear`
 }
 
 // BadSettings checks that there is something to change, and that the flags do not contradict each other.
@@ -271,11 +174,7 @@ func (c *tenantSetQuota) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *tenantSetQuota) Run(ctx context.Context, a *app) error {
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
+func (c *tenantSetQuota) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	op, err := a.operator.SetQuota(ctx, t, c.limits())
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
 )
@@ -22,46 +23,6 @@ type topCommand struct {
 	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 1s)."`
 	Once  bool     `help:"Print one refresh and end."`
 	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
-}
-
-// What help says, and the key ? on the screen: lines for a terminal of 60 columns.
-const (
-	topColumns = `    REQ/S      requests with a known key, a second
-    LAST 60 S  the last minute; each tenant has its own scale
-    MINUTE     used of the limit of any 60 seconds
-    DAY        used of the limit of the UTC day
-    REFUSED/S  those of REQ/S that were not charged
-    BANS       keys that are banned now
-    P50, P99   latency of half and of 99 % of the requests
-    COUNTED    shared: in Redis; memory, outage: by itself`
-	topKeys = `    q          end
-    ?          explain
-    /          only tenants with a text in name, ID or plan
-    s          order by rate, minute, day, refused or bans`
-)
-
-func (topCommand) Help() string {
-	return `Shows which tenants call now, at all registered gateways together, and which gateways do not answer. It asks the gateways' admin
-ports, so it must run where these can be reached. Requests do not get slower when somebody watches.
-
-` + topColumns + `
-
-On a terminal, these keys have a meaning:
-
-` + topKeys + `
-
-Without a terminal, with TERM=dumb and with --once, plain lines are printed. Without a terminal, it prints one refresh and ends,
-unless --every is given.
-
-Examples:
-
-    keyadmin top
-
-    # Who is refused most?
-    keyadmin top --by refused -n 10
-
-    # For a script
-    keyadmin top --once -o json | jq '.tenants[] | select(.dayShare > 0.9) | .tenant'`
 }
 
 // BadSettings checks numbers.
@@ -108,12 +69,9 @@ func (o topOrder) sort(tenants []topTenant) {
 	})
 }
 
-func (c *topCommand) Run(ctx context.Context, a *app) error {
+func (c *topCommand) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := a.open(ctx); err != nil {
-		return err
-	}
 	if c.Every == 0 {
 		c.Every = period(time.Second)
 		c.Once = c.Once || !a.OutTerminal // a pipe that never ends must be asked for

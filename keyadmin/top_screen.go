@@ -112,8 +112,13 @@ func (s *screen) edit(key, text string) {
 func (s *screen) View() tea.View {
 	var lines []string
 	if s.help {
-		for line := range strings.SplitSeq(topKeys+"\n\n"+topColumns, "\n") {
-			lines = append(lines, shortened(line, s.width))
+		lists, _, _ := strings.Cut(helpOf["top"], "Examples:") // of keys and columns, for a terminal of 60 columns
+		for line := range strings.SplitSeq(lists, "\n") {
+			if strings.HasPrefix(line, "    ") {
+				lines = append(lines, shortened(line, s.width))
+			} else if n := len(lines); n > 0 && lines[n-1] != "" {
+				lines = append(lines, "")
+			}
 		}
 	} else if s.view != nil {
 		view := *s.view

@@ -153,7 +153,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	defer mute.Close()
 	a := &app{stdio: stdio{Clock: func() time.Time { return s.now }, Random: s.random}, cli: &cli{}, env: environment(s.env)}
 	a.cli.DatabaseURL = service.Secret(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
-	if err := a.open(t.Context()); err != nil {
+	if _, err := a.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer a.db.Close()

@@ -100,39 +100,13 @@ func between(since, until instant.Millis) string {
 }
 
 type usageShow struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 	usagePeriod
 	By   grouping `default:"day,key,outcome" placeholder:"GROUPS" help:"Group by hour or day (both in UTC), operation, key, outcome, or several of them with commas. Or by minute: then only attempts are shown."`
 	Plot bool     `help:"Draw charged and refused requests by hour or day, with the limit."`
 }
 
-func (usageShow) Help() string {
-	return `Shows statistics. They are a few seconds late and are kept for 400 days. To see whether the next request would be
-admitted, use usage explain. Requests that were refused before their operation was known have no operation. --since and
---until count whole hours, and with --by minute whole minutes.
-
-By minute, it shows the attempts: the requests that asked for a part of the quota, whether they got it or not. They are up to
-two minutes late and are kept for 35 days. Minutes without attempts are left out.
-
-Examples:
-
-    # The last week, by day, key and outcome
-    keyadmin usage show acme
-
-    # What was refused in the last day
-    keyadmin usage show acme --since 24h --by hour,outcome -o json | jq '.[] | select(.charged == 0)'
-
-    # The last 24 hours as bars
-    keyadmin usage show acme --since 24h --by hour --plot
-
-    # When did the bursts come?
-    keyadmin usage show acme --since 3h --by minute
-
-    # What was charged in November, by operation
-    keyadmin usage show acme --since 2026-11-01 --until 2026-12-01 --by operation`
-}
-
-func (c *usageShow) Run(ctx context.Context, a *app) error {
+func (c *usageShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	if err := c.checkPlot(a); err != nil {
 		return err
 	}
@@ -144,10 +118,6 @@ func (c *usageShow) Run(ctx context.Context, a *app) error {
 	kept := now.Add(-keystore.MinutesKept)
 	if c.By.period == time.Minute && until <= kept {
 		return usageErrorf("--until: minutes are kept for 35 days, since %s: use --by hour or --by day", kept)
-	}
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
 	}
 	if c.By.period == time.Minute {
 		return a.showMinutes(ctx, t, since, until, kept)
@@ -292,24 +262,11 @@ func (a *app) showMinutes(ctx context.Context, t keystore.Tenant, since, until, 
 }
 
 type usageReset struct {
-	Tenant string `arg:"" help:"ID or name."`
+	ofTenant
 	asking
 	waiting
 }
 
-func (usageReset) Help() string {
-	return `Sets the usage of the minute and of the day to zero. Statistics and bans are kept.
-
-Examples:
-
-    # After a load test
-    keyadmin usage reset acme --yes`
-}
-
-func (c *usageReset) Run(ctx context.Context, a *app) error {
-	t, err := a.openTenant(ctx, c.Tenant)
-	if err != nil {
-		return err
-	}
+func (c *usageReset) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	return a.changeTenant(ctx, operation{Operation: a.operator.ResetUsage(t), yes: c.Yes, wait: c.Wait})
 }

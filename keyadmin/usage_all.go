@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -27,20 +28,7 @@ type usageTop struct {
 	Limit int `aliases:"number" short:"n" default:"20" placeholder:"N" help:"Show the first N tenants."`
 }
 
-func (usageTop) Help() string {
-	return `Lists the tenants whose requests were charged most often. BUSIEST DAY is the share of the limit of a day that was used on the
-UTC day on which most was charged. --since and --until count whole hours.
-
-Examples:
-
-    # The ten that used most this month
-    keyadmin usage top --since 2026-11-01 -n 10
-
-    # Who used most in October
-    keyadmin usage top --since 2026-10-01 --until 2026-11-01`
-}
-
-func (c *usageTop) Run(ctx context.Context, a *app) error {
+func (c *usageTop) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if c.Limit < 1 {
 		return usageErrorf("--limit: %d is out of range: use 1 or more", c.Limit)
 	}
@@ -48,10 +36,7 @@ func (c *usageTop) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	rows, err := a.store.TopUsage(ctx, since, until, c.Limit)
+	rows, err := store.TopUsage(ctx, since, until, c.Limit)
 	if err != nil {
 		return err
 	}
@@ -92,21 +77,8 @@ func share(n, limit int64) string {
 
 type usageDeprecated struct{}
 
-func (usageDeprecated) Help() string {
-	return `Lists the keys that called an operation that is deprecated, within the last seven days or the seven days before. A gateway
-says which operations are deprecated, and when they end.
-
-Examples:
-
-    # Whom to warn before getPet ends
-    keyadmin usage deprecated -o json | jq -r '.[] | select(.operation == "getPet") | .tenant' | sort -u`
-}
-
-func (usageDeprecated) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
-	views, operations, err := a.operator.ViewDeprecated(ctx, 0, math.MaxInt32)
+func (usageDeprecated) Run(ctx context.Context, a *app, operator operate.Operator) error {
+	views, operations, err := operator.ViewDeprecated(ctx, 0, math.MaxInt32)
 	if err != nil {
 		return err
 	}

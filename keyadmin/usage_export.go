@@ -30,30 +30,6 @@ type usageExport struct {
 	Verify    bool            `help:"Only print the sum of each tenant and the SHA-256 of the whole export."`
 }
 
-func (usageExport) Help() string {
-	return `Writes what tenants have used, for billing: an event for each tenant, operation and hour (UTC). Only closed hours are exported:
-all gateways have stored their usage of them. The first export of an hour seals it, so its events are always the same, byte by
-byte. If usage of a sealed hour is stored later, it becomes an event of its own, a correction. IDs are always the same too, so a
-receiver can recognize an event that it gets again.
-
-With --to, each receiver has a cursor, which moves after its response with a status of 2xx. An export that was interrupted
-continues there: repeat the command. The receiver may get the last batch again, with the same IDs. A receiver with a cursor
-ignores --since.
-
-Gateways that did not store all their usage are named: those that were killed, for example.
-
-Examples:
-
-    # October, for a spreadsheet
-    keyadmin usage export --format csv --since 2026-10-01 --until 2026-11-01 > october.csv
-
-    # The sums to compare with it
-    keyadmin usage export --format csv --since 2026-10-01 --until 2026-11-01 --verify
-
-    # Every hour, from cron
-    keyadmin usage export --format cloudevents --to https://meter.example/events --token-file meter.token`
-}
-
 // BadSettings checks how the flags fit together.
 func (c *usageExport) BadSettings() service.BadSettings {
 	var bad service.BadSettings
@@ -64,17 +40,14 @@ func (c *usageExport) BadSettings() service.BadSettings {
 	return bad
 }
 
-func (c *usageExport) Run(ctx context.Context, a *app) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
+func (c *usageExport) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	now, until := a.now(), instant.Millis(0)
 	wanted := now
 	if c.Until != (moment{}) {
 		until = c.Until.before(now)
 		wanted = min(wanted, until)
 	}
-	e, err := metering.New(ctx, a.store, c.Format, c.Since.before(now), until)
+	e, err := metering.New(ctx, store, c.Format, c.Since.before(now), until)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ type CommandLine struct {
 
 	// Explain rewords kong's text about an argument that it cannot place. at is the command before this argument. Nil keeps kong's text.
 	Explain func(at *kong.Node, problem string) string
+
+	Options []kong.Option // more of kong's own options
 }
 
 // UsageError reports an invalid command line or invalid settings. Nothing was tried.
@@ -113,11 +115,12 @@ type parser struct {
 func newParser(target any, c CommandLine) *parser {
 	p := &parser{line: c}
 	var err error
-	p.Kong, err = kong.New(target,
+	p.Kong, err = kong.New(target, append(
+		c.Options,
 		kong.Name(cmp.Or(c.Program, "program")), kong.Description(c.About), kong.Vars{"version": c.Program + " " + Version()},
 		kong.Writers(c.Stdout, c.Stderr), kong.Exit(func(int) { p.ended = true }), kong.Help(p.help), kong.ValueFormatter(helpOf),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-	)
+	)...)
 	if err != nil {
 		panic("bug: the settings of " + c.Program + ": " + err.Error())
 	}
