@@ -78,7 +78,6 @@ func TestOutageBound(t *testing.T) {
 type model struct {
 	*site
 	limit      int64
-	registered int
 	loseReply  atomic.Bool
 	startedAt  time.Time                 // when a gateway was last started again
 	forgotAt   time.Time                 // when Redis last lost its counts
@@ -120,9 +119,8 @@ func (m *model) limits() int64 {
 }
 
 func newModel(t *testing.T, gateways int, limit int64, files string) *model {
-	m := &model{site: newSiteWithFiles(t, gateways, files), limit: limit, registered: gateways}
+	m := &model{site: newSiteWithFiles(t, gateways, files), limit: limit}
 	m.lanes = boundTenants
-	m.live = func() int { return m.registered }
 	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 		if demands[0].Want > 0 && demands[0].Tenant != (id.Tenant{}) { // requests; not a probe, and not debts alone
 			if m.underWay.Add(1) == boundTenants {
@@ -185,7 +183,7 @@ func (m *model) do(s step) (fault string) {
 		m.kill(s.gateway)
 		m.start(s.gateway)
 	case "register":
-		m.registered = min(max(s.count, len(m.gateways)), int(m.limit))
+		m.registered.Store(min(max(int64(s.count), int64(len(m.gateways))), m.limit))
 	}
 	for i := range s.flood {
 		m.ask(m.gateways[(s.gateway+i)%len(m.gateways)], int(m.limit)+1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"petgate/gateway/quotas/authfailures"
 	"petgate/gateway/quotas/store"
@@ -20,11 +21,11 @@ type Local struct {
 	saved   uint64      // the mark of the last dump that was saved; guarded by writing
 	writing sync.Mutex
 	unsaved atomic.Pointer[error] // of the last save; nil: it succeeded
-	saving  worker
+	working worker
 }
 
 func openLocal(ctx context.Context, cfg Config) *Local {
-	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics), records: store.NewMemory(cfg.Rule, cfg.Clock)}
+	l := &Local{config: cfg, metrics: newMetrics(cfg.Metrics, func() time.Duration { return 0 }), records: store.NewMemory(cfg.Rule, cfg.Clock)}
 	l.metrics.setMode(modeMemory)
 	if cfg.Saver == nil {
 		l.loaded.Store(true)
@@ -34,7 +35,7 @@ func openLocal(ctx context.Context, cfg Config) *Local {
 	if err != nil {
 		cfg.Log.Error("no request is admitted until the saved quotas are loaded", "error", err)
 	}
-	l.saving.run(func(closing context.Context) {
+	l.working.run(func(closing context.Context) {
 		if err == nil || l.keepLoading(closing) {
 			keepSaving(closing, cfg.Log, func() error { return l.save(closing) })
 		}
@@ -98,6 +99,6 @@ func (l *Local) AuthFailures(perMinute int) *authfailures.Guard {
 
 // Close saves the records one last time.
 func (l *Local) Close(ctx context.Context) error {
-	l.saving.stop()
+	l.working.stop()
 	return l.saveNow(ctx)
 }

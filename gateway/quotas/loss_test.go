@@ -17,15 +17,16 @@ import (
 
 // site is gateways that share a Redis which can lose its counts.
 type site struct {
-	t        *testing.T
-	server   *flaky
-	gateways []*Shared
-	stores   []*fakeStore // each gateway's way to the server
-	logs     testkit.Output
-	lanes    int
-	files    string // the directory of the outage files; empty: there are none
-	live     func() int
-	decide   func(context.Context, []store.Demand, []store.Result) error
+	t          *testing.T
+	server     *flaky
+	gateways   []*Shared
+	stores     []*fakeStore // each gateway's way to the server
+	logs       testkit.Output
+	lanes      int
+	files      string       // the directory of the outage files; empty: there are none
+	registered atomic.Int64 // gateways
+	clockStep  atomic.Int64 // how much later than the time the gateways' clocks are, in ns
+	decide     func(context.Context, []store.Demand, []store.Result) error
 }
 
 func newSite(t *testing.T, gateways int) *site { return newSiteWithFiles(t, gateways, "") }
@@ -36,7 +37,7 @@ func newSiteWithFiles(t *testing.T, gateways int, files string) *site {
 		t: t, server: &flaky{records: store.NewMemory(quota.Product, time.Now)},
 		gateways: make([]*Shared, gateways), stores: make([]*fakeStore, gateways), files: files,
 	}
-	s.live = func() int { return gateways }
+	s.registered.Store(int64(gateways))
 	s.decide = s.server.Decide
 	for i := range s.gateways {
 		s.start(i)
@@ -62,7 +63,7 @@ func (s *site) restart(i int) {
 
 // kill ends a gateway without a last save.
 func (s *site) kill(i int) {
-	s.gateways[i].saving.stop()
+	s.gateways[i].working.stop()
 	_ = s.gateways[i].redis.Close()
 }
 
@@ -75,8 +76,9 @@ func (s *site) start(i int) {
 	}}
 	s.stores[i] = fake
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
-		LiveGateways: func() int { return s.live() }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
+		LiveGateways: func() int { return int(s.registered.Load()) }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
 		Log: slog.New(slog.NewTextHandler(&s.logs, nil)), lanes: s.lanes,
+		Clock: func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) },
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			return s.decide(ctx, demands, results)

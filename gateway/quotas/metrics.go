@@ -1,6 +1,8 @@
 package quotas
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -16,8 +18,12 @@ type metrics struct {
 	authFailures                  *authfailures.Metrics
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, skew func() time.Duration) *metrics {
 	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "petgate_gateway_limits_clock_skew_seconds",
+		Help: "Redis's clock minus this host's, by the last answer of Redis; a difference smaller than the trip may be 0.",
+	}, func() float64 { return skew().Seconds() })
 	decisions := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "petgate_gateway_limits_decisions_total",
 		Help: "Quota decisions, by outcome. admitted, refused: decided by the store. remembered: refused without asking, " +

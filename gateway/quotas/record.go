@@ -19,7 +19,8 @@ import (
 // The file is a line with the version and a checksum, and then this record in JSON.
 type outageRecord struct {
 	Gateway string         `json:"gateway"` // whose record it is
-	SavedAt instant.Millis `json:"savedAt"` // by the gateway's clock; the use of the window counts from here
+	SavedAt instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
+	Ahead   int64          `json:"ahead"`   // see clock
 	Debts   []unreported   `json:"debts"`
 }
 
@@ -77,6 +78,7 @@ func (s *Shared) restore() {
 			"path", path, "error", err)
 		return
 	}
+	s.clock.ahead.Store(r.Ahead)
 	for _, one := range r.Debts {
 		s.share.restore(one, r.SavedAt)
 	}
@@ -91,7 +93,7 @@ func (s *Shared) save() error {
 	if s.config.OutageFile == "" || mark == s.saved {
 		return nil
 	}
-	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.now(), Debts: s.share.unreported()}
+	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Debts: s.share.unreported()}
 	if err := r.write(s.config.OutageFile); err != nil {
 		s.metrics.unsaved.Inc()
 		return fmt.Errorf("quotas: save the record of the outage: %w", err)

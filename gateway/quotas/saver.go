@@ -83,19 +83,21 @@ func keepSaving(closing context.Context, log *slog.Logger, save func() error) {
 	}
 }
 
-// worker is a goroutine that ends with its owner.
+// worker runs goroutines that end with its owner. One goroutine uses it.
 type worker struct {
+	closing context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 }
 
 func (w *worker) run(f func(closing context.Context)) {
-	var closing context.Context
-	closing, w.end = context.WithCancel(context.Background())
-	w.running.Go(func() { f(closing) })
+	if w.end == nil {
+		w.closing, w.end = context.WithCancel(context.Background())
+	}
+	w.running.Go(func() { f(w.closing) })
 }
 
-// stop ends the goroutine, if there is one, and waits for it.
+// stop ends the goroutines, if there are any, and waits for them.
 func (w *worker) stop() {
 	if w.end != nil {
 		w.end()

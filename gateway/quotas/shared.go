@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 
@@ -28,18 +29,21 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
+	clock    *clock
+	fleet    *fleet
 	evicting atomic.Bool // at the last check, Redis was set to evict records
 	saved    int64       // the mark of the outageRecord in the file; guarded by writing
 	writing  sync.Mutex
-	saving   worker
+	working  worker
 	asking   singleflight.Group // by record: peeks for Current
 }
 
 // newShared returns quotas to which Open adds the Redis.
 func newShared(cfg Config) *Shared {
+	clock := newClock(cfg.Clock)
 	s := &Shared{
-		config: cfg, metrics: newMetrics(cfg.Metrics), seen: newLastSeen(cfg.Rule),
-		share: newLocalShare(store.NewMemory(cfg.Rule, cfg.Clock)),
+		config: cfg, metrics: newMetrics(cfg.Metrics, clock.skew), seen: newLastSeen(cfg.Rule), clock: clock, fleet: newFleet(cfg.Rule.Window()),
+		share: newLocalShare(store.NewMemory(cfg.Rule, func() time.Time { return clock.now().Time() })),
 	}
 	s.metrics.setMode(modeShared)
 	return s
@@ -49,14 +53,16 @@ func newShared(cfg Config) *Shared {
 func (s *Shared) start(client *redis.Redis) {
 	s.redis = client
 	client.Resume()
+	registered := s.config.liveGateways
+	s.working.run(func(closing context.Context) { s.fleet.watch(closing, registered) })
 	if s.config.OutageFile != "" {
-		s.saving.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
+		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
 	}
 }
 
 func (s *Shared) redisConfig() redis.Config {
 	return redis.Config{
-		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: s.config.Clock, Budget: s.config.Budget,
+		URL: s.config.RedisURL, Prefix: s.config.Prefix, Rule: s.config.Rule, Clock: func() time.Time { return s.now().Time() }, Budget: s.config.Budget,
 		Metrics: redis.NewMetrics(s.config.Metrics), Changed: s.changed, Lanes: s.config.lanes,
 	}
 }
@@ -105,7 +111,7 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 	if !s.redis.HasHeard(t) {
 		return math.MaxInt64
 	}
-	return s.config.liveGateways()
+	return max(s.fleet.largest.Load(), s.config.liveGateways())
 }
 
 // Known returns the tenant's last known figures under the request's limits, without I/O. A tenant without figures has its whole
@@ -230,6 +236,7 @@ func (s *Shared) Unreported(everything bool) (unreported []Request) {
 // Settle implements redis.Ledger.
 func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, o redis.Outcome, beganAt, endedAt instant.Millis) {
 	if o == redis.Decided && v.At != 0 {
+		s.clock.heard(v.At, beganAt, endedAt)
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
 	s.share.settled(d.Name(), d.Spent, o)
@@ -251,7 +258,7 @@ func (s *Shared) changed(down bool, cause error) {
 		return
 	}
 	s.metrics.setMode(modeOutage)
-	s.share.sweep(int64(s.now()) / s.config.Rule.Day.Milliseconds())
+	s.share.sweep(int64(s.clock.now()) / s.config.Rule.Day.Milliseconds())
 	level := slog.LevelWarn
 	if redis.IsRefused(cause) {
 		level = slog.LevelError // it does not end by itself
@@ -270,6 +277,9 @@ func (s *Shared) Ready() error {
 	return nil
 }
 
+// skewMax is the difference of two clocks that Health reports.
+const skewMax = time.Second
+
 // Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
 // evicts records admits more than the limits.
 func (s *Shared) Health(ctx context.Context) []string {
@@ -285,7 +295,11 @@ func (s *Shared) Health(ctx context.Context) []string {
 		s.config.Log.Error("Redis may drop quotas", "problems", problems)
 	}
 	if err != nil {
-		return append(problems, "Redis cannot be asked for its memory policy: "+err.Error())
+		problems = append(problems, "Redis cannot be asked for its memory policy: "+err.Error())
+	}
+	if skew := s.clock.skew(); skew.Abs() > skewMax {
+		problems = append(problems, fmt.Sprintf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
+			"the clock of Redis: check NTP on both hosts", skew.Round(100*time.Millisecond)))
 	}
 	return problems
 }
@@ -302,8 +316,9 @@ func (s *Shared) AuthFailures(perMinute int) *authfailures.Guard {
 
 // Close closes the connections to Redis, and saves what Redis has not got yet.
 func (s *Shared) Close(context.Context) error {
-	s.saving.stop()
+	s.working.stop()
 	return errors.Join(s.redis.Close(), s.save())
 }
 
-func (s *Shared) now() instant.Millis { return instant.Of(s.config.Clock()) }
+// now dates what this gateway remembers.
+func (s *Shared) now() instant.Millis { return s.clock.steady() }
