@@ -46,7 +46,7 @@ func (k *eventKind) UnmarshalText(text []byte) error {
 const followEvery = time.Second
 
 func (c *auditCommand) Run(ctx context.Context, a *app, store *keystore.Store) error {
-	filter := keystore.EventFilter{Since: c.Since.before(a.now()), Key: id.Key(c.Key), Actor: c.Actor, Kind: string(c.Kind)}
+	filter := keystore.EventFilter{Since: c.Since.before(a.now()), Key: c.Key.Key, Actor: c.Actor, Kind: string(c.Kind)}
 	if c.Tenant != "" {
 		t, err := a.tenant(ctx, c.Tenant)
 		if err != nil {

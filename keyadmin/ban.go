@@ -33,10 +33,10 @@ func (c *banList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 }
 
 // banned is the ID of a key. Bans are of keys only.
-type banned keyArgument
+type banned struct{ keyArgument }
 
 func (b *banned) UnmarshalText(text []byte) error {
-	err := (*keyArgument)(b).UnmarshalText(text)
+	err := b.keyArgument.UnmarshalText(text)
 	if err != nil {
 		err = fmt.Errorf("%w; `keyadmin tenant suspend TENANT` refuses all keys of a tenant", err)
 	}
@@ -54,7 +54,7 @@ type banAdd struct {
 
 // ProvideKey finds the key for Run.
 func (c *banAdd) ProvideKey(ctx context.Context, a *app, store *keystore.Store) (ownedKey, error) {
-	return ofKey{keyArgument(c.Key)}.ProvideKey(ctx, a, store)
+	return ofKey{c.Key.keyArgument}.ProvideKey(ctx, a, store)
 }
 
 func (c *banAdd) Run(ctx context.Context, a *app, k ownedKey) error {

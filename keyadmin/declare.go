@@ -181,13 +181,13 @@ func (a *app) compare(d document, file string, state keystore.State, prune bool)
 		keys[k.ID] = k
 		keysOf[k.Tenant] = append(keysOf[k.Tenant], k)
 	}
-	for _, t := range d.tenants {
-		is, exists := tenants[string(t.name)]
+	for _, t := range d.Tenants {
+		is, exists := tenants[string(t.Name)]
 		c.compareTenant(t, is, exists)
-		for _, k := range t.keys {
+		for _, k := range t.Keys {
 			c.compareKey(t, k, is, keys)
 		}
-		if prune && t.hasKeys && exists {
+		if prune && t.Keys != nil && exists {
 			c.pruneKeys(t, keysOf[is.ID])
 		}
 	}
@@ -216,10 +216,10 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 	for _, p := range state.Plans {
 		was[p.Name], c.plansBefore[p.Name], c.plans[p.Name] = p, p.Limits, p.Limits
 	}
-	for _, p := range d.plans {
-		before, exists := was[string(p.name)]
+	for _, p := range d.Plans {
+		before, exists := was[string(p.Name)]
 		after := before
-		after.Name, after.Limits = string(p.name), p.limits
+		after.Name, after.Limits = string(p.Name), limitFlags{p.Minute, p.Day}.limits()
 		c.plans[after.Name] = after.Limits
 		switch {
 		case !exists:
@@ -236,20 +236,20 @@ func (c *comparison) comparePlans(d document, state keystore.State) {
 	}
 }
 
-func (c *comparison) compareTenant(t declaredTenant, was keystore.Tenant, exists bool) {
-	c.tenants[string(t.name)] = true
+func (c *comparison) compareTenant(t documentTenant, was keystore.Tenant, exists bool) {
+	c.tenants[string(t.Name)] = true
 	if !exists {
-		if err := keystore.CheckTenantName(string(t.name)); err != nil {
-			c.add(t.place, "%v", err)
+		if err := keystore.CheckTenantName(string(t.Name)); err != nil {
+			c.add(t.At, "%v", err)
 		}
 	}
-	limits, known := c.plans[string(t.plan)]
+	limits, known := c.plans[string(t.Plan)]
 	if !known {
-		c.add(t.place, "there is no plan %q%s", t.plan, didYouMean(string(t.plan), sortedKeys(c.plans)))
+		c.add(t.At, "there is no plan %q%s", t.Plan, didYouMean(string(t.Plan), sortedKeys(c.plans)))
 		return
 	}
 	is := was
-	is.Name, is.Plan, is.Override, is.Suspended = string(t.name), string(t.plan), t.override, t.suspended
+	is.Name, is.Plan, is.Override, is.Suspended = string(t.Name), string(t.Plan), limitFlags{t.Minute, t.Day}.limits(), t.Suspended
 	if exists && is == was {
 		return
 	}
@@ -292,49 +292,49 @@ func movedTenant(was, is keystore.Tenant) string {
 	return strings.Join(parts, ", ")
 }
 
-func (c *comparison) compareKey(t declaredTenant, k declaredKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
-	was, exists := keys[k.id]
+func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Tenant, keys map[id.Key]keystore.Key) {
+	was, exists := keys[k.ID.Key]
 	if !exists || !was.InUse(c.now) {
-		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.id, k.name, t.name, k.line))
+		c.left = append(c.left, fmt.Sprintf("%s %q of tenant %s (line %d)", k.ID, k.Name, t.Name, k.At.line))
 		return
 	}
-	environment := k.environment
+	environment := k.Environment.Environment
 	if environment == 0 {
 		environment = apikey.Live
 	}
 	switch {
 	case was.Tenant != of.ID:
-		c.add(k.place, "%s belongs to another tenant", k.id)
+		c.add(k.At, "%s belongs to another tenant", k.ID)
 		return
 	case was.Environment != environment:
-		c.add(k.place, "%s is a %s key. The environment of a key cannot be changed", k.id, was.Environment)
+		c.add(k.At, "%s is a %s key. The environment of a key cannot be changed", k.ID, was.Environment)
 		return
 	}
 	is := was
-	is.Name, is.Scopes, is.Allow = string(k.name), k.scopes, k.allow
-	if k.expiresAt.String() != was.ExpiresAt.String() { // a document has whole seconds
-		is.ExpiresAt = k.expiresAt
-		if k.expiresAt != 0 && k.expiresAt <= c.now {
-			c.add(k.place, "%s cannot expire in the past, at %s", k.id, k.expiresAt)
+	is.Name, is.Scopes, is.Allow = string(k.Name), scopesOf(k.Scopes), prefixes(k.Allow)
+	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() { // a document has whole seconds
+		is.ExpiresAt = expires
+		if expires != 0 && expires <= c.now {
+			c.add(k.At, "%s cannot expire in the past, at %s", k.ID, expires)
 			return
 		}
 	}
 	if text := operate.MovedTerms(was, is); text != "" {
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &was, After: is})
-		c.show(actionChange, "key", string(t.name), k.id.String(), text)
+		c.show(actionChange, "key", string(t.Name), k.ID.String(), text)
 	}
 }
 
-func (c *comparison) pruneKeys(t declaredTenant, keys []keystore.Key) {
+func (c *comparison) pruneKeys(t documentTenant, keys []keystore.Key) {
 	for _, k := range keys {
-		named := slices.ContainsFunc(t.keys, func(d declaredKey) bool { return d.id == k.ID })
+		named := slices.ContainsFunc(t.Keys, func(d documentKey) bool { return d.ID.Key == k.ID })
 		if named || !k.InUse(c.now) {
 			continue
 		}
 		is := k
 		is.RevokedAt = c.now
 		c.edits.Keys = append(c.edits.Keys, keystore.Edit[keystore.Key]{Before: &k, After: is})
-		c.show(actionChange, "key", string(t.name), k.ID.String(), "revoked, because the file does not name it")
+		c.show(actionChange, "key", string(t.Name), k.ID.String(), "revoked, because the file does not name it")
 	}
 }
 

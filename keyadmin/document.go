@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,15 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"petgate/shared/core/apikey"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
-	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
-	"petgate/shared/operate"
 )
-
-// documentVersion is the format of the document.
-const documentVersion = 1
 
 // documentHead begins an exported document.
 const documentHead = `# Plans, tenants and keys of Petgate, as written by: keyadmin export
@@ -31,34 +26,76 @@ const documentHead = `# Plans, tenants and keys of Petgate, as written by: keyad
 # keeps its keys. Tokens are not part of it.
 `
 
-// What the document has of each record. The order of the members is the order in the file.
+// What the document has of each record, in the order of the file. It is written from these types and read into them.
 type (
-	documentHeader struct {
-		Version int            `yaml:"version"`
-		Plans   []documentPlan `yaml:"plans"`
+	document struct {
+		Version documentVersion  `yaml:"version" required:""`
+		Plans   []documentPlan   `yaml:"plans"`
+		Tenants []documentTenant `yaml:"tenants,omitempty"`
 	}
 	documentPlan struct {
-		Name   string `yaml:"name"`
-		Minute int64  `yaml:"minute,omitempty"`
-		Day    int64  `yaml:"day,omitempty"`
+		At     place    `yaml:"-"`
+		Name   planName `yaml:"name" required:""`
+		Minute limit    `yaml:"minute,omitempty"`
+		Day    limit    `yaml:"day,omitempty"`
 	}
 	documentTenant struct {
-		Name      string        `yaml:"name"`
-		Plan      string        `yaml:"plan"`
-		Minute    int64         `yaml:"minute,omitempty"`
-		Day       int64         `yaml:"day,omitempty"`
+		At        place         `yaml:"-"`
+		Name      name          `yaml:"name" required:""`
+		Plan      planName      `yaml:"plan" required:""`
+		Minute    limit         `yaml:"minute,omitempty"`
+		Day       limit         `yaml:"day,omitempty"`
 		Suspended bool          `yaml:"suspended,omitempty"`
-		Keys      []documentKey `yaml:"keys,omitempty"`
+		Keys      []documentKey `yaml:"keys,omitempty"` // nil: the file does not name the tenant's keys
 	}
 	documentKey struct {
-		ID          string   `yaml:"id"`
-		Name        string   `yaml:"name"`
-		Environment string   `yaml:"environment"`
-		Scopes      []string `yaml:"scopes,flow"`
-		Allow       []string `yaml:"allow,omitempty,flow"`
-		Expires     string   `yaml:"expires,omitempty"`
+		At          place          `yaml:"-"`
+		ID          keyArgument    `yaml:"id" required:""`
+		Name        name           `yaml:"name" required:""`
+		Environment keyEnvironment `yaml:"environment"`
+		Scopes      []scope        `yaml:"scopes,flow" required:""`
+		Allow       []block        `yaml:"allow,omitempty,flow"`
+		Expires     expiry         `yaml:"expires,omitempty"`
 	}
 )
+
+// place is where something stands in a file.
+type place struct {
+	line   int
+	member string // tenants[2].plan
+}
+
+// documentVersion is the format of the document. There is one so far.
+type documentVersion int
+
+const version documentVersion = 1
+
+func (v *documentVersion) UnmarshalText(text []byte) error {
+	if *v = version; string(text) != "1" {
+		return fmt.Errorf("%q is not a version of the format: this keyadmin knows version 1", text)
+	}
+	return nil
+}
+
+// keyEnvironment is the environment of a key. The zero value is live.
+type keyEnvironment struct{ apikey.Environment }
+
+func (e keyEnvironment) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// expiry is a UTC date or an instant in seconds; 0: never.
+type expiry instant.Millis
+
+func (e expiry) MarshalText() ([]byte, error) { return []byte(instant.Millis(e).String()), nil }
+
+func (e *expiry) UnmarshalText(text []byte) error {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, string(text)); err == nil {
+			*e = expiry(instant.Of(t))
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a time: use 2026-12-31 or 2026-12-31T18:00:00Z", text)
+}
 
 // documentWriter writes a state as YAML, some rows at a time. The same state always gives the same bytes, on every database.
 type documentWriter struct {
@@ -74,21 +111,26 @@ type documentWriter struct {
 const documentRows = 1000
 
 func (d *documentWriter) plans(plans []keystore.Plan) error {
-	head := documentHeader{Version: documentVersion, Plans: []documentPlan{}}
+	head := document{Version: version, Plans: []documentPlan{}}
 	for _, p := range plans {
-		head.Plans = append(head.Plans, documentPlan{p.Name, p.Limits.Minute, p.Limits.Day})
+		head.Plans = append(head.Plans, documentPlan{Name: planName(p.Name), Minute: limit(p.Limits.Minute), Day: limit(p.Limits.Day)})
 	}
 	// The databases sort the names of plans differently.
-	slices.SortFunc(head.Plans, func(a, b documentPlan) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(head.Plans, func(a, b documentPlan) int { return cmp.Compare(a.Name, b.Name) })
 	if _, err := io.WriteString(d.to, documentHead); err != nil {
 		return err
 	}
 	return d.write("", head)
 }
 
-func (d *documentWriter) tenant(t keystore.Tenant) error {
-	err := d.full()
-	d.tenants = append(d.tenants, documentTenant{t.Name, t.Plan, t.Override.Minute, t.Override.Day, t.Suspended, nil})
+func (d *documentWriter) tenant(t keystore.Tenant) (err error) {
+	if d.size >= documentRows { // before the tenant: it is written with its first key, or has none
+		err = d.flush()
+	}
+	d.size++
+	d.tenants = append(d.tenants, documentTenant{
+		Name: name(t.Name), Plan: planName(t.Plan), Minute: limit(t.Override.Minute), Day: limit(t.Override.Day), Suspended: t.Suspended,
+	})
 	return err
 }
 
@@ -96,52 +138,39 @@ func (d *documentWriter) key(k keystore.Key) error {
 	if !k.InUse(d.now) {
 		return nil
 	}
-	v := operate.ViewKey(k, operate.Owner{}, 0, d.now)
 	keys := &d.keys
 	if n := len(d.tenants); n > 0 {
 		keys = &d.tenants[n-1].Keys
 	}
-	if len(*keys) > 0 || len(d.tenants) == 0 { // else the tenant would be written without its member keys
-		if err := d.full(); err != nil {
-			return err
-		}
-		if len(d.tenants) == 0 {
-			keys = &d.keys
-		}
+	one := documentKey{ID: keyArgument{k.ID}, Name: name(k.Name), Environment: keyEnvironment{k.Environment}, Expires: expiry(k.ExpiresAt)}
+	for _, s := range k.Scopes.Names() {
+		one.Scopes = append(one.Scopes, scope(s))
 	}
-	d.size++
-	*keys = append(*keys, documentKey{v.ID, v.Name, v.Environment, v.Scopes, v.Allow, v.ExpiresAt})
+	for _, b := range k.Allow {
+		one.Allow = append(one.Allow, block{b})
+	}
+	*keys = append(*keys, one)
+	if d.size++; d.size >= documentRows {
+		return d.flush()
+	}
 	return nil
 }
 
-// full counts a row, and writes the rows before if there are many.
-func (d *documentWriter) full() error {
-	if d.size++; d.size <= documentRows {
-		return nil
-	}
-	d.size = 1
-	return d.flush()
-}
-
-func (d *documentWriter) flush() error {
+// flush writes the rows that are not written yet.
+func (d *documentWriter) flush() (err error) {
 	if len(d.keys) > 0 {
-		if err := d.write("      ", d.keys); err != nil {
-			return err
-		}
+		err = d.write("      ", d.keys)
+	}
+	if len(d.tenants) > 0 && !d.any {
+		d.any = true
+		_, first := io.WriteString(d.to, "tenants:\n")
+		err = cmp.Or(err, first)
 	}
 	if len(d.tenants) > 0 {
-		if !d.any {
-			if _, err := io.WriteString(d.to, "tenants:\n"); err != nil {
-				return err
-			}
-		}
-		if err := d.write("  ", d.tenants); err != nil {
-			return err
-		}
-		d.any = true
+		err = cmp.Or(err, d.write("  ", d.tenants))
 	}
-	d.keys, d.tenants = d.keys[:0], d.tenants[:0]
-	return nil
+	d.keys, d.tenants, d.size = d.keys[:0], d.tenants[:0], 0
+	return err
 }
 
 func (d *documentWriter) end() error {
@@ -166,44 +195,6 @@ func (d *documentWriter) write(indent string, value any) error {
 		}
 	}
 	return nil
-}
-
-// place is where something stands in a file.
-type place struct {
-	line   int
-	member string // tenants[2].plan
-}
-
-type declaredPlan struct {
-	place
-	name   planName
-	limits plan.Limits
-}
-
-type declaredTenant struct {
-	place
-	name      name
-	plan      planName
-	override  plan.Limits
-	suspended bool
-	hasKeys   bool // the file names the tenant's keys
-	keys      []declaredKey
-}
-
-type declaredKey struct {
-	place
-	id          id.Key
-	name        name
-	environment apikey.Environment
-	scopes      apikey.Scopes
-	allow       keystore.Prefixes
-	expiresAt   instant.Millis
-}
-
-// document is a file that was read.
-type document struct {
-	plans   []declaredPlan
-	tenants []declaredTenant
 }
 
 // problemsMax limits the problems of one file that are listed.
@@ -231,11 +222,10 @@ func (p *problems) err() error {
 }
 
 // readDocument reads a file with one YAML document. Its error names every problem with its line and member.
-func readDocument(file string, text []byte) (document, error) {
+func readDocument(file string, text []byte) (d document, err error) {
 	var root, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	err := decoder.Decode(&root)
-	if err == nil {
+	if err = decoder.Decode(&root); err == nil {
 		err = decoder.Decode(&second)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -243,62 +233,94 @@ func readDocument(file string, text []byte) (document, error) {
 		if !strings.HasPrefix(text, "line ") { // the library leaves out the first line
 			text = "line 1: " + text
 		}
-		return document{}, usageErrorf("%s is not YAML: %s", file, text)
+		return d, usageErrorf("%s is not YAML: %s", file, text)
 	}
-	r := reader{problems: problems{file: file}}
-	var d document
 	if len(root.Content) == 0 {
 		return d, usageErrorf("%s is empty: it needs a version", file)
 	}
+	r := reader{problems{file: file}}
 	if len(second.Content) > 0 {
 		r.add(place{second.Line, "document"}, "a file has one document, and a second one begins here: write it to another file")
 	}
-	version := 0
-	r.object(root.Content[0], "document", []string{"version"}, map[string]func(*yaml.Node, place){
-		"version": func(n *yaml.Node, at place) {
-			if n.Decode(&version) != nil || version != documentVersion {
-				r.add(at, "%q is not a version of the format: this keyadmin knows version %d", n.Value, documentVersion)
-			}
-		},
-		"plans":   func(n *yaml.Node, at place) { d.plans = each(&r, n, at, r.plan) },
-		"tenants": func(n *yaml.Node, at place) { d.tenants = each(&r, n, at, r.tenant) },
-	})
-	r.unique(d)
+	r.value(root.Content[0], place{root.Content[0].Line, "document"}, reflect.ValueOf(&d).Elem())
+	r.check(d)
 	return d, r.err()
 }
 
-// reader reads the nodes of a YAML document.
+// reader reads the nodes of a YAML document. The library's own decoder does not name members in its errors.
 type reader struct{ problems }
 
-// object reads the members of a mapping. Each member may be given once.
-func (r *reader) object(n *yaml.Node, path string, required []string, members map[string]func(*yaml.Node, place)) {
+// value reads a node. A text is read in the same way as the value of a flag is read on the command line.
+func (r *reader) value(n *yaml.Node, at place, to reflect.Value) {
+	text, isText := to.Addr().Interface().(encoding.TextUnmarshaler)
+	switch {
+	case n.Kind == yaml.AliasNode:
+		r.add(at, "aliases are not supported: write the value out")
+	case isText && n.Kind != yaml.ScalarNode:
+		r.add(at, "it has to be one value")
+	case isText:
+		if err := text.UnmarshalText([]byte(n.Value)); err != nil {
+			r.add(at, "%v", err)
+		}
+	case to.Kind() == reflect.Bool:
+		if n.Tag != "!!bool" || n.Decode(to.Addr().Interface()) != nil {
+			r.add(at, "%q is neither true nor false", n.Value)
+		}
+	case to.Kind() == reflect.Slice:
+		to.Set(reflect.MakeSlice(to.Type(), len(n.Content), len(n.Content)))
+		if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
+			r.add(at, "it has to be a list")
+			return
+		}
+		for i, element := range n.Content {
+			r.value(element, place{element.Line, fmt.Sprintf("%s[%d]", at.member, i)}, to.Index(i))
+		}
+	default:
+		r.mapping(n, at, to)
+	}
+}
+
+// mapping reads the members of a struct. Each may be given once.
+func (r *reader) mapping(n *yaml.Node, at place, to reflect.Value) {
+	members := map[string]reflect.Value{}
+	var required []string
+	for i := range to.NumField() {
+		tag := to.Type().Field(i).Tag
+		member, _, _ := strings.Cut(tag.Get("yaml"), ",")
+		if member == "-" {
+			to.Field(i).Set(reflect.ValueOf(at))
+			continue
+		}
+		members[member] = to.Field(i)
+		if _, isRequired := tag.Lookup("required"); isRequired {
+			required = append(required, member)
+		}
+	}
 	if n.Kind != yaml.MappingNode {
-		r.add(place{n.Line, path}, "it has to be a mapping: %s", strings.Join(sortedKeys(members), ", "))
+		r.add(at, "it has to be a mapping: %s", strings.Join(sortedKeys(members), ", "))
 		return
 	}
-	prefix := path + "."
-	if path == "document" {
+	prefix := at.member + "."
+	if at.member == "document" {
 		prefix = ""
 	}
 	given := map[string]bool{}
 	for i := 0; i < len(n.Content); i += 2 {
-		member, value := n.Content[i].Value, n.Content[i+1]
-		at := place{n.Content[i].Line, prefix + member}
-		switch read := members[member]; {
-		case read == nil:
-			r.add(at, "there is no such member%s", cmp.Or(didYouMean(member, sortedKeys(members)), ": use "+strings.Join(sortedKeys(members), ", ")))
+		member := n.Content[i].Value
+		here := place{n.Content[i].Line, prefix + member}
+		switch field, exists := members[member]; {
+		case !exists:
+			r.add(here, "there is no such member%s", cmp.Or(didYouMean(member, sortedKeys(members)), ": use "+strings.Join(sortedKeys(members), ", ")))
 		case given[member]:
-			r.add(at, "it is given twice")
-		case value.Kind == yaml.AliasNode:
-			r.add(at, "aliases are not supported: write the value out")
+			r.add(here, "it is given twice")
 		default:
-			read(value, at)
+			r.value(n.Content[i+1], here, field)
 		}
 		given[member] = true
 	}
 	for _, member := range required {
 		if !given[member] {
-			r.add(place{n.Line, path}, "the member %q is missing%s", member, missingWays[member])
+			r.add(at, "the member %q is missing%s", member, missingWays[member])
 		}
 	}
 }
@@ -308,99 +330,8 @@ var missingWays = map[string]string{"id": ": only keys that exist can be named h
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// each reads the elements of a list.
-func each[T any](r *reader, n *yaml.Node, at place, read func(*yaml.Node, string) T) []T {
-	if n.Kind != yaml.SequenceNode {
-		if n.Tag != "!!null" {
-			r.add(at, "it has to be a list")
-		}
-		return nil
-	}
-	list := make([]T, 0, len(n.Content))
-	for i, element := range n.Content {
-		list = append(list, read(element, fmt.Sprintf("%s[%d]", at.member, i)))
-	}
-	return list
-}
-
-// text reads a value in the same way as the value of a flag is read on the command line.
-func (r *reader) text(target encoding.TextUnmarshaler) func(*yaml.Node, place) {
-	return func(n *yaml.Node, at place) {
-		if n.Kind != yaml.ScalarNode {
-			r.add(at, "it has to be one value")
-		} else if err := target.UnmarshalText([]byte(n.Value)); err != nil {
-			r.add(at, "%v", err)
-		}
-	}
-}
-
-func (r *reader) truth(target *bool) func(*yaml.Node, place) {
-	return func(n *yaml.Node, at place) {
-		if n.Tag != "!!bool" || n.Decode(target) != nil {
-			r.add(at, "%q is neither true nor false", n.Value)
-		}
-	}
-}
-
-func (r *reader) plan(n *yaml.Node, path string) declaredPlan {
-	p := declaredPlan{place: place{n.Line, path}}
-	r.object(n, path, []string{"name"}, map[string]func(*yaml.Node, place){
-		"name": r.text(&p.name), "minute": r.text((*limit)(&p.limits.Minute)), "day": r.text((*limit)(&p.limits.Day)),
-	})
-	return p
-}
-
-func (r *reader) tenant(n *yaml.Node, path string) declaredTenant {
-	t := declaredTenant{place: place{n.Line, path}}
-	r.object(n, path, []string{"name", "plan"}, map[string]func(*yaml.Node, place){
-		"name": r.text(&t.name), "plan": r.text(&t.plan), "suspended": r.truth(&t.suspended),
-		"minute": r.text((*limit)(&t.override.Minute)), "day": r.text((*limit)(&t.override.Day)),
-		"keys": func(n *yaml.Node, at place) { t.hasKeys, t.keys = true, each(r, n, at, r.key) },
-	})
-	return t
-}
-
-func (r *reader) key(n *yaml.Node, path string) declaredKey {
-	k := declaredKey{place: place{n.Line, path}}
-	r.object(n, path, []string{"id", "name", "scopes"}, map[string]func(*yaml.Node, place){
-		"id":          r.text((*keyArgument)(&k.id)),
-		"name":        r.text(&k.name),
-		"environment": r.text(&k.environment),
-		"scopes": func(n *yaml.Node, at place) {
-			for _, s := range each(r, n, at, element[scope](r)) {
-				k.scopes |= apikey.Scopes(s)
-			}
-			if k.scopes == 0 {
-				r.add(at, "a key needs a scope")
-			}
-		},
-		"allow": func(n *yaml.Node, at place) { k.allow = prefixes(each(r, n, at, element[block](r))) },
-		"expires": func(n *yaml.Node, at place) {
-			for _, layout := range []string{time.RFC3339, time.DateOnly} {
-				if t, err := time.Parse(layout, n.Value); err == nil {
-					k.expiresAt = instant.Of(t)
-					return
-				}
-			}
-			r.add(at, "%q is not a time: use 2026-12-31 or 2026-12-31T18:00:00Z", n.Value)
-		},
-	})
-	return k
-}
-
-// element reads an element of a list in the same way as text reads a value.
-func element[T any, P interface {
-	*T
-	encoding.TextUnmarshaler
-}](r *reader) func(*yaml.Node, string) T {
-	return func(n *yaml.Node, path string) (value T) {
-		r.text(P(&value))(n, place{n.Line, path})
-		return value
-	}
-}
-
-// unique adds a problem for everything that the document declares twice.
-func (r *reader) unique(d document) {
+// check adds a problem for everything that the document declares twice, and for keys without a scope.
+func (r *reader) check(d document) {
 	seen := map[string]int{}
 	once := func(at place, kind, name string) {
 		if first := seen[kind+name]; first != 0 && name != "" {
@@ -409,14 +340,17 @@ func (r *reader) unique(d document) {
 		}
 		seen[kind+name] = at.line
 	}
-	for _, p := range d.plans {
-		once(p.place, "plan", string(p.name))
+	for _, p := range d.Plans {
+		once(p.At, "plan", string(p.Name))
 	}
-	for _, t := range d.tenants {
-		once(t.place, "tenant", string(t.name))
-		for _, k := range t.keys {
-			if !k.id.IsZero() {
-				once(k.place, "key", k.id.String())
+	for _, t := range d.Tenants {
+		once(t.At, "tenant", string(t.Name))
+		for _, k := range t.Keys {
+			if !k.ID.IsZero() {
+				once(k.At, "key", k.ID.String())
+			}
+			if k.Scopes != nil && len(k.Scopes) == 0 {
+				r.add(k.At, "a key needs a scope")
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type usageExplain struct {
 
 // explained is the key or the tenant that a request is made with. The zero value is none.
 type explained struct {
-	key    id.Key // zero: the tenant
+	key    keyArgument // zero: the tenant
 	tenant string
 }
 
@@ -31,7 +31,7 @@ func (e *explained) UnmarshalText(text []byte) error {
 		e.tenant = string(text)
 		return nil
 	}
-	return (*keyArgument)(&e.key).UnmarshalText(text)
+	return e.key.UnmarshalText(text)
 }
 
 // address is a client's address.
@@ -83,7 +83,7 @@ func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (opera
 		}
 		return a.operator.ExplainTenant(ctx, t)
 	}
-	k, err := a.key(ctx, c.Of.key)
+	k, err := a.key(ctx, c.Of.key.Key)
 	if err != nil {
 		return operate.Explanation{}, err
 	}

@@ -28,15 +28,13 @@ func (f *format) UnmarshalText(text []byte) error {
 }
 
 // keyArgument is the ID of a key.
-type keyArgument id.Key
+type keyArgument struct{ id.Key }
 
-func (k *keyArgument) UnmarshalText(text []byte) error {
-	key, err := id.ParseKey(string(text))
-	if err != nil {
-		return fmt.Errorf("%w (`keyadmin key list TENANT` shows the IDs of a tenant's keys)", err)
+func (k *keyArgument) UnmarshalText(text []byte) (err error) {
+	if k.Key, err = id.ParseKey(string(text)); err != nil {
+		err = fmt.Errorf("%w (`keyadmin key list TENANT` shows the IDs of a tenant's keys)", err)
 	}
-	*k = keyArgument(key)
-	return nil
+	return err
 }
 
 // name is what an operator calls a tenant or a key, and the reason of a ban.
@@ -90,12 +88,12 @@ func (f limitFlags) limits() plan.Limits {
 	return plan.Limits{Minute: int64(f.Minute), Day: int64(f.Day)}
 }
 
-// scope is one scope of a key.
-type scope apikey.Scopes
+// scope is the name of one scope.
+type scope string
 
 func (s *scope) UnmarshalText(text []byte) error {
-	set, err := apikey.ParseScopes([]string{string(text)})
-	*s = scope(set)
+	*s = scope(text)
+	_, err := apikey.ParseScopes([]string{string(text)})
 	return err
 }
 
@@ -103,27 +101,27 @@ func (s *scope) UnmarshalText(text []byte) error {
 func scopesOf(scopes []scope) apikey.Scopes {
 	var set apikey.Scopes
 	for _, s := range scopes {
-		set |= apikey.Scopes(s)
+		one, _ := apikey.ParseScopes([]string{string(s)}) // UnmarshalText has checked it
+		set |= one
 	}
 	return cmp.Or(set, apikey.DefaultScopes)
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.
-type block netip.Prefix
+type block struct{ netip.Prefix }
 
-func (b *block) UnmarshalText(text []byte) error {
+func (b *block) UnmarshalText(text []byte) (err error) {
 	if string(text) == "any" || string(text) == "*" {
 		return fmt.Errorf("%q is not a CIDR block: a key that is created without --allow may be used from anywhere; `keyadmin key update KEY --allow-any` removes an allow-list", text)
 	}
-	prefix, err := operate.ParseBlock(string(text))
-	*b = block(prefix)
+	b.Prefix, err = operate.ParseBlock(string(text))
 	return err
 }
 
 func prefixes(blocks []block) []netip.Prefix {
 	var list []netip.Prefix
 	for _, b := range blocks {
-		list = append(list, netip.Prefix(b))
+		list = append(list, b.Prefix)
 	}
 	return list
 }

@@ -45,7 +45,7 @@ func TestScopesAndBlocks(t *testing.T) {
 	if got := scopesOf(nil); got != apikey.DefaultScopes {
 		t.Errorf("no scopes = %v", got)
 	}
-	if got := scopesOf([]scope{scope(apikey.PetsWrite), scope(apikey.UsageRead)}); got != apikey.PetsWrite|apikey.UsageRead {
+	if got := scopesOf([]scope{"pets:write", "usage:read"}); got != apikey.PetsWrite|apikey.UsageRead {
 		t.Errorf("scopes = %v", got)
 	}
 	var one block

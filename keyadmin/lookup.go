@@ -96,7 +96,7 @@ type ownedKey struct {
 
 // ProvideKey finds the key for Run.
 func (c ofKey) ProvideKey(ctx context.Context, a *app, _ *keystore.Store) (ownedKey, error) {
-	return a.key(ctx, id.Key(c.Key))
+	return a.key(ctx, c.Key.Key)
 }
 
 // key finds a key and its tenant.
