@@ -18,6 +18,14 @@ import (
 // rfc names the section that decides. "ours" means that the gateway itself decides, and no RFC.
 type attack struct{ name, rfc, want, bytes string }
 
+// alike returns attacks of one kind, which have the same verdicts: a request for each text.
+func alike(name, rfc, want string, request func(string) string, texts ...string) (all []attack) {
+	for _, text := range texts {
+		all = append(all, attack{name, rfc, want, request(text)})
+	}
+	return all
+}
+
 // themes is the whole corpus.
 var themes = map[string][]attack{
 	"framing": framing, "chunks": chunks, "syntax": syntax, "targets": targets, "hosts": hosts,
@@ -95,6 +103,8 @@ func rawStart(line string, fields ...string) string {
 	return rawBare(append([]string{line, "Host: a", authorization}, fields...)...)
 }
 
+func rawLine(line string) string { return rawStart(line) }
+
 func rawGet(fields ...string) string { return rawStart("GET /v1/pets HTTP/1.1", fields...) }
 
 // rawPost is the head of a POST; the fields must frame the content that the caller appends.
@@ -102,14 +112,30 @@ func rawPost(fields ...string) string {
 	return rawStart("POST /v1/pets HTTP/1.1", append([]string{"Content-Type: application/json"}, fields...)...)
 }
 
+// rawHello and rawHelloChunks have these fields and five bytes of content.
+func rawHello(fields string) string       { return rawPost(fields) + "hello" }
+func rawHelloChunks(fields string) string { return rawPost(fields) + helloChunks }
+
 func rawChunked(content string) string { return rawPost("Transfer-Encoding: chunked") + content }
 
 func rawTarget(target string) string { return rawStart("GET " + target + " HTTP/1.1") }
 
 func rawHost(field string) string { return rawBare("GET /v1/pets HTTP/1.1", field, authorization) }
 
+func hostIs(host string) string { return rawHost("Host: " + host) }
+
 func rawKey(fields ...string) string {
 	return rawBare(append([]string{"GET /v1/pets HTTP/1.1", "Host: a"}, fields...)...)
+}
+
+// rawBearer is a request with this token.
+func rawBearer(token string) string { return rawKey("Authorization: Bearer " + token) }
+
+func verbatim(request string) string { return request }
+
+// one is for a request with one field.
+func one(request func(fields ...string) string) func(field string) string {
+	return func(field string) string { return request(field) }
 }
 
 // longTarget is a target of n bytes that has a route.
