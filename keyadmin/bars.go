@@ -24,16 +24,13 @@ type barRow struct {
 }
 
 // The characters of a bar. Charged and refused differ without colour.
-type barSigns struct {
-	charged, refused string
-	parts            []string // of a character that charged requests fill in part, in equal steps
-	limit, overLimit string   // the line of the limit, beside a bar and on it
-}
-
-var (
-	blockSigns = barSigns{"█", "░", []string{"▏", "▎", "▍", "▌", "▋", "▊", "▉"}, "│", "┃"}
-	asciiSigns = barSigns{"#", "-", nil, "|", "!"}
+const (
+	chargedSign, refusedSign = "█", "░"
+	limitSign, overLimitSign = "│", "┃" // the line of the limit, beside a bar and on it
 )
+
+// partSigns are for a character that charged requests fill in part, in eighths.
+var partSigns = []string{"▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
 const (
 	barsWidth    = 100 // if the width is not known
@@ -41,7 +38,7 @@ const (
 )
 
 // lines draws the bars in the given width; 0: a width of 100. style highlights the head and the refused part.
-func (b bars) lines(width int, signs barSigns, style func(code, text string) string) []string {
+func (b bars) lines(width int, style func(code, text string) string) []string {
 	if width == 0 {
 		width = barsWidth
 	}
@@ -65,24 +62,23 @@ func (b bars) lines(width int, signs barSigns, style func(code, text string) str
 	}
 	out := []string{strings.TrimRight(style(bold, strings.TrimRight(prefix(head[0], head[1], head[2]), " ")), " ")}
 	for _, r := range b.rows {
-		bar := r.draw(long, most, line, signs, style)
+		bar := r.draw(long, most, line, style)
 		out = append(out, strings.TrimRight(prefix(r.from, count(r.charged), count(r.refused))+bar, " "))
 	}
-	return append(out, b.legend(line >= 0, signs)...)
+	return append(out, b.legend(line >= 0)...)
 }
 
 // draw returns a bar of at most long characters, for at most most requests. line is the place of the limit; -1: it is not shown.
-func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(code, text string) string) string {
-	steps := int64(len(signs.parts) + 1)
-	eighths := r.charged * int64(long) * steps / most
+func (r barRow) draw(long int, most int64, line int, style func(code, text string) string) string {
+	eighths := r.charged * int64(long) * 8 / most
 	cells := make([]string, 0, long)
-	for range eighths / steps {
-		cells = append(cells, signs.charged)
+	for range eighths / 8 {
+		cells = append(cells, chargedSign)
 	}
-	if part := eighths % steps; part > 0 {
-		cells = append(cells, signs.parts[part-1])
+	if part := eighths % 8; part > 0 {
+		cells = append(cells, partSigns[part-1])
 	} else if r.charged > 0 && len(cells) == 0 { // a little is not nothing
-		cells = append(cells, append(signs.parts, signs.charged)[0])
+		cells = append(cells, partSigns[0])
 	}
 	if r.refused > 0 && len(cells) == long { // the last character is for them
 		cells = cells[:long-1]
@@ -93,16 +89,16 @@ func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(
 	}
 	charged := len(cells)
 	for len(cells) < end {
-		cells = append(cells, signs.refused)
+		cells = append(cells, refusedSign)
 	}
 	for len(cells) <= line {
 		cells = append(cells, " ")
 	}
 	if line >= 0 {
 		if cells[line] == " " {
-			cells[line] = signs.limit
+			cells[line] = limitSign
 		} else {
-			cells[line] = signs.overLimit
+			cells[line] = overLimitSign
 		}
 	}
 	text := strings.Join(cells[:charged], "")
@@ -113,11 +109,11 @@ func (r barRow) draw(long int, most int64, line int, signs barSigns, style func(
 }
 
 // legend explains the signs.
-func (b bars) legend(limitShown bool, signs barSigns) []string {
-	lines := []string{"", fmt.Sprintf("%s charged  %s refused", signs.charged, signs.refused)}
+func (b bars) legend(limitShown bool) []string {
+	lines := []string{"", fmt.Sprintf("%s charged  %s refused", chargedSign, refusedSign)}
 	switch {
 	case limitShown:
-		lines[1] += fmt.Sprintf("  %s limit: %s in each %s", signs.limit, count(b.limit), b.period)
+		lines[1] += fmt.Sprintf("  %s limit: %s in each %s", limitSign, count(b.limit), b.period)
 	case b.limit > 0:
 		lines[1] += fmt.Sprintf("  limit: %s in each %s, beyond the edge", count(b.limit), b.period)
 	case b.dayLimit > 0:

@@ -9,10 +9,9 @@ import (
 
 // A few refused requests have a sign, also if the charged ones fill the bar.
 func TestBarShowsRefused(t *testing.T) {
-	plain := func(_, text string) string { return text }
 	for _, r := range []barRow{{"", 9999, 1}, {"", 0, 1}, {"", 5000, 1}, {"", 1, 9999}} {
-		text := r.draw(20, 10_000, -1, blockSigns, plain)
-		if !strings.Contains(text, blockSigns.refused) || utf8.RuneCountInString(text) > 20 {
+		text := r.draw(20, 10_000, -1, plain)
+		if !strings.Contains(text, refusedSign) || utf8.RuneCountInString(text) > 20 {
 			t.Errorf("%+v: %q", r, text)
 		}
 	}
@@ -29,26 +28,23 @@ func TestBars(t *testing.T) {
 		{"2026-03-01T13:00:00Z", 3600, 2400},
 		{"2026-03-01T14:00:00Z", 2000, 3000},
 	}}
-	plain := func(_, text string) string { return text }
 	colour := func(code, text string) string { return "\x1b[" + code + "m" + text + "\x1b[0m" }
 	s := newShell(t, "")
 	for _, c := range []struct {
 		name  string
 		width int
 		limit int64
-		signs barSigns
 		style func(code, text string) string
 	}{
-		{"60 columns", 60, 3600, blockSigns, plain},
-		{"80 columns", 80, 3600, blockSigns, colour},
-		{"200 columns", 200, 3600, blockSigns, plain},
-		{"no terminal", 0, 3600, blockSigns, plain},
-		{"TERM=dumb", 80, 3600, asciiSigns, plain},
-		{"a limit far away", 80, 1_000_000, blockSigns, plain},
-		{"no limit", 80, 0, blockSigns, plain},
+		{"60 columns", 60, 3600, plain},
+		{"80 columns", 80, 3600, colour},
+		{"200 columns", 200, 3600, plain},
+		{"no terminal", 0, 3600, plain},
+		{"a limit far away", 80, 1_000_000, plain},
+		{"no limit", 80, 0, plain},
 	} {
 		b.limit = c.limit
-		lines := b.lines(c.width, c.signs, c.style)
+		lines := b.lines(c.width, c.style)
 		fmt.Fprintf(&s.record, "%s:\n%s\n\n", c.name, strings.Join(lines, "\n"))
 		for _, line := range lines {
 			if n := utf8.RuneCountInString(stripStyle(line)); c.width > 0 && n > c.width {

@@ -196,7 +196,6 @@ var errNoCommand = errors.New("no command")
 // report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
 	var badLine *service.UsageError
-	var usage usageError
 	var laggards unconfirmedError
 	switch {
 	case err == nil:
@@ -208,9 +207,6 @@ func (a *app) report(err error) exitCode {
 		return exitUnconfirmed
 	case errors.As(err, &badLine):
 		a.warn("%v", badLine)
-		return exitUsage
-	case errors.As(err, &usage):
-		a.warn("%v", usage)
 		return exitUsage
 	case errors.Is(err, keystore.ErrInvalid):
 		a.warn("keyadmin: %v", err)
@@ -269,14 +265,10 @@ func (a *app) databaseURL() (string, error) {
 	return url, nil
 }
 
-// usageError is a mistake in the command line that the checks of single flags and arguments do not find: exit 2, nothing was
+// usageErrorf is a mistake in the command line that the checks of single flags and arguments do not find: exit 2, nothing was
 // tried.
-type usageError struct{ text string }
-
-func (e usageError) Error() string { return e.text }
-
 func usageErrorf(format string, args ...any) error {
-	return usageError{"keyadmin: " + fmt.Sprintf(format, args...)}
+	return &service.UsageError{Program: "keyadmin", Problems: []string{fmt.Sprintf(format, args...)}}
 }
 
 // actor is the name of the user in the audit log. Cron and containers often set none of the variables.

@@ -133,10 +133,10 @@ func (a *app) candidates(node *kong.Node, words []string) []candidate {
 	name, value, joined := strings.Cut(last, "=")
 	switch {
 	case awaits != nil:
-		return startingWith(last, "", a.values(node, awaits.Value, words))
+		return startingWith(last, "", a.values(awaits.Value, words))
 	case joined && strings.HasPrefix(last, "--"):
 		if f := flagOf(node, name); f != nil {
-			return startingWith(value, name+"=", a.values(node, f.Value, words))
+			return startingWith(value, name+"=", a.values(f.Value, words))
 		}
 		return nil
 	case strings.HasPrefix(last, "-"):
@@ -144,7 +144,7 @@ func (a *app) candidates(node *kong.Node, words []string) []candidate {
 	case len(node.Children) > 0:
 		return startingWith(last, "", commandsIn(node))
 	case argument < len(node.Positional):
-		return startingWith(last, "", a.values(node, node.Positional[argument], words))
+		return startingWith(last, "", a.values(node.Positional[argument], words))
 	}
 	return nil
 }
@@ -212,23 +212,9 @@ func flagsOf(node *kong.Node) []candidate {
 // a machine that is busy.
 var completeWithin = 300 * time.Millisecond
 
-// values returns candidates for the value of a flag or of an argument.
-func (a *app) values(node *kong.Node, v *kong.Value, words []string) []candidate {
-	kind := v.Name
-	switch node.FullPath() {
-	case "keyadmin plan update":
-		if kind == "name" {
-			kind = "plan"
-		}
-	case "keyadmin top":
-		if kind == "by" {
-			kind = "order"
-		}
-	case "keyadmin gateway forget":
-		kind = "gateway"
-	case "keyadmin gateway drop":
-		kind = "lost"
-	}
+// values returns candidates for the value of a flag or of an argument, by its name or by its tag complete.
+func (a *app) values(v *kong.Value, words []string) []candidate {
+	kind := cmp.Or(v.Tag.Get("complete"), v.Name)
 	if known := fixed[kind]; known != nil {
 		return known
 	}

@@ -149,10 +149,10 @@ const (
 // printChanges lists changes on standard output and what is left out on standard error.
 func (a *app) printChanges(c changes) error {
 	t := table{head: []string{"ACTION", "KIND", "NAME", "KEY", "CHANGE"}, spare: []string{"KIND"}, none: "There is nothing to change."}
-	for _, v := range c.views {
-		t.rows = append(t.rows, []string{v.Action, v.Kind, v.Name, operate.OrDash(v.KeyID), v.Change})
-	}
-	if err := a.print(append([]changeView{}, c.views...), t); err != nil {
+	err := printViews(a, c.views, t, func(v changeView) []string {
+		return []string{v.Action, v.Kind, v.Name, operate.OrDash(v.KeyID), v.Change}
+	})
+	if err != nil {
 		return err
 	}
 	if len(c.left) > 0 {

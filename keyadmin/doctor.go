@@ -35,16 +35,11 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 	d.examine(ctx)
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.Part, b.Part) })
 	t := table{head: []string{"PART", "PROBLEM", "CURE"}, none: "Nothing is wrong: " + strings.Join(d.fine, ", ") + "."}
-	for _, f := range d.findings {
-		t.rows = append(t.rows, []string{f.Part, f.Problem, f.Cure})
+	err := printViews(a, d.findings, t, func(f finding) []string { return []string{f.Part, f.Problem, f.Cure} })
+	if err == nil && len(d.findings) > 0 {
+		err = errUnhealthy
 	}
-	if err := a.print(append([]finding{}, d.findings...), t); err != nil {
-		return err
-	}
-	if len(d.findings) > 0 {
-		return errUnhealthy
-	}
-	return nil
+	return err
 }
 
 // doctor collects findings.

@@ -128,15 +128,6 @@ func prefixes(blocks []block) []netip.Prefix {
 
 const day = 24 * time.Hour
 
-// duration is a time that may be zero.
-type duration time.Duration
-
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := operate.ParseDuration(string(text))
-	*d = duration(parsed)
-	return err
-}
-
 // period is a time of at least a second.
 type period time.Duration
 

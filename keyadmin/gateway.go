@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -37,11 +38,6 @@ func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error
 		spare: []string{"ADMIN ADDRESS"},
 		none:  "No gateway is registered.",
 	}
-	for i, v := range views {
-		t.rows = append(t.rows, []string{
-			v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Age(gateways[i]) + " ago",
-		})
-	}
 	lost, err := store.LostRefusals(ctx)
 	if err != nil {
 		return err
@@ -49,11 +45,13 @@ func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error
 	if len(lost) > 0 {
 		a.warn("Refusals that the database has lost and gateways keep in force: %d. See `keyadmin gateway lost`.", len(lost))
 	}
-	if err := a.print(views, t); err != nil {
-		return err
+	err = printViews(a, views, t, func(v operate.GatewayView) []string {
+		return []string{v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago"}
+	})
+	if err == nil {
+		a.noteSilent(gateways)
 	}
-	a.noteSilent(gateways)
-	return nil
+	return err
 }
 
 // noteSilent says what ends the waiting for gateways that nothing fences.
@@ -72,7 +70,7 @@ func (a *app) noteSilent(gateways []keystore.Gateway) {
 }
 
 type gatewayForget struct {
-	ID string `arg:"" help:"The gateway's ID, as gateway list shows it."`
+	ID string `arg:"" complete:"gateway" help:"The gateway's ID, as gateway list shows it."`
 	asking
 }
 

@@ -92,6 +92,21 @@ func where[T any](list iter.Seq2[T, error], f func(T) bool) iter.Seq2[T, error] 
 	}
 }
 
+// printRows prints rows: as data, the view of each, or as the table t with these cells.
+func printRows[R, V any](a *app, rows []R, view func(R) V, t table, cells func(R, V) []string) error {
+	views := make([]V, len(rows))
+	for i, row := range rows {
+		views[i] = view(row)
+		t.rows = append(t.rows, cells(row, views[i]))
+	}
+	return a.print(views, t)
+}
+
+// printViews prints rows that are views.
+func printViews[V any](a *app, views []V, t table, cells func(V) []string) error {
+	return printRows(a, views, func(v V) V { return v }, t, func(v, _ V) []string { return cells(v) })
+}
+
 // printList prints the rows of a list: as data, each as soon as it is read, or as the table t with these cells.
 func printList[V any](a *app, l *limiting, list iter.Seq2[V, error], t table, cells func(V) []string) error {
 	if a.asData() {

@@ -17,22 +17,18 @@ func (gatewayLost) Run(ctx context.Context, a *app, store *keystore.Store) error
 	if err != nil {
 		return err
 	}
-	views := make([]operate.LostView, 0, len(refusals))
 	t := table{
 		head:  []string{"KIND", "TENANT", "KEY", "AT", "REPORTED BY", "REPORTED AT"},
 		spare: []string{"REPORTED AT", "REPORTED BY", "AT"},
 		none:  "The database has lost no refusals.",
 	}
-	for _, l := range refusals {
-		v := operate.ViewLost(l)
-		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Kind, v.Tenant, operate.OrDash(v.Key), operate.OrDash(v.At), v.ReportedBy, v.ReportedAt})
-	}
-	return a.print(views, t)
+	return printRows(a, refusals, operate.ViewLost, t, func(_ keystore.LostRefusal, v operate.LostView) []string {
+		return []string{v.Kind, v.Tenant, operate.OrDash(v.Key), operate.OrDash(v.At), v.ReportedBy, v.ReportedAt}
+	})
 }
 
 type gatewayDrop struct {
-	ID string `arg:"" help:"The key's or the tenant's ID, as gateway lost shows it."`
+	ID string `arg:"" complete:"lost" help:"The key's or the tenant's ID, as gateway lost shows it."`
 	asking
 	waiting
 }

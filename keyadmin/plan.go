@@ -21,17 +21,10 @@ func (planList) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	if err != nil {
 		return err
 	}
-	views := make([]operate.PlanView, 0, len(plans))
-	t := table{
-		head: []string{"NAME", "PER MINUTE", "PER DAY", "CREATED"}, spare: []string{"CREATED"},
-		none: "There are no plans.",
-	}
-	for _, p := range plans {
-		v := operate.ViewPlan(p)
-		views = append(views, v)
-		t.rows = append(t.rows, []string{v.Name, operate.LimitText(p.Limits.Minute, 0), operate.LimitText(p.Limits.Day, 0), operate.OrDash(v.CreatedAt)})
-	}
-	return a.print(views, t)
+	t := table{head: []string{"NAME", "PER MINUTE", "PER DAY", "CREATED"}, spare: []string{"CREATED"}, none: "There are no plans."}
+	return printRows(a, plans, operate.ViewPlan, t, func(p keystore.Plan, v operate.PlanView) []string {
+		return []string{v.Name, operate.LimitText(p.Limits.Minute, 0), operate.LimitText(p.Limits.Day, 0), operate.OrDash(v.CreatedAt)}
+	})
 }
 
 type planCreate struct {
@@ -54,7 +47,7 @@ func (c *planCreate) Run(ctx context.Context, a *app, operator operate.Operator)
 }
 
 type planUpdate struct {
-	Name planName `arg:"" help:"The plan's name."`
+	Name planName `arg:"" complete:"plan" help:"The plan's name."`
 	limitFlags
 	asking
 	waiting

@@ -19,7 +19,7 @@ import (
 )
 
 type topCommand struct {
-	By    topOrder `default:"rate" placeholder:"ORDER" help:"Order by rate, minute, day, refused or bans."`
+	By    topOrder `default:"rate" complete:"order" placeholder:"ORDER" help:"Order by rate, minute, day, refused or bans."`
 	Every period   `placeholder:"TIME" help:"Interval of refreshes: 1s to 1m (default: 1s)."`
 	Once  bool     `help:"Print one refresh and end."`
 	Limit int      `short:"n" default:"30" placeholder:"N" help:"Show the first N tenants."`
@@ -138,11 +138,7 @@ func (c *topCommand) print(a *app, view topView) error {
 		}
 		return a.writeLines([]string{string(line)})
 	}
-	f := frame{width: a.width(), signs: sparkBlocks, style: a.styleOut}
-	if a.env["TERM"] == "dumb" {
-		f.signs = sparkASCII
-	}
-	lines := f.lines(view)
+	lines := frame{width: a.width(), style: a.styleOut}.lines(view)
 	if !c.Once {
 		lines = append(lines, "")
 	}

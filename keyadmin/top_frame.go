@@ -12,7 +12,6 @@ import (
 type frame struct {
 	width  int // columns; 0: not a terminal
 	height int // of the screen; 0: no limit
-	signs  []rune
 	style  func(code, text string) string
 }
 
@@ -141,7 +140,7 @@ func (f frame) tenants(v topView, tenants []topTenant) []string {
 		{"TENANT", 0, true, 0, func(t topTenant) string { return t.Tenant }},
 		{"PLAN", 10, true, 80, func(t topTenant) string { return t.Plan }},
 		{"REQ/S", 7, false, 0, func(t topTenant) string { return rate(t.RequestsPerSecond) }},
-		{"LAST 60 S", f.sparkWidth(), true, 60, func(t topTenant) string { return spark(t.history.bins(v.at, f.sparkWidth()), f.signs) }},
+		{"LAST 60 S", f.sparkWidth(), true, 60, func(t topTenant) string { return spark(t.history.bins(v.at, f.sparkWidth())) }},
 		{"MINUTE", 6, false, 0, func(t topTenant) string { return percent(t.MinuteShare) }},
 		{"DAY", 6, false, 0, func(t topTenant) string { return percent(t.DayShare) }},
 		{"REFUSED/S", 9, false, 60, func(t topTenant) string { return rate(t.RefusedPerSecond) }},
@@ -149,14 +148,11 @@ func (f frame) tenants(v topView, tenants []topTenant) []string {
 	}, tenants)
 }
 
-// The characters of sparklines, from nothing to the largest.
-var (
-	sparkBlocks = []rune("▁▂▃▄▅▆▇█")
-	sparkASCII  = []rune("_.:-=+*#")
-)
+// signs are the characters of sparklines, from nothing to the largest.
+var signs = []rune("▁▂▃▄▅▆▇█")
 
 // spark draws rates. The largest one has the highest character; only a rate of 0 has the lowest.
-func spark(rates []float64, signs []rune) string {
+func spark(rates []float64) string {
 	most := 0.0
 	for _, r := range rates {
 		if r > most { // not NaN

@@ -49,18 +49,17 @@ func TestTopFrame(t *testing.T) {
 		name  string
 		frame frame
 	}{
-		{"60 columns", frame{width: 60, height: 24, signs: sparkBlocks, style: colour}},
-		{"80 columns", frame{width: 80, height: 24, signs: sparkBlocks, style: colour}},
-		{"80 columns, NO_COLOR", frame{width: 80, height: 24, signs: sparkBlocks, style: plain}},
-		{"200 columns", frame{width: 200, height: 24, signs: sparkBlocks, style: colour}},
-		{"no terminal", frame{signs: sparkBlocks, style: plain}},
-		{"TERM=dumb", frame{width: 80, signs: sparkASCII, style: plain}},
-		{"40 columns and 12 lines", frame{width: 40, height: 12, signs: sparkBlocks, style: plain}},
+		{"60 columns", frame{width: 60, height: 24, style: colour}},
+		{"80 columns", frame{width: 80, height: 24, style: colour}},
+		{"80 columns, NO_COLOR", frame{width: 80, height: 24, style: plain}},
+		{"200 columns", frame{width: 200, height: 24, style: colour}},
+		{"no terminal", frame{style: plain}},
+		{"40 columns and 12 lines", frame{width: 40, height: 12, style: plain}},
 	} {
 		fmt.Fprintf(&s.record, "%s:\n%s\n\n", c.name, strings.Join(c.frame.lines(busyView()), "\n"))
 	}
 	empty := topView{at: busyView().at, Problem: "The database cannot be read"}
-	fmt.Fprintf(&s.record, "nothing:\n%s\n", strings.Join(frame{width: 80, signs: sparkBlocks, style: plain}.lines(empty), "\n"))
+	fmt.Fprintf(&s.record, "nothing:\n%s\n", strings.Join(frame{width: 80, style: plain}.lines(empty), "\n"))
 	s.golden("top-frame")
 }
 
@@ -74,7 +73,7 @@ func TestTopFrameCountsGatewaysOnce(t *testing.T) {
 		}
 		v.Gateways = append(v.Gateways, g)
 	}
-	lines := frame{width: 80, height: 12, signs: sparkBlocks, style: plain}.gateways(v.Gateways)
+	lines := frame{width: 80, height: 12, style: plain}.gateways(v.Gateways)
 	shown, more := 0, 0
 	for _, line := range lines {
 		if strings.Contains(line, "gw-") {
@@ -102,7 +101,7 @@ func TestTopFrameKeepsItsWidths(t *testing.T) {
 			g := &v.Gateways[0]
 			g.RequestsPerSecond, g.P50, g.P99 = pointer(figure()), pointer(figure()), pointer(figure())
 			v.rate, v.refused, v.Active = figure(), figure(), random.IntN(99_999)
-			f := frame{width: width, height: 8 + random.IntN(20), signs: sparkBlocks, style: plain}
+			f := frame{width: width, height: 8 + random.IntN(20), style: plain}
 			lines := f.lines(v)
 			if len(lines) > f.height+1 {
 				t.Errorf("%d lines in a screen of %d", len(lines), f.height)
@@ -167,7 +166,7 @@ func TestHistory(t *testing.T) {
 	}{
 		{58, 12, "      ▁▁▂█▆▆"}, {59.9, 12, "      ▁▁▂█▆▆"}, {60, 12, "     ▁▁▂█▆▆ "}, {58, 6, "   ▁▇█"}, {119, 12, "            "},
 	} {
-		if got := spark(h.bins(at(c.now), c.n), sparkBlocks); got != c.want {
+		if got := spark(h.bins(at(c.now), c.n)); got != c.want {
 			t.Errorf("at %v in %d parts: %q, want %q", c.now, c.n, got, c.want)
 		}
 	}

@@ -124,7 +124,7 @@ func (s *screen) View() tea.View {
 		view := *s.view
 		view.Tenants = filtered(view.Tenants, s.filter)
 		view.cut(s.Limit)
-		lines = frame{width: s.width, height: s.height - 1, signs: sparkBlocks, style: s.app.styleOut}.lines(view)
+		lines = frame{width: s.width, height: s.height - 1, style: s.app.styleOut}.lines(view)
 	}
 	for len(lines) < s.height-1 {
 		lines = append(lines, "")

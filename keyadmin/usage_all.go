@@ -48,23 +48,21 @@ func (c *usageTop) Run(ctx context.Context, a *app, store *keystore.Store) error
 	if err != nil {
 		return err
 	}
-	views := make([]usageTopView, 0, len(rows))
 	t := table{
 		head: []string{"TENANT", "PLAN", "REQUESTS", "CHARGED", "DAY LIMIT", "BUSIEST DAY"}, spare: []string{"PLAN", "DAY LIMIT", "REQUESTS"},
 		none: "No requests " + between(since, until) + ".",
 	}
-	for _, r := range rows {
+	view := func(r keystore.TenantUsage) usageTopView {
 		o := tenants[r.Tenant]
-		v := usageTopView{
-			TenantID: r.Tenant.String(), Tenant: cmp.Or(o.Name, r.Tenant.String()), Plan: o.Plan, Limits: operate.ViewLimits(o.Limits), Requests: r.Requests, Charged: r.Charged,
-			BusiestDay: r.BusiestDay,
+		return usageTopView{
+			TenantID: r.Tenant.String(), Tenant: cmp.Or(o.Name, r.Tenant.String()), Plan: o.Plan, Limits: operate.ViewLimits(o.Limits),
+			Requests: r.Requests, Charged: r.Charged, BusiestDay: r.BusiestDay,
 		}
-		views = append(views, v)
-		t.rows = append(t.rows, []string{
-			v.Tenant, v.Plan, count(v.Requests), count(v.Charged), operate.LimitText(o.Limits.Day, 0), share(v.BusiestDay, o.Limits.Day),
-		})
 	}
-	return a.print(views, t)
+	return printRows(a, rows, view, t, func(r keystore.TenantUsage, v usageTopView) []string {
+		limit := tenants[r.Tenant].Limits.Day
+		return []string{v.Tenant, v.Plan, count(v.Requests), count(v.Charged), operate.LimitText(limit, 0), share(v.BusiestDay, limit)}
+	})
 }
 
 // share writes a part of a limit in per cent.
@@ -86,10 +84,9 @@ func (usageDeprecated) Run(ctx context.Context, a *app, operator operate.Operato
 		head: []string{"OPERATION", "TENANT", "KEY", "NAME", "LAST 7 DAYS", "TREND", "ENDS IN"}, spare: []string{"KEY", "NAME"},
 		none: fmt.Sprintf("No key has called a deprecated operation since %s. Deprecated: %s.", a.now().Add(-14*day), listed(operations)),
 	}
-	for _, v := range views {
-		t.rows = append(t.rows, []string{v.Operation, v.Tenant, v.Key, operate.OrDash(v.KeyName), count(v.Requests), v.Trend(), v.EndsIn()})
-	}
-	return a.print(views, t)
+	return printViews(a, views, t, func(v operate.DeprecatedView) []string {
+		return []string{v.Operation, v.Tenant, v.Key, operate.OrDash(v.KeyName), count(v.Requests), v.Trend(), v.EndsIn()}
+	})
 }
 
 func listed(names []string) string {

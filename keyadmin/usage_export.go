@@ -148,20 +148,18 @@ func (c *usageExport) verify(ctx context.Context, a *app, e *metering.Export, su
 	if err != nil {
 		return err
 	}
-	views := make([]verifyView, 0, len(sums))
+	var views []verifyView
 	for tenant, s := range sums {
 		name := cmp.Or(tenants[tenant].Name, tenant.String())
 		views = append(views, verifyView{tenant.String(), name, s.Events, s.Requests, s.Charged})
 	}
 	slices.SortFunc(views, func(a, b verifyView) int { return strings.Compare(a.Tenant, b.Tenant) })
-	t := table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED"}}
-	for _, v := range views {
-		t.rows = append(t.rows, []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged)})
-	}
 	line.end()
-	if err := a.print(views, t); err != nil {
-		return err
+	err = printViews(a, views, table{head: []string{"TENANT", "EVENTS", "REQUESTS", "CHARGED"}}, func(v verifyView) []string {
+		return []string{v.Tenant, count(v.Events), count(v.Requests), count(v.Charged)}
+	})
+	if err == nil {
+		a.tellSum(e, sum)
 	}
-	a.tellSum(e, sum)
-	return nil
+	return err
 }

@@ -30,11 +30,7 @@ func (a *app) plotUsage(ctx context.Context, t keystore.Tenant, rows []keystore.
 	if err != nil {
 		return err
 	}
-	signs := blockSigns
-	if a.env["TERM"] == "dumb" {
-		signs = asciiSigns
-	}
-	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), signs, a.styleOut))
+	return a.writeLines(barsOf(rows, period, owner.Limits).lines(a.width(), a.styleOut))
 }
 
 // barsOf adds up hours by hour or day. Between the first and the last one, periods without requests have rows too. A request that
