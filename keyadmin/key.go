@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/service"
 )
 
 type keyCommands struct {
@@ -231,4 +232,95 @@ func (keyWhoami) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.showKey(ctx, ownedKey{t, k})
+}
+
+type keyUpdate struct {
+	ofKey
+	Name      name    `placeholder:"NAME" help:"What the key is for."`
+	Scope     []scope `placeholder:"SCOPE" help:"The key's scopes, instead of those it has. Repeatable."`
+	Allow     []block `placeholder:"CIDR" help:"Addresses from which the key may be used, instead of those it has. Repeatable."`
+	AllowAny  bool    `help:"The key may be used from anywhere."`
+	Expires   moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31."`
+	NoExpires bool    `help:"The key never expires."`
+	waiting
+}
+
+// BadSettings checks that there is something to change, and that the flags do not contradict each other.
+func (c *keyUpdate) BadSettings() service.BadSettings {
+	var bad service.BadSettings
+	expires := c.Expires != moment{}
+	if c.Allow != nil && len(c.Allow) == 0 {
+		bad.Require(false, "", "--allow is empty: --allow-any removes the allow-list")
+		return bad
+	}
+	bad.Require(c.Name != "" || len(c.Scope) > 0 || len(c.Allow) > 0 || c.AllowAny || expires || c.NoExpires, "",
+		"give --name, --scope, --allow, --allow-any, --expires or --no-expires")
+	bad.Require(!c.AllowAny || len(c.Allow) == 0, "", "--allow-any removes the allow-list: do not combine it with --allow")
+	bad.Require(!c.NoExpires || !expires, "", "--no-expires removes the expiry: do not combine it with --expires")
+	return bad
+}
+
+func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
+	expiresAt, err := c.Expires.after(a.now(), "--expires")
+	if err != nil {
+		return err
+	}
+	edit := func(k *keystore.Key) {
+		if c.Name != "" {
+			k.Name = string(c.Name)
+		}
+		if len(c.Scope) > 0 {
+			k.Scopes = scopesOf(c.Scope)
+		}
+		if len(c.Allow) > 0 || c.AllowAny {
+			k.Allow = prefixes(c.Allow)
+		}
+		if expiresAt != 0 || c.NoExpires {
+			k.ExpiresAt = expiresAt
+		}
+	}
+	return a.carryOut(ctx, operation{Operation: a.operator.UpdateKey(k.Owner, k.Key, edit), wait: c.Wait})
+}
+
+type keyRotate struct {
+	ofKey
+	Grace grace `placeholder:"AGE" help:"How long the old key still works: 7d, 24h, 0 = not at all (default: 24h)."`
+	asking
+	waiting
+}
+
+// grace is how long the old key works after a rotation. The zero value is the default.
+type grace operate.Grace
+
+func (g *grace) UnmarshalText(text []byte) error {
+	length, err := operate.ParseDuration(string(text))
+	*g = grace{Given: true, Length: length}
+	return err
+}
+
+func (c *keyRotate) Run(ctx context.Context, a *app, k ownedKey) error {
+	return a.carryOut(ctx, operation{
+		Operation: a.operator.RotateKey(k.Owner, k.Key, operate.Grace(c.Grace)), yes: c.Yes, wait: c.Wait, print: a.printRotated,
+	})
+}
+
+// printRotated prints a rotation that was made now, or says that one holds since earlier.
+func (a *app) printRotated(o operate.Outcome) error {
+	r := o.View.(operate.Rotation)
+	switch {
+	case !r.Repeated, r.Old.RevokedAt != 0, r.Shortened():
+		a.note("%s", o.Done)
+	default:
+		a.warn("%s To end it now: keyadmin key revoke %s", o.Done, r.Old.ID)
+	}
+	if r.Repeated {
+		a.warn("The new token cannot be shown again. If it is lost: keyadmin key rotate %s", r.Fresh.ID)
+	}
+	switch {
+	case a.asData():
+		return a.print(r.RotationView, table{})
+	case r.Repeated:
+		return nil
+	}
+	return a.printToken(r.KeyView)
 }
