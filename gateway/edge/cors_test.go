@@ -1,8 +1,6 @@
 package edge_test
 
 import (
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -83,11 +81,8 @@ func nonEmpty(value string) []string {
 func TestUpstreamDecidesNoOrigin(t *testing.T) {
 	for _, configured := range [][]string{nil, {"https://app.example"}} {
 		r := newRig(t, withOrigins(configured...))
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, err := io.WriteString(c, rawBare("HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *", "access-control-allow-credentials: true",
-				"Access-Control-Expose-Headers: x", "Vary: Accept", "Content-Length: 0"))
-			return err == nil
-		})
+		r.upstream.Answer(saying(rawBare("HTTP/1.1 200 OK", "Access-Control-Allow-Origin: *", "access-control-allow-credentials: true",
+			"Access-Control-Expose-Headers: x", "Vary: Accept", "Content-Length: 0")))
 		got := r.fetch(t, rawGet(allowedOrigin))
 		if !slices.Equal(got.Header.Values("Access-Control-Allow-Origin"), configured) || got.Header.Get("Access-Control-Allow-Credentials") != "" ||
 			!slices.Contains(got.Header.Values("Vary"), "Accept") {

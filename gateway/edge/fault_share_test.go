@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"petgate/gateway/directory"
-	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
 )
 
@@ -15,14 +14,7 @@ func TestTenantHasAShare(t *testing.T) {
 	const share = 3
 	r := newRig(t, func(s *setup) {
 		s.TenantConnsMax, s.UpstreamConnsMax, s.UpstreamTimeout = share, 2*share, patience
-		d := s.Directory.(fakeDirectory)
-		lookup := d.lookup
-		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
-			e, found := lookup(h)
-			e.Limits.Minute, e.Limits.Day = 1000, 1000
-			return e, found
-		}
-		s.Directory = d
+		s.changeEntries(func(e *directory.Entry) { e.Limits.Minute, e.Limits.Day = 1000, 1000 })
 	})
 	await, release := r.hold(t)
 	done := make(chan answer, share)

@@ -3,7 +3,6 @@ package edge_test
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -134,10 +133,7 @@ func FuzzUpstream(f *testing.F) {
 		r.upstream.hangUp()
 		r.upstream.Seen()
 		const own = `[{"id":1,"name":"its own"}]`
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, err := io.WriteString(c, says("Content-Length: "+decimal(len(own)))+own)
-			return err == nil
-		})
+		r.upstream.Answer(saying(says("Content-Length: "+decimal(len(own))) + own))
 		out, err = r.pipes.play([][]byte{[]byte(rawGet())}, patience)
 		if err != nil {
 			t.Fatal(err)

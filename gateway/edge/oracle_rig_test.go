@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/portal"
@@ -44,39 +46,41 @@ type rig struct {
 	banned                   atomic.Int64
 }
 
-// The fakes replace the dependencies of the edge.
-type (
-	fakeDirectory struct {
-		lookup func(apikey.Hash) (directory.Entry, bool)
-		fresh  func(now instant.Millis) bool
-		ban    func(k id.Key, until int64, reason string)
-	}
-	fakeQuotas struct {
-		take  func(quotas.Request) (quota.Verdict, error)
-		known func(id.Tenant, plan.Limits) quota.Verdict
-	}
-	fakeGuard struct {
-		fail  func(netip.Addr) (authfailures.State, bool)
-		known func(netip.Addr) authfailures.State
-	}
-	fakeUsage func(directory.Usage)
-)
-
-func (f fakeDirectory) Lookup(h apikey.Hash) (directory.Entry, bool) { return f.lookup(h) }
-func (f fakeDirectory) Fresh(now instant.Millis) bool                { return f.fresh(now) }
-
-func (f fakeDirectory) Ban(k id.Key, until instant.Millis, reason string) {
-	f.ban(k, int64(until), reason)
-}
-func (f fakeQuotas) Take(a quotas.Request) (quota.Verdict, error) { return f.take(a) }
-func (f fakeGuard) Fail(a netip.Addr) (authfailures.State, bool)  { return f.fail(a) }
-func (f fakeGuard) Known(a netip.Addr) authfailures.State         { return f.known(a) }
-func (f fakeUsage) Count(request directory.Usage)                 { f(request) }
-func (f fakeQuotas) Current(a quotas.Request) (quota.Verdict, error) {
-	return f.known(a.Tenant, a.Limits), nil
+// fakes replace the dependencies of the edge. fails is called before each of them, with its name.
+type fakes struct {
+	lookup    func(apikey.Hash) (directory.Entry, bool)
+	isStale   bool // the directory is
+	ban       func(k id.Key, until instant.Millis)
+	take      func(quotas.Request) (quota.Verdict, error)
+	attempts  func() (state authfailures.State, mayGoOn bool)
+	count     func(directory.Usage)
+	statement func() (answers.Statement, error)
+	fails     func(dependency string)
 }
 
-func (f fakeQuotas) Known(a quotas.Request) quota.Verdict { return f.known(a.Tenant, a.Limits) }
+func (f *fakes) Lookup(h apikey.Hash) (directory.Entry, bool) { f.fails("lookup"); return f.lookup(h) }
+
+func (f *fakes) Fresh(instant.Millis) bool                    { f.fails("fresh"); return !f.isStale }
+func (f *fakes) Ban(k id.Key, until instant.Millis, _ string) { f.ban(k, until) }
+func (f *fakes) Take(a quotas.Request) (quota.Verdict, error) { f.fails("take"); return f.take(a) }
+
+func (f *fakes) Current(a quotas.Request) (quota.Verdict, error) { return verdict(a.Limits, 0), nil }
+
+func (f *fakes) Known(a quotas.Request) quota.Verdict { f.fails("known"); return verdict(a.Limits, 0) }
+
+func (f *fakes) Count(request directory.Usage) { f.fails("count"); f.count(request) }
+
+func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, int) (answers.Statement, error) {
+	f.fails("statement")
+	return f.statement()
+}
+
+// fakeGuard counts no failed attempts.
+type fakeGuard struct{ *fakes }
+
+func (g fakeGuard) Fail(netip.Addr) (authfailures.State, bool) { g.fails("fail"); return g.attempts() }
+
+func (g fakeGuard) Known(netip.Addr) authfailures.State { g.fails("attempts"); return guardState }
 
 // operations are those of the contract, with only what these tests need.
 var operations = []api.Operation{
@@ -132,35 +136,40 @@ var documentation = []portal.Page{
 type setup struct {
 	edge.Config
 	edge.Deps
-	listen func(net.Listener) net.Listener // wraps the socket; nil = as it is
+	*fakes
+}
+
+// changeEntries changes each entry that is found.
+func (f *fakes) changeEntries(change func(*directory.Entry)) {
+	f.lookup = func(h apikey.Hash) (directory.Entry, bool) {
+		e, found := entries[h]
+		change(&e)
+		return e, found
+	}
 }
 
 // newRig serves until the test ends. change may be nil.
 func newRig(t testing.TB, change func(*setup)) *rig {
 	t.Helper()
 	r := &rig{pipes: newPipeListener(), accessLog: &testkit.Output{}, log: &testkit.Output{}}
+	f := &fakes{
+		lookup:    func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
+		ban:       func(id.Key, instant.Millis) { r.banned.Add(1) },
+		take:      r.take,
+		attempts:  func() (authfailures.State, bool) { return guardState, true },
+		count:     func(directory.Usage) { r.counted.Add(1) },
+		statement: oneRow,
+		fails:     func(string) {},
+	}
 	s := setup{
+		fakes: f,
 		Config: edge.Config{
 			Environment: apikey.Live, BodyBytesMax: bodyMax, TargetBytesMax: targetMax, HeaderBytesMax: fieldsMax,
 			ReadTimeout: patience, UpstreamTimeout: noTimeout,
 			BodiesBytesMax: 256 << 20, TenantConnsMax: 128, ConcurrencyMax: 4096, ConnectionsMax: 32768,
 		},
 		Deps: edge.Deps{
-			Directory: fakeDirectory{
-				lookup: func(h apikey.Hash) (directory.Entry, bool) { e, found := entries[h]; return e, found },
-				fresh:  func(instant.Millis) bool { return true },
-				ban:    func(id.Key, int64, string) { r.banned.Add(1) },
-			},
-			Quotas: fakeQuotas{
-				take:  r.take,
-				known: func(_ id.Tenant, limits plan.Limits) quota.Verdict { return verdict(limits, 0) },
-			},
-			Guard: fakeGuard{
-				fail:  func(netip.Addr) (authfailures.State, bool) { return guardState, true },
-				known: func(netip.Addr) authfailures.State { return guardState },
-			},
-			Usage:      fakeUsage(func(directory.Usage) { r.counted.Add(1) }),
-			Statements: fakeStatements(oneRow),
+			Directory: f, Quotas: f, Guard: fakeGuard{f}, Usage: f, Statements: f,
 			Operations: operations,
 			Pages:      documentation,
 			Log:        slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -186,9 +195,6 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		t.Fatal(err)
 	}
 	r.address = ln.Addr().String()
-	if s.listen != nil {
-		ln = s.listen(ln)
-	}
 	var serving sync.WaitGroup
 	for _, l := range []net.Listener{ln, r.pipes} {
 		serving.Go(func() {

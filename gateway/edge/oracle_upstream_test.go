@@ -172,8 +172,15 @@ func plainAnswer(c net.Conn, r upstreamRequest) bool {
 	if r.Method == "HEAD" {
 		body = ""
 	}
-	_, err := io.WriteString(c, head+body)
-	return err == nil
+	return saying(head+body)(c, r)
+}
+
+// saying returns an answer to every request.
+func saying(text string) func(net.Conn, upstreamRequest) bool {
+	return func(c net.Conn, _ upstreamRequest) bool {
+		_, err := io.WriteString(c, text)
+		return err == nil
+	}
 }
 
 // malformedError is a request that breaks the grammar; other errors are those of the connection.

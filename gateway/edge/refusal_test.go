@@ -3,9 +3,7 @@ package edge_test
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,44 +71,32 @@ func TestEveryRefusal(t *testing.T) {
 	f("malformed_api_key", 401, false, rawKey("Authorization: Bearer "+mistyped(token)), nil)
 	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
 	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
-		g := s.Guard.(fakeGuard)
-		g.fail = func(netip.Addr) (authfailures.State, bool) {
+		s.attempts = func() (authfailures.State, bool) {
 			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, RetryAt: instant.Of(now) + 500}, false
 		}
-		s.Guard = g
 	})
 	f("address_not_allowed", 403, false, rawKey("Authorization: Bearer "+elsewhereToken), nil)
 	f("tenant_suspended", 403, false, rawKey("Authorization: Bearer "+suspendedToken), nil)
 	f("quota_not_set", 403, false, rawKey("Authorization: Bearer "+limitlessToken), nil)
 	f("key_banned", 429, false, rawKey("Authorization: Bearer "+bannedToken), nil)
-	f("directory_unavailable", 503, false, rawGet(), func(s *setup) {
-		d := s.Directory.(fakeDirectory)
-		d.fresh = func(instant.Millis) bool { return false }
-		s.Directory = d
-	})
+	f("directory_unavailable", 503, false, rawGet(), func(s *setup) { s.isStale = true })
 	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
-		q := s.Quotas.(fakeQuotas)
-		q.take = func(a quotas.Request) (quota.Verdict, error) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
 			v.Day.RetryAt = v.Day.ResetAt
 			return v, nil
 		}
-		s.Quotas = q
 	})
 	f("limits_degraded", 429, false, rawGet(), func(s *setup) {
-		q := s.Quotas.(fakeQuotas)
-		q.take = func(a quotas.Request) (quota.Verdict, error) {
+		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
 			v.Degraded, v.Minute.RetryAt = true, v.At+1000
 			return v, nil
 		}
-		s.Quotas = q
 	})
 	f("limits_unavailable", 503, false, rawGet(), func(s *setup) {
-		q := s.Quotas.(fakeQuotas)
-		q.take = func(quotas.Request) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
-		s.Quotas = q
+		s.take = func(quotas.Request) (quota.Verdict, error) { return quota.Verdict{}, errors.New("no answer") }
 	})
 	f("no_such_route", 404, true, rawTarget("/v1/cats"), nil)
 	f("method_not_allowed", 405, true, rawStart("DELETE /v1/pets HTTP/1.1"), nil)
@@ -118,19 +104,14 @@ func TestEveryRefusal(t *testing.T) {
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
 	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
-		s.Statements = fakeStatements(func() (answers.Statement, error) { return answers.Statement{}, errors.New("planted") })
+		s.statement = func() (answers.Statement, error) { return answers.Statement{}, errors.New("planted") }
 	})
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
 	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
-	f("upstream_refused", 502, true, rawGet(), answering(noTimeout, func(c net.Conn, _ upstreamRequest) bool {
-		_, err := io.WriteString(c, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
-		return err == nil
-	}))
+	f("upstream_refused", 502, true, rawGet(), answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
 	f("upstream_timeout", 504, true, rawGet(), answering(100*time.Millisecond, func(net.Conn, upstreamRequest) bool { return true }))
 	f("internal", 500, false, rawGet(), func(s *setup) {
-		q := s.Quotas.(fakeQuotas)
-		q.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
-		s.Quotas = q
+		s.take = func(quotas.Request) (quota.Verdict, error) { panic("planted") }
 	})
 
 	// A client that sends nothing within the read timeout gets no response. On a busy machine this client can be so late: then it
@@ -256,12 +237,11 @@ func TestRefusalOfAShareIsNoStrike(t *testing.T) {
 			s.BanRule = ban.Product
 			s.BanRule.After = 3
 			s.Clock = func() time.Time { return now.Add(time.Duration(passed.Load())) }
-			known := s.Quotas.(fakeQuotas).known
-			s.Quotas = fakeQuotas{known: known, take: func(a quotas.Request) (quota.Verdict, error) {
+			s.take = func(a quotas.Request) (quota.Verdict, error) {
 				v := verdict(a.Limits, a.Limits.Minute)
 				v.Degraded = degraded
 				return v, nil
-			}}
+			}
 		})
 		client := r.dial(t)
 		for range 8 {

@@ -35,18 +35,13 @@ func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limit
 	var bans sync.Map // id.Key → instant.Millis
 	return newRig(t, func(s *setup) {
 		s.Quotas, s.Clock, s.BanRule = q, clock, ban.Product
-		s.Directory = fakeDirectory{
-			lookup: func(h apikey.Hash) (directory.Entry, bool) {
-				e, found := entries[h]
-				if until, banned := bans.Load(e.Key); banned {
-					e.BannedUntil, e.BanIsAutomatic = until.(instant.Millis), true
-				}
-				e.Limits = limits(e.Key)
-				return e, found
-			},
-			fresh: func(instant.Millis) bool { return true },
-			ban:   func(k id.Key, until int64, _ string) { bans.Store(k, instant.Millis(until)) },
-		}
+		s.changeEntries(func(e *directory.Entry) {
+			if until, banned := bans.Load(e.Key); banned {
+				e.BannedUntil, e.BanIsAutomatic = until.(instant.Millis), true
+			}
+			e.Limits = limits(e.Key)
+		})
+		s.ban = func(k id.Key, until instant.Millis) { bans.Store(k, until) }
 	})
 }
 

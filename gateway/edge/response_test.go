@@ -2,8 +2,6 @@ package edge_test
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"petgate/gateway/directory"
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
 )
@@ -63,14 +60,7 @@ X-Stability: beta
 
 []`, func(s *setup) {
 		sunsetAt(time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC))(s)
-		d := s.Directory.(fakeDirectory)
-		lookup := d.lookup
-		d.lookup = func(h apikey.Hash) (directory.Entry, bool) {
-			e, found := lookup(h)
-			e.GraceEndsAt = instant.Of(now.Add(time.Hour))
-			return e, found
-		}
-		s.Directory = d
+		s.changeEntries(func(e *directory.Entry) { e.GraceEndsAt = instant.Of(now.Add(time.Hour)) })
 	})
 	f(rawKey("Authorization: Bearer "+usedUpToken, id), `
 HTTP/1.1 429 Too Many Requests
@@ -170,10 +160,7 @@ func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 		"Retry-After: 7", "X-Request-Id: theirs-theirs", "X-Key-Expires: x", "Deprecation: x", "Sunset: x", "X-Stability: x",
 		"Server: theirs", "Date: theirs", "Keep-Alive: x", "X-Own: kept", "Link: </v1/pets?after=1>; rel=\"next\"",
 		"Content-Type: application/json", "Content-Length: 2") + "[]"
-	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-		_, err := io.WriteString(c, theirs)
-		return err == nil
-	})
+	r.upstream.Answer(saying(theirs))
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.checkFields(); err != nil || got.Status != 200 || got.field("x-ratelimit-limit") != "60" {
 		t.Errorf("got %d %v %v", got.Status, got.Fields, err)
@@ -198,10 +185,7 @@ func TestRetryAfterOfTheUpstream(t *testing.T) {
 		r := newRig(t, func(s *setup) { s.Clock = func() time.Time { return now } })
 		client := r.dial(t)
 		for _, status := range []int{409, 429, 503} {
-			r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-				_, err := fmt.Fprintf(c, "HTTP/1.1 %d Later\r\n%s\r\nContent-Length: 0\r\n\r\n", status, said)
-				return err == nil
-			})
+			r.upstream.Answer(saying(fmt.Sprintf("HTTP/1.1 %d Later\r\n%s\r\nContent-Length: 0\r\n\r\n", status, said)))
 			if got := client.ask(t, rawGet()); got.Status != status || got.field("retry-after") != want {
 				t.Errorf("%s: got %d, %q, want %d, %s", said, got.Status, got.field("retry-after"), status, want)
 			}
@@ -215,10 +199,7 @@ func TestLengthOfHead(t *testing.T) {
 		"Content-Length: 7": "7", "Content-Length: 0": "0", "Transfer-Encoding: chunked": "", "X: y": "",
 	} {
 		r := newRig(t, nil)
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n"+fields+"\r\n\r\n")
-			return err == nil
-		})
+		r.upstream.Answer(saying("HTTP/1.1 200 OK\r\n" + fields + "\r\n\r\n"))
 		client := r.dial(t)
 		for range 2 {
 			got := client.ask(t, strings.Replace(rawGet(), "GET", "HEAD", 1))

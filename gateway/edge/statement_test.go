@@ -1,23 +1,14 @@
 package edge_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"petgate/gateway/answers"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
-
-// fakeStatements replaces the database of usage.
-type fakeStatements func() (answers.Statement, error)
-
-func (f fakeStatements) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, int) (answers.Statement, error) {
-	return f()
-}
 
 func oneRow() (answers.Statement, error) {
 	return answers.Statement{Rows: []answers.Row{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}}}, nil
@@ -69,11 +60,11 @@ func TestStatement(t *testing.T) {
 func TestStatementThatCannotBeRead(t *testing.T) {
 	arrived, released := make(chan bool), make(chan bool)
 	r := newRig(t, func(s *setup) {
-		s.Statements = fakeStatements(func() (answers.Statement, error) {
+		s.statement = func() (answers.Statement, error) {
 			arrived <- true
 			<-released
 			return answers.Statement{}, errors.New("planted")
-		})
+		}
 	})
 	waiting, client, failed := r.dial(t), r.dial(t), make(chan answer, 1)
 	go func() {

@@ -2,9 +2,7 @@ package edge_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -161,10 +159,7 @@ func TestFailedSpan(t *testing.T) {
 	r := newTraced(t, "1", false)
 	client := r.dial(t)
 	for _, answer := range []string{"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "nonsense\r\n\r\n"} {
-		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
-			_, err := io.WriteString(c, answer)
-			return err == nil
-		})
+		r.upstream.Answer(saying(answer))
 		client.ask(t, rawGet())
 	}
 	spans := r.spans(t, 2)

@@ -32,7 +32,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 		r := newRig(t, func(s *setup) {
 			s.Quotas = limits
 			s.Clock = func() time.Time { return time.UnixMilli(clock.Load()).Add(ahead) }
-			s.Usage = fakeUsage(func(u directory.Usage) {
+			s.count = func(u directory.Usage) {
 				operation := map[string]string{"ok": "listPets"}[u.Outcome]
 				if !u.Metered || u.Charged != (u.Outcome != "minute_quota_exceeded") || u.Operation != operation {
 					t.Errorf("counted %+v", u)
@@ -40,7 +40,7 @@ func TestUsageOfADayIsTheQuotasDay(t *testing.T) {
 				if u.Charged {
 					counted[u.At.Truncate(day)]++
 				}
-			})
+			}
 		})
 		charged := map[instant.Millis]int64{}
 		client := r.dial(t)
@@ -103,7 +103,7 @@ func TestEndedKeysAreNamed(t *testing.T) {
 func TestUsageOfRequests(t *testing.T) {
 	var counted []directory.Usage
 	r := newRig(t, func(s *setup) {
-		s.Usage = fakeUsage(func(u directory.Usage) { counted = append(counted, u) })
+		s.count = func(u directory.Usage) { counted = append(counted, u) }
 	})
 	client := r.dial(t)
 	for _, want := range []struct {
