@@ -150,3 +150,11 @@ func (f *snapshot) refusal(a store.Request, now instant.Millis) (v quota.Verdict
 
 // dayUse returns the day's use that a demand carries to Redis.
 func (f *snapshot) dayUse() quota.DayUse { return quota.DayUse{Day: f.dayIndex, Used: f.day.Used} }
+
+// dayUseAt returns the use of the day in which now lies.
+func (f *snapshot) dayUseAt(now instant.Millis, day time.Duration) int64 {
+	if int64(f.at+now-f.sentAt)/day.Milliseconds() != f.dayIndex {
+		return 0
+	}
+	return f.day.Used
+}

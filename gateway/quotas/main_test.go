@@ -29,9 +29,8 @@ type fakeStore struct {
 	batches storetest.Batches
 	losses  func() int // how often Redis has lost its data; nil: never
 
-	mu         sync.Mutex
-	noticed    int // the value of losses at the last batch
-	unanswered int // how many answers to questions are still to be lost
+	mu      sync.Mutex
+	noticed int // the value of losses at the last batch
 
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
@@ -39,9 +38,6 @@ type fakeStore struct {
 func (f *fakeStore) DecideBatch(ctx context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
 	f.noticeLoss()
 	if answered, err := f.batches.Answer(batch.Lane, batch.Number, results); answered {
-		if f.loseAnswer() {
-			return errTimeout
-		}
 		return err
 	}
 	err := f.onDecide(ctx, demands, results)
@@ -61,30 +57,6 @@ func (f *fakeStore) noticeLoss() {
 		f.batches.Forget()
 		f.noticed = n
 	}
-}
-
-func (f *fakeStore) loseAnswer() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.unanswered == 0 {
-		return false
-	}
-	f.unanswered--
-	return true
-}
-
-// loseAnswers loses the next n answers to questions about batches.
-func (f *fakeStore) loseAnswers(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unanswered = n
-}
-
-// lostAll reports whether all of these answers have been lost.
-func (f *fakeStore) lostAll() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.unanswered == 0
 }
 
 // newFake returns quotas that use a fakeStore with this function. They are closed when the test ends.

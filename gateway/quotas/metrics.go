@@ -13,7 +13,7 @@ type metrics struct {
 	admitted, refused, remembered prometheus.Counter
 	localAdmitted, localRefused   prometheus.Counter
 	undecided                     prometheus.Counter
-	unsaved, chargedInVain        prometheus.Counter
+	unsaved                       prometheus.Counter
 	mode                          *prometheus.GaugeVec
 	authFailures                  *authfailures.Metrics
 }
@@ -41,10 +41,6 @@ func newMetrics(reg prometheus.Registerer, skew func() time.Duration) *metrics {
 			Name: "petgate_gateway_limits_saves_failed_total",
 			Help: "Failed attempts to save the quotas that are kept in memory, or what Redis has to get after an outage. " +
 				"The next attempt saves them too.",
-		}),
-		chargedInVain: auto.NewCounter(prometheus.CounterOpts{
-			Name: "petgate_gateway_limits_charged_in_vain_total",
-			Help: "Requests that Redis charged although the gateway refused them: the reply to their batch was lost.",
 		}),
 		mode: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "petgate_gateway_limits_mode",

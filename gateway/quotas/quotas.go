@@ -11,8 +11,8 @@
 // # Outages
 //
 // While Redis does not answer, Shared admits this gateway's share of each limit; localShare states how many requests this
-// can admit at most. When Redis is back, these requests are charged there before it decides again. The gateway then also
-// asks what became of a batch that was not answered, so that each request is charged once. A file keeps the unreported
+// can admit at most. When Redis is back, these requests are charged there before it decides again. If the answer to a batch was
+// lost, Redis may have charged its requests too: they may be charged twice. A file keeps the unreported
 // requests over a restart of the gateway. If only one tenant's record in Redis is unusable, the share decides for that
 // tenant alone. With Refuse, all these requests get ErrUndecided instead.
 //

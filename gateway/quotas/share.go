@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -49,19 +48,18 @@ type localShare struct {
 
 // debt counts a tenant's requests that were admitted here and that Redis has not confirmed:
 //
-//	owed    Redis has certainly not charged it: the next demand carries it
-//	sent    a demand under way carries it, or Redis has charged it and does not decide yet
-//	unsure  an unanswered batch may have charged it: it is not sent again until Redis says what became of that batch
+//	owed  the next demand carries it
+//	sent  a demand under way or unanswered carries it, or Redis has charged it and does not decide yet
 type debt struct {
-	owed, sent, unsure quota.Spent
+	owed, sent quota.Spent
 }
 
 // unreported returns the part of the use here that Redis has not confirmed.
-func (d *debt) unreported() quota.Spent { return plus(plus(d.owed, d.sent), d.unsure) }
+func (d *debt) unreported() quota.Spent { return plus(d.owed, d.sent) }
 
 // lapse drops debts that are older than the current window or the current day. The verdict here has the use of both.
 func (d *debt) lapse(here quota.Verdict) {
-	for _, spent := range [...]*quota.Spent{&d.owed, &d.sent, &d.unsure} {
+	for _, spent := range [...]*quota.Spent{&d.owed, &d.sent} {
 		spent.Minute = min(spent.Minute, here.Minute.Used)
 		if spent.Day.Day != here.DayUse.Day {
 			spent.Day = quota.DayUse{}
@@ -77,8 +75,8 @@ func newLocalShare(memory *store.Memory) *localShare {
 }
 
 // admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. last is the tenant's last
-// known use. unsure says that Redis may have executed a batch with this request in it.
-func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64, unsure bool) quota.Verdict {
+// known use.
+func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.memory.Now()
@@ -95,11 +93,7 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	}
 	v := o.memory.Take(now, &d)
 	if v.Granted == 1 {
-		spent := &debt.owed
-		if unsure {
-			spent = &debt.unsure
-		}
-		*spent = plus(*spent, quota.Spent{Minute: 1, Day: quota.DayUse{Day: v.DayUse.Day, Used: 1}})
+		debt.owed = plus(debt.owed, quota.Spent{Minute: 1, Day: quota.DayUse{Day: v.DayUse.Day, Used: 1}})
 	}
 	o.set(a.Name(), debt)
 	v.Degraded = true
@@ -140,8 +134,8 @@ func (o *localShare) collect(t store.Name) quota.Spent {
 	return owed
 }
 
-// settled records the outcome of a demand that carried spent: Redis charged it, did not charge it, or may have charged it.
-func (o *localShare) settled(t store.Name, spent quota.Spent, became redis.Outcome) {
+// settled ends a demand that carried spent: Redis has charged it, or not.
+func (o *localShare) settled(t store.Name, spent quota.Spent, charged bool) {
 	if spent == (quota.Spent{}) {
 		return
 	}
@@ -149,34 +143,10 @@ func (o *localShare) settled(t store.Name, spent quota.Spent, became redis.Outco
 	defer o.mu.Unlock()
 	debt := o.debt[t]
 	debt.sent = minus(debt.sent, spent)
-	switch became {
-	case redis.Undecided:
+	if !charged {
 		debt.owed = plus(debt.owed, spent)
-	case redis.Unsure:
-		debt.unsure = plus(debt.unsure, spent)
 	}
 	o.set(t, debt)
-}
-
-// resolve moves a tenant's unsure debt: Redis has now said whether it decided the demand and what it granted. What Redis has
-// charged counts as sent, and resolve sets d.Spent to it. The rest is owed. resolve returns how many requests Redis has charged
-// although they were refused here.
-func (o *localShare) resolve(d *store.Demand, decided bool, granted int64) (chargedInVain int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	debt := o.debt[d.Name()]
-	unreported, carried := debt.unsure, d.Spent
-	if decided {
-		admitted := max(0, unreported.Minute-carried.Minute)
-		chargedInVain = max(0, granted-admitted)
-		unreported = minus(unreported, plus(carried, quota.Spent{
-			Minute: granted, Day: quota.DayUse{Day: unreported.Day.Day, Used: granted},
-		}))
-	}
-	d.Spent = minus(debt.unsure, unreported)
-	debt.sent, debt.owed, debt.unsure = plus(debt.sent, d.Spent), plus(debt.owed, unreported), quota.Spent{}
-	o.set(d.Name(), debt)
-	return chargedInVain
 }
 
 // owed returns the tenants with debts that the next demand carries.

@@ -82,25 +82,17 @@ func (s *Shared) Take(r Request) (quota.Verdict, error) {
 	case redis.Remembered:
 		s.metrics.remembered.Inc()
 		return v, nil
-	case redis.Unsure:
-		return s.takeUnsure(r)
 	}
-	return s.takeHere(r, false)
+	return s.takeHere(r)
 }
 
-// takeUnsure decides on a request that Redis may have charged. Redis comes back only after that, also if the decision panics.
-func (s *Shared) takeUnsure(r Request) (quota.Verdict, error) {
-	defer s.redis.DecidedHere()
-	return s.takeHere(r, true)
-}
-
-// takeHere decides on a request without Redis. isUnsure says that Redis may have charged it.
-func (s *Shared) takeHere(r Request, isUnsure bool) (quota.Verdict, error) {
+// takeHere decides on a request without Redis.
+func (s *Shared) takeHere(r Request) (quota.Verdict, error) {
 	if s.config.OnOutage == Refuse {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.admit(r, 1, s.Known(r), s.gateways(r.Tenant), isUnsure)
+	v := s.share.admit(r, 1, s.Known(r), s.gateways(r.Tenant))
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -190,7 +182,7 @@ func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
 	}
-	return s.share.admit(r, 0, s.Known(r), s.gateways(r.Tenant), false), nil
+	return s.share.admit(r, 0, s.Known(r), s.gateways(r.Tenant)), nil
 }
 
 // Refusal implements redis.Ledger.
@@ -210,36 +202,33 @@ func (s *Shared) tellKnown(d *store.Demand) {
 	d.Known, d.KnownMinute = last.dayUse(), last.minuteUse(s.now())
 }
 
-// Resolve implements redis.Ledger.
-func (s *Shared) Resolve(d *store.Demand, decided bool, granted int64) {
-	s.metrics.chargedInVain.Add(float64(s.share.resolve(d, decided, granted)))
-}
-
-// Unreported implements redis.Ledger.
-func (s *Shared) Unreported(everything bool) (unreported []Request) {
+// Untold implements redis.Ledger.
+func (s *Shared) Untold(scope redis.Scope) (untold []Request) {
 	add := func(t store.Name, last snapshot) {
-		unreported = append(unreported, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
+		untold = append(untold, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
 	}
-	for _, t := range s.share.owed() {
-		add(t, s.seen.get(t))
+	if scope == redis.Unreported {
+		for _, t := range s.share.owed() {
+			add(t, s.seen.get(t))
+		}
+		return untold
 	}
-	if everything {
-		for t, last := range s.seen.records.All() {
-			if last.minuteUse(s.now()) > 0 {
-				add(t, last)
-			}
+	now := s.now()
+	for t, last := range s.seen.records.All() {
+		if last.minuteUse(now) > 0 || scope == redis.Day && last.dayUseAt(now, s.config.Rule.Day) > 0 {
+			add(t, last)
 		}
 	}
-	return unreported
+	return untold
 }
 
 // Settle implements redis.Ledger.
-func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, o redis.Outcome, beganAt, endedAt instant.Millis) {
-	if o == redis.Decided && v.At != 0 {
+func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis) {
+	if decided {
 		s.clock.heard(v.At, beganAt, endedAt)
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
-	s.share.settled(d.Name(), d.Spent, o)
+	s.share.settled(d.Name(), d.Spent, decided)
 }
 
 // Mode is "shared", or "outage" while some or all of Redis does not answer.

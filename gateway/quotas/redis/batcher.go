@@ -40,20 +40,23 @@ type batcher struct {
 	down  atomic.Bool
 	heard atomic.Bool // the server has answered at least once
 
-	// Held during a recovery, which waits for all batches under way; read-locked during a trip of requests.
-	tripping   sync.RWMutex
-	recovering bool          // guarded by tripping, like the next field
-	charged    []chargedDebt // by this recovery; the ledger does not know yet
-	probing    id.Tenant     // used by probes only; its record is on this server
-	waiters    sync.Pool     // of *waiter
+	probing id.Tenant // used by probes only; its record is on this server
+	waiters sync.Pool // of *waiter
 
-	mu        sync.Mutex
-	queue     []*waiter
-	lanes     [lanesMax]lane
-	underWay  int    // how many lanes are in use
-	departing bool   // the leader of one of them is about to gather its batch
-	arrivals  uint64 // how many requests have arrived
-	pace      pace
+	// These fields are used by the caller of alone only.
+	recovering bool
+	reported   []reported // by this recovery; the ledger does not know yet
+
+	mu         sync.Mutex
+	unanswered []unanswered
+	queue      []*waiter
+	lanes      [lanesMax]lane
+	underWay   int       // how many lanes are in use
+	isHeld     bool      // by the caller of alone: no batch departs
+	idle       sync.Cond // signaled when no batch is under way, or isHeld ends
+	departing  bool      // the leader of one of them is about to gather its batch
+	arrivals   uint64    // how many requests have arrived
+	pace       pace
 }
 
 // waiter is one request's place in a batcher.
@@ -80,6 +83,7 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 		*l = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
 		l.stack = newStack(l.carry)
 	}
+	b.idle.L = &b.mu
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
 	return b
 }
@@ -93,6 +97,10 @@ func (b *batcher) take(q *store.Request, v *quota.Verdict) Outcome {
 	w := b.waiters.Get().(*waiter)
 	w.request = *q
 	b.mu.Lock()
+	if b.down.Load() { // again: while it is, nobody ends a request in the queue
+		b.mu.Unlock()
+		return Undecided
+	}
 	b.enqueue(w)
 	b.mu.Unlock()
 	return b.await(w, v)
@@ -125,7 +133,7 @@ func (b *batcher) await(w *waiter, v *quota.Verdict) Outcome {
 // depart lets a batch leave if none is under way, or if a further one pays. The first request in the queue leads it. A goroutine for
 // each batch would often begin on another thread, and a lone request would then wait longer. The caller must hold mu.
 func (b *batcher) depart() {
-	if b.departing || b.underWay > 0 && b.underWay >= b.pace.lanes {
+	if b.departing || b.isHeld || b.underWay > 0 && b.underWay >= b.pace.lanes {
 		return
 	}
 	if b.underWay > 0 {
@@ -186,6 +194,30 @@ func (b *batcher) dismiss() {
 	}
 }
 
+// alone calls f while no batch is under way. Requests wait meanwhile.
+func (b *batcher) alone(f func() error) error {
+	b.mu.Lock()
+	for b.isHeld {
+		b.idle.Wait()
+	}
+	b.isHeld = true
+	for b.underWay > 0 {
+		b.idle.Wait()
+	}
+	b.mu.Unlock()
+	err := guarded(f)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isHeld = false
+	b.idle.Broadcast()
+	if b.down.Load() {
+		b.dismiss()
+	} else {
+		b.depart()
+	}
+	return err
+}
+
 // rest ends the goroutines of lanes that are not in use. While the Redis closes, lanes in use end after their batch.
 func (b *batcher) rest() {
 	b.mu.Lock()
@@ -229,8 +261,7 @@ func guarded(call func() error) (err error) {
 	return call()
 }
 
-// probe asks the server until it decides again. It begins when all batches under way have ended, and the requests of those that were
-// lost have been decided here. A probe writes, as decisions do: a server that is read-only or out of memory is down.
+// probe asks the server until it decides again. A probe writes, as decisions do: a server that is read-only or out of memory is down.
 func (b *batcher) probe() {
 	r := b.redis
 	tick := time.NewTicker(probeInterval)
@@ -242,9 +273,6 @@ func (b *batcher) probe() {
 			return
 		case <-tick.C:
 		}
-		if !b.isQuiet() {
-			continue
-		}
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
 			if err := r.store.DecideBatch(r.closing, Batch{}, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
@@ -253,7 +281,7 @@ func (b *batcher) probe() {
 			return results[0].Err
 		})
 		if err == nil {
-			err = guarded(b.recover)
+			err = b.alone(b.recover)
 		}
 		if err == nil {
 			r.changed(false, nil)
@@ -263,40 +291,28 @@ func (b *batcher) probe() {
 	}
 }
 
-// isQuiet reports whether no batch is under way, and no request of a lost batch is still to be decided here. resolve has to know which
-// of these requests were admitted.
-func (b *batcher) isQuiet() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.underWay == 0 && b.redis.late.Load() == 0
-}
-
 func (b *batcher) probeDemand() store.Demand {
 	return store.Demand{
 		Request: store.Request{Tenant: b.probing, Limits: plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}}, Want: 1,
 	}
 }
 
-// outcomeOf tells whether Redis may have executed a call, or one tenant's part of a call, that returned this error.
+// isUnsure reports whether Redis may have executed a call, or one tenant's part of a call, that returned this error.
 // Redis has not executed a call that it refused, or a call that was never sent.
-func outcomeOf(err error) Outcome {
+func isUnsure(err error) bool {
 	if err == nil {
-		return Decided // first, because the code below allocates
+		return false // first, because the code below allocates
 	}
 	var reply redis.Error
 	var dial *net.OpError
-	switch {
-	case errors.Is(err, errDown), errors.Is(err, store.ErrRecord), errors.As(err, &reply), errors.As(err, &dial) && dial.Op == "dial":
-		return Undecided
-	default:
-		return Unsure
-	}
+	return !errors.Is(err, errDown) && !errors.Is(err, store.ErrRecord) && !errors.As(err, &reply) &&
+		!(errors.As(err, &dial) && dial.Op == "dial")
 }
 
-// unsureIn returns the error of a result that is Unsure, or nil if there is none.
+// unsureIn returns the error of a result that is unsure, or nil if there is none.
 func unsureIn(results []store.Result) error {
 	for i := range results {
-		if err := results[i].Err; outcomeOf(err) == Unsure {
+		if err := results[i].Err; isUnsure(err) {
 			return err
 		}
 	}

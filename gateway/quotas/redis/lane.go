@@ -30,13 +30,12 @@ type lane struct {
 	places  map[id.Tenant]int // of the tenants in the batch: index in demands
 	waiting []*waiter         // requests of these tenants, for a later batch
 
-	// Only the leader uses the following fields, and a recovery, which waits for all trips.
+	// Only the leader uses the following fields, and the caller of alone.
 	requests []*waiter // in the batch
 	demands  []store.Demand
 	results  []store.Result
 	taken    []int64       // how many of each demand's grants have been handed out
 	err      error         // of the last trip
-	lost     lostBatch     // the unanswered batch after which the server was down
 	began    time.Time     // of the last trip
 	took     time.Duration // of the last trip; 0: nothing had to be sent
 }
@@ -53,6 +52,7 @@ func (l *lane) run() {
 	clear(l.places)
 	l.isUsed = false
 	b.underWay--
+	b.idle.Broadcast()
 	if l.err != nil || b.down.Load() {
 		b.pace.slow()
 		b.dismiss()
@@ -81,16 +81,8 @@ func (l *lane) carry() {
 		return
 	}
 	for _, w := range l.requests {
-		l.end(w, outcomeOf(l.err))
+		w.end(Undecided)
 	}
-}
-
-// end ends a request of the batch.
-func (l *lane) end(w *waiter, o Outcome) {
-	if o == Unsure {
-		l.batcher.redis.late.Add(1)
-	}
-	w.end(o)
 }
 
 // gather makes a batch of the requests that wait. Requests of tenants that are under way in other lanes wait there. Requests
@@ -148,8 +140,6 @@ func (l *lane) trip() error {
 	}
 	b, r, m := l.batcher, l.batcher.redis, l.batcher.redis.cfg.Metrics
 	l.results = append(l.results[:0], make([]store.Result, len(l.demands))...)
-	b.tripping.RLock()
-	defer b.tripping.RUnlock()
 	for i := range l.demands {
 		r.ledger.Collect(&l.demands[i])
 	}
@@ -161,7 +151,7 @@ func (l *lane) trip() error {
 	m.tripSeconds.Observe(l.took.Seconds())
 	m.batchRequests.Observe(float64(len(l.requests)))
 	m.batchTenants.Observe(float64(len(l.demands)))
-	unsure := l.settle(batch, l.demands, l.results, err, beganAt)
+	unsure := b.settle(batch, l.demands, l.results, err, beganAt)
 	switch {
 	case unsure != nil:
 		m.tripUnsure.Inc()
@@ -191,7 +181,7 @@ func (l *lane) distribute() {
 			} else {
 				m.recordErrors.Inc()
 			}
-			l.end(w, outcomeOf(r.Err))
+			w.end(Undecided)
 			continue
 		}
 		w.verdict = r.Verdict

@@ -20,12 +20,10 @@ var generous = plan.Limits{Minute: plan.LimitMax, Day: plan.LimitMax}
 // noLedger remembers nothing.
 type noLedger struct{}
 
-func (noLedger) Refusal(store.Request, instant.Millis) (v quota.Verdict, ok bool)              { return v, false }
-func (noLedger) Collect(*store.Demand)                                                         {}
-func (noLedger) Settle(*store.Demand, *quota.Verdict, Outcome, instant.Millis, instant.Millis) {}
-
-func (noLedger) Resolve(*store.Demand, bool, int64) {}
-func (noLedger) Unreported(bool) []store.Request    { return nil }
+func (noLedger) Refusal(store.Request, instant.Millis) (v quota.Verdict, ok bool)           { return v, false }
+func (noLedger) Collect(*store.Demand)                                                      {}
+func (noLedger) Settle(*store.Demand, *quota.Verdict, bool, instant.Millis, instant.Millis) {}
+func (noLedger) Untold(Scope) []store.Request                                               { return nil }
 
 // open connects to the Redis of cfg, with the product's settings for what cfg leaves out. It is closed with the test.
 func open(t testing.TB, cfg Config) *Redis {

@@ -6,120 +6,86 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
 
-// settleFor is how long a gateway still decides without Redis after it has sent Redis its debts and known use. All other
-// gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
+// settleFor is how long a gateway still decides without Redis after it has sent Redis its unreported requests and known use. All
+// other gateways notice within probeInterval that Redis is back, and send theirs. Only then does Redis know what is really left.
 const settleFor = probeInterval + 100*time.Millisecond
 
-// lostBatch is a batch that was sent and not answered, with the demands that are Unsure: all of them, or on a cluster a part.
-type lostBatch struct {
+// unanswered is a batch that was sent and not answered: its demands with unreported requests. The script may have charged them.
+type unanswered struct {
 	batch   Batch
 	demands []store.Demand
 }
 
-// chargedDebt is Redis's answer to a demand that carried debts.
-type chargedDebt struct {
+// reported is Redis's answer to a demand with unreported requests.
+type reported struct {
 	demand           store.Demand
-	verdict          quota.Verdict // without figures if At is 0
+	verdict          quota.Verdict
 	beganAt, endedAt instant.Millis
 }
 
-// recover prepares a server that answers again, before that server decides. recover sends what this gateway admitted
+// recover prepares a server that answers again, before that server decides. It sends what this gateway admitted
 // without the server, and the use that the server had counted, because it may have lost it. The script takes the larger use, so
 // telling what it knows changes nothing. An error means that the server has stopped answering again.
 //
 // The ledger learns what Redis has charged only when recover returns. Otherwise this gateway's share would grow during the recovery:
-// its debts would count as charged, and it does not know the debts that other gateways will send. The ledger learns it after a failed
-// recovery too. The share then grows, and the bound of two limits still holds (decision 5).
+// its requests would count as reported, and it does not know those that other gateways will report. The ledger learns it after a
+// failed recovery too. The share then grows, and the bound of two limits still holds (decision 5).
 func (b *batcher) recover() error {
-	b.tripping.Lock()
-	defer b.tripping.Unlock()
 	b.recovering = true
-	defer b.settleCharged()
-	for i := range b.lanes {
-		if err := b.lanes[i].resolve(); err != nil {
+	defer b.settleReported()
+	for _, step := range [...]func() error{
+		b.sendAgain,
+		func() error { return b.tell(Unreported) },
+		func() error { return b.tell(Window) },
+		b.settleDown,
+		func() error { return b.tell(Unreported) }, // admitted since the first time
+	} {
+		if err := step(); err != nil {
 			return err
 		}
-	}
-	if err := b.tell(true); err != nil {
-		return err
-	}
-	select {
-	case <-b.redis.closing.Done():
-		return b.redis.closing.Err()
-	case <-time.After(settleFor):
-	}
-	if err := b.tell(false); err != nil { // debts since the first tell
-		return err
 	}
 	b.heard.Store(true)
 	b.down.Store(false)
 	return nil
 }
 
-// resolve asks the server what became of the batch that it did not answer. A cluster answers for each tenant. If an answer is missing,
-// resolve fails, and has told the ledger nothing.
-func (l *lane) resolve() error {
-	if l.lost.batch.Number == 0 {
+// settleDown waits until the other gateways have told the server what they know.
+func (b *batcher) settleDown() error {
+	select {
+	case <-b.redis.closing.Done():
+		return b.redis.closing.Err()
+	case <-time.After(settleFor):
 		return nil
 	}
-	b, r := l.batcher, l.batcher.redis
-	results, decided := make([]store.Result, len(l.lost.demands)), make([]bool, len(l.lost.demands))
-	beganAt := r.now()
-	failed := b.question(l.lost.batch, l.lost.demands, results)
-	for i := range results {
-		var err error
-		if decided[i], err = wasDecided(cmp.Or(results[i].Err, failed)); err != nil {
-			return err
+}
+
+// sendAgain sends unanswered batches again under their numbers, so that the script charges them once.
+func (b *batcher) sendAgain() error {
+	r := b.redis
+	for ; len(b.unanswered) > 0; b.unanswered = b.unanswered[1:] {
+		u, beganAt := &b.unanswered[0], r.now()
+		results := make([]store.Result, len(u.demands))
+		err := r.store.DecideBatch(r.closing, u.batch, u.demands, results)
+		for i := range results {
+			// A record that is unusable has lost what was charged. After any other error, it is unknown.
+			if failed := cmp.Or(err, results[i].Err); failed != nil && !errors.Is(failed, store.ErrRecord) {
+				return failed
+			}
 		}
+		b.settle(u.batch, u.demands, results, nil, beganAt)
 	}
-	endedAt := r.now()
-	for i := range l.lost.demands {
-		d := l.lost.demands[i]
-		r.ledger.Resolve(&d, decided[i], results[i].Verdict.Granted)
-		b.charged = append(b.charged, chargedDebt{d, results[i].Verdict, beganAt, endedAt})
-	}
-	l.lost = lostBatch{}
 	return nil
 }
 
-// settleCharged reports to the ledger which debts Redis has charged. It is called at the end of a recovery.
-func (b *batcher) settleCharged() {
-	for i := range b.charged {
-		c := &b.charged[i]
-		b.redis.ledger.Settle(&c.demand, &c.verdict, Decided, c.beganAt, c.endedAt)
-	}
-	b.charged, b.recovering = nil, false
-}
-
-// wasDecided reports whether a demand was decided, by the error of a question about it. If only a later batch is known, the answer is
-// that this one was decided and granted nothing. A record that is unusable has lost what was decided. After any other error, it is unknown.
-func wasDecided(answer error) (bool, error) {
-	switch {
-	case redis.HasErrorPrefix(answer, "NOTDECIDED"), errors.Is(answer, store.ErrRecord):
-		return false, nil
-	case redis.HasErrorPrefix(answer, "SUPERSEDED"):
-		return true, nil
-	}
-	return answer == nil, answer
-}
-
-// question asks what became of a batch. If it was not decided, it can no longer be decided.
-func (b *batcher) question(batch Batch, demands []store.Demand, results []store.Result) error {
-	batch.Number = -batch.Number
-	return b.redis.store.DecideBatch(b.redis.closing, batch, demands, results)
-}
-
-// tell sends debts to the server. If the argument everything is set, it also sends the known use of all tenants.
-func (b *batcher) tell(everything bool) error {
+// tell sends the server what the ledger knows in this scope.
+func (b *batcher) tell(s Scope) error {
 	r := b.redis
-	for chunk := range slices.Chunk(r.ledger.Unreported(everything), tenantsMax) {
+	for chunk := range slices.Chunk(r.ledger.Untold(s), tenantsMax) {
 		demands := make([]store.Demand, 0, len(chunk))
 		for _, q := range chunk {
 			if r.batcher(q.Tenant) == b {
@@ -127,47 +93,55 @@ func (b *batcher) tell(everything bool) error {
 				r.ledger.Collect(&demands[len(demands)-1])
 			}
 		}
-		if err := b.lanes[0].send(demands); err != nil {
+		if len(demands) == 0 {
+			continue
+		}
+		batch, results, beganAt := b.lanes[0].nextBatch(), make([]store.Result, len(demands)), r.now()
+		err := r.store.DecideBatch(r.closing, batch, demands, results)
+		if err := cmp.Or(b.settle(batch, demands, results, err, beganAt), err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// send sends a batch of demands for which no request waits.
-func (l *lane) send(demands []store.Demand) error {
-	if len(demands) == 0 {
-		return nil
-	}
-	r, batch, results := l.batcher.redis, l.nextBatch(), make([]store.Result, len(demands))
-	beganAt := r.now()
-	err := r.store.DecideBatch(r.closing, batch, demands, results)
-	return cmp.Or(l.settle(batch, demands, results, err, beganAt), err)
-}
-
-// settle reports the outcome of a batch's demands to the ledger. It keeps those that are Unsure, so that resolve can ask about them,
-// and returns the error of one of them.
-func (l *lane) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
-	b := l.batcher
+// settle reports the outcome of a batch's demands to the ledger. It returns the error of a demand that was not answered, and
+// keeps those with unreported requests for sendAgain.
+func (b *batcher) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
 	endedAt := b.redis.now()
 	var lost []store.Demand
 	for i := range demands {
-		cause := err
+		d, v, cause := &demands[i], &results[i].Verdict, err
 		if err == nil {
 			cause = results[i].Err
 		}
-		outcome := outcomeOf(cause)
-		if outcome == Unsure {
-			lost, unsure = append(lost, demands[i]), cause
+		isUnsure, carries := isUnsure(cause), d.Spent != (quota.Spent{})
+		if isUnsure {
+			unsure = cause
 		}
-		if b.recovering && outcome == Decided && demands[i].Spent != (quota.Spent{}) {
-			b.charged = append(b.charged, chargedDebt{demands[i], results[i].Verdict, beganAt, endedAt})
-			continue
+		switch {
+		case carries && isUnsure:
+			lost = append(lost, *d)
+			lost[len(lost)-1].Want = 0 // its requests have been decided without Redis
+		case carries && b.recovering && cause == nil:
+			b.reported = append(b.reported, reported{*d, *v, beganAt, endedAt})
+		default:
+			b.redis.ledger.Settle(d, v, cause == nil, beganAt, endedAt)
 		}
-		b.redis.ledger.Settle(&demands[i], &results[i].Verdict, outcome, beganAt, endedAt)
 	}
 	if lost != nil {
-		l.lost = lostBatch{batch, lost}
+		b.mu.Lock()
+		b.unanswered = append(b.unanswered, unanswered{batch, lost})
+		b.mu.Unlock()
 	}
 	return unsure
+}
+
+// settleReported tells the ledger what Redis has charged. It is called at the end of a recovery.
+func (b *batcher) settleReported() {
+	for i := range b.reported {
+		c := &b.reported[i]
+		b.redis.ledger.Settle(&c.demand, &c.verdict, true, c.beganAt, c.endedAt)
+	}
+	b.reported, b.recovering = nil, false
 }

@@ -52,7 +52,7 @@ type Store interface {
 }
 
 // Batch names one batch of a gateway. The numbers of a lane increase, and on a cluster also those of a tenant. Number 0 means
-// that the batch has no name. A negative number asks whether that batch was decided: see take.lua.
+// that the batch has no name.
 type Batch struct {
 	Lane   int
 	Number int64
@@ -62,20 +62,26 @@ type Batch struct {
 type Ledger interface {
 	// Refusal returns a remembered refusal that still holds for the request at now, if there is one.
 	Refusal(r store.Request, now instant.Millis) (v quota.Verdict, ok bool)
-	// Collect adds to a demand what Redis may not know: the last seen use, and the debts from outages.
+	// Collect adds to a demand what Redis may not know: the last seen use, and the unreported requests.
 	Collect(d *store.Demand)
-	// Settle records the outcome of a demand. The verdict is valid if the outcome is Decided; it has no figures if its At is 0.
-	// Its trip began and ended at these instants, by this gateway's clock.
-	Settle(d *store.Demand, v *quota.Verdict, o Outcome, beganAt, endedAt instant.Millis)
-	// Resolve records what became of a demand that was Unsure: whether it was decided and, if so, how many requests it was
-	// granted. It sets d.Spent to what Redis has charged of this gateway's debts. Settle is called with it later.
-	Resolve(d *store.Demand, decided bool, granted int64)
-	// Unreported returns the tenants with debts to Redis. If the argument everything is set, it also returns those with known
-	// use in the window.
-	Unreported(everything bool) []store.Request
+	// Settle ends each demand for which Collect was called. If it was decided, Redis has charged d.Spent, and the verdict is valid.
+	// Otherwise Redis has not charged d.Spent. The trip began and ended at these instants, by this gateway's clock.
+	Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis)
+	// Untold returns the tenants of which the ledger knows something in this scope.
+	Untold(s Scope) []store.Request
 }
 
-// Outcome is how a request or a demand ended.
+// Scope is what a server has to be told.
+type Scope uint8
+
+// The scopes.
+const (
+	Unreported Scope = iota // requests that were admitted without Redis
+	Window                  // known use of the last minute
+	Day                     // known use of the day; Window has some of these tenants too
+)
+
+// Outcome is how a request ended.
 type Outcome uint8
 
 // The outcomes.
@@ -83,8 +89,7 @@ const (
 	_          Outcome = iota
 	Decided            // Redis has decided
 	Remembered         // a remembered refusal answers it
-	Undecided          // Redis has certainly not charged it
-	Unsure             // Redis may have charged it
+	Undecided          // the caller has to decide; Redis may have charged it if its answer was lost
 )
 
 // Redis holds the connections to all servers.
@@ -97,7 +102,6 @@ type Redis struct {
 	downs   atomic.Int32
 	cause   atomic.Pointer[error] // of the last failure; nil: no server is down
 	numbers atomic.Int64          // of the last batch
-	late    atomic.Int64          // how many requests are Unsure, and their callers have not decided them yet
 
 	closing  context.Context // canceled by Close
 	close    context.CancelFunc
@@ -128,16 +132,11 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 	return r
 }
 
-// Take decides one request. The verdict is valid if the outcome is Decided or Remembered. If it is Unsure, the caller has to call
-// DecidedHere.
+// Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
 	o = r.batcher(q.Tenant).take(&q, &v)
 	return v, o
 }
-
-// DecidedHere says that the caller has decided a request that was Unsure: the ledger knows whether it was admitted. Until then, no
-// server that is down comes back.
-func (r *Redis) DecidedHere() { r.late.Add(-1) }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
 func (r *Redis) HasHeard(t id.Tenant) bool { return r.batcher(t).heard.Load() }
@@ -155,17 +154,15 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Resume sends the debts that an earlier process of this gateway left. What cannot be sent now is sent before its server decides
-// again. Resume is called before the first Take.
+// Resume reports what an earlier process of this gateway left unreported. What cannot be sent now is sent before its server
+// decides again. Resume is called before the first Take.
 func (r *Redis) Resume() {
 	servers := map[*batcher]bool{}
-	for _, q := range r.ledger.Unreported(false) {
+	for _, q := range r.ledger.Untold(Unreported) {
 		servers[r.batcher(q.Tenant)] = true
 	}
 	for b := range servers {
-		b.tripping.Lock()
-		_ = b.ask(func() error { return b.tell(false) })
-		b.tripping.Unlock()
+		_ = b.alone(func() error { return b.ask(func() error { return b.tell(Unreported) }) })
 	}
 }
 

@@ -135,7 +135,7 @@ const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
 // reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all results have an
-// error, DecideBatch returns one of them: one that is Unsure, if there is one.
+// error, DecideBatch returns one of them: one that is unsure, if there is one.
 func (r *script) DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 // isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. A timeout does
 // not count: another attempt would take as long again.
 func isBroken(ctx context.Context, err error) bool {
-	return err != nil && outcomeOf(err) == Unsure && !isTimeout(err) && ctx.Err() == nil
+	return err != nil && isUnsure(err) && !isTimeout(err) && ctx.Err() == nil
 }
 
 // read decodes the script's reply.
