@@ -136,8 +136,7 @@ func usage(t testing.TB, f *fleet.Fleet, tenant string) map[usageLine]int {
 	return sums
 }
 
-// usage show counts every request, after a gateway has written its usage or ended cleanly. A killed gateway loses only the
-// usage of its last seconds.
+// usage show counts every request, after a gateway has written its usage or ended cleanly.
 func TestUsageAddsUp(t *testing.T) {
 	t.Parallel()
 	redis, prefix := testkit.Redis(t)
@@ -182,25 +181,7 @@ func TestUsageAddsUp(t *testing.T) {
 	if code := two.Stop(); code != 0 || !isShown() {
 		t.Errorf("after SIGTERM, exit code %d: made %v, shown %v", code, made, usage(t, f, "acme"))
 	}
-	inOrder := requests
-
-	f.MustKeyadmin("tenant", "set-quota", "acme", "--minute", "1000")
-	make(one, 10, key, "GET /v1/pets", "ok")
-	testkit.Eventually(t, fleet.ReplyWithin, "what was asked is flushed", isShown)
-	before := usage(t, f, "acme")[usageLine{key.ID, "ok"}]
-	make(one, 20, key, "GET /v1/pets", "ok")
-	one.Kill()
-	after := usage(t, f, "acme")[usageLine{key.ID, "ok"}]
-	if after < before || after > before+20 {
-		t.Errorf("before the last 20 requests %d were shown, after a kill %d", before, after)
-	}
-	lost := before + 20 - after
-	made[usageLine{key.ID, "ok"}] -= lost
-	one.Start(t)
-	make(one, 6, key, "GET /v1/pets", "ok")
-	testkit.Eventually(t, fleet.ReplyWithin, "nothing is lost or counted twice after a restart", isShown)
-	t.Logf("figure: %d requests made on two gateways, all shown after flushes and SIGTERM; of 20 made just before SIGKILL %d were lost",
-		inOrder, lost)
+	t.Logf("figure: %d requests made on two gateways, all shown after flushes and SIGTERM", requests)
 }
 
 // Which key may call which gateway, from which address and when.

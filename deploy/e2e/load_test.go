@@ -90,6 +90,18 @@ func (l *load) count(status int) (n int) {
 	return n
 }
 
+// between returns the requests that started within the time.
+func (l *load) between(from, to time.Time) (found []shot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.shots {
+		if !s.started.Before(from) && s.started.Before(to) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
 // take returns the requests sent so far and forgets them.
 func (l *load) take() []shot {
 	l.mu.Lock()
@@ -111,4 +123,13 @@ func (l *load) end() []shot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shots
+}
+
+func admitted(all []shot) (n int) {
+	for _, one := range all {
+		if one.Status == 200 {
+			n++
+		}
+	}
+	return n
 }

@@ -174,10 +174,14 @@ func (p *Process) Wait(within time.Duration) (code int, ended bool) {
 	defer timer.Stop()
 	select {
 	case <-p.done:
-		return p.code, true
 	case <-timer.C:
-		return 0, false
+		select { // with a time of 0, both may be true
+		case <-p.done:
+		default:
+			return 0, false
+		}
 	}
+	return p.code, true
 }
 
 // ExitCode waits for the end and returns the exit code. It fails the test if that takes longer than a minute.

@@ -20,6 +20,7 @@ type Proxy struct {
 	conns     map[*net.TCPConn]net.Conn
 	latency   time.Duration
 	blackHole bool
+	deaf      bool          // LoseAnswers
 	changed   chan struct{} // closed and replaced when blackHole ends
 	accepted  int
 	trips     int
@@ -93,30 +94,32 @@ func (p *Proxy) serve(client *net.TCPConn) {
 
 	var both sync.WaitGroup
 	asked := false // guarded by mu
-	both.Go(func() { p.copy(server, client, func() { p.count(&asked, true) }) })
-	both.Go(func() { p.copy(client, server, func() { p.count(&asked, false) }) })
+	both.Go(func() { p.copy(server, client, func() bool { return p.passes(&asked, true) }) })
+	both.Go(func() { p.copy(client, server, func() bool { return p.passes(&asked, false) }) })
 	both.Wait()
 }
 
-// count counts the data of a client that follows data of its server, or is the first.
-func (p *Proxy) count(asked *bool, byClient bool) {
+// passes reports whether data is passed on. It counts the data of a client that follows data of its server, or is the first.
+func (p *Proxy) passes(asked *bool, byClient bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if byClient && !*asked {
 		p.trips++
 	}
 	*asked = byClient
+	return byClient || !p.deaf
 }
 
-// copy passes bytes on until one side closes, then closes the other. It calls count before it passes on data.
-func (p *Proxy) copy(dst, src net.Conn, count func()) {
+// copy passes bytes on until one side closes or passes returns false, then closes the other. It calls passes before it passes on data.
+func (p *Proxy) copy(dst, src net.Conn, passes func() bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buffer)
 		if n > 0 {
 			p.hold()
-			count()
-			if _, writeErr := dst.Write(buffer[:n]); writeErr != nil {
+			if !passes() {
+				err = net.ErrClosed
+			} else if _, writeErr := dst.Write(buffer[:n]); writeErr != nil {
 				err = writeErr
 			}
 		}
@@ -169,6 +172,13 @@ func (p *Proxy) BlackHole() {
 	p.blackHole = true
 }
 
+// LoseAnswers delivers what clients send, and ends a connection instead of passing an answer on, until Restore.
+func (p *Proxy) LoseAnswers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = true
+}
+
 // Latency delays data in each direction by d. 0 means no delay.
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
@@ -194,7 +204,7 @@ func (p *Proxy) Reset() {
 func (p *Proxy) Restore(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
-	p.latency = 0
+	p.latency, p.deaf = 0, false
 	p.endBlackHole()
 	down := p.listener == nil
 	p.mu.Unlock()

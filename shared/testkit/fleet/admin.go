@@ -11,14 +11,15 @@ import (
 // AdminPage returns the body that the program's admin port answers for a path such as "/metrics".
 func (p *Program) AdminPage(t testing.TB, path string) string {
 	t.Helper()
-	body, err := p.adminPage(path)
+	body, err := p.TryAdminPage(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return body
 }
 
-func (p *Program) adminPage(path string) (string, error) {
+// TryAdminPage is AdminPage for a program that may not answer.
+func (p *Program) TryAdminPage(path string) (string, error) {
 	response, err := http.Get(p.Admin + path)
 	if err != nil {
 		return "", err
@@ -31,7 +32,7 @@ func (p *Program) adminPage(path string) (string, error) {
 // Metrics returns every metric by its name with its labels; none if the program does not answer.
 func (p *Program) Metrics() map[string]float64 {
 	metrics := make(map[string]float64)
-	page, err := p.adminPage("/metrics")
+	page, err := p.TryAdminPage("/metrics")
 	if err != nil {
 		return metrics
 	}
