@@ -1,30 +1,61 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql/driver"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	"github.com/jmoiron/sqlx"
+
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
 	"petgate/shared/database"
 )
 
-// Most changes concern one row. They need one round trip under the writers' lock: the row is read without a lock, and one
-// statement changes it, if it is still as it was read, and adds the event. Changes of several rows are rare and use write.
+// Every change of plans, tenants and keys is a row of a statement for many rows. A row has the record as it was read and as it becomes,
+// and a record that is not as it was read is not changed. So a record can be read without a lock, and a change of one record needs one
+// round trip under the writers' lock.
 
-// changeAttempts limits how often a row is read again because another writer was faster.
-const changeAttempts = 20
+// Edit is one changed record. Without Before it is created.
+type Edit[T any] struct {
+	Before *T
+	After  T
+}
 
-// event is what record and change add to the log.
-type event struct {
-	kind          string
-	about         subject
-	before, after any // nil: none
+// changes are rows to write, with their events.
+type changes struct {
+	at     instant.Millis
+	random io.Reader
+	rows   map[string][]any // by statement
+	events []eventRow
+	needs  string // what the last row refers to
+}
+
+func (s *Store) newChanges(at instant.Millis) *changes {
+	return &changes{at: at, random: s.random, rows: map[string][]any{}}
+}
+
+// changeStatements are the statements in the order in which they run.
+var changeStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, insertKeys, updateKeys, deleteSuspensions}
+
+// changeRow is what these statements get of a record.
+type changeRow struct {
+	Was any `json:"was,omitempty"`
+	Is  any `json:"is"`
+}
+
+func (c *changes) add(query string, was, is any) {
+	c.rows[query] = append(c.rows[query], changeRow{was, is})
 }
 
 // eventRow is what insertEvents gets of an event.
@@ -39,99 +70,249 @@ type eventRow struct {
 	After  string    `json:"after"`
 }
 
-func (e event) row(n int) (eventRow, error) {
-	was, err := detail(e.before)
-	if err != nil {
-		return eventRow{}, err
+// event adds an event. A nil before or after means that there is no such record.
+func (c *changes) event(kind string, about subject, before, after any) {
+	detail := func(record any) string {
+		if record == nil {
+			return ""
+		}
+		return jsonText(record)
 	}
-	is, err := detail(e.after)
-	return eventRow{n, rand.Text(), e.kind, e.about.tenant, e.about.key, e.about.plan, was, is}, err
+	c.events = append(c.events, eventRow{
+		len(c.events) + 1, rand.Text(), kind, about.tenant, about.key, about.plan, detail(before), detail(after),
+	})
 }
 
-// append adds events under the writers' lock. Their IDs are larger than after.
-func (t *tx) append(after Change, events ...eventRow) error {
-	text, err := json.Marshal(events)
+func (c *changes) plan(e Edit[Plan]) error {
+	is := e.After
+	if err := plan.CheckName(is.Name); err != nil {
+		return asInvalid(err)
+	}
+	if err := checkLimits(is.Limits); err != nil {
+		return err
+	}
+	about := subject{plan: is.Name}
+	switch {
+	case e.Before == nil:
+		is.CreatedAt = c.at
+		c.event(PlanCreated, about, nil, is)
+		c.add(insertPlans, nil, is)
+	case is != *e.Before:
+		c.event(PlanUpdated, about, *e.Before, is)
+		c.add(updatePlans, *e.Before, is)
+	}
+	return nil
+}
+
+// tenant adds an event for the plan and the limits, and one for the suspension.
+func (c *changes) tenant(e Edit[Tenant]) (err error) {
+	is := e.After
+	if err = checkLimits(is.Override); err == nil && e.Before == nil {
+		err = asInvalid(CheckTenantName(is.Name))
+	}
+	if err == nil && is.ID.IsZero() {
+		is.ID, err = id.NewTenant(c.random)
+	}
 	if err != nil {
 		return err
 	}
+	about := subject{tenant: is.ID}
+	var was Tenant
+	if e.Before != nil {
+		was = *e.Before
+	} else {
+		is.CreatedAt = c.at
+		was = is
+		was.Suspended = false
+		c.event(TenantCreated, about, nil, was)
+	}
+	terms := is
+	if terms.Suspended = was.Suspended; terms != was {
+		kind := TenantQuotaSet
+		if terms.Plan != was.Plan {
+			kind = TenantPlanSet
+		}
+		c.event(kind, about, was, terms)
+	}
+	switch {
+	case is.Suspended && !was.Suspended:
+		c.event(TenantSuspended, about, terms, is)
+	case was.Suspended && !is.Suspended:
+		c.event(TenantResumed, about, terms, is)
+		// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
+		c.add(deleteSuspensions, nil, is)
+	}
+	c.needs = fmt.Sprintf("plan %q", is.Plan)
+	if e.Before == nil {
+		c.add(insertTenants, nil, is)
+	} else if is != was {
+		c.add(updateTenants, was, is)
+	}
+	return nil
+}
+
+// keyRow is a key as its statements get it.
+type keyRow struct {
+	ID          id.Key         `json:"id"`
+	Tenant      id.Tenant      `json:"tenantId"`
+	Hash        string         `json:"hash,omitempty"` // in hexadecimal; only of a new key
+	Name        string         `json:"name"`
+	Hint        string         `json:"hint"`
+	Environment string         `json:"environment"`
+	Scopes      string         `json:"scopes"`
+	Allow       any            `json:"allow"`
+	CreatedAt   instant.Millis `json:"createdAt"`
+	ExpiresAt   instant.Millis `json:"expiresAt"`
+	RevokedAt   instant.Millis `json:"revokedAt"`
+	GraceEndsAt instant.Millis `json:"graceEndsAt"`
+	ReplacedBy  id.Key         `json:"replacedBy,omitzero"`
+}
+
+func rowOf(k Key) keyRow {
+	allow, _ := k.Allow.Value() // it is always a text
+	return keyRow{
+		k.ID, k.Tenant, "", k.Name, k.Hint, k.Environment.String(), k.Scopes.String(), allow, k.CreatedAt, k.ExpiresAt, k.RevokedAt,
+		k.GraceEndsAt, k.ReplacedBy,
+	}
+}
+
+// newKey adds a key that was minted.
+func (c *changes) newKey(k Key, hash apikey.Hash) {
+	row := rowOf(k)
+	row.Hash = hex.EncodeToString(hash[:])
+	c.needs = fmt.Sprintf("tenant %q", k.Tenant)
+	c.event(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+	c.add(insertKeys, nil, row)
+}
+
+// key adds an event for the terms, and one for a rotation or a revocation.
+func (c *changes) key(e Edit[Key]) error {
+	is := e.After
+	if e.Before == nil {
+		return invalid("%s cannot be created without its token", is.ID)
+	}
+	was, terms, about, events := *e.Before, is, subject{tenant: is.Tenant, key: is.ID}, len(c.events)
+	terms.RevokedAt, terms.GraceEndsAt, terms.ReplacedBy = was.RevokedAt, was.GraceEndsAt, was.ReplacedBy
+	if !sameTerms(was, terms) {
+		if err := editable(was, terms, c.at); err != nil {
+			return err
+		}
+		c.event(KeyUpdated, about, was, terms)
+	}
+	switch {
+	case is.GraceEndsAt != was.GraceEndsAt || is.ReplacedBy != was.ReplacedBy:
+		c.event(KeyRotated, about, terms, is)
+	case is.RevokedAt != was.RevokedAt:
+		c.event(KeyRevoked, about, terms, is)
+	}
+	if len(c.events) > events {
+		c.add(updateKeys, rowOf(was), rowOf(is))
+	}
+	return nil
+}
+
+// changeAttempts limits how often a record is read again because another writer was faster.
+const changeAttempts = 20
+
+// errOvertaken means that a record is not as it was read.
+var errOvertaken = conflict("other writers keep changing this record: try again")
+
+// edit changes one record, which read returns. If another writer changes it before it is written, it is read and changed again. add adds
+// the change. It returns the record and its event, or the last event if nothing has changed.
+func edit[T any](ctx context.Context, s *Store, op string, read func(sqlx.QueryerContext) (T, error),
+	change func(is *T, now instant.Millis) error, add func(*changes, Edit[T]) error,
+) (is T, c Change, err error) {
+	for range changeAttempts {
+		was, err := read(s.db)
+		if is = was; err != nil {
+			return is, 0, fail(op, err)
+		}
+		made := s.newChanges(s.now())
+		if err = change(&is, made.at); err == nil {
+			err = add(made, Edit[T]{&was, is})
+		}
+		if err != nil {
+			return is, 0, fail(op, err)
+		}
+		if c, err = s.make(ctx, op, made); !errors.Is(err, errOvertaken) {
+			return is, c, err
+		}
+	}
+	return is, 0, fail(op, errOvertaken)
+}
+
+// make writes changes. Without any, it returns the last event. Its error is errOvertaken if a record is not as it was read.
+func (s *Store) make(ctx context.Context, op string, c *changes) (Change, error) {
+	if len(c.events) == 1 && len(c.rows) == 1 && s.db.Dialect() == database.Postgres {
+		last, err := s.makeOne(ctx, c)
+		return last, fail(op, err)
+	}
+	if len(c.events) == 0 {
+		return s.LastEvent(ctx)
+	}
+	return s.writeOn(ctx, s.db, op, c.at, func(t *tx) error { return t.put(c, 0) })
+}
+
+// oneRow stands for {rows} if there is only one. The planner then knows that, and uses the index. The text is parsed once.
+const oneRow = `(SELECT CAST($1 AS jsonb) AS value) AS r`
+
+// makeOne writes one row and its event in one round trip.
+func (s *Store) makeOne(ctx context.Context, c *changes) (last Change, err error) {
+	for query, rows := range c.rows { // the only one
+		err = s.db.Once(ctx, func(row []driver.Value) error {
+			id, isID := row[0].(int64)
+			if last = Change(id); !isID {
+				return fmt.Errorf("an event's ID is %T", row[0])
+			}
+			return nil
+		}, "WITH changed AS ("+s.expand.Replace(strings.ReplaceAll(query, "{rows}", oneRow))+" RETURNING 1)"+appendEvent,
+			jsonText(rows[0]), writeLock, channel, jsonText(c.events[0]), int64(c.at), s.actor)
+	}
+	if err == nil && last == 0 {
+		err = errOvertaken
+	}
+	return last, c.explain(err)
+}
+
+// put writes rows and their events under the writers' lock. The IDs of the events are larger than after.
+func (t *tx) put(c *changes, after Change) error {
+	if len(c.events) == 0 {
+		return nil
+	}
+	for _, query := range changeStatements {
+		rows := c.rows[query]
+		if len(rows) == 0 {
+			continue
+		}
+		result, err := t.ExecContext(t.ctx, t.store.expand.Replace(query), jsonText(rows))
+		if err != nil {
+			return c.explain(err)
+		}
+		if n, err := result.RowsAffected(); err != nil || int(n) != len(rows) && query != deleteSuspensions {
+			return cmp.Or(err, errOvertaken)
+		}
+	}
 	var ids []Change
-	err = t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), string(text), t.at, t.store.actor, after)
+	err := t.SelectContext(t.ctx, &ids, t.store.expand.Replace(insertEvents), jsonText(c.events), t.at, t.store.actor, after)
 	if err == nil {
 		t.change = slices.Max(ids)
 	}
 	return err
 }
 
-// retry repeats f, which reads and changes a row, until f reports that no other writer changed it in between.
-func (s *Store) retry(op string, f func() (changed bool, err error)) error {
-	for range changeAttempts {
-		if changed, err := f(); err != nil || changed {
-			return fail(op, err)
-		}
-	}
-	return fail(op, conflict("other writers keep changing this record: try again"))
-}
-
-// change runs a statement that inserts, updates or deletes one row, or no row if it is not as expected.
-func (s *Store) change(ctx context.Context, at instant.Millis, e event, query string, args ...any) (c Change, changed bool, err error) {
-	row, err := e.row(1)
-	if err != nil {
-		return 0, false, err
-	}
-	query = s.expand.Replace(query)
-	if s.db.Dialect() == database.SQLite {
-		return s.changeSQLite(ctx, at, row, query, args)
-	}
-	added := []any{writeLock, channel, row.UUID, at, s.actor, row.Kind, row.Tenant, row.Key, row.Plan, row.Before, row.After} // of append_event
-	parameters := make([]driver.Value, 0, len(args)+len(added))
-	for _, arg := range append(args, added...) {
-		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
-		if err != nil {
-			return 0, false, err
-		}
-		parameters = append(parameters, value)
-	}
-	numbers := make([]string, len(added))
-	for i := range added {
-		numbers[i] = fmt.Sprintf("$%d", len(args)+i+1)
-	}
-	err = s.db.Once(ctx, func(row []driver.Value) error {
-		id, isID := row[0].(int64)
-		if !isID {
-			return fmt.Errorf("an event's ID is %T", row[0])
-		}
-		c, changed = Change(id), true
-		return nil
-	}, "WITH changed AS ("+query+" RETURNING 1) SELECT append_event("+strings.Join(numbers, ", ")+") FROM changed", parameters...)
-	return c, changed, err
-}
-
-func (s *Store) changeSQLite(ctx context.Context, at instant.Millis, e eventRow, query string, args []any) (c Change, changed bool, err error) {
-	begun, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return 0, false, err
-	}
-	defer begun.Rollback() // after Commit it does nothing
-	t := &tx{Tx: begun, ctx: ctx, store: s, at: at}
-	is, err := affected(t.ExecContext(ctx, query, args...))
-	if err == nil && is {
-		if err = t.append(0, e); err == nil {
-			err = t.Commit()
-		}
-	}
-	return t.change, is && err == nil, err
-}
-
-// unchanged ends a change that has nothing to do. It sets c to the last event.
-func (s *Store) unchanged(ctx context.Context, c *Change) (done bool, err error) {
-	*c, _, err = s.lastEvent(ctx, s.db)
-	return true, err
-}
-
-// missing returns ErrNotFound if a row refers to a row that does not exist, and other errors unchanged.
-func missing(err error, text string) error {
+// explain says what a row refers to that does not exist.
+func (c *changes) explain(err error) error {
 	if database.IsForeignKey(err) {
-		return fmt.Errorf("%w: %s", ErrNotFound, text)
+		return fmt.Errorf("%w: there is no %s", ErrNotFound, c.needs)
 	}
 	return err
+}
+
+// jsonText returns a value as statements get it.
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("bug: a value that is no JSON: " + err.Error())
+	}
+	return string(text)
 }

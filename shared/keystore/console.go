@@ -40,13 +40,17 @@ func (s *Store) InviteToConsole(ctx context.Context, i ConsoleInvitation) (code 
 	if i.Valid < time.Millisecond || i.Lasts < time.Millisecond {
 		return "", 0, fail(op, invalid("an invitation and a session last at least 1 ms"))
 	}
-	if _, err := s.db.ExecContext(ctx, s.expand.Replace(deleteEndedSessions)); err != nil {
-		return "", 0, fail(op, err)
-	}
 	code = rand.Text()
-	c, _, err = s.change(ctx, s.now(), event{kind: ConsoleInvited, after: i}, insertInvitation,
-		rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds())
-	return code, c, fail(op, err)
+	c, err = s.write(ctx, op, func(t *tx) error {
+		if err := t.exec(deleteEndedSessions); err != nil {
+			return err
+		}
+		if err := t.exec(insertInvitation, rand.Text(), secretSum(code), s.actor, i.ReadOnly, i.Address, i.Lasts.Milliseconds(), i.Valid.Milliseconds()); err != nil {
+			return err
+		}
+		return t.record(ConsoleInvited, subject{}, nil, i)
+	})
+	return code, c, err
 }
 
 // OpenConsole opens the session of an invitation at the admin port with an address, and returns the token of the session. A code
@@ -60,12 +64,18 @@ func (s *Store) OpenConsole(ctx context.Context, code, address string) (token st
 		return "", ConsoleSession{}, fail(op, err)
 	}
 	token = rand.Text()
-	_, opened, err := s.As(session.Actor).change(ctx, s.now(), event{kind: ConsoleOpened, after: session}, openInvitation, old, secretSum(token))
-	if err == nil && !opened {
-		err = fmt.Errorf("%w: %s", ErrNotFound, absent)
-	}
+	_, err = s.As(session.Actor).write(ctx, op, func(t *tx) error {
+		opened, err := t.affects(openInvitation, old, secretSum(token))
+		if err == nil && !opened {
+			err = fmt.Errorf("%w: %s", ErrNotFound, absent)
+		}
+		if err != nil {
+			return err
+		}
+		return t.record(ConsoleOpened, subject{}, nil, session)
+	})
 	if err != nil {
-		return "", ConsoleSession{}, fail(op, err)
+		return "", ConsoleSession{}, err
 	}
 	return token, session, nil
 }
@@ -78,8 +88,13 @@ func (s *Store) ConsoleSession(ctx context.Context, token string) (session Conso
 
 // EndConsole ends an open session. If it has ended, it does nothing.
 func (s *Store) EndConsole(ctx context.Context, session ConsoleSession) error {
-	_, _, err := s.change(ctx, s.now(), event{kind: ConsoleEnded, before: session}, deleteSession, session.ID)
-	return fail("end a session of the console", err)
+	_, err := s.write(ctx, "end a session of the console", func(t *tx) error {
+		if ended, err := t.affects(deleteSession, session.ID); err != nil || !ended {
+			return err
+		}
+		return t.record(ConsoleEnded, subject{}, session, nil)
+	})
+	return err
 }
 
 // EndConsoles ends all sessions and invitations, with one event. It returns how many have ended.

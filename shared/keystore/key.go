@@ -1,8 +1,8 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -51,77 +51,53 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if err := CheckText(spec.Name, NameRunesMax); err != nil {
 		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
 	}
-	now := s.now()
-	if spec.ExpiresAt != 0 && spec.ExpiresAt <= now {
+	changes := s.newChanges(s.now())
+	if spec.ExpiresAt != 0 && spec.ExpiresAt <= changes.at {
 		return Key{}, "", 0, fail(op, invalid("a key cannot expire in the past, at %s", spec.ExpiresAt))
 	}
-	k, token, row, err := s.newKey(spec, now)
+	k, token, err = s.mint(spec, changes)
 	if err == nil {
-		c, _, err = s.change(ctx, now, event{kind: KeyCreated, about: subject{tenant: k.Tenant, key: k.ID}, after: k}, insertKey, row...)
+		c, err = s.make(ctx, op, changes)
 	}
 	if err != nil {
-		return Key{}, "", 0, fail(op, missing(err, fmt.Sprintf("there is no tenant %q", spec.Tenant))) // no token: the key was not stored
+		return Key{}, "", 0, err // no token: the key was not stored
 	}
 	return k, token, c, nil
 }
 
-// newKey draws a key and its token. It also returns the parameters of insertKey.
-func (s *Store) newKey(spec KeySpec, now instant.Millis) (k Key, token string, row []any, err error) {
+// mint draws a key and its token, and adds the key to the changes.
+func (s *Store) mint(spec KeySpec, to *changes) (k Key, token string, err error) {
 	k = Key{
 		Tenant: spec.Tenant, Name: spec.Name, Environment: spec.Environment, Scopes: spec.Scopes,
-		CreatedAt: now, ExpiresAt: spec.ExpiresAt,
+		CreatedAt: to.at, ExpiresAt: spec.ExpiresAt,
 	}
 	for _, prefix := range spec.Allow {
 		k.Allow = append(k.Allow, prefix.Masked())
 	}
 	if k.ID, err = id.NewKey(s.random); err != nil {
-		return k, "", nil, err
-	}
-	if token, err = apikey.Mint(spec.Environment, s.random); err != nil {
-		return k, "", nil, err
-	}
-	k.Hint = apikey.Hint(token)
-	hash := apikey.Sum([]byte(token))
-	return k, token, []any{
-		k.ID, k.Tenant, hash[:], k.Name, k.Hint, k.Environment, k.Scopes, k.Allow, k.CreatedAt, k.ExpiresAt,
-	}, nil
-}
-
-// mint stores a new key and its event.
-func (t *tx) mint(spec KeySpec) (Key, string, error) {
-	k, token, row, err := t.store.newKey(spec, t.at)
-	if err == nil {
-		err = t.exec(insertKey, row...)
-	}
-	if err != nil {
 		return k, "", err
 	}
-	return k, token, t.record(KeyCreated, subject{tenant: k.Tenant, key: k.ID}, nil, k)
+	if token, err = apikey.Mint(spec.Environment, s.random); err != nil {
+		return k, "", err
+	}
+	k.Hint = apikey.Hint(token)
+	to.newKey(k, apikey.Sum([]byte(token)))
+	return k, token, nil
 }
 
-// UpdateKey changes the name, the scopes, the allow-list and the expiry of a key; edit changes nothing else. If another writer
-// changes the key at the same time, edit is called again. A key that has ended cannot be changed: ErrConflict.
-func (s *Store) UpdateKey(ctx context.Context, key id.Key, edit func(*Key)) (k Key, c Change, err error) {
-	const op = "update key"
-	err = s.retry(op, func() (changed bool, err error) {
-		before, err := findKey(ctx, s.db, key)
-		if k = before; err != nil {
-			return false, err
-		}
-		now := s.now()
-		edit(&k)
-		if err := editable(before, k, now); err != nil {
-			return false, err
-		}
-		if sameTerms(before, k) {
-			return s.unchanged(ctx, &c)
-		}
-		e := event{KeyUpdated, subject{tenant: k.Tenant, key: k.ID}, before, k}
-		c, changed, err = s.change(ctx, now, e, editKey, k.ID, k.Name, k.Scopes, k.Allow, k.ExpiresAt,
-			before.Name, before.Scopes, before.Allow, before.ExpiresAt, before.RevokedAt, before.GraceEndsAt)
-		return changed, err
-	})
-	return k, c, err
+// UpdateKey changes the name, the scopes, the allow-list and the expiry of a key; change changes nothing else. If another writer
+// changes the key at the same time, change is called again. A key that has ended cannot be changed: ErrConflict.
+func (s *Store) UpdateKey(ctx context.Context, key id.Key, change func(*Key)) (Key, Change, error) {
+	return s.editKey(ctx, "update key", key, func(k *Key, now instant.Millis) error {
+		before := *k
+		change(k)
+		return editable(before, *k, now)
+	}, (*changes).key)
+}
+
+func (s *Store) editKey(ctx context.Context, op string, key id.Key, change func(*Key, instant.Millis) error, add func(*changes, Edit[Key]) error,
+) (Key, Change, error) {
+	return edit(ctx, s, op, func(q sqlx.QueryerContext) (Key, error) { return findKey(ctx, q, key) }, change, add)
 }
 
 // editable returns why a key cannot be changed like this.
@@ -147,81 +123,65 @@ func sameTerms(a, b Key) bool {
 }
 
 // RevokeKey ends a key. Revoking it again changes nothing.
-func (s *Store) RevokeKey(ctx context.Context, key id.Key) (k Key, c Change, err error) {
-	err = s.retry("revoke key", func() (changed bool, err error) {
-		before, err := findKey(ctx, s.db, key)
-		if k = before; err != nil {
-			return false, err
-		}
-		if k.RevokedAt != 0 {
-			return s.unchanged(ctx, &c)
-		}
-		k.RevokedAt = s.now()
-		e := event{KeyRevoked, subject{tenant: k.Tenant, key: k.ID}, before, k}
-		c, changed, err = s.change(ctx, k.RevokedAt, e, revokeKey, k.ID, k.RevokedAt, before.RevokedAt, before.GraceEndsAt, before.ReplacedBy)
-		return changed, err
-	})
-	return k, c, err
+func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) {
+	return s.editKey(ctx, "revoke key", key, func(k *Key, now instant.Millis) error {
+		k.RevokedAt = cmp.Or(k.RevokedAt, now)
+		return nil
+	}, (*changes).key)
 }
 
 // RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list and lifetime. Both are valid until
 // graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
 // changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
-	c, err = s.write(ctx, "rotate key", func(t *tx) error {
-		old, err := findKey(t.ctx, t, key)
-		if err != nil {
-			return err
-		}
-		if err := rotatable(old, t.at, graceEndsAt); err != nil {
-			return err
-		}
-		if !old.ReplacedBy.IsZero() { // it is in its grace period
-			fresh, err = findKey(t.ctx, t, old.ReplacedBy)
-			return err
+	const op = "rotate key"
+	old, c, err := s.editKey(ctx, op, key, func(old *Key, now instant.Millis) error {
+		return rotatable(*old, now, graceEndsAt)
+	}, func(c *changes, e Edit[Key]) (err error) {
+		old := &e.After
+		if fresh, token = (Key{}), ""; !old.ReplacedBy.IsZero() { // it is in its grace period
+			return nil
 		}
 		spec := KeySpec{Tenant: old.Tenant, Name: old.Name, Environment: old.Environment, Scopes: old.Scopes, Allow: old.Allow}
 		if old.ExpiresAt != 0 {
-			spec.ExpiresAt = t.at + old.ExpiresAt - old.CreatedAt
+			spec.ExpiresAt = c.at + old.ExpiresAt - old.CreatedAt
 		}
-		if fresh, token, err = t.mint(spec); err != nil {
+		if fresh, token, err = s.mint(spec, c); err != nil {
 			return err
 		}
-		replaced := old
-		replaced.GraceEndsAt, replaced.ReplacedBy = graceEndsAt, fresh.ID
-		if graceEndsAt <= t.at {
-			replaced.RevokedAt = t.at // holds also at a gateway whose clock is behind
-		}
-		return t.changeKey(KeyRotated, old, replaced)
+		old.ReplacedBy = fresh.ID
+		old.endGrace(graceEndsAt, c.at)
+		return c.key(e)
 	})
+	if err == nil && token == "" {
+		fresh, err = s.Key(ctx, old.ReplacedBy)
+	}
 	if err != nil {
 		return Key{}, "", 0, err
 	}
 	return fresh, token, c, nil
 }
 
+// endGrace sets the end of the grace period of a rotated key.
+func (k *Key) endGrace(at, now instant.Millis) {
+	if k.GraceEndsAt = at; at <= now {
+		k.RevokedAt = now // holds also at a gateway whose clock is behind
+	}
+}
+
 // ShortenGrace lets the grace period of a rotated key end earlier, at graceEndsAt. If that is not in the future, the key is
 // revoked. A grace period never gets longer: if it ends before graceEndsAt, nothing changes. A key that was not rotated:
 // ErrConflict.
-func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (k Key, c Change, err error) {
-	c, err = s.write(ctx, "shorten grace period", func(t *tx) error {
-		before, err := findKey(t.ctx, t, key)
-		if k = before; err != nil {
-			return err
-		}
+func (s *Store) ShortenGrace(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (Key, Change, error) {
+	return s.editKey(ctx, "shorten grace period", key, func(k *Key, now instant.Millis) error {
 		if k.ReplacedBy.IsZero() {
 			return conflict("%s was not rotated", k.ID)
 		}
-		if k.RevokedAt != 0 || k.GraceEndsAt <= t.at || k.GraceEndsAt <= graceEndsAt {
-			return nil
+		if k.RevokedAt == 0 && k.GraceEndsAt > now && k.GraceEndsAt > graceEndsAt {
+			k.endGrace(graceEndsAt, now)
 		}
-		k.GraceEndsAt = graceEndsAt
-		if graceEndsAt <= t.at {
-			k.RevokedAt = t.at // holds also at a gateway whose clock is behind
-		}
-		return t.changeKey(KeyRotated, before, k)
-	})
-	return k, c, err
+		return nil
+	}, (*changes).key)
 }
 
 // rotatable returns an error for a key that is no longer valid. Bans and the tenant do not matter here.
@@ -243,15 +203,4 @@ func rotatable(k Key, now, graceEndsAt instant.Millis) error {
 		return invalid("a grace period needs an end")
 	}
 	return nil
-}
-
-func (t *tx) changeKey(kind string, before, after Key) error {
-	text, err := json.Marshal([]keyRow{rowOf(after)})
-	if err == nil {
-		err = t.exec(updateKeys, string(text))
-	}
-	if err != nil {
-		return err
-	}
-	return t.record(kind, subject{tenant: after.Tenant, key: after.ID}, before, after)
 }

@@ -14,7 +14,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -82,15 +81,19 @@ func expansion(dialect database.Dialect) *strings.Replacer {
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
 			"{rows}", `json_each($1)`,
 			"{record}", `unhex(value->>'record')`,
+			"{hash}", `unhex(k->>'hash')`,
 			"{listed}", `IN (SELECT value->>'operation' FROM json_each($1))`,
-			"{locked}", `true`)
+			"{locked}", `true`,
+		)
 	}
 	return strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
 		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
 		"{record}", `decode(value->>'record', 'hex')`,
+		"{hash}", `decode(k->>'hash', 'hex')`,
 		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
-		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock))
+		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock),
+	)
 }
 
 // CheckSchema returns an error that wraps ErrSchema if the tables have a different version than this program needs.
@@ -138,7 +141,7 @@ type tx struct {
 
 // write runs f in a transaction under the writers' lock, and commits if f has recorded an event.
 func (s *Store) write(ctx context.Context, op string, f func(*tx) error) (Change, error) {
-	return s.writeOn(ctx, s.db, op, f)
+	return s.writeOn(ctx, s.db, op, 0, f)
 }
 
 // beginner is a pool or one of its connections.
@@ -146,7 +149,8 @@ type beginner interface {
 	BeginTxx(ctx context.Context, options *sql.TxOptions) (*sqlx.Tx, error)
 }
 
-func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx) error) (Change, error) {
+// writeOn is write at an instant; 0: when it has the lock.
+func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.Millis, f func(*tx) error) (Change, error) {
 	begun, err := on.BeginTxx(ctx, nil)
 	if err != nil {
 		return 0, fail(op, err)
@@ -157,7 +161,9 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx)
 		_, err = t.ExecContext(ctx, lockPostgres, writeLock, channel)
 	}
 	if err == nil {
-		t.at = s.now()
+		if t.at = at; at == 0 {
+			t.at = s.now()
+		}
 		err = f(t)
 	}
 	if err != nil {
@@ -174,8 +180,13 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, f func(*tx)
 }
 
 func (t *tx) exec(query string, args ...any) error {
-	_, err := t.ExecContext(t.ctx, t.store.expand.Replace(query), args...)
+	_, err := t.affects(query, args...)
 	return err
+}
+
+// affects runs a statement and reports whether it has changed a row.
+func (t *tx) affects(query string, args ...any) (bool, error) {
+	return affected(t.ExecContext(t.ctx, t.store.expand.Replace(query), args...))
 }
 
 // subject names the rows that an event is about. A tail reads these rows again.
@@ -185,21 +196,11 @@ type subject struct {
 	plan   string
 }
 
-// record adds the event. A nil before or after means that there is no such record.
+// record adds an event. A nil before or after means that there is no such record.
 func (t *tx) record(kind string, about subject, before, after any) error {
-	row, err := event{kind, about, before, after}.row(1)
-	if err != nil {
-		return err
-	}
-	return t.append(0, row)
-}
-
-func detail(value any) (string, error) {
-	if value == nil {
-		return "", nil
-	}
-	text, err := json.Marshal(value)
-	return string(text), err
+	c := t.store.newChanges(t.at)
+	c.event(kind, about, before, after)
+	return t.put(c, 0)
 }
 
 // list returns the rows of a query. If there are none, the list is empty and not nil.

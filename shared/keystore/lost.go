@@ -44,7 +44,7 @@ func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error)
 func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
 	return s.write(ctx, "report lost refusals", func(t *tx) error {
 		for _, l := range lost {
-			added, err := affected(t.ExecContext(t.ctx, insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at))
+			added, err := t.affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
 			if err == nil && added {
 				err = t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)
 			}
@@ -59,7 +59,7 @@ func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, err
 // DropLost drops the lost refusals of a key or, without a key, the tenant's lost suspension. They are no longer in force.
 func (s *Store) DropLost(ctx context.Context, tenant id.Tenant, key id.Key) (Change, error) {
 	return s.write(ctx, "drop lost refusal", func(t *tx) error {
-		dropped, err := affected(t.ExecContext(t.ctx, deleteLost, tenant, key))
+		dropped, err := t.affects(deleteLost, tenant, key)
 		if err != nil {
 			return err
 		}

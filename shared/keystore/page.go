@@ -3,7 +3,6 @@ package keystore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"math"
@@ -140,11 +139,7 @@ func rowsText[T any](member string, values []T) string {
 	for i, v := range values {
 		rows[i] = map[string]T{member: v}
 	}
-	text, err := json.Marshal(rows)
-	if err != nil {
-		panic("bug: rows that are no JSON: " + err.Error())
-	}
-	return string(text)
+	return jsonText(rows)
 }
 
 // TenantsOf returns tenants by their IDs. Those that do not exist are left out.

@@ -1,14 +1,14 @@
 package keystore
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jmoiron/sqlx"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
+	"petgate/shared/database"
 )
 
 // Plans lists all plans by name.
@@ -30,41 +30,25 @@ func findPlan(ctx context.Context, q sqlx.QueryerContext, name string) (p Plan, 
 // CreatePlan adds a plan. If a limit is 0, each tenant of the plan needs an override.
 func (s *Store) CreatePlan(ctx context.Context, p Plan) (Plan, Change, error) {
 	const op = "create plan"
-	if err := checkPlan(p.Name, p.Limits); err != nil {
+	made := s.newChanges(s.now())
+	p.CreatedAt = made.at
+	if err := made.plan(Edit[Plan]{After: p}); err != nil {
 		return Plan{}, 0, fail(op, err)
 	}
-	change, err := s.write(ctx, op, func(t *tx) error {
-		if _, err := findPlan(ctx, t, p.Name); !errors.Is(err, ErrNotFound) {
-			return cmp.Or(err, fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name))
-		}
-		p.CreatedAt = t.at
-		return t.apply(Edits{Plans: []Edit[Plan]{{After: p}}}, nil)
-	})
+	change, err := s.make(ctx, op, made)
+	if database.IsUnique(err) {
+		err = fail(op, fmt.Errorf("%w: plan %q; update it to change its limits", ErrExists, p.Name))
+	}
 	return p, change, err
 }
 
 // UpdatePlan changes a plan's limits for all its tenants. A limit of 0 is not changed.
-func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits) (p Plan, c Change, err error) {
-	const op = "update plan"
-	if err := checkPlan(name, limits); err != nil {
-		return Plan{}, 0, fail(op, err)
-	}
-	c, err = s.write(ctx, op, func(t *tx) error {
-		before, err := findPlan(t.ctx, t, name)
-		p = before
-		if p.Limits = plan.Effective(p.Limits, limits); err != nil || p == before {
-			return err
-		}
-		return t.apply(Edits{Plans: []Edit[Plan]{{Before: &before, After: p}}}, nil)
-	})
-	return p, c, err
-}
-
-func checkPlan(name string, limits plan.Limits) error {
-	if err := plan.CheckName(name); err != nil {
-		return asInvalid(err)
-	}
-	return checkLimits(limits)
+func (s *Store) UpdatePlan(ctx context.Context, name string, limits plan.Limits) (Plan, Change, error) {
+	read := func(q sqlx.QueryerContext) (Plan, error) { return findPlan(ctx, q, name) }
+	return edit(ctx, s, "update plan", read, func(p *Plan, _ instant.Millis) error {
+		p.Limits = plan.Effective(p.Limits, limits)
+		return nil
+	}, (*changes).plan)
 }
 
 func checkLimits(limits plan.Limits) error { return asInvalid(limits.Check()) }

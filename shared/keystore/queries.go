@@ -2,8 +2,8 @@ package keystore
 
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
 // turns the parameter $1, a JSON array, into rows with one column named value. {record} is the bytes of such a row's field record,
-// which has them in hexadecimal. {listed} says that the value before it is the field operation of one of these rows. {locked} takes the writers' lock before
-// a row is locked.
+// which has them in hexadecimal, and {hash} those of the member hash of k. {listed} says that the value before it is the field operation of
+// one of these rows. {locked} takes the writers' lock before a row is locked.
 
 // Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.
 // $1: the lock, $2: the channel.
@@ -33,10 +33,6 @@ const (
 
 	// $1: name.
 	tenantByName = selectTenants + ` WHERE name = $1`
-
-	// Sets only what can change. Changes the row only if it still has the values that were read: $6 to $9.
-	updateTenant = `UPDATE tenants SET plan = $2, minute_limit = $3, day_limit = $4, suspended = $5
-		WHERE id = $1 AND plan = $6 AND minute_limit = $7 AND day_limit = $8 AND suspended = $9 AND {locked}`
 )
 
 const (
@@ -48,18 +44,6 @@ const (
 
 	// $1: hash.
 	keyByHash = selectKeys + ` WHERE hash = $1`
-
-	insertKey = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
-		revoked_at, grace_ends_at, replaced_by, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, 0, '', 0)`
-
-	// Changes the row only if it still has the values that were read: $6 to $11.
-	editKey = `UPDATE tenant_keys SET name = $2, scopes = $3, allow_list = $4, expires_at = $5
-		WHERE id = $1 AND name = $6 AND scopes = $7 AND allow_list = $8 AND expires_at = $9 AND revoked_at = $10
-			AND grace_ends_at = $11 AND {locked}`
-
-	// $1: ID, $2: now. Changes the row only if it still has the values that were read: $3 to $5.
-	revokeKey = `UPDATE tenant_keys SET revoked_at = $2
-		WHERE id = $1 AND revoked_at = $3 AND grace_ends_at = $4 AND replaced_by = $5 AND {locked}`
 )
 
 const (
@@ -289,32 +273,48 @@ const (
 	deleteLost = `DELETE FROM lost_refusals WHERE tenant_id = $1 AND key_id = $2`
 )
 
-// One row or many at once. $1: rows.
+// Changes of one record or of many. $1: rows of changeRow.
 const (
 	insertPlans = `INSERT INTO plans (name, minute_limit, day_limit, created_at)
-		SELECT value->>'name', CAST(value->>'minute' AS BIGINT), CAST(value->>'day' AS BIGINT), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
+		SELECT p->>'name', CAST(p->'limits'->>'minute' AS BIGINT), CAST(p->'limits'->>'day' AS BIGINT), CAST(p->>'createdAt' AS BIGINT)
+		FROM (SELECT value->'is' AS p FROM {rows}) AS r WHERE {locked}`
 
-	updatePlans = `UPDATE plans SET minute_limit = u.minute, day_limit = u.day
-		FROM (SELECT value->>'name' AS row_name, CAST(value->>'minute' AS BIGINT) AS minute, CAST(value->>'day' AS BIGINT) AS day FROM {rows}) AS u
-		WHERE plans.name = u.row_name`
+	updatePlans = `UPDATE plans SET minute_limit = CAST(p->'limits'->>'minute' AS BIGINT), day_limit = CAST(p->'limits'->>'day' AS BIGINT)
+		FROM (SELECT value->'was' AS was, value->'is' AS p FROM {rows}) AS r
+		WHERE plans.name = p->>'name' AND minute_limit = CAST(was->'limits'->>'minute' AS BIGINT)
+			AND day_limit = CAST(was->'limits'->>'day' AS BIGINT) AND {locked}`
 
 	insertTenants = `INSERT INTO tenants (id, name, plan, minute_limit, day_limit, suspended, created_at)
-		SELECT value->>'id', value->>'name', value->>'plan', CAST(value->>'minute' AS BIGINT), CAST(value->>'day' AS BIGINT),
-			CAST(value->>'suspended' AS BOOLEAN), CAST(value->>'createdAt' AS BIGINT) FROM {rows}`
+		SELECT t->>'id', t->>'name', t->>'plan', CAST(t->'override'->>'minute' AS BIGINT), CAST(t->'override'->>'day' AS BIGINT),
+			CAST(t->>'suspended' AS BOOLEAN), CAST(t->>'createdAt' AS BIGINT)
+		FROM (SELECT value->'is' AS t FROM {rows}) AS r WHERE {locked}`
 
-	updateTenants = `UPDATE tenants SET plan = u.row_plan, minute_limit = u.minute, day_limit = u.day, suspended = u.row_suspended
-		FROM (SELECT value->>'id' AS row_id, value->>'plan' AS row_plan, CAST(value->>'minute' AS BIGINT) AS minute,
-			CAST(value->>'day' AS BIGINT) AS day, CAST(value->>'suspended' AS BOOLEAN) AS row_suspended FROM {rows}) AS u
-		WHERE tenants.id = u.row_id`
+	updateTenants = `UPDATE tenants SET plan = t->>'plan', minute_limit = CAST(t->'override'->>'minute' AS BIGINT),
+			day_limit = CAST(t->'override'->>'day' AS BIGINT), suspended = CAST(t->>'suspended' AS BOOLEAN)
+		FROM (SELECT value->'was' AS was, value->'is' AS t FROM {rows}) AS r
+		WHERE tenants.id = t->>'id' AND plan = was->>'plan' AND minute_limit = CAST(was->'override'->>'minute' AS BIGINT)
+			AND day_limit = CAST(was->'override'->>'day' AS BIGINT) AND suspended = CAST(was->>'suspended' AS BOOLEAN) AND {locked}`
 
-	updateKeys = `UPDATE tenant_keys SET name = u.row_name, scopes = u.row_scopes, allow_list = u.allow, expires_at = u.expires,
-			revoked_at = u.revoked, grace_ends_at = u.grace_ends, replaced_by = u.replaced
-		FROM (SELECT value->>'id' AS row_id, value->>'name' AS row_name, value->>'scopes' AS row_scopes, value->>'allow' AS allow,
-			CAST(value->>'expiresAt' AS BIGINT) AS expires, CAST(value->>'revokedAt' AS BIGINT) AS revoked,
-			CAST(value->>'graceEndsAt' AS BIGINT) AS grace_ends, value->>'replacedBy' AS replaced FROM {rows}) AS u
-		WHERE tenant_keys.id = u.row_id`
+	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->'is'->>'id' FROM {rows})`
 
-	deleteSuspensions = `DELETE FROM lost_refusals WHERE key_id = '' AND tenant_id IN (SELECT value->>'id' FROM {rows})`
+	insertKeys = `INSERT INTO tenant_keys (id, tenant_id, hash, name, hint, environment, scopes, allow_list, created_at, expires_at,
+			revoked_at, grace_ends_at, replaced_by, last_used_at)
+		SELECT k->>'id', k->>'tenantId', {hash}, k->>'name', k->>'hint', k->>'environment', k->>'scopes', k->>'allow',
+			CAST(k->>'createdAt' AS BIGINT), CAST(k->>'expiresAt' AS BIGINT), 0, 0, '', 0
+		FROM (SELECT value->'is' AS k FROM {rows}) AS r WHERE true`
+
+	updateKeys = `UPDATE tenant_keys SET name = k->>'name', scopes = k->>'scopes', allow_list = k->>'allow',
+			expires_at = CAST(k->>'expiresAt' AS BIGINT), revoked_at = CAST(k->>'revokedAt' AS BIGINT),
+			grace_ends_at = CAST(k->>'graceEndsAt' AS BIGINT), replaced_by = COALESCE(k->>'replacedBy', '')
+		FROM (SELECT value->'was' AS was, value->'is' AS k FROM {rows}) AS r
+		WHERE tenant_keys.id = k->>'id' AND name = was->>'name' AND scopes = was->>'scopes' AND allow_list = was->>'allow'
+			AND expires_at = CAST(was->>'expiresAt' AS BIGINT) AND revoked_at = CAST(was->>'revokedAt' AS BIGINT)
+			AND grace_ends_at = CAST(was->>'graceEndsAt' AS BIGINT) AND replaced_by = COALESCE(was->>'replacedBy', '') AND {locked}`
+
+	// Adds an event if the statement before it has changed a row: see the function's migration. $2: the lock, $3: the channel, $4: an
+	// eventRow, $5: instant in ms, $6: actor.
+	appendEvent = ` SELECT append_event($2, $3, e->>'uuid', $5, $6, e->>'kind', COALESCE(e->>'tenantId', ''), COALESCE(e->>'keyId', ''),
+		e->>'plan', e->>'before', e->>'after') FROM changed, (SELECT CAST($4 AS jsonb) AS e) AS event`
 
 	// Draws the next IDs, which are larger than $4 too. The writers' lock must be held: if a larger ID were committed first, readers would
 	// skip these. A sequence is not used: it leaves gaps after a rollback, and after a fail-over it may repeat numbers too.

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"encoding/json"
@@ -174,7 +175,7 @@ type restoredRecord struct {
 // end. The first event after the restore has a larger ID than every event before: no gateway has confirmed it, and a gateway that has
 // applied something that the backup has not loads everything again. Gateways then keep what they refuse: see LostRefusals.
 func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, error) {
-	return r.store.writeOn(ctx, r.conn, "restore", func(t *tx) error {
+	return r.store.writeOn(ctx, r.conn, "restore", 0, func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
 		err := t.store.lockUsage(ctx, t.Tx)
 		if err == nil {
@@ -211,12 +212,9 @@ func (r *Restore) Commit(ctx context.Context, loseNewer, asked bool) (Change, er
 		if err := t.exec(deleteSessions); err != nil {
 			return err
 		}
-		e := event{kind: Restored, after: restoredRecord{r.backup.TakenAt, len(newer)}}
-		row, err := e.row(1)
-		if err == nil {
-			err = t.append(max(last, r.backup.LastEvent), row)
-		}
-		if err != nil {
+		made := t.store.newChanges(t.at)
+		made.event(Restored, subject{}, nil, restoredRecord{r.backup.TakenAt, len(newer)})
+		if err := t.put(made, max(last, r.backup.LastEvent)); err != nil {
 			return err
 		}
 		for _, key := range r.carried {
@@ -301,33 +299,38 @@ func (r *Restore) fill(t *tx) error {
 
 // reapply makes a refusal again.
 func (t *tx) reapply(n NewerRefusal) error {
+	made := t.store.newChanges(t.at)
 	switch n.Kind {
+	case NewerBan:
+		return t.ban(nil, n.ban)
 	case LostSuspension:
 		before, err := findTenant(t.ctx, t, tenantByID, n.Tenant.String())
+		after := before
+		after.Suspended = true
+		if err == nil {
+			err = made.tenant(Edit[Tenant]{&before, after})
+		}
 		if err != nil {
 			return err
 		}
+	default:
+		before, err := findKey(t.ctx, t, n.Key)
 		after := before
-		after.Suspended = true
-		return t.apply(Edits{Tenants: []Edit[Tenant]{{Before: &before, After: after}}}, nil)
-	case NewerBan:
-		return t.ban(nil, n.ban)
+		after.RevokedAt = cmp.Or(after.RevokedAt, n.key.RevokedAt)
+		if ends := n.key.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
+			after.GraceEndsAt = ends
+		}
+		if !n.key.ReplacedBy.IsZero() {
+			after.ReplacedBy = n.key.ReplacedBy
+		}
+		if err == nil {
+			err = made.key(Edit[Key]{&before, after})
+		}
+		if err != nil {
+			return err
+		}
 	}
-	before, err := findKey(t.ctx, t, n.Key)
-	if err != nil {
-		return err
-	}
-	after, kind := before, KeyRevoked
-	if after.RevokedAt == 0 {
-		after.RevokedAt = n.key.RevokedAt
-	}
-	if ends := n.key.GraceEndsAt; ends != 0 && (after.GraceEndsAt == 0 || ends < after.GraceEndsAt) {
-		after.GraceEndsAt, kind = ends, KeyRotated
-	}
-	if !n.key.ReplacedBy.IsZero() {
-		after.ReplacedBy = n.key.ReplacedBy
-	}
-	return t.changeKey(kind, before, after)
+	return t.put(made, 0)
 }
 
 // Close removes the temporary tables.

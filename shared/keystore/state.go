@@ -2,13 +2,11 @@ package keystore
 
 import (
 	"context"
-	"encoding/json"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
-	"petgate/shared/core/instant"
-	"petgate/shared/database"
 )
 
 // State is what operators decide: all plans and tenants by name, and the keys of each tenant by age.
@@ -91,7 +89,7 @@ func passState(ctx context.Context, q sqlx.QueryerContext, to StateRows) error {
 	}
 }
 
-// Edits are changes that Apply makes together.
+// Edits are changes that Apply makes together. Keys cannot be created like this.
 type Edits struct {
 	Plans   []Edit[Plan]
 	Tenants []Edit[Tenant]
@@ -101,20 +99,14 @@ type Edits struct {
 // Len returns the number of changes.
 func (e Edits) Len() int { return len(e.Plans) + len(e.Tenants) + len(e.Keys) }
 
-// Edit is one changed record. Without Before it is created; keys cannot be created like this. Apply gives a new tenant its ID, and
-// new records their time of creation.
-type Edit[T any] struct {
-	Before *T
-	After  T
-}
-
 // applyRows limits the rows of one statement.
 const applyRows = 1000
 
 // Apply makes all changes that edits returns, in one transaction: all of them or none. edits sees the state under the writers' lock,
-// so no other writer can change it before the commit. progress, which may be nil, is called with the number of changes made so far.
+// so no other writer can change it before the commit. A new tenant gets its ID here, and new records their time of creation. progress,
+// which may be nil, is called with the number of changes made so far.
 //
-// Errors: ErrInvalid, ErrExists, ErrNotFound for a tenant's unknown plan, and those of edits.
+// Errors: ErrInvalid, ErrConflict, ErrNotFound for a tenant's unknown plan, and those of edits.
 func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), progress func(done int)) (Change, error) {
 	return s.write(ctx, "apply", func(t *tx) error {
 		// Usage updates rows of keys too, in another order.
@@ -129,223 +121,33 @@ func (s *Store) Apply(ctx context.Context, edits func(State) (Edits, error), pro
 		if err != nil {
 			return err
 		}
-		return t.apply(e, progress)
+		done := 0
+		err = applyMany(t, e.Plans, (*changes).plan, &done, progress) // tenants refer to plans
+		if err == nil {
+			err = applyMany(t, e.Tenants, (*changes).tenant, &done, progress)
+		}
+		if err == nil {
+			err = applyMany(t, e.Keys, (*changes).key, &done, progress)
+		}
+		return err
 	})
 }
 
-// apply makes changes of rows with their events, many with one statement.
-func (t *tx) apply(e Edits, progress func(done int)) error {
-	b := bulk{tx: t, progress: progress, rows: map[string][]any{}}
-	for _, p := range e.Plans {
-		if err := b.plan(p); err != nil {
-			return err
-		}
-	}
-	if err := b.flush(); err != nil { // tenants refer to plans
-		return err
-	}
-	for _, tenant := range e.Tenants {
-		if err := b.tenant(tenant); err != nil {
-			return err
-		}
-	}
-	for _, k := range e.Keys {
-		if err := b.key(k); err != nil {
-			return err
-		}
-	}
-	return b.flush()
-}
-
-// bulk collects rows, and writes many of them with one statement.
-type bulk struct {
-	*tx
-	progress func(done int)
-	done     int
-
-	rows   map[string][]any // by statement
-	events []eventRow
-}
-
-// bulkStatements are the statements in the order in which they run.
-var bulkStatements = []string{insertPlans, updatePlans, insertTenants, updateTenants, updateKeys, deleteSuspensions}
-
-// limitsRow is a plan, or what can change of a tenant.
-type limitsRow struct {
-	ID        string         `json:"id,omitempty"`
-	Name      string         `json:"name"`
-	Plan      string         `json:"plan,omitempty"`
-	Minute    int64          `json:"minute"`
-	Day       int64          `json:"day"`
-	Suspended bool           `json:"suspended"`
-	CreatedAt instant.Millis `json:"createdAt"`
-}
-
-// keyRow is what can change of a key.
-type keyRow struct {
-	ID          id.Key         `json:"id"`
-	Name        string         `json:"name"`
-	Scopes      string         `json:"scopes"`
-	Allow       any            `json:"allow"`
-	ExpiresAt   instant.Millis `json:"expiresAt"`
-	RevokedAt   instant.Millis `json:"revokedAt"`
-	GraceEndsAt instant.Millis `json:"graceEndsAt"`
-	ReplacedBy  any            `json:"replacedBy"`
-}
-
-func (b *bulk) plan(e Edit[Plan]) error {
-	p, kind, query := e.After, PlanUpdated, updatePlans
-	if err := checkPlan(p.Name, p.Limits); err != nil {
-		return err
-	}
-	if e.Before == nil {
-		p.CreatedAt, kind, query = b.at, PlanCreated, insertPlans
-	}
-	err := b.event(kind, subject{plan: p.Name}, orNil(e.Before), p)
-	if err != nil {
-		return err
-	}
-	return b.add(query, limitsRow{Name: p.Name, Minute: p.Limits.Minute, Day: p.Limits.Day, CreatedAt: p.CreatedAt})
-}
-
-func (b *bulk) tenant(e Edit[Tenant]) error {
-	after, query := e.After, updateTenants
-	if err := checkLimits(after.Override); err != nil {
-		return err
-	}
-	was := Tenant{}
-	if e.Before != nil {
-		was = *e.Before
-	} else {
-		if err := asInvalid(CheckTenantName(after.Name)); err != nil {
-			return err
-		}
-		if after.ID.IsZero() {
-			var err error
-			if after.ID, err = id.NewTenant(b.store.random); err != nil {
+// applyMany makes changes, many with one statement.
+func applyMany[T any](t *tx, edits []Edit[T], add func(*changes, Edit[T]) error, done *int, progress func(int)) error {
+	for some := range slices.Chunk(edits, applyRows) {
+		c := t.store.newChanges(t.at)
+		for _, e := range some {
+			if err := add(c, e); err != nil {
 				return err
 			}
 		}
-		after.CreatedAt, query = b.at, insertTenants
-		was = after
-		was.Suspended = false
-		if err := b.event(TenantCreated, subject{tenant: after.ID}, nil, was); err != nil {
+		if err := t.put(c, 0); err != nil {
 			return err
 		}
-	}
-	terms := was
-	terms.Plan, terms.Override = after.Plan, after.Override
-	kind := TenantQuotaSet
-	if terms.Plan != was.Plan {
-		kind = TenantPlanSet
-	}
-	about := subject{tenant: after.ID}
-	if terms != was {
-		if err := b.event(kind, about, was, terms); err != nil {
-			return err
+		if *done += len(some); progress != nil {
+			progress(*done)
 		}
 	}
-	if after.Suspended != was.Suspended {
-		kind := TenantSuspended
-		if !after.Suspended {
-			kind = TenantResumed
-			// If an earlier suspension was lost and repeated since, it leaves the list of lost refusals.
-			b.put(deleteSuspensions, limitsRow{ID: after.ID.String()})
-		}
-		if err := b.event(kind, about, terms, after); err != nil {
-			return err
-		}
-	}
-	return b.add(query, limitsRow{
-		after.ID.String(), after.Name, after.Plan, after.Override.Minute, after.Override.Day, after.Suspended, after.CreatedAt,
-	})
-}
-
-func (b *bulk) key(e Edit[Key]) error {
-	k := e.After
-	if e.Before == nil {
-		return invalid("%s cannot be created without its token", k.ID)
-	}
-	about := subject{tenant: k.Tenant, key: k.ID}
-	terms := k
-	terms.RevokedAt = e.Before.RevokedAt
-	if !sameTerms(*e.Before, terms) {
-		if err := editable(*e.Before, terms, b.at); err != nil {
-			return err
-		}
-		if err := b.event(KeyUpdated, about, *e.Before, terms); err != nil {
-			return err
-		}
-	}
-	if k.RevokedAt != e.Before.RevokedAt {
-		k.RevokedAt = b.at
-		if err := b.event(KeyRevoked, about, terms, k); err != nil {
-			return err
-		}
-	}
-	return b.add(updateKeys, rowOf(k))
-}
-
-func rowOf(k Key) keyRow {
-	allow, _ := k.Allow.Value() // it is always a text
-	replacedBy, _ := k.ReplacedBy.Value()
-	return keyRow{k.ID, k.Name, k.Scopes.String(), allow, k.ExpiresAt, k.RevokedAt, k.GraceEndsAt, replacedBy}
-}
-
-// orNil keeps a nil pointer from becoming a value that is not nil.
-func orNil[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return *p
-}
-
-func (b *bulk) event(kind string, about subject, before, after any) error {
-	row, err := event{kind, about, before, after}.row(len(b.events) + 1)
-	b.events = append(b.events, row)
-	return err
-}
-
-func (b *bulk) put(query string, row any) { b.rows[query] = append(b.rows[query], row) }
-
-// add puts the last row of a change, and writes all rows if there are many.
-func (b *bulk) add(query string, row any) error {
-	b.done++
-	b.put(query, row)
-	if len(b.events) < applyRows {
-		return nil
-	}
-	return b.flush()
-}
-
-// flush writes all rows.
-func (b *bulk) flush() error {
-	if len(b.events) == 0 {
-		return nil
-	}
-	for _, query := range bulkStatements {
-		if len(b.rows[query]) == 0 {
-			continue
-		}
-		text, err := json.Marshal(b.rows[query])
-		if err != nil {
-			return err
-		}
-		if err := b.exec(query, string(text)); err != nil {
-			switch {
-			case database.IsUnique(err):
-				return conflict("a plan or a tenant of this name was created at the same time: try again")
-			case database.IsForeignKey(err):
-				return missing(err, "a tenant's plan does not exist")
-			}
-			return err
-		}
-	}
-	err := b.append(0, b.events...)
-	clear(b.rows)
-	b.events = b.events[:0]
-	if err == nil && b.progress != nil {
-		b.progress(b.done)
-	}
-	return err
+	return nil
 }
