@@ -89,6 +89,9 @@ func (c *auditCommand) follow(ctx context.Context, a *app, events iter.Seq2[keys
 
 // print prints events. It returns the last one.
 func (c *auditCommand) print(ctx context.Context, a *app, events iter.Seq2[keystore.Event, error]) (last keystore.Change, err error) {
+	if !a.asData() {
+		return c.printTable(ctx, a, events)
+	}
 	views := func(yield func(operate.EventView, error) bool) {
 		for e, err := range events {
 			if last = max(last, e.ID); !yield(operate.ViewEvent(e), err) {
@@ -96,23 +99,20 @@ func (c *auditCommand) print(ctx context.Context, a *app, events iter.Seq2[keyst
 			}
 		}
 	}
-	switch {
-	case !a.asData():
-		return c.printTable(ctx, a, events)
-	case c.Follow:
-		for v, err := range views {
-			if err == nil {
-				err = a.print(v, table{})
-				a.headed = true
-			}
-			if err != nil {
-				return last, err
-			}
-		}
-		return last, nil
+	if !c.Follow {
+		err = printList(a, &c.limiting, views, table{}, nil)
+		return last, err
 	}
-	err = printList(a, &c.limiting, views, table{}, nil)
-	return last, err
+	for v, err := range views {
+		if err == nil {
+			err = a.print(v, table{})
+		}
+		if err != nil {
+			return last, err
+		}
+		a.headed = true
+	}
+	return last, nil
 }
 
 // printTable also shows the names of tenants.

@@ -197,28 +197,27 @@ var errNoCommand = errors.New("no command")
 
 // report writes an error to standard error and returns the exit status for it.
 func (a *app) report(err error) exitCode {
+	if err == nil {
+		return exitDone
+	}
+	if errors.Is(err, errNoCommand) {
+		return exitUsage
+	}
+	code, text := exitFailed, "keyadmin: "+err.Error()
 	var badLine *service.UsageError
 	var laggards unconfirmedError
 	switch {
-	case err == nil:
-		return exitDone
-	case errors.Is(err, errNoCommand):
-		return exitUsage
 	case errors.As(err, &laggards):
-		a.warn("%v", err)
-		return exitUnconfirmed
+		code, text = exitUnconfirmed, err.Error()
 	case errors.As(err, &badLine):
-		a.warn("%v", badLine)
-		return exitUsage
+		code, text = exitUsage, badLine.Error()
 	case errors.Is(err, keystore.ErrInvalid):
-		a.warn("keyadmin: %v", err)
-		return exitUsage
+		code = exitUsage
 	case errors.Is(err, keystore.ErrOutdated):
-		a.warn("keyadmin: %v: run `keyadmin migrate`", err)
-		return exitFailed
+		text += ": run `keyadmin migrate`"
 	}
-	a.warn("keyadmin: %v", err)
-	return exitFailed
+	a.warn("%s", text)
+	return code
 }
 
 // secrets matches tokens and passwords. They must not be arguments: every user of the machine can read those with ps.

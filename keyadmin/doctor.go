@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,31 +92,25 @@ func (d *doctor) examineDatabase(ctx context.Context) bool {
 		d.find("database", err.Error(), "correct the path of --database-url-file")
 		return false
 	}
-	cure := "start it, or correct $DATABASE_URL"
 	_, err = d.app.open(ctx)
+	part, cure := "database", "start it, or correct $DATABASE_URL"
 	switch {
-	case errors.Is(err, database.ErrNoFile):
-		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
-	case err != nil && strings.HasPrefix(url, "sqlite:"):
-		cure = "correct $DATABASE_URL, or restore the file from a backup"
-	}
-	switch {
-	case errors.Is(err, keystore.ErrOutdated):
-		d.find("schema", err.Error(), "`keyadmin migrate`")
-	case errors.Is(err, keystore.ErrForeign):
-		d.find("schema", err.Error(), "correct $DATABASE_URL")
-	case errors.Is(err, keystore.ErrSchema):
-		d.find("schema", err.Error(), "use the version of keyadmin that fits the database")
-	case err != nil:
-		d.find("database", err.Error(), cure)
-	default:
-		kind := "SQLite"
-		if d.app.db.Dialect() == database.Postgres {
-			kind = "Postgres"
-		}
+	case err == nil:
+		kind := operate.Either(d.app.db.Dialect() == database.Postgres, "Postgres", "SQLite")
 		d.fine = append(d.fine, kind+" answers", "the schema is current")
 		return true
+	case errors.Is(err, keystore.ErrOutdated):
+		part, cure = "schema", "`keyadmin migrate`"
+	case errors.Is(err, keystore.ErrForeign):
+		part, cure = "schema", "correct $DATABASE_URL"
+	case errors.Is(err, keystore.ErrSchema):
+		part, cure = "schema", "use the version of keyadmin that fits the database"
+	case errors.Is(err, database.ErrNoFile):
+		cure = "correct $DATABASE_URL, restore the file from a backup, or create it: `keyadmin migrate`"
+	case strings.HasPrefix(url, "sqlite:"):
+		cure = "correct $DATABASE_URL, or restore the file from a backup"
 	}
+	d.find(part, err.Error(), cure)
 	return false
 }
 
@@ -229,29 +222,24 @@ func (d *doctor) compareGateways(answered []operate.About) {
 	for _, g := range answered {
 		byEnvironment[g.Environment] = append(byEnvironment[g.Environment], g)
 	}
-	for _, environment := range slices.Sorted(maps.Keys(byEnvironment)) {
+	for _, environment := range sortedKeys(byEnvironment) {
 		group := byEnvironment[environment]
-		values := func(value func(operate.About) string) string {
+		compare := func(what, cure string, value func(operate.About) string) {
 			gatewaysOf := map[string][]string{}
 			for _, g := range group {
 				gatewaysOf[value(g)] = append(gatewaysOf[value(g)], operate.Printable(g.Gateway.ID))
 			}
-			if len(gatewaysOf) < 2 {
-				return ""
-			}
 			var parts []string
-			for _, v := range slices.Sorted(maps.Keys(gatewaysOf)) {
+			for _, v := range sortedKeys(gatewaysOf) {
 				parts = append(parts, fmt.Sprintf("%s at %s", cmp.Or(v, "none"), strings.Join(gatewaysOf[v], ", ")))
 			}
-			return strings.Join(parts, "; ")
-		}
-		if differ := values(func(g operate.About) string { return g.Version }); differ != "" {
-			d.find("gateways", "their versions differ: "+differ, "finish the upgrade")
-		}
-		for _, setting := range slices.Sorted(maps.Keys(group[0].Settings)) {
-			if differ := values(func(g operate.About) string { return g.Settings[setting] }); differ != "" {
-				d.find("gateways", "--"+setting+" differs: "+differ, "give all gateways the same value")
+			if len(parts) > 1 {
+				d.find("gateways", what+strings.Join(parts, "; "), cure)
 			}
+		}
+		compare("their versions differ: ", "finish the upgrade", func(g operate.About) string { return g.Version })
+		for _, setting := range sortedKeys(group[0].Settings) {
+			compare("--"+setting+" differs: ", "give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
 		}
 	}
 }

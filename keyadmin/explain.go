@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"petgate/shared/core/id"
+	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
 
@@ -46,7 +47,7 @@ func (a *address) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (c *usageExplain) Run(ctx context.Context, a *app) error {
+func (c *usageExplain) Run(ctx context.Context, a *app, _ *keystore.Store) error {
 	if c.Of.tenant != "" && (netip.Addr(c.From).IsValid() || c.Operation != "") {
 		return usageErrorf("--from and --operation are for a key: its allow-list and its scopes decide")
 	}
@@ -56,9 +57,6 @@ func (c *usageExplain) Run(ctx context.Context, a *app) error {
 		if token, err = a.token(); err != nil {
 			return err
 		}
-	}
-	if _, err := a.open(ctx); err != nil {
-		return err
 	}
 	e, err := c.explain(ctx, a, token)
 	var unknown operate.UnknownOperationError

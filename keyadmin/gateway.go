@@ -135,15 +135,11 @@ type gatewayDrop struct {
 	waiting
 }
 
-func (c *gatewayDrop) Run(ctx context.Context, a *app) error {
+func (c *gatewayDrop) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	key, notKey := id.ParseKey(c.ID)
 	tenant, notTenant := id.ParseTenant(c.ID)
 	if notKey != nil && notTenant != nil {
 		return usageErrorf("%q is neither the ID of a key nor of a tenant (`keyadmin gateway lost` shows the IDs)", c.ID)
-	}
-	store, err := a.open(ctx)
-	if err != nil {
-		return err
 	}
 	if notKey == nil {
 		k, err := a.key(ctx, key)

@@ -208,17 +208,13 @@ func (c *keyRevoke) Run(ctx context.Context, a *app, k ownedKey) error {
 
 type keyWhoami struct{}
 
-func (keyWhoami) Run(ctx context.Context, a *app) error {
+func (keyWhoami) Run(ctx context.Context, a *app, store *keystore.Store) error {
 	token, err := a.token()
 	if err != nil {
 		return err
 	}
 	if _, err := apikey.Parse(token); err != nil {
 		return fmt.Errorf("this is not a token: %w", err)
-	}
-	store, err := a.open(ctx)
-	if err != nil {
-		return err
 	}
 	k, err := store.KeyByToken(ctx, string(token))
 	if errors.Is(err, keystore.ErrNotFound) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,32 +133,26 @@ const suggestionsMax = 3
 
 // didYouMean suggests the known names most similar to name, or nothing.
 func didYouMean(name string, known []string) string {
-	type candidate struct {
-		name     string
-		distance int
-	}
 	limit := 2
 	if len(name) < 4 {
 		limit = 1 // two differences are too many for a short name
 	}
-	var near []candidate
+	name = strings.ToLower(name)
+	distances := map[string]int{}
 	for _, k := range known {
-		d := distance(strings.ToLower(name), strings.ToLower(k))
-		if d <= limit && d < len(name) || len(name) >= 3 && strings.HasPrefix(strings.ToLower(k), strings.ToLower(name)) {
-			near = append(near, candidate{k, d})
+		lower := strings.ToLower(k)
+		d := distance(name, lower)
+		if d <= limit && d < len(name) || len(name) >= 3 && strings.HasPrefix(lower, name) {
+			distances[k] = d
 		}
 	}
-	if len(near) == 0 {
+	if len(distances) == 0 {
 		return ""
 	}
-	slices.SortFunc(near, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
+	near := slices.SortedFunc(maps.Keys(distances), func(a, b string) int {
+		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b))
 	})
-	var names []string
-	for _, c := range near[:min(len(near), suggestionsMax)] {
-		names = append(names, c.name)
-	}
-	return ": did you mean " + strings.Join(names, " or ") + "?"
+	return ": did you mean " + strings.Join(near[:min(len(near), suggestionsMax)], " or ") + "?"
 }
 
 // distance is the Levenshtein distance: how many characters must be inserted, deleted or replaced to turn a into b.

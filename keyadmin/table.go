@@ -70,7 +70,7 @@ func (t table) fit(width int, now time.Time) (fitting table, omitted []string) {
 		return t, nil
 	}
 	if t.head != nil {
-		t = t.withAges(now)
+		t = t.mapped(func(_ int, cell string) string { return aged(cell, now) })
 		for _, head := range t.spare {
 			if total(t.legible()) <= width {
 				break
@@ -134,8 +134,16 @@ func (t table) measure(size func(string) int) []int {
 
 // widths shares a width among the columns: it always narrows the widest one that can still be narrowed.
 func (t table) widths(width int) []int {
-	widths, least := t.natural(), t.least()
-	for width > 0 && total(widths) > width {
+	if width == 0 {
+		return t.natural()
+	}
+	return narrowed(t.natural(), t.least(), width)
+}
+
+// narrowed makes the widest column narrower until the columns fit a width, but none narrower than least says.
+func narrowed(widths, least []int, width int) []int {
+	widths = slices.Clone(widths)
+	for total(widths) > width {
 		widest := -1
 		for i := range widths {
 			if widths[i] > least[i] && (widest < 0 || widths[i] > widths[widest]) {
@@ -166,20 +174,16 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// withAges replaces times by ages, which are shorter.
-func (t table) withAges(now time.Time) table {
-	t.rows = t.mapped(func(cell string) string { return aged(cell, now) })
-	return t
-}
-
-func (t table) mapped(f func(string) string) [][]string {
+// mapped returns the table with other cells.
+func (t table) mapped(f func(column int, cell string) string) table {
 	rows := make([][]string, len(t.rows))
 	for i, row := range t.rows {
-		for _, cell := range row {
-			rows[i] = append(rows[i], f(cell))
+		for column, cell := range row {
+			rows[i] = append(rows[i], f(column, cell))
 		}
 	}
-	return rows
+	t.rows = rows
+	return t
 }
 
 var times = regexp.MustCompile(`\b(until )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
@@ -217,39 +221,22 @@ func (t table) without(head string) table {
 
 // cut shortens the longest words, except in a first column of IDs, until the table fits.
 func (t table) cut(width int) table {
-	first := 1
-	if t.noIDs {
-		first = 0
-	}
 	least := t.least()
-	longest := slices.Clone(least)
-	for total(longest) > width {
-		widest := -1
-		for i := first; i < len(longest); i++ {
-			if widest < 0 || longest[i] > longest[widest] {
-				widest = i
-			}
-		}
-		if widest < 0 || longest[widest] <= 4 {
-			break
-		}
-		longest[widest]--
+	shortest := slices.Repeat([]int{4}, len(least))
+	if len(least) > 0 && !t.noIDs {
+		shortest[0] = least[0]
 	}
-	rows := make([][]string, len(t.rows))
-	for n, row := range t.rows {
-		for i, cell := range row {
-			if longest[i] < least[i] {
-				words := strings.Split(cell, " ")
-				for j := range words {
-					words[j] = shortened(words[j], longest[i])
-				}
-				cell = strings.Join(words, " ")
-			}
-			rows[n] = append(rows[n], cell)
+	longest := narrowed(least, shortest, width)
+	return t.mapped(func(column int, cell string) string {
+		if longest[column] == least[column] {
+			return cell
 		}
-	}
-	t.rows = rows
-	return t
+		words := strings.Split(cell, " ")
+		for i := range words {
+			words[i] = shortened(words[i], longest[column])
+		}
+		return strings.Join(words, " ")
+	})
 }
 
 // textWidth is how many columns of a terminal a text takes: characters of East Asian scripts take two.

@@ -139,7 +139,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	if c.Plot {
 		err = a.plotUsage(ctx, t, rows, c.By.period)
 	} else {
-		err = a.print(views, c.By.table(views))
+		err = c.By.print(a, views)
 	}
 	if err != nil {
 		return err
@@ -148,82 +148,77 @@ func (c *usageShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	return nil
 }
 
+// of returns the fields by which a row is grouped, and in which order its group comes.
+func (g grouping) of(r keystore.UsageRow, names map[id.Key]string) (v usageView, order [5]string) {
+	if g.period != 0 {
+		order[0] = r.Hour.Truncate(g.period).String()
+		v.Start = &order[0]
+	}
+	if g.operation {
+		v.Operation, order[1] = &r.Operation, r.Operation
+	}
+	if g.key {
+		if !r.Key.IsZero() {
+			order[2], order[3] = names[r.Key], r.Key.String()
+		}
+		v.KeyName, v.Key = &order[2], &order[3]
+	}
+	if g.outcome {
+		v.Outcome, order[4] = &r.Outcome, r.Outcome
+	}
+	return v, order
+}
+
 // groupUsage adds up rows of hours, ordered by time, operation, key and outcome.
 func groupUsage(rows []keystore.UsageRow, names map[id.Key]string, by grouping) (views []usageView, total usageView) {
-	type slot struct{ start, operation, name, key, outcome string }
-	sums := map[slot]usageView{}
+	sums := map[[5]string]*usageView{}
 	for _, r := range rows {
-		var s slot
-		if by.period != 0 {
-			s.start = r.Hour.Truncate(by.period).String()
+		v, order := by.of(r, names)
+		if sums[order] == nil {
+			sums[order] = &v
 		}
-		if by.operation {
-			s.operation = r.Operation
+		for _, sum := range []*usageView{sums[order], &total} {
+			sum.Requests += r.Requests
+			if r.Charged {
+				sum.Charged += r.Requests
+			}
 		}
-		if by.key && !r.Key.IsZero() {
-			s.key, s.name = r.Key.String(), names[r.Key]
-		}
-		if by.outcome {
-			s.outcome = r.Outcome
-		}
-		sum := sums[s]
-		sum.Requests += r.Requests
-		total.Requests += r.Requests
-		if r.Charged {
-			sum.Charged += r.Requests
-			total.Charged += r.Requests
-		}
-		sums[s] = sum
 	}
-	slots := slices.SortedFunc(maps.Keys(sums), func(a, b slot) int {
-		return slices.Compare([]string{a.start, a.operation, a.name, a.key, a.outcome}, []string{b.start, b.operation, b.name, b.key, b.outcome})
-	})
-	views = make([]usageView, len(slots))
-	for i, s := range slots {
-		v := sums[s]
-		if by.period != 0 {
-			v.Start = &s.start
-		}
-		if by.operation {
-			v.Operation = &s.operation
-		}
-		if by.key {
-			v.Key, v.KeyName = &s.key, &s.name
-		}
-		if by.outcome {
-			v.Outcome = &s.outcome
-		}
-		views[i] = v
+	for _, order := range slices.SortedFunc(maps.Keys(sums), func(a, b [5]string) int { return slices.Compare(a[:], b[:]) }) {
+		views = append(views, *sums[order])
 	}
 	return views, total
 }
 
-// table returns the views with a column for each group.
-func (g grouping) table(views []usageView) table {
-	t := table{head: []string{}}
-	column := func(shown bool, head string) {
-		if shown {
-			t.head = append(t.head, head)
+// print prints the views with a column for each group.
+func (g grouping) print(a *app, views []usageView) error {
+	t := table{}
+	for _, column := range []struct {
+		isShown bool
+		heads   []string
+	}{
+		{g.period == time.Hour, []string{"HOUR (UTC)"}},
+		{g.period == day, []string{"DAY (UTC)"}},
+		{g.operation, []string{"OPERATION"}},
+		{g.key, []string{"KEY", "NAME"}},
+		{g.outcome, []string{"OUTCOME"}},
+		{true, []string{"REQUESTS", "CHARGED"}},
+	} {
+		if column.isShown {
+			t.head = append(t.head, column.heads...)
 		}
 	}
-	column(g.period == time.Hour, "HOUR (UTC)")
-	column(g.period == day, "DAY (UTC)")
-	column(g.operation, "OPERATION")
 	if g.key {
-		t.head, t.spare = append(t.head, "KEY", "NAME"), []string{"KEY", "NAME"}
+		t.spare = []string{"KEY", "NAME"}
 	}
-	column(g.outcome, "OUTCOME")
-	t.head = append(t.head, "REQUESTS", "CHARGED")
-	for _, v := range views {
-		var row []string
+	return printViews(a, views, t, func(v usageView) (row []string) {
 		for _, cell := range []*string{v.Start, v.Operation, v.Key, v.KeyName, v.Outcome} {
 			if cell != nil {
 				row = append(row, operate.OrDash(*cell))
 			}
 		}
-		t.rows = append(t.rows, append(row, count(v.Requests), count(v.Charged)))
-	}
-	return t
+		return append(row, count(v.Requests), count(v.Charged))
+	})
 }
 
 // showMinutes prints the attempts of a tenant by minute. What is older than kept may be deleted already, or soon: it is left out.
