@@ -48,27 +48,50 @@ func (c *rawClient) isOpen(t *testing.T) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// hold makes the upstream keep requests for targets that end in "slow" until release, or until the test ends. Each call of await
-// waits until one of them has arrived.
-func (r *rig) hold(t *testing.T) (await, release func()) {
-	arrived, released := make(chan bool), make(chan bool)
-	release = sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release) // before the rig ends, which waits for all requests
+// slowRequests are requests that the upstream keeps until release, or until the test ends.
+type slowRequests struct {
+	arrived, released chan bool
+	release           func()
+	responses         chan answer
+}
+
+// hold makes the upstream keep requests for targets that end in "slow".
+func (r *rig) hold(t *testing.T) *slowRequests {
+	s := &slowRequests{arrived: make(chan bool), released: make(chan bool), responses: make(chan answer, 10)}
+	s.release = sync.OnceFunc(func() { close(s.released) })
+	t.Cleanup(s.release) // before the rig ends, which waits for all requests
 	r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
 		if strings.HasSuffix(q.Target, "slow") {
 			select {
-			case arrived <- true:
-			case <-released:
+			case s.arrived <- true:
+			case <-s.released:
 			}
-			<-released
+			<-s.released
 		}
 		return plainAnswer(c, q)
 	})
-	await = func() {
-		t.Helper()
-		receive(t, arrived, "a slow request arrives at the upstream")
+	return s
+}
+
+// send has the client send one of them, and returns when it is at the upstream.
+func (s *slowRequests) send(t *testing.T, client *rawClient) {
+	t.Helper()
+	go func() {
+		got, _ := client.try(rawTarget("/v1/pets?slow"))
+		s.responses <- got
+	}()
+	receive(t, s.arrived, "a slow request arrives at the upstream")
+}
+
+// end lets the upstream answer n of them.
+func (s *slowRequests) end(t *testing.T, n int) {
+	t.Helper()
+	s.release()
+	for range n {
+		if got := receive(t, s.responses, "a slow request is answered"); got.Status != 200 {
+			t.Errorf("a slow request got %d %s", got.Status, got.Body)
+		}
 	}
-	return await, release
 }
 
 // receive returns the next value of a channel, and ends the test if there is none in time.
@@ -113,8 +136,7 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })
-	await, release := r.hold(t)
-	slow, other := r.dial(t), r.dial(t)
+	slow, other := r.hold(t), r.dial(t)
 	promise := func() (sending *rawClient) {
 		t.Helper()
 		sending = r.dial(t)
@@ -133,19 +155,11 @@ func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	if got := other.ask(t, rawGet()); got.Status != 200 {
 		t.Errorf("while a body is to come, another request got %d %s", got.Status, codeOf(got))
 	}
-	served := make(chan answer)
-	go func() {
-		got, _ := slow.try(rawTarget("/v1/pets?slow"))
-		served <- got
-	}()
-	await()
+	slow.send(t, r.dial(t))
 	if got := first.ask(t, "{}"); codeOf(got) != "overloaded" {
 		t.Errorf("while the only slot is taken, the body's request got %d %s", got.Status, codeOf(got))
 	}
-	release()
-	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
-		t.Errorf("the slow request got %d", got.Status)
-	}
+	slow.end(t, 1)
 	testkit.Eventually(t, patience, "the slot is free", func() bool { return other.ask(t, rawGet()).Status == 200 })
 	if got := second.ask(t, "{}"); got.Status != 201 {
 		t.Errorf("the second body's request got %d %s", got.Status, codeOf(got))
@@ -184,13 +198,8 @@ func TestBodiesShareABudget(t *testing.T) {
 func TestStrangersMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
-	await, release := r.hold(t)
-	busy, served := r.dial(t), make(chan answer, 1)
-	go func() {
-		got, _ := busy.try(rawTarget("/v1/pets?slow"))
-		served <- got
-	}()
-	await()
+	slow := r.hold(t)
+	slow.send(t, r.dial(t))
 	known := r.dial(t)
 	known.ask(t, rawGet())
 	strangers := make([]*rawClient, most)
@@ -211,10 +220,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	if got, err := known.try(rawGet()); err != nil || got.Status != 200 {
 		t.Errorf("an old client with a key got %d %v", got.Status, err)
 	}
-	release()
-	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
-		t.Errorf("the request that was being served got %d", got.Status)
-	}
+	slow.end(t, 1)
 }
 
 // Strangers do not keep out a client with a key, whatever they do: keep the connections in front of the queue busy, never end their heads
@@ -272,8 +278,7 @@ func TestAllStrangersMakeRoom(t *testing.T) {
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 40
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.ReadTimeout, s.UpstreamTimeout = most, patience, patience })
-	await, release := r.hold(t)
-	known := make([]*rawClient, most)
+	slow, known := r.hold(t), make([]*rawClient, most)
 	for i := range known {
 		known[i] = r.dial(t)
 		of := []string{token, readerToken}[i%2] // one tenant may hold half of the connections
@@ -281,12 +286,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Fatalf("connection %d got %d %s", i, got.Status, got.Body)
 		}
 	}
-	served := make(chan answer, 1)
-	go func() {
-		got, _ := known[0].try(rawTarget("/v1/pets?slow"))
-		served <- got
-	}()
-	await()
+	slow.send(t, known[0])
 	first, second := r.say(t, ""), r.say(t, "")
 	for _, c := range []*rawClient{second, first} { // the second one does not take the place of the first
 		if got, err := c.try(rawKey()); err != nil || got.Status != 401 {
@@ -302,10 +302,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if known[1].isOpen(t) || known[closed].isOpen(t) || !known[closed+1].isOpen(t) || !known[most-1].isOpen(t) {
 		t.Error("exactly the connections that were idle for longest must make room")
 	}
-	release()
-	if got := receive(t, served, "the slow request is answered"); got.Status != 200 {
-		t.Errorf("the request that was being served got %d", got.Status)
-	}
+	slow.end(t, 1)
 }
 
 // Long heads have a budget. Above it, the head that has been arriving for longest makes room for a new one.

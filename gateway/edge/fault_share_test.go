@@ -16,16 +16,9 @@ func TestTenantHasAShare(t *testing.T) {
 		s.TenantConnsMax, s.UpstreamConnsMax, s.UpstreamTimeout = share, 2*share, patience
 		s.changeEntries(func(e *directory.Entry) { e.Limits.Minute, e.Limits.Day = 1000, 1000 })
 	})
-	await, release := r.hold(t)
-	done := make(chan answer, share)
+	slow := r.hold(t)
 	for range share {
-		go func() {
-			got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
-			done <- got
-		}()
-	}
-	for range share {
-		await()
+		slow.send(t, r.dial(t))
 	}
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.refusal(); err != nil || got.Code != "upstream_overloaded" {
@@ -35,12 +28,7 @@ func TestTenantHasAShare(t *testing.T) {
 	if other.Status != 200 {
 		t.Errorf("another tenant's request got %d %s", other.Status, other.Body)
 	}
-	release()
-	for range share {
-		if got := receive(t, done, "a slow request is answered"); got.Status != 200 {
-			t.Errorf("a slow request got %d", got.Status)
-		}
-	}
+	slow.end(t, share)
 	if got := r.dial(t).ask(t, rawGet()); got.Status != 200 {
 		t.Errorf("afterwards: %d", got.Status)
 	}

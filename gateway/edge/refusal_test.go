@@ -148,21 +148,15 @@ func TestEveryRefusal(t *testing.T) {
 			s.UpstreamTimeout = patience
 			change(s)
 		})
-		await, release := r.hold(t)
-		first := make(chan answer, 1)
-		client, other := r.dial(t), r.dial(t)
-		go func() {
-			a, _ := client.try(rawTarget("/v1/pets?slow"))
-			first <- a
-		}()
-		await()
-		got := other.ask(t, rawGet())
+		slow := r.hold(t)
+		slow.send(t, r.dial(t))
+		got := r.dial(t).ask(t, rawGet())
 		if err := got.checkFields(); codeOf(got) != code || got.Status != 503 || err != nil {
 			t.Errorf("got %d %s %v, want 503 %s", got.Status, codeOf(got), err, code)
 		}
-		release()
-		if got := receive(t, first, "the first request is answered"); got.Status != 200 || r.admitted.Load() != charged {
-			t.Errorf("%s: the first one got %d, and %d were charged", code, got.Status, r.admitted.Load())
+		slow.end(t, 1)
+		if r.admitted.Load() != charged {
+			t.Errorf("%s: %d were charged", code, r.admitted.Load())
 		}
 	}
 	crowded("overloaded", 1, func(s *setup) { s.ConcurrencyMax = 1 })
@@ -178,21 +172,13 @@ func TestEveryRefusal(t *testing.T) {
 // A connection above the maximum gets a refusal if all others are busy.
 func TestConnectionsMax(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConnectionsMax, s.UpstreamTimeout = 1, patience })
-	await, release := r.hold(t)
-	served := make(chan answer, 1)
-	go func() {
-		got, _ := r.dial(t).try(rawTarget("/v1/pets?slow"))
-		served <- got
-	}()
-	await()
+	slow := r.hold(t)
+	slow.send(t, r.dial(t))
 	got := r.dial(t).ask(t, "")
 	if err := got.checkFields(); codeOf(got) != "overloaded" || !got.Closes || err != nil {
 		t.Errorf("the second connection: %d %s, closes: %t, %v", got.Status, codeOf(got), got.Closes, err)
 	}
-	release()
-	if got := receive(t, served, "the first connection is answered"); got.Status != 200 {
-		t.Errorf("the first connection: %d", got.Status)
-	}
+	slow.end(t, 1)
 }
 
 // A message says what is wrong with the request and what its client has to change. It has nothing of a token.
