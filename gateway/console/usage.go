@@ -170,7 +170,7 @@ func (s usageSpan) limit(limits plan.Limits) int64 {
 
 // plot adds up rows by bar and series. A row whose series is not listed belongs to the last one.
 func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keystore.PeriodUsage, series []string, of func(keystore.PeriodUsage) string) plot.Usage {
-	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: drawingWidth, Series: series, Noun: "Requests", Bare: true}
+	u := plot.Usage{ID: id, Title: title, Period: s.period, Width: drawingWidth, Series: series, Noun: "Requests"}
 	for _, start := range starts {
 		at := start.Time().UTC()
 		bar := plot.Bar{Label: at.Format("2 Jan"), Name: at.Format("2006-01-02"), Counts: make([]int64, len(series))}

@@ -20,7 +20,6 @@ const (
 // escaped. A Canvas is not safe for concurrent use.
 type Canvas struct {
 	width, height float64
-	style         string
 	body          strings.Builder
 	title, about  string
 	id            string
@@ -31,9 +30,6 @@ type Canvas struct {
 func New(id string, width, height float64, title, about string) *Canvas {
 	return &Canvas{id: id, width: width, height: height, title: title, about: about}
 }
-
-// Style adds a stylesheet. Its rules should name the class plot: a page that contains the SVG gets them too.
-func (c *Canvas) Style(css string) { c.style += css }
 
 // Text writes text at a point of its baseline. anchor is start, middle or end.
 func (c *Canvas) Text(x, y float64, anchor, text string) {
@@ -77,9 +73,6 @@ func (c *Canvas) SVG(ground Ground) []byte {
 		num(c.width), num(c.height), html.EscapeString(c.id))
 	fmt.Fprintf(&out, "<title id=\"%[1]s-title\">%[2]s</title>\n<desc id=\"%[1]s-desc\">%[3]s</desc>\n",
 		html.EscapeString(c.id), html.EscapeString(c.title), html.EscapeString(c.about))
-	if c.style != "" {
-		fmt.Fprintf(&out, "<style>%s</style>\n", c.style)
-	}
 	if ground != Clear {
 		fmt.Fprintf(&out, `<rect width="%s" height="%s" fill="%s"/>`+"\n", num(c.width), num(c.height), ground)
 	}

@@ -11,15 +11,14 @@ import (
 
 // Usage is a number of requests in each of a row of equal periods.
 type Usage struct {
-	ID     string   // unique in the page; empty: usage
+	ID     string   // unique in the page
 	Title  string   // what is shown, of whom, for example "Requests of acme by hour"
 	Period string   // of one bar: hour or day
-	Width  float64  // of the drawing; 0: 760. On a narrow screen, a narrow drawing has larger letters than a scaled one
+	Width  float64  // of the drawing. On a narrow screen, a narrow drawing has larger letters than a scaled one
 	Bars   []Bar    // in the order of time
 	Limit  int64    // the most requests that a period admits; 0: none
-	Series []string // names of the counts, at most SeriesMax; nil: Outcomes
+	Series []string // names of the counts, at most SeriesMax
 	Noun   string   // what is counted, such as "Requests"; empty: the names of the series say it
-	Bare   bool     // without Stylesheet: for a page that serves it as a file, because its policy forbids styles in the page
 }
 
 // Bar is one period. Its counts are stacked in the order of the series.
@@ -36,7 +35,6 @@ const SeriesMax = 6
 var Outcomes = []string{"served", "refused", "failed"}
 
 const (
-	usageWidth  = 760
 	plotTop     = 52
 	plotHeight  = 220
 	plotBottom  = plotTop + plotHeight
@@ -44,14 +42,13 @@ const (
 	figureWidth = 7  // of a digit
 )
 
-// Stylesheet has the colours. Without it everything has the colour of the page's text, and the patterns still tell the series apart. A
-// drawing that is a file of its own follows the reader's dark mode.
+// Stylesheet has the colours, for the page with the drawing. Without it everything has the colour of the page's text, and the patterns
+// still tell the series apart.
 const Stylesheet = `
 .plot{--s0:#2f6f9f;--s1:#c05a1c;--s2:#8a2a5b;--s3:#2f7d4f;--s4:#6a4fa3;--s5:#6b6b1e}
 .plot .s0{color:var(--s0)}.plot .s1{color:var(--s1)}.plot .s2{color:var(--s2)}.plot .s3{color:var(--s3)}.plot .s4{color:var(--s4)}.plot .s5{color:var(--s5)}
-svg.plot:root{color:#1b1f24;background:#fff}
-@media (prefers-color-scheme:dark){.plot{--s0:#6db3e8;--s1:#f0a060;--s2:#e07fb0;--s3:#74c795;--s4:#b9a2ee;--s5:#c9c46a}svg.plot:root{color:#e8e8e8;background:#15191e}}
-@media print{.plot{--s0:#444;--s1:#000;--s2:#000;--s3:#000;--s4:#000;--s5:#000}svg.plot:root{color:#000;background:#fff}}
+@media (prefers-color-scheme:dark){.plot{--s0:#6db3e8;--s1:#f0a060;--s2:#e07fb0;--s3:#74c795;--s4:#b9a2ee;--s5:#c9c46a}}
+@media print{.plot{--s0:#444;--s1:#000;--s2:#000;--s3:#000;--s4:#000;--s5:#000}}
 `
 
 // patterns of the series after the first, which is solid: stripes, dots, lines, a grid, and stripes the other way. Their colour is that
@@ -66,19 +63,7 @@ var patterns = [SeriesMax]string{
 
 // SVG draws the bars with their limit. It has a title and a description for screen readers; each bar says its figures to a pointer.
 func (u Usage) SVG() []byte {
-	if u.ID == "" {
-		u.ID = "usage"
-	}
-	if u.Series == nil {
-		u.Series = Outcomes
-	}
-	if u.Width == 0 {
-		u.Width = usageWidth
-	}
 	c := New(u.ID, u.Width, plotBottom+34, u.Title, u.summary())
-	if !u.Bare {
-		c.Style(Stylesheet)
-	}
 	c.Raw("<defs>\n")
 	for i := 1; i < min(len(u.Series), SeriesMax); i++ {
 		c.Raw(fmt.Sprintf(patterns[i], html.EscapeString(patternID(u.ID, i))) + "\n")
