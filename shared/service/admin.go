@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	_ "net/http/pprof"
 	"net/netip"
 	"os"
 	"runtime"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -85,23 +86,17 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
 	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	if settings.Pprof {
-		a.mux.HandleFunc("/debug/pprof/", pprof.Index)
-		a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		a.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		a.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		a.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // package pprof adds its pages there
 	}
 	return a
 }
 
 // RegisterBuildInfo adds the metric that names the running version.
 func RegisterBuildInfo(registry prometheus.Registerer) {
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "petgate_build_info",
 		Help: "Always 1. The labels name the version of the program and of the Go release that built it.",
-	}, []string{"version", "goversion"})
-	info.WithLabelValues(Version(), runtime.Version()).Set(1)
-	registry.MustRegister(info)
+	}, []string{"version", "goversion"}).WithLabelValues(Version(), runtime.Version()).Set(1)
 }
 
 // Handle adds a handler; the pattern is one of http.ServeMux.

@@ -2,7 +2,6 @@ package service
 
 import (
 	"cmp"
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -215,15 +214,23 @@ func (p *parser) explain(at *kong.Node, problem string) string {
 	return problem
 }
 
+// readSecrets reads each secret NAME, or the file that NAME_FILE names.
 func (p *parser) readSecrets() {
 	env := p.line.Env
 	if env == nil {
 		env = os.LookupEnv
 	}
 	for _, flag := range p.secrets {
-		value, given, problem := lookupSecret(flag.Envs[0], env)
-		if problem != "" {
-			p.problems = append(p.problems, problem)
+		name := flag.Envs[0]
+		value, given := env(name)
+		switch file, _ := env(name + "_FILE"); {
+		case file != "" && given:
+			p.problems = append(p.problems, fmt.Sprintf("%[1]s and %[1]s_FILE are both set: set one of them", name))
+		case file != "":
+			text, err := os.ReadFile(file)
+			if value, given = strings.TrimRight(string(text), "\r\n"), err == nil; !given {
+				p.problems = append(p.problems, name+"_FILE: "+err.Error())
+			}
 		}
 		if !given {
 			value = flag.Default // also after a problem: one message is enough
@@ -281,7 +288,7 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 		return errors.New("it needs a value")
 	}
 	problem := c.name + ": " + err.Error()
-	if cure := validValues(target); cure != "" {
+	if cure := validValues[target.Type()]; cure != "" {
 		problem = fmt.Sprintf("%s is %q: %s", c.name, given.String(), cure)
 	}
 	if !slices.Contains(c.parser.problems, problem) {
@@ -295,22 +302,12 @@ func (c *collector) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 	return c.Mapper.Decode(&kong.DecodeContext{Value: ctx.Value, Scan: scan}, target)
 }
 
-// validValues describes valid values of a type. The errors of the standard library would name Go packages. Types of this project
+// validValues describes the valid values of types whose errors of the standard library would name Go packages. Types of this project
 // unmarshal themselves; their errors name the value and the cure.
-func validValues(target reflect.Value) string {
-	switch target.Interface().(type) {
-	case slog.Level:
-		return "use debug, info, warn or error"
-	case []netip.Prefix:
-		return "use CIDR blocks separated by commas, such as 10.0.0.0/8,fd00::/8"
-	case time.Duration:
-		return "use a duration, such as 500ms, 10s or 1m30s"
-	case encoding.TextUnmarshaler:
-		return ""
-	case int:
-		return "use a whole number"
-	case bool:
-		return "use true or false"
-	}
-	return ""
+var validValues = map[reflect.Type]string{
+	reflect.TypeFor[slog.Level]():     "use debug, info, warn or error",
+	reflect.TypeFor[[]netip.Prefix](): "use CIDR blocks separated by commas, such as 10.0.0.0/8,fd00::/8",
+	reflect.TypeFor[time.Duration]():  "use a duration, such as 500ms, 10s or 1m30s",
+	reflect.TypeFor[int]():            "use a whole number",
+	reflect.TypeFor[bool]():           "use true or false",
 }

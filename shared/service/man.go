@@ -2,8 +2,8 @@ package service
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 )
@@ -34,24 +34,20 @@ func (p *parser) helpText(path ...string) string {
 	return text.String()
 }
 
-// roff returns a text in which roff finds no commands (groff(7), "Escape sequences").
+// special matches what roff does not print as it is (groff(7), "Escape sequences").
+var special = regexp.MustCompile(`(?m)^[.']|[-\\]|[^\x00-\x7f]`)
+
+// roff returns a text in which roff finds no commands.
 func roff(text string) string {
-	var escaped strings.Builder
-	previous := '\n'
-	for _, r := range text {
-		switch {
-		case previous == '\n' && (r == '.' || r == '\''):
-			escaped.WriteString(`\&` + string(r))
-		case r == '\\':
-			escaped.WriteString(`\e`)
-		case r == '-':
-			escaped.WriteString(`\-`)
-		case r >= utf8.RuneSelf:
-			fmt.Fprintf(&escaped, `\[u%04X]`, r)
-		default:
-			escaped.WriteRune(r)
+	return special.ReplaceAllStringFunc(text, func(found string) string {
+		switch found {
+		case ".", "'":
+			return `\&` + found
+		case `\`:
+			return `\e`
+		case "-":
+			return `\-`
 		}
-		previous = r
-	}
-	return escaped.String()
+		return fmt.Sprintf(`\[u%04X]`, []rune(found)[0])
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -109,37 +108,20 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 // misspelt. They are not an error, because Kubernetes sets variables for every service: for one named gateway, GATEWAY_SERVICE_HOST.
 func unknown(settings Program, prefixes, environ []string) []string {
 	p := newParser(settings, CommandLine{})
-	known := make(map[string]bool)
+	var known []string
 	for _, flag := range p.Model.Flags {
-		for _, env := range flag.Envs {
-			known[env] = true
-		}
+		known = append(known, flag.Envs...)
 	}
 	for _, flag := range p.secrets {
-		known[flag.Envs[0]], known[flag.Envs[0]+"_FILE"] = true, true
+		known = append(known, flag.Envs[0], flag.Envs[0]+"_FILE")
 	}
 	var names []string
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); !known[name] && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		name, _, _ := strings.Cut(entry, "=")
+		isOurs := slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if isOurs && !slices.Contains(known, name) {
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// lookupSecret reads NAME or the file that NAME_FILE names.
-func lookupSecret(name string, lookup func(string) (string, bool)) (value string, given bool, problem string) {
-	value, given = lookup(name)
-	file, _ := lookup(name + "_FILE")
-	if file == "" {
-		return value, given, ""
-	}
-	if given {
-		return value, true, fmt.Sprintf("%[1]s and %[1]s_FILE are both set: set one of them", name)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", false, name + "_FILE: " + err.Error()
-	}
-	return strings.TrimRight(string(text), "\r\n"), true, ""
 }
