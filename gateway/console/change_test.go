@@ -1,4 +1,4 @@
-package console_test
+package console
 
 import (
 	"encoding/json"
@@ -142,7 +142,7 @@ func TestForms(t *testing.T) {
 				t.Errorf("%s: the event is %s by %s, want %s by keyadmin:alice", f.path, event.Kind, event.Actor, f.kind)
 			}
 		}
-		for _, route := range s.pages.Routes() {
+		for _, route := range s.console.routes {
 			path, isPost := strings.CutPrefix(route, "POST ")
 			path = strings.NewReplacer("{tenant}", tenant.ID.String(), "{key}", keys[0].ID.String()).Replace(path)
 			another := strings.Replace(path, keys[0].ID.String(), keys[1].ID.String(), 1)
@@ -240,7 +240,7 @@ func TestGetChangesNothing(t *testing.T) {
 	for _, f := range forms(tenant, keys[0], keys[1]) {
 		s.send(b, "GET", f.path+"?sure=yes&"+f.fields.Encode(), "")
 	}
-	for _, path := range paths(s.pages.Routes(), tenant, keys[0]) {
+	for _, path := range paths(s.console.routes, tenant, keys[0]) {
 		s.send(b, "GET", path+"?sure=yes", "")
 		s.send(b, "HEAD", path+"?sure=yes", "")
 	}
@@ -249,14 +249,11 @@ func TestGetChangesNothing(t *testing.T) {
 	}
 }
 
-// streamPath is the path of a response without an end.
-const streamPath = "/console/live"
-
-// paths returns the paths of all routes but the stream.
+// paths returns the paths of all routes but the stream, whose response has no end.
 func paths(routes []string, t keystore.Tenant, k keystore.Key) (paths []string) {
 	fill := strings.NewReplacer("{tenant}", t.ID.String(), "{key}", k.ID.String(), "{$}", "")
 	for _, route := range routes {
-		if _, path, hasMethod := strings.Cut(route, " "); hasMethod && path != streamPath {
+		if _, path, hasMethod := strings.Cut(route, " "); hasMethod && path != livePath {
 			paths = append(paths, fill.Replace(path))
 		}
 	}
@@ -313,7 +310,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, k := range all {
-		for _, path := range paths(s.pages.Routes(), tenant, k) {
+		for _, path := range paths(s.console.routes, tenant, k) {
 			for _, query := range []string{"", "?format=json", "?format=csv"} {
 				if seen[path+query] {
 					continue

@@ -1,6 +1,7 @@
-package console_test
+package console
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/console"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
@@ -25,12 +26,16 @@ const adminAddress = "10.0.0.1:9090"
 type site struct {
 	*testing.T
 	url      string
-	pages    *console.Console
+	console  *Console
 	handler  http.Handler // of the admin port
 	database string       // its URL
+	db       *database.DB // opened by the console
 	operator *keystore.Store
 	log      *strings.Builder
 }
+
+// A gateway of these tests answers on a busy machine, too.
+func init() { operate.LiveWithin, operate.AskWithin = time.Minute, time.Minute }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
@@ -40,11 +45,11 @@ func newSite(t *testing.T) *site {
 func newSiteOn(t *testing.T, databaseURL string) *site {
 	t.Helper()
 	s := &site{T: t, database: databaseURL, log: &strings.Builder{}}
-	db := s.migrated()
-	s.operator = keystore.New(db, nil, nil, "keyadmin:alice")
+	s.db = s.migrated()
+	s.operator = keystore.New(s.db, nil, nil, "keyadmin:alice")
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	pages, err := console.New(console.Config{
-		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(db, nil, nil, "gw-1"), Log: log,
+	pages, err := New(Config{
+		Gateway: "gw-1", Address: adminAddress, Store: keystore.New(s.db, nil, nil, "gw-1"), Log: log,
 		Problems: func() []service.Problem {
 			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}
 		},
@@ -52,12 +57,13 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pages.Close)
+	pages.watch.every = 5 * time.Millisecond
 	admin := service.NewAdmin(log, service.Settings{}, "")
-	admin.Handle(console.Home, pages)
+	admin.Handle(Home, pages)
 	server := httptest.NewServer(admin)
 	t.Cleanup(server.Close)
-	s.url, s.handler, s.pages = server.URL, admin, pages
+	t.Cleanup(pages.Close)
+	s.url, s.handler, s.console = server.URL, admin, pages
 	return s
 }
 
@@ -137,6 +143,15 @@ func (s *site) signIn(i keystore.ConsoleInvitation) *http.Client {
 		s.Fatalf("signing in: %d to %q", status, header.Get("Location"))
 	}
 	return b
+}
+
+// request returns a request of the browser's session that is served without a connection.
+func (s *site) request(ctx context.Context, b *http.Client, path string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	for _, cookie := range b.Jar.Cookies(r.URL) {
+		r.AddCookie(cookie)
+	}
+	return r
 }
 
 func TestLinkOpensOneSession(t *testing.T) {
@@ -258,7 +273,8 @@ func TestSignOut(t *testing.T) {
 	}
 }
 
-// After a restore, the console uses the new file: not the connections to the removed one, whose sessions and events would be lost.
+// After a restore, the console and its streams use the new file: not the connections to the removed one, whose sessions and events would
+// be lost.
 func TestRestoredDatabase(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
@@ -275,6 +291,9 @@ func TestRestoredDatabase(t *testing.T) {
 		t.Errorf("signing in without the file: %d\n%s", status, page)
 	}
 	s.operator = keystore.New(s.migrated(), nil, nil, "keyadmin:alice")
+	if e, err := s.console.nextEvent(t.Context(), s.request(t.Context(), b, livePath)); err != nil || !e.isLast {
+		t.Errorf("a stream of the old file goes on: %s, %v", e.bytes, err)
+	}
 	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session that the new file does not have: %d to %q", status, header.Get("Location"))
 	}
@@ -296,7 +315,7 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: %v", what, header)
 		}
 	}
-	for _, path := range append(paths(s.pages.Routes(), tenant, keys[0]), "/console/nothing", "/console/tenants?format=json", "/console/tenants?format=csv") {
+	for _, path := range append(paths(s.console.routes, tenant, keys[0]), "/console/nothing", "/console/tenants?format=json", "/console/tenants?format=csv") {
 		_, header, page := s.send(b, "GET", path, "")
 		check(path, header)
 		isPage := strings.HasPrefix(header.Get("Content-Type"), "text/html")
@@ -311,10 +330,31 @@ func TestHeaders(t *testing.T) {
 	check("a question", header)
 	_, header, _ = s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
 	check("an answer", header)
-	stream, err := b.Get(s.url + streamPath)
+	stream, err := b.Get(s.url + livePath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
 	check("the stream", stream.Header)
+}
+
+// Pages that hold all their connections do not delay a form.
+func TestFormsHaveConnections(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	forms, err := database.Open(s.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forms.Close()
+	s.console.cfg.Forms = keystore.New(forms, nil, nil, "gw-1")
+	s.db.SetMaxOpenConns(1)
+	held, err := s.db.Connx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if status, _, page := s.send(b, "POST", Home+"logout", ""); status != 303 {
+		t.Errorf("%d: %s", status, page)
+	}
 }

@@ -1,7 +1,10 @@
-package console_test
+package console
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/service"
@@ -222,4 +227,46 @@ func TestPagesOfABan(t *testing.T) {
 	s.wants(b, "/console/tenants", 200, "!"+marked, "!All tenants")
 	s.wants(b, "/console/tenants?search=zzz", 200, `<a href="/console/tenants">All tenants</a>`)
 	s.wants(b, "/console/plans", 200, `data-title="Created">built in</td>`)
+}
+
+// The list and the page of a tenant show how much it has used, of both limits. A tenant that the gateway does not know yet hides
+// nothing of the others. After another failure, no other tenant is asked for.
+func TestUseOfQuotas(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	ids := map[id.Tenant]string{}
+	var last keystore.Tenant
+	for _, name := range []string{"a", "b", "c"} {
+		made, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[made.ID], last = name, made
+	}
+	var unknown error
+	s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
+		if ids[tenant] == "b" {
+			return v, unknown
+		}
+		v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 30, 60, 200, 1000
+		return v, nil
+	}
+	for _, test := range []struct {
+		err  error
+		want int // tenants with known use
+	}{
+		{fmt.Errorf("%w: b", ErrUnknownTenant), 2}, {errors.New("Redis does not answer"), 1},
+	} {
+		unknown = test.err
+		_, _, page := s.send(b, "GET", Home+"tenants", "")
+		row := `data-title="Used now" class="number">50 %</td><td role="cell" data-title="Per day" class="number">1,000</td><td role="cell" data-title="Used today" class="number">20 %</td>`
+		if n := strings.Count(page, row); n != test.want {
+			t.Errorf("%v: the use of %d tenants, want %d:\n%s", test.err, n, test.want, page)
+		}
+	}
+	if _, err := s.db.Exec("DROP TABLE usage_hours"); err != nil {
+		t.Fatal(err)
+	}
+	s.wants(b, tenantPath(last.ID.String()), 200, "The requests cannot be read: ", "Create a key",
+		"Used now: 30 of 60 (50 %) of the last 60 seconds, and 200 of 1,000 (20 %) of this UTC day.")
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // busy registers a gateway whose /live has 50 more requests, of which 10 are refused, in every second of its own clock.
-func (s *stage) busy(id string) {
+func (s *site) busy(id string) {
 	s.Helper()
 	var mu sync.Mutex
 	answer := operate.Live{Mode: "shared", Since: 1}
@@ -32,7 +32,7 @@ func (s *stage) busy(id string) {
 			service.WriteJSON(w, http.StatusOK, answer)
 		case "/readyz":
 			service.WriteJSON(w, http.StatusServiceUnavailable, map[string]any{"problems": []service.Problem{
-				{Name: "quotas", Detail: "Redis <slow>", Serving: true}, {Name: "directory", Detail: "it is too old"},
+				{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}, {Name: "directory", Detail: "it is too old"},
 			}})
 		default:
 			http.NotFound(w, r)
@@ -40,25 +40,20 @@ func (s *stage) busy(id string) {
 	}))
 }
 
-func (s *stage) register(id string, admin http.Handler) {
+func (s *site) register(id string, admin http.Handler) {
 	s.Helper()
 	server := httptest.NewServer(admin)
 	s.Cleanup(server.Close)
 	registration := keystore.Registration{ID: id, Incarnation: "a", AdminAddress: server.Listener.Addr().String()}
-	if _, err := s.store.Register(s.Context(), registration, nil); err != nil {
+	if _, err := s.operator.Register(s.Context(), registration, nil); err != nil {
 		s.Fatal(err)
 	}
 }
 
 // stream opens a stream of live figures.
-func (s *stage) stream() (*http.Response, *bufio.Reader) {
+func (s *site) stream(b *http.Client) (*http.Response, *bufio.Reader) {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.server.URL+livePath, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	r.AddCookie(s.cookie)
-	response, err := s.server.Client().Transport.RoundTrip(r)
+	response, err := b.Get(s.url + livePath)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -67,7 +62,7 @@ func (s *stage) stream() (*http.Response, *bufio.Reader) {
 }
 
 // next reads an event.
-func (s *stage) next(from *bufio.Reader) (name, data string) {
+func (s *site) next(from *bufio.Reader) (name, data string) {
 	s.Helper()
 	for {
 		line, err := from.ReadString('\n')
@@ -86,10 +81,11 @@ func (s *stage) next(from *bufio.Reader) (name, data string) {
 }
 
 func TestLiveFigures(t *testing.T) {
-	s := newStage(t, nil)
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
 	s.busy("gw-2")
 	s.register("gw-3", http.NotFoundHandler())
-	response, events := s.stream()
+	response, events := s.stream(b)
 	if got := response.Header.Get("Content-Type"); got != "text/event-stream" {
 		t.Fatalf("Content-Type %q", got)
 	}
@@ -110,7 +106,7 @@ func TestLiveFigures(t *testing.T) {
 	}
 	// A problem of several gateways has one row.
 	for _, want := range []string{
-		`<p class="notice"><strong>gw-1, gw-2:</strong> quotas: Redis &lt;slow&gt;</p>`,
+		`<p class="notice"><strong>gw-1, gw-2:</strong> quotas: Redis &lt;does&gt; not answer</p>`,
 		`<p class="notice severe"><strong>gw-2:</strong> directory: it is too old</p>`,
 		`<strong>gw-3:</strong> its figures are missing: it cannot be watched: its version is too old</p>`,
 	} {
@@ -121,12 +117,13 @@ func TestLiveFigures(t *testing.T) {
 }
 
 func TestStreamEndsWithItsSession(t *testing.T) {
-	s := newStage(t, nil)
-	_, events := s.stream()
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	_, events := s.stream(b)
 	if name, _ := s.next(events); name != "figures" {
 		t.Fatalf("the first event is %q", name)
 	}
-	if _, err := s.store.EndConsoles(t.Context()); err != nil {
+	if _, err := s.operator.EndConsoles(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	name, data := s.next(events)
@@ -139,23 +136,24 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 	if rest, err := io.ReadAll(events); len(rest) > 0 || err != nil {
 		t.Errorf("after the end: %q, %v", rest, err)
 	}
-	if response, _ := s.stream(); response.StatusCode != http.StatusSeeOther {
+	if response, _ := s.stream(b); response.StatusCode != http.StatusSeeOther {
 		t.Errorf("a stream without a session: %d", response.StatusCode)
 	}
 }
 
 // A gateway serves a bounded number of streams, and Close ends them.
 func TestStreamsAreBounded(t *testing.T) {
-	s := newStage(t, nil)
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
 	var open []*bufio.Reader
 	for i := range streamsMax {
-		response, events := s.stream()
+		response, events := s.stream(b)
 		if response.StatusCode != http.StatusOK {
 			t.Fatalf("stream %d: %d", i, response.StatusCode)
 		}
 		open = append(open, events)
 	}
-	if response, _ := s.stream(); response.StatusCode != http.StatusServiceUnavailable {
+	if response, _ := s.stream(b); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one stream too many: %d", response.StatusCode)
 	}
 	s.console.Close()
@@ -196,9 +194,10 @@ func (c *controlled) Flush() {}
 
 // A stream outlasts the limits of the admin port for a request, and it does not wait for a browser that reads nothing.
 func TestDeadlinesOfStreams(t *testing.T) {
-	s := newStage(t, nil)
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
 	w := &controlled{ResponseWriter: httptest.NewRecorder()}
-	s.console.ServeHTTP(w, s.request("GET", livePath, ""))
+	s.console.ServeHTTP(w, s.request(t.Context(), b, livePath))
 	if len(w.read) != 1 || !w.read[0].IsZero() || w.writes != 2 {
 		t.Errorf("the deadlines for reading are %v, and %d were set for writing", w.read, w.writes)
 	}

@@ -19,12 +19,15 @@ var at = time.Date(2026, 3, 3, 10, 30, 0, 0, time.UTC)
 // used returns a console whose tenant has the given usage.
 func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	t.Helper()
-	s := newStage(t, func() time.Time { return at })
-	_, _, err := s.store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}})
+	s := newSite(t)
+	s.console.cfg.Clock = func() time.Time { return at }
+	store := keystore.New(s.db, s.console.cfg.Clock, nil, "gw-1")
+	s.console.cfg.Store = store
+	_, _, err := store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant, _, err := s.store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
+	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,10 +35,10 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 		rows[i].Tenant = tenant.ID
 	}
 	gateway := keystore.Registration{ID: "gw-1", Incarnation: "a"}
-	if gateway.Generation, err = s.store.Register(t.Context(), gateway, nil); err != nil {
+	if gateway.Generation, err = store.Register(t.Context(), gateway, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
+	if err := store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
 		t.Fatal(err)
 	}
 	return s.console, tenant.ID
@@ -51,7 +54,8 @@ func hourOf(text string) instant.Millis {
 
 // Each span has all its bars, the present one last, and every request is in exactly one bar of each drawing.
 func TestUsageOfSpans(t *testing.T) {
-	c, tenant := used(t,
+	c, tenant := used(
+		t,
 		keystore.UsageRow{Operation: "listPets", Outcome: "ok", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 1000},
 		keystore.UsageRow{Operation: "createPet", Outcome: "upstream_failed", Charged: true, Hour: hourOf("2026-03-03 10:00"), Requests: 20},
 		keystore.UsageRow{Outcome: "minute_quota_exceeded", Hour: hourOf("2026-03-02 11:00"), Requests: 7},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,7 +15,8 @@ import (
 
 // If the database does not answer, the change may have been made: the page says so, and the same form does not make it again.
 func TestUnknownOutcome(t *testing.T) {
-	s := newStage(t, nil)
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
 	failure, made := error(nil), 0
 	s.console.handle("POST /console/test", s.console.changing(func(context.Context, *form) (prepared, error) {
 		return prepared{back: "/console/tenants/acme", Operation: operate.Operation{Change: func(context.Context) (operate.Outcome, error) {
@@ -40,8 +40,7 @@ func TestUnknownOutcome(t *testing.T) {
 		{strings.Repeat("c", 65), nil, 422, "Nothing was changed", 3},
 	} {
 		failure = test.failure
-		w := s.send("POST", "/console/test", "once="+test.once)
-		status, page := w.Code, w.Body.String()
+		status, _, page := s.send(b, "POST", "/console/test", "once="+test.once)
 		if status != test.status || !strings.Contains(page, test.says) || made != test.made {
 			t.Errorf("%s with %v: %d after %d changes, want %d, %d and %q in\n%s", test.once, test.failure, status, made, test.status, test.made, test.says, page)
 		}
@@ -53,21 +52,20 @@ func TestUnknownOutcome(t *testing.T) {
 
 // A browser that leaves a page cancels the page's statements. That says nothing about the database.
 func TestBrowserLeaves(t *testing.T) {
-	s := newStage(t, nil)
-	var log strings.Builder
-	s.console.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	s.log.Reset()
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/console/tenants", nil)
-	r.AddCookie(s.cookie)
-	s.console.ServeHTTP(w, r)
+	w := httptest.NewRecorder()
+	s.console.ServeHTTP(w, s.request(ctx, b, Home+"tenants"))
 	s.console.fail(w, &visit{hasLeft: func() bool { return true }}, keystore.ErrUnavailable)
-	if log.Len() > 0 || w.Body.Len() > 0 {
-		t.Errorf("it gets %q, and the log %q", w.Body, &log)
+	if s.log.Len() > 0 || w.Body.Len() > 0 {
+		t.Errorf("it gets %q, and the log %q", w.Body, s.log)
 	}
 	s.console.fail(w, &visit{hasLeft: func() bool { return false }}, keystore.ErrUnavailable)
-	if log.Len() == 0 || w.Code != http.StatusServiceUnavailable {
-		t.Errorf("a browser that waits gets %d, and the log %q", w.Code, &log)
+	if s.log.Len() == 0 || w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a browser that waits gets %d, and the log %q", w.Code, s.log)
 	}
 }
 
