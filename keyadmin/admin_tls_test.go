@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
@@ -24,22 +19,6 @@ import (
 // An admin port with TLS is asked with the certificates that the environment names.
 func TestAdminPortWithTLS(t *testing.T) {
 	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	write := func(name, kind string, der []byte) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
@@ -48,21 +27,21 @@ func TestAdminPortWithTLS(t *testing.T) {
 		}
 		return path
 	}
-	client, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"version":"1.2.3"}`))
 	}))
-	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool()}
-	server.TLS.ClientCAs.AddCert(client)
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	server.StartTLS()
 	defer server.Close()
+	der := server.Certificate().Raw // of the client too
+	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
 	gateway := keystore.Gateway{AdminAddress: server.URL} // a gateway registers https://… if its admin port uses TLS
 
 	env := map[string]string{
-		adminCAVariable:   write("ca.pem", "CERTIFICATE", server.Certificate().Raw),
+		adminCAVariable:   write("ca.pem", "CERTIFICATE", der),
 		adminCertVariable: write("cert.pem", "CERTIFICATE", der), adminKeyVariable: write("key.pem", "PRIVATE KEY", private),
 	}
 	ctx, err := withAdminTLS(t.Context(), env)

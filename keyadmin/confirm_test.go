@@ -27,6 +27,25 @@ func (l *looks) Gateways(context.Context) ([]keystore.Gateway, error) {
 	return list, nil
 }
 
+// confirming waits for a change while the gateways look as given, by a clock that only the waiting moves.
+func confirming(t *testing.T, l looks, terminal bool, c confirmation) (code exitCode, said string, waited time.Duration) {
+	t.Helper()
+	now := time.UnixMilli(0)
+	var stdout, stderr bytes.Buffer
+	a := &app{env: map[string]string{"NO_COLOR": "1"}, stdio: stdio{
+		Out: &stdout, Err: &stderr, ErrTerminal: terminal, Clock: func() time.Time { return now },
+		Sleep: func(_ context.Context, d time.Duration) error {
+			now = now.Add(d)
+			return nil
+		},
+	}}
+	code = a.report(a.confirmBy(t.Context(), &l, c))
+	if stdout.Len() != 0 {
+		t.Errorf("standard output: %s", stdout.String())
+	}
+	return code, strings.TrimSuffix(stderr.String(), "\n"), now.Sub(time.UnixMilli(0))
+}
+
 func TestConfirm(t *testing.T) {
 	const change = 7
 	at := func(id string, applied keystore.Change, age int64) keystore.Gateway {
@@ -142,20 +161,11 @@ func TestConfirm(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			now := time.UnixMilli(0)
-			var stdout, stderr bytes.Buffer
-			a := &app{stdio: stdio{
-				Out: &stdout, Err: &stderr, Clock: func() time.Time { return now },
-				Sleep: func(_ context.Context, d time.Duration) error {
-					now = now.Add(d)
-					return nil
-				},
-			}}
-			code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: change, wait: patience{Given: true, Max: c.wait}, laggard: laggard}))
-			if got := strings.TrimSuffix(stderr.String(), "\n"); code != c.code || got != c.want || stdout.Len() != 0 {
+			code, got, waited := confirming(t, c.looks, false, confirmation{change: change, wait: patience{Given: true, Max: c.wait}, laggard: laggard})
+			if code != c.code || got != c.want {
 				t.Errorf("exit %d, want %d\n got: %s\nwant: %s", code, c.code, got, c.want)
 			}
-			if waited := now.Sub(time.UnixMilli(0)); waited > c.wait {
+			if waited > c.wait {
 				t.Errorf("waited %v of %v", waited, c.wait)
 			}
 		})
@@ -208,20 +218,11 @@ func TestSilentGatewaysAreNotWaitedFor(t *testing.T) {
 				"for longer than its maximum age",
 		},
 	} {
-		now := time.UnixMilli(0)
-		var stderr bytes.Buffer
-		a := &app{stdio: stdio{
-			Err: &stderr, Clock: func() time.Time { return now },
-			Sleep: func(_ context.Context, d time.Duration) error {
-				now = now.Add(d)
-				return nil
-			},
-		}}
-		code := a.report(a.confirmBy(t.Context(), &c.looks, confirmation{change: 2, laggard: "may still accept this key"}))
-		if got := strings.TrimSuffix(stderr.String(), "\n"); got != c.want || (code == exitUnconfirmed) != strings.HasPrefix(c.want, "done") {
+		code, got, waited := confirming(t, c.looks, false, confirmation{change: 2, laggard: "may still accept this key"})
+		if got != c.want || (code == exitUnconfirmed) != strings.HasPrefix(c.want, "done") {
 			t.Errorf("exit %d\n got: %s\nwant: %s", code, got, c.want)
 		}
-		if waited := now.Sub(time.UnixMilli(0)); waited != c.waited {
+		if waited != c.waited {
 			t.Errorf("waited %v, want %v: %s", waited, c.waited, c.want)
 		}
 	}
@@ -244,24 +245,11 @@ func TestInterruptedConfirm(t *testing.T) {
 
 // After a second, keyadmin tells a person once what it waits for.
 func TestConfirmSaysWhatItWaitsFor(t *testing.T) {
-	for _, terminal := range []bool{false, true} {
-		now := time.UnixMilli(0)
-		var stderr bytes.Buffer
-		a := &app{stdio: stdio{
-			Err: &stderr, ErrTerminal: terminal, Clock: func() time.Time { return now },
-			Sleep: func(_ context.Context, d time.Duration) error {
-				now = now.Add(d)
-				return nil
-			},
-		}, env: map[string]string{"NO_COLOR": "1"}}
-		behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1, Age: 43_000}}}
-		a.report(a.confirmBy(t.Context(), &behind, confirmation{change: 2, wait: patience{Given: true, Max: 5 * time.Second}, laggard: "may still accept this key"}))
-		want := 0
-		if terminal {
-			want = 1
-		}
-		if n := strings.Count(stderr.String(), "waiting up to 5 s for gw-1 (10.0.0.1), last seen 43 s ago\n"); n != want {
-			t.Errorf("terminal %t: said %d times, want %d:\n%s", terminal, n, want, stderr.String())
+	behind := looks{{{ID: "gw-1", AdminAddress: "10.0.0.1:9090", Applied: 1, Age: 43_000}}}
+	for terminal, want := range map[bool]int{false: 0, true: 1} {
+		_, said, _ := confirming(t, behind, terminal, confirmation{change: 2, wait: patience{Given: true, Max: 5 * time.Second}, laggard: "may still accept this key"})
+		if n := strings.Count(said, "waiting up to 5 s for gw-1 (10.0.0.1), last seen 43 s ago\n"); n != want {
+			t.Errorf("terminal %t: said %d times, want %d:\n%s", terminal, n, want, said)
 		}
 	}
 }

@@ -36,16 +36,10 @@ func TestTenant(t *testing.T) {
 		acme := s.ok("tenant", "create", "acme")
 		s.ok("tenant", "create", "globex", "--plan", "enterprise")
 		s.ok("tenant", "create", "initech", "--plan", "pro", "--minute", "5", "-o", "json")
-		s.keyadmin("tenant", "create", "acme")
-		s.keyadmin("tenant", "create", "hooli", "--plan", "fee")
-		s.keyadmin("tenant", "create", "ten_hooli")
 		s.ok("tenant", "show", acme)
 		s.ok("tenant", "show", "globex")
 		s.ok("tenant", "show", "initech", "-o", "json")
-		s.keyadmin("tenant", "show", "acne")
-		s.keyadmin("tenant", "show", "glob")
 		s.keyadmin("tenant", "show", acme[:len(acme)-1]+"z")
-		s.keyadmin("tenant", "show", "nobody")
 		s.sure("tenant", "suspend", "acme")
 		s.ok("tenant", "suspend", "acme", "--yes")
 		s.ok("tenant", "show", "acme")
@@ -59,14 +53,11 @@ func TestTenant(t *testing.T) {
 		s.ok("tenant", "set-plan", "acme", "pro")
 		s.ok("tenant", "set-plan", "acme", "enterprise")
 		s.ok("tenant", "create", "acme", "--plan", "pro", "--if-not-exists")
-		s.keyadmin("tenant", "set-plan", "acme", "bussiness")
 		s.ok("tenant", "set-quota", "globex", "--minute", "5000", "--day", "2000000")
 		s.ok("tenant", "set-quota", "globex", "--minute", "6000", "-o", "json")
 		s.ok("tenant", "set-quota", "globex", "--minute", "6000")
 		s.ok("tenant", "list")
 		s.sure("tenant", "set-quota", "globex", "--clear")
-		s.keyadmin("tenant", "set-quota", "globex", "--clear", "--day", "7")
-		s.keyadmin("tenant", "set-quota", "globex")
 	})
 }
 
@@ -76,7 +67,6 @@ func TestPlan(t *testing.T) {
 		s.ok("plan", "create", "team", "--minute", "120", "--day", "4000")
 		s.ok("plan", "create", "bespoke", "-o", "json")
 		s.keyadmin("plan", "create", "team", "--minute", "1", "--day", "1")
-		s.keyadmin("plan", "create", "half", "--minute", "1")
 		s.ok("plan", "create", "team", "--minute", "1", "--day", "1", "--if-not-exists")
 		s.ok("plan", "update", "team", "--day", "3000")
 		s.ok("tenant", "create", "acme", "--plan", "team")
@@ -84,9 +74,7 @@ func TestPlan(t *testing.T) {
 		s.ok("plan", "update", "team", "--day", "5000")
 		s.ok("plan", "update", "team", "--day", "5000")
 		s.ok("plan", "update", "team", "--minute", "130", "-o", "json")
-		s.keyadmin("plan", "update", "tema", "--day", "1")
 		s.keyadmin("plan", "update", "team")
-		s.keyadmin("plan", "update", "Team", "--minute", "1000000001", "--day", "1e3")
 		s.ok("plan", "list", "-o", "json")
 	})
 }
@@ -126,21 +114,14 @@ func TestKey(t *testing.T) {
 		s.ok("key", "create", "acme", "--scope", "pets:read", "--allow", "203.0.113.0/24", "--allow", "2001:db8::1",
 			"--expires", "90d", "--test", "-o", "json")
 		s.ok("key", "create", "globex", "--name", "first", "--expires", "1h")
-		s.keyadmin("key", "create", "acmee")
-		s.keyadmin("key", "create", "acme", "--scope", "pets", "--scope", "cats:read", "--allow", "10.0.0.1/8",
-			"--allow", "here", "--expires=-5d", "--wait", "soon", "--name", " ")
 
 		s.stdin = " \n\t" + token + " \r\nmore"
 		if s.terminal {
 			s.stdin = token + "  "
 		}
 		s.ok("key", "whoami")
-		s.stdin = token[:40]
-		s.keyadmin("key", "whoami")
 		s.stdin = unknownToken(s)
 		s.keyadmin("key", "whoami")
-		s.stdin = "\n \n"
-		s.keyadmin("key", "whoami", "-o", "json")
 		s.stdin = answer
 
 		s.ok("key", "show", first)
@@ -150,8 +131,6 @@ func TestKey(t *testing.T) {
 		s.ok("key", "update", first, "--name", "build")
 		s.ok("key", "update", first, "--name", "ci", "--scope", "pets:read", "--scope", "pets:write", "--allow-any", "--no-expires", "-o", "json")
 		s.keyadmin("key", "update", first, "--expires", "2026-02-28")
-		s.keyadmin("key", "show", "ci")
-		s.keyadmin("key", "show", "key_0000000000000000")
 
 		s.ok("key", "rotate", first, "--grace", "36h")
 		s.ok("key", "rotate", first)
@@ -166,7 +145,6 @@ func TestKey(t *testing.T) {
 		s.sure("key", "revoke", third)
 		s.ok("key", "revoke", third, "--yes", "-o", "json")
 		s.keyadmin("key", "rotate", third)
-		s.keyadmin("key", "revoke", "key_0000000000000000")
 		s.now = s.now.Add(2 * time.Hour)
 		s.ok("key", "list")
 		s.ok("key", "list", "globex")
@@ -192,8 +170,6 @@ func TestBan(t *testing.T) {
 		s.sure("ban", "add", key, "--for", "1h", "--reason", "scraping")
 		s.sure("ban", "add", key, "--for", "30m", "--reason", "again")
 		s.ok("ban", "add", key, "--for", "7d", "--reason", "and again", "--tell", "Please write to us.", "-y", "-o", "json")
-		s.keyadmin("ban", "add", "ci", "--for", "0s", "--reason", "a\x1b[31mb")
-		s.keyadmin("ban", "add", key)
 		s.ok("ban", "list")
 		s.ok("ban", "list", "-o", "json")
 		s.ok("ban", "list", "-o", "csv")
@@ -233,8 +209,6 @@ func TestAudit(t *testing.T) {
 		s.ok("audit", "--key", key, "--actor", "anna", "-n", "2", "-o", "csv")
 		s.ok("audit", "--actor", "gw-7")
 		s.ok("audit", "--since", "2026-03-02")
-		s.keyadmin("audit", "--since", "yesterday")
-		s.keyadmin("audit", "--since", "0")
 	})
 }
 
@@ -250,7 +224,6 @@ func TestGateway(t *testing.T) {
 		s.keyadmin("key", "create", "acme", "--wait", "100ms")
 		s.ok("gateway", "list", "-o", "json")
 		s.keyadmin("gateway", "forget", "gw-3")
-		s.keyadmin("gateway", "forget", "elsewhere")
 		s.ok("gateway", "lost")
 		key := keyID(s, "acme")
 		acme, err1 := store.Tenant(s.t.Context(), "acme")
@@ -267,7 +240,6 @@ func TestGateway(t *testing.T) {
 		s.ok("gateway", "lost", "-o", "json")
 		s.keyadmin("gateway", "drop", key, "--wait", "0", "-y")
 		s.keyadmin("gateway", "drop", key, "--wait", "0", "-y")
-		s.keyadmin("gateway", "drop", "elsewhere")
 		s.sure("gateway", "forget", "gw-2")
 		s.ok("gateway", "forget", "gw-1", "--yes", "-o", "json")
 		s.ok("gateway", "list")
@@ -325,8 +297,6 @@ func TestUsage(t *testing.T) {
 		s.ok("usage", "show", "acme", "--since", "24h", "-o", "json")
 		s.ok("usage", "show", "acme", "--since", "2026-02-01", "--until", "2h")
 		s.ok("usage", "show", "acme", "--since", "2026-02-01", "--until", "2026-02-28", "--by", "hour", "-o", "csv")
-		s.keyadmin("usage", "show", "acme", "--since", "24h", "--until", "1w")
-		s.keyadmin("usage", "show", "acme", "--by", "week", "--since", "")
 		s.ok("usage", "top")
 		s.ok("usage", "top", "-o", "json", "-n", "1")
 		s.ok("usage", "top", "--since", "1s")
@@ -441,8 +411,6 @@ func TestUsageExplain(t *testing.T) {
 		for _, operation := range []string{"listPets", "createPet", "getPet", "listPet"} {
 			s.keyadmin("usage", "explain", insider, "--from", "10.1.2.3", "--operation", operation)
 		}
-		s.keyadmin("usage", "explain", insider, "--from", "here")
-		s.keyadmin("usage", "explain", "key_0000000000000001")
 		if err := store.SignOff(s.t.Context(), live.Registration); err != nil {
 			s.t.Fatal(err)
 		}

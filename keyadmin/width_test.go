@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"petgate/shared/core/id"
 	"petgate/shared/keystore"
@@ -68,20 +67,16 @@ func TestWidths(t *testing.T) {
 		plain[quoted(args)] = s.keyadmin(args...).stdout
 	}
 	s.record.Reset()
-	for _, width := range []int{60, 80, 120} {
-		for _, args := range shows {
-			s.terminal, s.width = true, width
-			r := s.keyadmin(args...)
-			for line := range strings.Lines(stripStyle(r.stdout)) {
-				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
-					t.Errorf("keyadmin %s has a line of %d characters at %d columns:\n%s", quoted(args), n, width, line)
-				}
-			}
-		}
-		if width == 60 { // where every table has to be narrowed
-			s.golden("widths")
-		}
+	s.terminal, s.width = true, 60 // where every table has to be narrowed
+	for _, args := range shows {
+		s.keyadmin(args...)
 	}
+	s.golden("widths")
+	s.widths = []int{80, 120}
+	for _, args := range shows {
+		s.keyadmin(args...)
+	}
+	s.widths = nil
 	s.terminal = false
 	for _, args := range shows {
 		if got := s.keyadmin(args...).stdout; args[0] != "gateway" && got != plain[quoted(args)] {
@@ -100,8 +95,6 @@ func TestCSV(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	for _, c := range []struct{ args, want string }{
 		{"tenant list", "id,name,plan,limits.minute,limits.day,override.minute,override.day,suspended,createdAt\r\n"},
-		{"key list", "id,token,tenantId,tenant,name,hint,environment,scopes,allow,status,createdAt,expiresAt,revokedAt,graceEndsAt,replacedBy,bannedUntil,lastUsedAt\r\n"},
-		{"ban list", "keyId,key,tenantId,tenant,imposedAt,until,automatic,reason,notice,by\r\n"},
 		{"gateway lost", "kind,tenantId,keyId,at,reportedBy,reportedAt\r\n"},
 	} {
 		if got := s.keyadmin(append(strings.Fields(c.args), "-o", "csv")...).stdout; got != c.want {

@@ -57,6 +57,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key revoke key_nosuch", exitUsage, "(`keyadmin key list TENANT` shows the IDs of a tenant's keys)"},
 		{"key show ci", exitUsage, "(`keyadmin key list TENANT` shows"},
 		{"key revoke KEY", exitUsage, "add --yes to the command. Nothing was changed."},
+		{"key rotate KEY --grace 0", exitUsage, "add --yes to the command. Nothing was changed."},
 		{"key revoke KEY --force", exitUsage, "there is no flag --force: did you mean --yes?"},
 		{"key delete KEY", exitUsage, "`keyadmin key revoke` ends one"},
 		{"key ban KEY", exitUsage, "use `keyadmin ban add`"},
@@ -170,17 +171,6 @@ func TestWrongCalls(t *testing.T) {
 		s.stdin = c.stdin
 		s.want(c.code, c.want, "key", "whoami")
 	}
-}
-
-// What may look wrong but is not: the answer says what was chosen.
-func TestUnusualCalls(t *testing.T) {
-	s := newMigrated(t, testkit.SQLite(t))
-	s.want(exitDone, "Created tenant foo on plan free.", "tenant", "create", "foo")
-	s.want(exitDone, "Its first key: keyadmin key create 'my tenant!'", "tenant", "create", "my tenant!", "--plan", "free")
-	s.want(exitDone, "Created plan gold without limits: each of its tenants needs limits of its own.", "plan", "create", "gold")
-	s.want(exitDone, `"default" of tenant foo`, "key", "create", "foo", "--scope", "pets:read")
-	s.want(exitDone, "", "--version")
-	s.want(exitDone, "", "completion", "bash")
 }
 
 // Commands in messages call keyadmin by the path that the operator used, so that they work when they are pasted.
