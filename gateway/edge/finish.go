@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"petgate/gateway/directory"
+	"petgate/gateway/strikes"
 	"petgate/shared/core/instant"
 )
 
@@ -58,7 +59,8 @@ func (e *Edge) account(x *exchange, took time.Duration) {
 		e.accessLog.write(x, took)
 	}
 	if x.isTaken {
-		e.strikes.Served(x.entry.Key, x.now.Add(took))
+		told, _ := x.Conn.Own.(*strikes.Connection)
+		e.strikes.Served(x.entry.Key, x.client, told, x.now.Add(took))
 	}
 	if x.isKnown {
 		e.deps.Usage.Count(directory.Usage{

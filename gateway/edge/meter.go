@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"petgate/gateway/quotas"
+	"petgate/gateway/strikes"
 	"petgate/shared/api"
 	"petgate/shared/core/quota"
 )
@@ -42,7 +43,9 @@ func (e *Edge) exceeded(x *exchange) refusal {
 		return r
 	}
 	promised := x.now + max(0, x.verdict.RetryAt()-x.verdict.At)
-	out := e.strikes.Refused(x.entry.Key, x.now, promised)
+	out := e.strikes.Refused(strikes.Refusal{
+		Key: x.entry.Key, Address: x.client, On: e.connection(x), Limit: x.entry.Limits.Minute, Now: x.now, Promised: promised,
+	})
 	x.limited.CountsStrikes, x.limited.StrikesUntilBan = true, out.StrikesUntilBan
 	x.limited.Ban = api.Ban{EndsAt: out.BannedUntil, IsAutomatic: true}
 	text := append(x.text, r.reason.row().message...)
@@ -57,6 +60,19 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	}
 	r.message = string(text)
 	return r
+}
+
+// connection is what the request's connection was promised. It is nil if the connection is a proxy's.
+func (e *Edge) connection(x *exchange) *strikes.Connection {
+	if e.isTrusted(x.Conn.Peer) {
+		return nil
+	}
+	c, ok := x.Conn.Own.(*strikes.Connection)
+	if !ok {
+		c = e.strikes.NewConnection()
+		x.Conn.Own = c
+	}
+	return c
 }
 
 const banReason = "sent requests without waiting for Retry-After"

@@ -35,7 +35,7 @@ func (e *Edge) report(x *exchange) refusal {
 	}
 	known := answers.Quota{
 		Entry: &x.entry, Hint: apikey.Hint(string(x.token)), Verdict: x.verdict, Ban: x.entryBan(),
-		StrikesLeft: e.strikes.Left(x.entry.Key, x.now), Now: x.now,
+		StrikesLeft: e.strikes.Left(x.entry.Key, x.entry.Limits.Minute, x.now), Now: x.now,
 	}
 	x.answer = known.Report()
 	return refusal{}

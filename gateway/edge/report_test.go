@@ -92,7 +92,7 @@ func TestReport(t *testing.T) {
 		token, plan string
 		check       func(report) bool
 	}{
-		"good":      {token, "free", func(r report) bool { return r.Ban == nil && !r.Suspended && *r.StrikesUntilBan == 30 }},
+		"good":      {token, "free", func(r report) bool { return r.Ban == nil && !r.Suspended && *r.StrikesUntilBan == 60 }},
 		"banned":    {bannedToken, "free", func(r report) bool { return r.Ban.EndsAt.Equal(now.Add(time.Minute)) && r.Ban.Kind == "automatic" }},
 		"unpaid":    {unpaidToken, "free", func(r report) bool { return r.Ban.Kind == "manual" && r.Ban.Notice == "Invoice 77 is unpaid." }},
 		"suspended": {suspendedToken, "free", func(r report) bool { return r.Suspended }},
@@ -142,7 +142,7 @@ func TestReportsAreLimited(t *testing.T) {
 	for n := range 20 {
 		switch got := client.ask(t, rawReport(token)); {
 		case n < 10:
-			if left := readReport(t, got).StrikesUntilBan; *left != 30 {
+			if left := readReport(t, got).StrikesUntilBan; *left != 60 {
 				t.Errorf("%d strikes are left", *left)
 			}
 		case codeOf(got) != "quota_polling" || got.field("retry-after") != "1":

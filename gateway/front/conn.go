@@ -19,6 +19,7 @@ type Conn struct {
 	http1.Conn
 	Peer  netip.Addr
 	IsTLS bool
+	Own   interface{ Closed() } // what the handler keeps with the connection, which reads no more requests when Closed is called; nil until it sets it
 
 	server *Server
 	held   *heldConn
@@ -78,6 +79,7 @@ func (h *heldConn) Close() (err error) {
 // this connection.
 func (c *Conn) serve(isPastMax bool) {
 	defer func() {
+		c.leave()
 		if panicked := recover(); panicked != nil {
 			c.server.cfg.Log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
 			c.free()
@@ -96,7 +98,16 @@ func (c *Conn) serve(isPastMax bool) {
 		}
 		c.free()
 	}
+	c.leave()
 	_ = c.Close()
+}
+
+// leave tells the handler that the connection has ended.
+func (c *Conn) leave() {
+	if c.Own != nil {
+		c.Own.Closed()
+		c.Own = nil
+	}
 }
 
 // begin takes a Call. A slow client holds no memory but the bytes of its head before that.

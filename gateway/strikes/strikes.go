@@ -1,22 +1,25 @@
-// Package strikes remembers the keys that were refused by a quota and did not wait, and says when they are banned.
+// Package strikes remembers who was refused by a quota and did not wait, and says when the key is banned.
 package strikes
 
 import (
+	"net/netip"
+
 	"petgate/shared/core/ban"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/sharded"
 )
 
-// Strikes has a small record for each key that this gateway refused. Its methods are safe for concurrent use. If the rule bans no
-// key, they do nothing.
+// Strikes has a small record for each key that this gateway refused, and for each address from which the key was used then. Its
+// methods are safe for concurrent use, but a Connection is not. If the rule bans no key, they do nothing.
 type Strikes struct {
 	rule    ban.Rule
 	records *sharded.Map[id.Key, *record]
+	callers *sharded.Map[caller, *ban.Callers]
 }
 
-// recordsMax bounds the records. Only keys over their quota have one. If there are more such keys, some records are dropped, and
-// those keys start again without strikes.
+// recordsMax bounds the records of keys, and those of addresses. Only keys over their quota have any. If there are more, some records
+// are dropped, and those keys or addresses start again without strikes or promises.
 const recordsMax = 1 << 18
 
 type record struct {
@@ -24,26 +27,83 @@ type record struct {
 	bannedUntil instant.Millis // the end of the last ban in Record
 }
 
+type caller struct {
+	key     id.Key
+	address netip.Addr
+}
+
+// Connection is what a client's connection was promised. Closed must be called when it has ended.
+type Connection struct {
+	of *Strikes
+	caller
+	ban.Promise
+}
+
 // New returns strikes that follow this rule.
 func New(rule ban.Rule) *Strikes {
-	// A key's ID is random, so any of its bytes spreads keys evenly.
-	return &Strikes{rule, sharded.New[id.Key, *record](recordsMax, func(k id.Key) byte { return k[len(k)-1] })}
+	// A key's ID is random, so any of its bytes spreads keys evenly. The addresses of one key differ mostly in their last byte.
+	last := func(k id.Key) byte { return k[len(k)-1] }
+	return &Strikes{
+		rule, sharded.New[id.Key, *record](recordsMax, last),
+		sharded.New[caller, *ban.Callers](recordsMax, func(c caller) byte { a := c.address.As16(); return last(c.key) ^ a[15] }),
+	}
 }
 
 // AreCounted reports whether the rule bans keys.
 func (s *Strikes) AreCounted() bool { return s.rule.After > 0 }
 
-// Refused records a refusal of k by a quota, with the promise that a request is admitted later. It must not be called if strikes are
-// not counted.
-func (s *Strikes) Refused(k id.Key, now, promised instant.Millis) ban.Outcome {
-	shard := s.records.Lock(k)
+// NewConnection returns a connection to which nothing was promised.
+func (s *Strikes) NewConnection() *Connection { return &Connection{of: s} }
+
+// Refusal is a 429 of a quota.
+type Refusal struct {
+	Key           id.Key
+	Address       netip.Addr  // of the client
+	On            *Connection // nil: a proxy's, which carries requests of many clients
+	Limit         int64       // how many requests the tenant has in a minute
+	Now, Promised instant.Millis
+}
+
+// Refused records a refusal. Promised is the instant at which its Retry-After ends. It must not be called if strikes are not counted.
+func (s *Strikes) Refused(r Refusal) ban.Outcome {
+	from := caller{r.Key, r.Address}
+	if r.On == nil { // it tells as little of the client as one that closes now
+		r.On = s.NewConnection()
+		defer r.On.Closed()
+	}
+	if r.On.caller != from { // it was used with another key before
+		r.On.Closed()
+		*r.On = Connection{of: s, caller: from}
+	}
+	keys := s.records.Lock(r.Key)
+	defer keys.Unlock()
+	shard := s.callers.Lock(from)
 	defer shard.Unlock()
-	rec := s.record(shard, k, now)
-	out := s.rule.Refused(&rec.Record, now, promised)
+	callers := shard.Entries[from]
+	if callers == nil {
+		callers = &ban.Callers{}
+		shard.Put(from, callers, func(_ caller, old *ban.Callers) bool { return s.rule.Forgets(old, r.Now) })
+	}
+	rec := s.record(keys, r.Key, r.Now)
+	out := s.rule.Refused(&rec.Record, callers, &r.On.Promise, r.Limit, r.Now, r.Promised)
 	if out.BannedUntil != 0 {
 		rec.bannedUntil = out.BannedUntil
 	}
 	return out
+}
+
+// Closed leaves what the connection was promised to its address.
+func (c *Connection) Closed() {
+	c.of.withCallers(c.caller, func(all *ban.Callers) { all.Leave(c.Promise) })
+}
+
+// withCallers calls do with the callers at an address, if there are any.
+func (s *Strikes) withCallers(from caller, do func(*ban.Callers)) {
+	shard := s.callers.Lock(from)
+	defer shard.Unlock()
+	if all := shard.Entries[from]; all != nil {
+		do(all)
+	}
 }
 
 // Banned records a ban of k by any gateway, so that the next ban is longer. The length of this ban is not known here: Banned assumes
@@ -76,27 +136,28 @@ func (s *Strikes) record(shard *sharded.Shard[id.Key, *record], k id.Key, now in
 	return rec
 }
 
-// Left returns how many more strikes lead to a ban of k, at most; 0 if strikes are not counted.
-func (s *Strikes) Left(k id.Key, now instant.Millis) int {
+// Left returns how many more strikes lead to a ban of k, at most; 0 if strikes are not counted. limit is how many requests the tenant
+// has in a minute.
+func (s *Strikes) Left(k id.Key, limit int64, now instant.Millis) int {
 	if !s.AreCounted() {
 		return 0
 	}
 	shard := s.records.Lock(k)
 	defer shard.Unlock()
 	if rec := shard.Entries[k]; rec != nil {
-		return s.rule.StrikesUntilBan(rec.Record, now)
+		return s.rule.StrikesUntilBan(rec.Record, limit, now)
 	}
-	return s.rule.StrikesUntilBan(ban.Record{}, now)
+	return s.rule.StrikesUntilBan(ban.Record{}, limit, now)
 }
 
-// Served records that an admitted request of k got its response.
-func (s *Strikes) Served(k id.Key, now instant.Millis) {
-	if !s.AreCounted() {
-		return
+// Served records that an admitted request got its response. on may be nil.
+func (s *Strikes) Served(k id.Key, address netip.Addr, on *Connection, now instant.Millis) {
+	if from := (caller{k, address}); s.AreCounted() {
+		s.withCallers(from, func(all *ban.Callers) {
+			if on == nil || on.caller != from {
+				on = &Connection{}
+			}
+			s.rule.Served(all, &on.Promise, now)
+		})
 	}
-	shard := s.records.Lock(k)
-	if rec := shard.Entries[k]; rec != nil {
-		s.rule.Served(&rec.Record, now)
-	}
-	shard.Unlock()
 }

@@ -1,6 +1,7 @@
 package strikes_test
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -21,9 +22,9 @@ func TestBansOfOthersCount(t *testing.T) {
 			s.Banned(k, now, now.Add(left))
 		}
 		now = now.Add(left)
-		s.Refused(k, now, now+600_000)
+		s.Refused(refusal(k, now))
 		now = now.Add(rule.Grace)
-		if out := s.Refused(k, now, now+600_000); out.BannedUntil != now.Add(want) {
+		if out := s.Refused(refusal(k, now)); out.BannedUntil != now.Add(want) {
 			t.Errorf("%v left of the other one: banned for %d ms, want %v", left, out.BannedUntil-now, want)
 		}
 	}
@@ -39,17 +40,22 @@ func TestLeft(t *testing.T) {
 	s, k, now := strikes.New(ban.Product), id.Key{1}, instant.Of(time.Now())
 	for range 3 {
 		now = now.Add(ban.Product.Grace)
-		if out := s.Refused(k, now, now+600_000); out.StrikesUntilBan != s.Left(k, now) {
-			t.Errorf("the refusal says %d, then %d are left", out.StrikesUntilBan, s.Left(k, now))
+		if out := s.Refused(refusal(k, now)); out.StrikesUntilBan != s.Left(k, 30, now) {
+			t.Errorf("the refusal says %d, then %d are left", out.StrikesUntilBan, s.Left(k, 30, now))
 		}
 	}
-	if mine, others := s.Left(k, now), s.Left(id.Key{2}, now); mine >= others || others != ban.Product.After {
+	if mine, others := s.Left(k, 30, now), s.Left(id.Key{2}, 30, now); mine >= others || others != ban.Product.After {
 		t.Errorf("%d are left, and %d of a key that was not refused", mine, others)
 	}
 	none := strikes.New(ban.Rule{})
 	none.Banned(k, now, now+60_000)
-	none.Served(k, now)
-	if none.AreCounted() || none.Left(k, now) != 0 {
+	none.Served(k, netip.Addr{}, nil, now)
+	if none.AreCounted() || none.Left(k, 30, now) != 0 {
 		t.Error("strikes are counted without a rule")
 	}
+}
+
+// refusal is one of a key whose client keeps no connection, with a promise that lasts long.
+func refusal(k id.Key, now instant.Millis) strikes.Refusal {
+	return strikes.Refusal{Key: k, Limit: 1, Now: now, Promised: now + 600_000}
 }

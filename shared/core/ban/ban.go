@@ -1,20 +1,21 @@
 // Package ban decides when a key that ignores Retry-After is banned, and for how long.
 //
-// A 429 promises an instant: the one at which its Retry-After ends. A request that is refused before that instant, and at
-// least Rule.Grace after the 429, is a strike. A key that gets Rule.After strikes within Rule.Within is banned for
-// Rule.For. If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as that one, up to
-// Rule.Max.
+// A 429 promises its caller an instant, at which its Retry-After ends; a request of that caller that is refused before then, and at
+// least Rule.Grace after the 429, is a strike. A caller is a connection: Rule.After strikes within Rule.Within, each on a connection
+// that was promised something, ban the key. If a connection closes, the promise stays with its address, and the next refused
+// connection from there counts as its caller; clients that nobody can tell apart share such strikes, so a ban takes as many of them
+// as the minute's limit, if that is more than Rule.After.
 //
-// Several workers may share one key, and the gateway cannot tell them apart. Each receives its own promise. A worker that
-// waited can therefore arrive before the instant that was promised to another worker. So one refusal is
-// excused for every promised instant that has passed. A worker that waits always has such an excuse and is never struck,
-// however many workers there are. A worker that does not wait has none. An unused excuse expires after one to two times Rule.Within.
+// Threads may share connections, and clients behind one address may open a new one for each request. Each comes back when it was
+// told, but not where. So one refusal at an address is excused for each promised instant that has passed: clients that wait cause at
+// most one strike each. An unused excuse expires after one to two times Rule.Within.
 //
-// Everything here is pure: time is an argument. A Record is not safe for concurrent use.
+// If a ban begins less than Rule.Memory after the previous ban began, it lasts twice as long as that one, up to Rule.Max.
+//
+// Everything here is pure: time is an argument. A Record, Callers and a Promise are not safe for concurrent use.
 package ban
 
 import (
-	"math"
 	"time"
 
 	"petgate/shared/core/instant"
@@ -25,7 +26,7 @@ const buckets = 15
 
 // Rule is a ban schedule. The zero Rule never bans.
 type Rule struct {
-	After  int           // strikes within Within that lead to a ban; 0 = off, at most 65,535
+	After  int           // own strikes within Within that lead to a ban; 0 = off, at most 65,535
 	Within time.Duration // how long a strike counts
 	For    time.Duration // length of the first ban
 	Max    time.Duration // no ban is longer
@@ -38,79 +39,160 @@ var Product = Rule{
 	After: 30, Within: time.Minute, For: time.Minute, Max: time.Hour, Memory: 24 * time.Hour, Grace: time.Second,
 }
 
-// Record is the state of one key at one gateway. It has no pointers. The zero Record is a key without refusals.
-type Record struct {
-	strikes [buckets]uint16 // ring of strikes per slot
-	slot    int64           // the latest slot of the ring
+// Promise is what one connection was promised. The zero Promise is nothing.
+type Promise struct {
+	since instant.Millis // when the first 429 was given that was not waited for
+	until instant.Millis // what the last 429 promised
+}
 
-	waiting  uint32         // promises that are not due yet
-	refused  instant.Millis // when the first of them was given
-	dueAt    instant.Millis // when the earliest of them is due; then all count as due: an extra excuse does no harm
-	excuses  uint32         // promises that came due since turnedAt and are unused
-	older    uint32         // unused excuses from the period before turnedAt
-	turnedAt instant.Millis
+// Callers is the state of one key at one client address and one gateway. The zero Callers have had no refusals.
+type Callers struct {
+	left    Promise // of connections that have closed: since the first 429, until the last promised instant
+	leavers int     // how many such connections have not come back
+
+	waiting       int            // promises that are not due yet
+	dueAt         instant.Millis // when the earliest of them is due; then all count as due: an extra excuse does no harm
+	excuses       int            // promises that came due since turnedAt and are unused
+	older         int            // unused excuses from the period before turnedAt
+	turnedAt      instant.Millis
+	lastRefusedAt instant.Millis
+}
+
+// Record has the strikes and the last ban of one key at one gateway. It has no pointers. The zero Record is a key without strikes.
+type Record struct {
+	strikes [buckets]strikes // ring, per slot
+	slot    int64            // the latest slot of the ring
 
 	bannedAt  instant.Millis // when the last ban began, 0 = never
 	bannedFor time.Duration  // its length
 	seenAt    instant.Millis // the last call
 }
 
+type strikes struct{ own, shared uint32 }
+
 // Outcome is the result of one refusal.
 type Outcome struct {
-	isStrike        bool           // the request did not wait
 	StrikesUntilBan int            // at most this many more strikes lead to a ban; 0 if this one led to a ban, or the rule is off
 	BannedUntil     instant.Millis // the end of the ban that begins with this refusal; 0: none begins
 }
 
-// Refused records a 429 of the quotas, given at now. promised is the instant at which its Retry-After ends. Refusals because
-// of a ban are not recorded: they neither count nor extend the ban.
-func (r Rule) Refused(rec *Record, now, promised instant.Millis) Outcome {
+// Refused records a 429 of the quotas, given at now. promised is the instant at which its Retry-After ends, limit is how many
+// requests the tenant has in a minute, and on is what the request's connection was promised. Refusals because of a ban are not
+// recorded: they neither count nor extend the ban.
+func (r Rule) Refused(rec *Record, c *Callers, on *Promise, limit int64, now, promised instant.Millis) Outcome {
 	if r.After <= 0 {
 		return Outcome{}
 	}
-	r.age(rec, now)
-	var out Outcome
+	if c.lastRefusedAt <= rec.bannedAt { // the ban's Retry-After has replaced what was promised before it
+		*c = Callers{}
+	}
+	if on.since <= rec.bannedAt {
+		*on = Promise{}
+	}
+	r.age(c, now)
+	r.turn(rec, now)
+	c.lastRefusedAt = max(c.lastRefusedAt, now)
+	isExcused, slot := c.takeExcuse(), &rec.strikes[rec.slot%buckets]
 	switch {
-	case rec.older > 0:
-		rec.older--
-	case rec.excuses > 0:
-		rec.excuses--
-	case rec.waiting > 0 && now >= rec.refused.Add(r.Grace):
-		out.isStrike = true
-		bucket := &rec.strikes[rec.slot%buckets]
-		*bucket += uint16(min(1, math.MaxUint16-*bucket))
+	case on.until != 0:
+		if now < on.until && now >= on.since.Add(r.Grace) && !isExcused {
+			slot.own++
+		}
+	case c.leavers > 0 && now >= c.left.since.Add(r.Grace):
+		if c.leavers--; !isExcused {
+			slot.shared++
+			*on = c.left
+		}
 	}
-	total := rec.total()
-	if total >= min(r.After, math.MaxUint16) {
-		out.BannedUntil = r.ban(rec, now)
-		return out
+	left := r.left(rec, limit)
+	if left == 0 {
+		return Outcome{BannedUntil: r.ban(rec, now)}
 	}
-	out.StrikesUntilBan = r.After - total
-	if promised <= now {
-		rec.excuses = increment(rec.excuses)
-		return out
+	if now >= on.until {
+		on.since = now
 	}
-	if rec.waiting == 0 {
-		rec.refused, rec.dueAt = now, promised
+	on.until = promised
+	if c.waiting == 0 || promised < c.dueAt {
+		c.dueAt = promised
 	}
-	rec.waiting = increment(rec.waiting)
-	rec.dueAt = min(rec.dueAt, promised)
-	return out
+	c.waiting++
+	return Outcome{StrikesUntilBan: left}
+}
+
+// takeExcuse uses an excuse, the oldest first, and reports whether there was one.
+func (c *Callers) takeExcuse() bool {
+	switch {
+	case c.older > 0:
+		c.older--
+	case c.excuses > 0:
+		c.excuses--
+	default:
+		return false
+	}
+	return true
+}
+
+// Served records that an admitted request got its response at now. Its connection has no promise to keep any more. The client's other
+// threads and connections cannot know of the 429s that were given while they waited for a response. If a promise is in force, the
+// response therefore excuses one refusal.
+func (r Rule) Served(c *Callers, on *Promise, now instant.Millis) {
+	*on = Promise{}
+	if r.age(c, now); c.waiting > 0 {
+		c.excuses++
+	}
+}
+
+// Leave records that a connection with this promise has closed.
+func (c *Callers) Leave(p Promise) {
+	if p.until <= c.lastRefusedAt {
+		return
+	}
+	if c.leavers == 0 {
+		c.left = p
+	}
+	c.leavers++
+	c.left = Promise{since: min(c.left.since, p.since), until: max(c.left.until, p.until)}
+}
+
+// age updates c to now: it drops expired excuses, turns due promises into excuses, and forgets those of closed connections. A clock
+// that steps back changes nothing.
+func (r Rule) age(c *Callers, now instant.Millis) {
+	if now >= c.turnedAt.Add(r.Within) {
+		c.older, c.excuses = c.excuses, 0
+		if now >= c.turnedAt.Add(2*r.Within) {
+			c.older = 0
+		}
+		c.turnedAt = now
+	}
+	if now >= c.dueAt {
+		c.excuses, c.waiting = c.excuses+c.waiting, 0
+	}
+	if now >= c.left.until {
+		c.leavers = 0
+	}
+}
+
+// Forgets reports whether c can be dropped at now: no promise is in force, and no excuse counts.
+func (r Rule) Forgets(c *Callers, now instant.Millis) bool {
+	return now > max(c.dueAt, c.left.until, c.lastRefusedAt).Add(2*r.Within)
 }
 
 // StrikesUntilBan returns how many strikes after now lead to a ban, at most. It is 0 if the rule is off. It changes nothing.
-func (r Rule) StrikesUntilBan(rec Record, now instant.Millis) int {
-	r.age(&rec, now)
-	return max(0, r.After-rec.total())
+func (r Rule) StrikesUntilBan(rec Record, limit int64, now instant.Millis) int {
+	r.turn(&rec, now)
+	return r.left(&rec, limit)
 }
 
-// Served records that an admitted request of the key got its response at now. Its worker cannot know of the 429s that
-// other workers received in the meantime. If a promise is in force, the response therefore excuses one refusal. Otherwise
-// a worker whose responses take longer than Grace could be struck.
-func (r Rule) Served(rec *Record, now instant.Millis) {
-	if r.age(rec, now); rec.waiting > 0 {
-		rec.excuses = increment(rec.excuses)
+// left is how many more shared strikes lead to a ban. An own strike counts for as many of them as make Rule.After own ones enough.
+func (r Rule) left(rec *Record, limit int64) int {
+	own, shared, after, enough := 0, 0, max(0, r.After), max(r.After, int(limit))
+	for _, s := range rec.strikes {
+		own, shared = own+int(s.own), shared+int(s.shared)
 	}
+	if sum := own*enough + shared*after; sum < after*enough {
+		return (after*enough - sum + after - 1) / after
+	}
+	return 0
 }
 
 // Banned records a ban that another gateway imposed, or this one before a restart. It makes the next ban longer.
@@ -120,56 +202,28 @@ func (r Rule) Banned(rec *Record, began, until instant.Millis) {
 	}
 }
 
-// Idle reports whether rec can be dropped at now: no promise is in force, no strike counts, no ban is remembered.
+// Idle reports whether rec can be dropped at now: no strike counts, no ban is remembered.
 func (r Rule) Idle(rec *Record, now instant.Millis) bool {
-	return now > rec.dueAt.Add(2*r.Within) && now > rec.seenAt.Add(2*r.Within) &&
-		(rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
+	return now > rec.seenAt.Add(r.Within) && (rec.bannedAt == 0 || now > rec.bannedAt.Add(r.Memory))
 }
 
-// total is the number of strikes that count.
-func (rec *Record) total() (n int) {
-	for _, strikes := range rec.strikes {
-		n += int(strikes)
-	}
-	return n
-}
-
-// ban begins a ban and clears strikes, promises and excuses.
+// ban begins a ban and clears strikes.
 func (r Rule) ban(rec *Record, now instant.Millis) instant.Millis {
 	length := r.For
 	if rec.bannedAt != 0 && now.Sub(rec.bannedAt) < r.Memory {
 		length = max(2*rec.bannedFor, r.For)
 	}
 	length = min(length, r.Max)
-	*rec = Record{slot: rec.slot, turnedAt: now, seenAt: now, bannedAt: now, bannedFor: length}
+	*rec = Record{slot: rec.slot, seenAt: now, bannedAt: now, bannedFor: length}
 	return now.Add(length)
 }
 
-// age updates rec to now: it drops expired strikes and excuses and turns due promises into excuses. A clock that steps back
-// changes nothing.
-func (r Rule) age(rec *Record, now instant.Millis) {
+// turn drops the strikes that have expired at now. A clock that steps back changes nothing.
+func (r Rule) turn(rec *Record, now instant.Millis) {
 	rec.seenAt = max(rec.seenAt, now)
 	width := max(1, r.Within.Milliseconds()/buckets)
 	for slot := int64(now) / width; rec.slot < slot; {
 		rec.slot = max(rec.slot+1, slot-buckets+1)
-		rec.strikes[rec.slot%buckets] = 0
+		rec.strikes[rec.slot%buckets] = strikes{}
 	}
-	if now >= rec.turnedAt.Add(r.Within) {
-		rec.older, rec.excuses = rec.excuses, 0
-		if now >= rec.turnedAt.Add(2*r.Within) {
-			rec.older = 0
-		}
-		rec.turnedAt = now
-	}
-	if rec.waiting > 0 && now >= rec.dueAt {
-		rec.excuses = uint32(min(uint64(rec.excuses)+uint64(rec.waiting), math.MaxUint32))
-		rec.waiting = 0
-	}
-}
-
-func increment(n uint32) uint32 {
-	if n == math.MaxUint32 {
-		return n
-	}
-	return n + 1
 }

@@ -1,15 +1,11 @@
 package ban_test
 
 import (
-	"cmp"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"petgate/shared/core/ban"
-
 	"petgate/shared/core/instant"
 )
 
@@ -19,39 +15,124 @@ const (
 	noon   = instant.Millis(1_800_000_000_000)
 )
 
+// limit is the minute's limit of these tests. It takes as many shared strikes as own ones to ban.
+const limit = 1
+
 func TestStrikes(t *testing.T) {
-	type refusal struct {
+	type step struct {
+		on           string         // the connection; "x closes" ends it, "x served" admits a request
 		at, promised instant.Millis // after noon
 		strike       bool
 	}
-	f := func(name string, refusals ...refusal) {
+	f := func(name string, steps ...step) {
 		t.Helper()
 		var rec ban.Record
+		var callers ban.Callers
+		promises := map[string]*ban.Promise{}
 		left := ban.Product.After
-		for i, r := range refusals {
-			got := ban.Product.Refused(&rec, noon+r.at, noon+r.promised)
-			if r.strike {
+		for i, s := range steps {
+			on, event, _ := strings.Cut(s.on, " ")
+			if promises[on] == nil {
+				promises[on] = &ban.Promise{}
+			}
+			switch event {
+			case "closes":
+				callers.Leave(*promises[on])
+				continue
+			case "served":
+				ban.Product.Served(&callers, promises[on], noon+s.at)
+				continue
+			}
+			got := ban.Product.Refused(&rec, &callers, promises[on], limit, noon+s.at, noon+s.promised)
+			if s.strike {
 				left--
 			}
-			if got.IsStrike() != r.strike || got.StrikesUntilBan != left || got.BannedUntil != 0 {
-				t.Errorf("%s: refusal %d: %+v, want strike %t and %d left", name, i, got, r.strike, left)
+			if got.StrikesUntilBan != left || got.BannedUntil != 0 {
+				t.Errorf("%s: refusal %d: %+v, want strike %t and %d left", name, i, got, s.strike, left)
 			}
 		}
 	}
-	f("the first refusal is none", refusal{0, minute, false})
-	f("in flight", refusal{0, minute, false}, refusal{0, minute, false}, refusal{999, minute, false})
-	f("a second after the first", refusal{0, minute, false}, refusal{1000, minute, true}, refusal{1001, minute, true})
-	f("at the promised instant", refusal{0, minute, false}, refusal{minute, 2 * minute, false})
-	f("a millisecond before it", refusal{0, minute, false}, refusal{minute - 1, minute, true})
-	f("nothing promised", refusal{0, 0, false}, refusal{5000, 5000, false}, refusal{10_000, 10_000, false})
+	f("the first refusal is none", step{"a", 0, minute, false})
+	f("in flight", step{"a", 0, minute, false}, step{"a", 0, minute, false}, step{"a", 999, minute, false})
+	f("a second after the first", step{"a", 0, minute, false}, step{"a", 1000, minute, true}, step{"a", 1001, minute, true})
+	f("at the promised instant", step{"a", 0, minute, false}, step{"a", minute, 2 * minute, false})
+	f("a millisecond before it", step{"a", 0, minute, false}, step{"a", minute - 1, minute, true})
+	f("nothing promised", step{"a", 0, 0, false}, step{"a", 5000, 5000, false}, step{"a", 10_000, 10_000, false})
 	f("a promise excuses once",
-		refusal{0, 5000, false}, refusal{5000, minute, false}, refusal{6000, minute, true})
-	f("two workers, promised a little apart: each comes back when told, while the other's promise holds",
-		refusal{0, 5000, false}, refusal{500, 9000, false},
-		refusal{5000, minute, false}, refusal{9000, minute, false}, refusal{9100, minute, true})
+		step{"a", 0, 5000, false}, step{"a", 5000, minute, false}, step{"a", 6000, minute, true})
+	f("a clock that steps back", step{"a", 0, minute, false}, step{"a", -5000, minute, false}, step{"a", 2000, minute, true})
+
+	f("another connection was promised nothing", step{"a", 0, minute, false}, step{"b", 2000, minute, false}, step{"c", 4000, minute, false})
+	f("a new connection after one that has closed", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true})
+	f("it is still the same caller", step{"a", 0, minute, false}, step{"a closes", 0, 0, false},
+		step{"b", 1000, minute, true}, step{"b", 1001, minute, true}, step{"b closes", 0, 0, false}, step{"c", 1002, minute, true})
+	f("one new connection for each that has closed",
+		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 1000, minute, true}, step{"c", 2000, minute, false})
+	f("new connections in the first second",
+		step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", 999, minute, false})
+	f("a new connection at the promised instant", step{"a", 0, minute, false}, step{"a closes", 0, 0, false}, step{"b", minute, 2 * minute, false})
+	f("it closes after the promised instant",
+		step{"a", 0, 5000, false}, step{"b", 6000, minute, false}, step{"a closes", 0, 0, false}, step{"c", 8000, minute, false})
+	f("two that come back when told, on the other's connection",
+		step{"a", 0, 5000, false}, step{"b", 500, 9000, false},
+		step{"b", 5000, minute, false}, step{"a", 9000, 2 * minute, false}, step{"a", 11_000, 2 * minute, true})
 	f("an excuse lapses",
-		refusal{0, 5000, false}, refusal{0, 5000, false}, refusal{6000, 10 * minute, false}, refusal{minute * 4, 10 * minute, true})
-	f("a clock that steps back", refusal{0, minute, false}, refusal{-5000, minute, false}, refusal{2000, minute, true})
+		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 4, 10 * minute, true})
+	f("a promise ends when a request is admitted", step{"a", 0, 10 * minute, false}, step{"a served", 5000, 0, false}, step{"a", 6000, minute, false})
+	f("a thread whose response took long", step{"a", 0, minute, false}, step{"b served", 5000, 0, false},
+		step{"a", 5001, minute, false}, step{"a", 5002, minute, true})
+}
+
+// Own strikes weigh more than shared ones if the minute's limit is higher than the number of strikes that ban.
+func TestSharedStrikesBanLater(t *testing.T) {
+	f := func(limit int64, closes bool, want int) {
+		t.Helper()
+		var rec ban.Record
+		var callers ban.Callers
+		on, left := &ban.Promise{}, ban.Product.StrikesUntilBan(rec, limit, noon)
+		for n := 0; ; n++ {
+			out := ban.Product.Refused(&rec, &callers, on, limit, noon+second*instant.Millis(min(n, 1)), noon+minute)
+			if out.BannedUntil != 0 {
+				if n != want || out.StrikesUntilBan != 0 {
+					t.Errorf("limit %d, closes %t: %+v after %d strikes, want a ban after %d", limit, closes, out, n, want)
+				}
+				return
+			}
+			if out.StrikesUntilBan != ban.Product.StrikesUntilBan(rec, limit, noon+second) || out.StrikesUntilBan > left {
+				t.Fatalf("limit %d: %+v after %d were left", limit, out, left)
+			}
+			left = out.StrikesUntilBan
+			if closes {
+				callers.Leave(*on)
+				on = &ban.Promise{}
+			}
+		}
+	}
+	for limit, shared := range map[int64]int{1: 30, 30: 30, 31: 31, 100: 100, 1000: 1000} {
+		f(limit, false, 30)
+		f(limit, true, shared)
+	}
+}
+
+// A ban's own Retry-After replaces what was promised before: who waits for it is not struck.
+func TestBanEndsPromises(t *testing.T) {
+	rule := ban.Product
+	rule.After = 1
+	var rec ban.Record
+	var callers ban.Callers
+	var on, other ban.Promise
+	rule.Refused(&rec, &callers, &on, limit, noon, noon+100*minute)
+	rule.Refused(&rec, &callers, &other, limit, noon, noon+100*minute)
+	callers.Leave(other)
+	out := rule.Refused(&rec, &callers, &on, limit, noon+second, noon+100*minute)
+	if out.BannedUntil == 0 {
+		t.Fatal("not banned")
+	}
+	for _, p := range []*ban.Promise{&on, {}} {
+		if out := rule.Refused(&rec, &callers, p, limit, out.BannedUntil, noon+100*minute); out.BannedUntil != 0 {
+			t.Error("banned again for a promise before the ban")
+		}
+	}
 }
 
 func TestBanSchedule(t *testing.T) {
@@ -59,38 +140,37 @@ func TestBanSchedule(t *testing.T) {
 		After: 3, Within: time.Minute, For: time.Minute, Max: 5 * time.Minute, Memory: time.Hour, Grace: time.Second,
 	}
 	// offend ignores a promise of an hour until it is banned.
-	offend := func(t *testing.T, rec *ban.Record, now instant.Millis) (strikes int, banned time.Duration, end instant.Millis) {
+	offend := func(t *testing.T, rec *ban.Record, now instant.Millis) (banned time.Duration, end instant.Millis) {
 		t.Helper()
-		for i := instant.Millis(0); ; i++ {
-			at := now + i*second
-			out := rule.Refused(rec, at, at+60*minute)
-			if out.IsStrike() {
-				strikes++
-			}
-			if out.BannedUntil != 0 {
-				return strikes, time.Duration(out.BannedUntil-at) * time.Millisecond, out.BannedUntil
-			}
+		var callers ban.Callers
+		var on ban.Promise
+		for strikes := 0; ; strikes++ {
+			at := now + instant.Millis(strikes)*second
+			out := rule.Refused(rec, &callers, &on, limit, at, at+60*minute)
 			if want := rule.After - strikes; out.StrikesUntilBan != want {
 				t.Fatalf("after %d strikes: %+v, want %d left", strikes, out, want)
+			}
+			if out.BannedUntil != 0 {
+				return out.BannedUntil.Sub(at), out.BannedUntil
 			}
 		}
 	}
 	var rec ban.Record
 	now := noon
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute, 5 * time.Minute} {
-		strikes, got, end := offend(t, &rec, now)
-		if strikes != rule.After || got != want {
-			t.Errorf("ban %d: %v after %d strikes, want %v after %d", i+1, got, strikes, want, rule.After)
+		got, end := offend(t, &rec, now)
+		if got != want {
+			t.Errorf("ban %d: %v, want %v", i+1, got, want)
 		}
 		now = end
 	}
-	if _, got, _ := offend(t, &rec, now+61*minute); got != time.Minute {
+	if got, _ := offend(t, &rec, now+61*minute); got != time.Minute {
 		t.Errorf("long after the last ban: %v, want the first length again", got)
 	}
 
 	rec = ban.Record{}
 	rule.Banned(&rec, noon, noon+2*minute)
-	if _, got, _ := offend(t, &rec, noon+3*minute); got != 4*time.Minute {
+	if got, _ := offend(t, &rec, noon+3*minute); got != 4*time.Minute {
 		t.Errorf("after another gateway's ban of 2 min: %v, want 4 min", got)
 	}
 }
@@ -100,7 +180,7 @@ func TestOff(t *testing.T) {
 	rule.After = 0
 	var rec ban.Record
 	for i := range instant.Millis(1000) {
-		if out := rule.Refused(&rec, noon+i*second, noon+minute*60); out != (ban.Outcome{}) {
+		if out := rule.Refused(&rec, &ban.Callers{}, &ban.Promise{}, limit, noon+i*second, noon+minute*60); out != (ban.Outcome{}) {
 			t.Fatalf("refusal %d: %+v", i, out)
 		}
 	}
@@ -109,27 +189,26 @@ func TestOff(t *testing.T) {
 // Strikes older than Within never count: a steady rate just below After in Within causes no ban.
 func TestSlowOffenderIsNotBanned(t *testing.T) {
 	var rec ban.Record
-	strikes := 0
+	var callers ban.Callers
+	var on ban.Promise
+	least := ban.Product.After
 	for at := noon; at < noon+60*minute; at += minute/29 + 100 {
-		out := ban.Product.Refused(&rec, at, noon+120*minute)
-		if out.BannedUntil != 0 {
-			t.Fatalf("banned after %d strikes", strikes)
-		}
-		if out.IsStrike() {
-			strikes++
-		}
+		least = min(least, ban.Product.Refused(&rec, &callers, &on, limit, at, noon+120*minute).StrikesUntilBan)
 	}
-	if strikes < 1500 {
-		t.Errorf("%d strikes, want all but the first", strikes)
+	if least > 4 || least == 0 {
+		t.Errorf("%d strikes were left", least)
 	}
 }
 
 func TestIdle(t *testing.T) {
 	var rec ban.Record
-	ban.Product.Refused(&rec, noon, noon+10*minute)
-	for at, want := range map[instant.Millis]bool{noon: false, noon + 9*minute: false, noon + 13*minute: true} {
-		if got := ban.Product.Idle(&rec, at); got != want {
-			t.Errorf("Idle after %d s is %t", (at-noon)/second, got)
+	var callers ban.Callers
+	ban.Product.Refused(&rec, &callers, &ban.Promise{}, limit, noon, noon+10*minute)
+	for at, want := range map[instant.Millis]struct{ key, callers bool }{
+		noon: {false, false}, noon + 2*minute: {true, false}, noon + 9*minute: {true, false}, noon + 13*minute: {true, true},
+	} {
+		if key, all := ban.Product.Idle(&rec, at), ban.Product.Forgets(&callers, at); key != want.key || all != want.callers {
+			t.Errorf("%d s later: %t %t, want %t", (at-noon)/second, key, all, want)
 		}
 	}
 	ban.Product.Banned(&rec, noon, noon+minute)
@@ -138,98 +217,12 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// worker is a client thread. After a refusal it waits for Retry-After.
-type worker struct {
-	next    instant.Millis // when it calls
-	serving bool           // its call has been admitted, and is answered at next
-}
-
-// Workers that share a key under a rolling limit and each sleep for Retry-After never get a strike. The number of workers,
-// a slow upstream and workers that wake too late make no difference.
-func TestWhoWaitsIsNeverStruck(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		count := rapid.SampledFrom([]int{1, 2, 7, 200}).Draw(t, "workers")
-		limit := rapid.IntRange(1, 300).Draw(t, "limit")
-		window := instant.Millis(rapid.IntRange(2, 60).Draw(t, "window")) * second
-		answer := rapid.SampledFrom([]instant.Millis{1, 200, 3000, 15_000}).Draw(t, "answer takes")
-		late := rapid.Int64Range(0, 2000).Draw(t, "wakes late by")
-		random := rapid.Int64Range(0, 1<<40)
-
-		var rec ban.Record
-		workers := make([]worker, count)
-		for i := range workers {
-			workers[i].next = noon + instant.Millis(random.Draw(t, "start"))%second
-		}
-		var admitted []instant.Millis
-		refused := 0
-		for range 6 * count * 3 {
-			w := &workers[0]
-			for i := range workers {
-				if cmp.Less(workers[i].next, w.next) {
-					w = &workers[i]
-				}
-			}
-			now := w.next
-			if w.serving {
-				ban.Product.Served(&rec, now)
-				w.serving = false
-				continue
-			}
-			admitted = slices.DeleteFunc(admitted, func(at instant.Millis) bool { return at+window <= now })
-			if len(admitted) < limit {
-				admitted = append(admitted, now)
-				w.next, w.serving = now+answer, true
-				continue
-			}
-			promised := admitted[0] + window
-			refused++
-			if out := ban.Product.Refused(&rec, now, promised); out.IsStrike() || out.BannedUntil != 0 {
-				t.Fatalf("refusal %d of %d workers that wait: %+v", refused, count, out)
-			}
-			// Retry-After is in whole seconds, rounded up.
-			wait := (promised - now + second - 1) / second * second
-			w.next = now + wait + instant.Millis(random.Draw(t, "late")%(late+1))
-		}
-	})
-}
-
-// A client that ignores Retry-After is banned at its 30th strike. This takes two seconds plus 32 requests at most.
-func TestWhoIgnoresIsBanned(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		every := instant.Millis(rapid.Int64Range(1, 1900).Draw(t, "calls every ms"))
-		// Before that, it may have waited for a few promises of different lengths.
-		var rec ban.Record
-		now := noon
-		for range rapid.IntRange(0, 5).Draw(t, "waits") {
-			promised := now + instant.Millis(rapid.Int64Range(1, 20).Draw(t, "promise"))*second
-			ban.Product.Refused(&rec, now, promised)
-			now = promised
-		}
-		promised := now + 5*minute
-		strikes := 0
-		for at := now; ; at += every {
-			out := ban.Product.Refused(&rec, at, promised)
-			if out.IsStrike() {
-				strikes++
-			}
-			if out.BannedUntil == 0 {
-				if at > now+2*second+32*every {
-					t.Fatalf("not banned after %d ms and %d strikes", at-now, strikes)
-				}
-				continue
-			}
-			if strikes != ban.Product.After || out.BannedUntil != at+minute {
-				t.Fatalf("banned until %d s after the call, after %d strikes", (out.BannedUntil-at)/second, strikes)
-			}
-			return
-		}
-	})
-}
-
 func BenchmarkRefused(b *testing.B) {
 	var rec ban.Record
+	var callers ban.Callers
+	var on ban.Promise
 	b.ReportAllocs()
 	for i := range b.N {
-		ban.Product.Refused(&rec, noon+instant.Millis(i), noon+minute)
+		ban.Product.Refused(&rec, &callers, &on, limit, noon+instant.Millis(i), noon+minute)
 	}
 }

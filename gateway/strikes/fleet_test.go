@@ -1,0 +1,241 @@
+package strikes_test
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"petgate/gateway/strikes"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/id"
+	"petgate/shared/core/instant"
+	"petgate/shared/core/plan"
+	"petgate/shared/core/quota"
+)
+
+// place says which connections and addresses the workers of a fleet have.
+type place int
+
+const (
+	ownAddresses    place = iota // each worker has its own address, and opens a new connection for each request
+	keptConnections              // one address; each worker keeps its connection
+	newConnections               // one address, and a new connection for each request
+	behindProxy                  // one address, and the connections are those of a trusted proxy
+	sharedPool                   // one address; the workers share connections, as the threads of a process do
+)
+
+// fleet is a number of workers that share a key.
+type fleet struct {
+	place    place
+	workers  int
+	ignoring int // how many of them call on after a 429; the others wait for Retry-After
+	gateways int // each request goes to any of them, but a kept connection stays at its gateway
+	limit    int64
+	start    time.Duration // the workers start within this time
+	answer   time.Duration // how long an admitted request takes
+	pause    time.Duration // from a response to the next request, at most; of those who wait
+	late     time.Duration // how much later than Retry-After a worker comes, at most
+	every    time.Duration // how soon after a 429 those who do not wait call again
+	forgets  time.Duration // the workers are functions that call once; each is started anew this long after its call; 0: they are not
+}
+
+// worker is a client with one request at a time.
+type worker struct {
+	next    instant.Millis
+	ignores bool
+	served  func() // the response to an admitted request; nil: none is under way
+	address netip.Addr
+	gateway int // of conn
+	conn    *strikes.Connection
+}
+
+type schedule []*worker
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].next < s[j].next }
+func (s schedule) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s *schedule) Push(w any)        { *s = append(*s, w.(*worker)) }
+func (s *schedule) Pop() any          { panic("not used") }
+
+const (
+	simulated = 4 * time.Minute
+	noBan     = time.Duration(-1)
+)
+
+// run plays the fleet in virtual time, until its key is banned or the time is over. It returns how long after the first 429 the key
+// was banned: the first one of a worker that does not wait, if there is such a worker.
+func (f fleet) run(random *rand.Rand) time.Duration {
+	within := func(d time.Duration) instant.Millis { return instant.Millis(random.Int64N(d.Milliseconds() + 1)) }
+	noon, key := instant.Millis(1_800_000_000_000), id.Key{1}
+	var gateways []*strikes.Strikes
+	var pool [][]*strikes.Connection
+	for g := range f.gateways {
+		gateways, pool = append(gateways, strikes.New(ban.Product)), append(pool, nil)
+		for range min(f.workers, 100) {
+			pool[g] = append(pool[g], gateways[g].NewConnection())
+		}
+	}
+	var workers schedule
+	for i := range f.workers {
+		w := &worker{next: noon + within(f.start), ignores: i < f.ignoring, gateway: random.IntN(f.gateways)}
+		w.address, w.conn = netip.AddrFrom4([4]byte{192, 0, 2, 1}), gateways[w.gateway].NewConnection()
+		if f.place == ownAddresses {
+			w.address = netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		}
+		workers = append(workers, w)
+	}
+	heap.Init(&workers)
+	var used quota.Record
+	refused := instant.Millis(0)
+	for workers[0].next < noon.Add(simulated) {
+		w := workers[0]
+		now := w.next
+		if w.served != nil {
+			w.served()
+			w.served, w.next = nil, now+1+within(f.pause)
+			heap.Fix(&workers, 0)
+			continue
+		}
+		gateway, on := random.IntN(f.gateways), (*strikes.Connection)(nil)
+		switch f.place {
+		case keptConnections:
+			gateway, on = w.gateway, w.conn
+		case ownAddresses, newConnections:
+			on = gateways[gateway].NewConnection()
+		case sharedPool:
+			on = pool[gateway][random.IntN(len(pool[gateway]))]
+		case behindProxy:
+		}
+		verdict := quota.Product.Take(&used, now, quota.Demand{Limits: plan.Limits{Minute: f.limit, Day: 1 << 30}, Want: 1})
+		if verdict.Granted > 0 {
+			answered := now.Add(f.answer)
+			w.served, w.next = func() { gateways[gateway].Served(key, w.address, on, answered) }, answered
+			f.restart(w, now)
+			heap.Fix(&workers, 0)
+			continue
+		}
+		if refused == 0 && (w.ignores || f.ignoring == 0) {
+			refused = now
+		}
+		out := gateways[gateway].Refused(strikes.Refusal{
+			Key: key, Address: w.address, On: on, Limit: f.limit, Now: now, Promised: verdict.RetryAt(),
+		})
+		if out.BannedUntil != 0 {
+			return now.Sub(min(now, cmp.Or(refused, now)))
+		}
+		if f.place == ownAddresses || f.place == newConnections {
+			on.Closed()
+		}
+		if w.next = now.Add(f.every); !w.ignores {
+			retryAfter := (verdict.RetryAt() - now + 999) / 1000 * 1000
+			w.next = now + retryAfter + within(f.late)
+		}
+		f.restart(w, now)
+		heap.Fix(&workers, 0)
+	}
+	return noBan
+}
+
+// restart starts a function again, with a new address if functions have addresses of their own.
+func (f fleet) restart(w *worker, now instant.Millis) {
+	if f.forgets == 0 {
+		return
+	}
+	w.served, w.next = nil, now.Add(f.forgets)
+	if f.place == ownAddresses {
+		a := w.address.As4()
+		a[1]++
+		w.address = netip.AddrFrom4(a)
+	}
+}
+
+// The documentation says who is banned. It has this table.
+func TestTable(t *testing.T) {
+	type column struct{ workers, ignoring int }
+	columns := []column{{60, 0}, {1000, 0}, {60, 1}, {1000, 1}, {1000, 1000}}
+	table := "| callers | 60 wait | 1,000 wait | one of 60 calls on | one of 1,000 calls on | 1,000 call on |\n|---|---|---|---|---|---|\n"
+	add := func(name string, f fleet, columns []column) {
+		table += "| " + name
+		for _, c := range columns {
+			f.workers, f.ignoring, f.limit = c.workers, c.ignoring, 60
+			f.start, f.answer, f.pause, f.late, f.every = 50*time.Second, 50*time.Millisecond, 100*time.Millisecond, time.Second, 20*time.Millisecond
+			f.gateways = 1
+			one := f.run(rand.New(rand.NewPCG(1, 2)))
+			f.gateways = 10
+			ten := f.run(rand.New(rand.NewPCG(1, 2)))
+			if one == noBan && ten == noBan {
+				table += " | no ban"
+			} else {
+				table += fmt.Sprintf(" | %.0f s; %.0f s", one.Seconds(), ten.Seconds())
+			}
+		}
+		table += strings.Repeat(" |", 1+5-len(columns)) + "\n"
+	}
+	add("own addresses", fleet{place: ownAddresses}, columns)
+	add("one address, kept connections", fleet{place: keptConnections}, columns)
+	add("one address, a new connection for each request", fleet{place: newConnections}, columns)
+	add("threads that share connections", fleet{place: sharedPool}, columns)
+	add("functions that call once each 40 s, at their own addresses", fleet{place: ownAddresses, forgets: 40 * time.Second}, columns[:2])
+	add("functions that call once each 40 s, at one address", fleet{place: newConnections, forgets: 40 * time.Second}, columns[:2])
+	t.Log("\n" + table)
+	if page, err := os.ReadFile("../../docs/request-path.md"); err != nil || !strings.Contains(string(page), table) {
+		t.Errorf("docs/request-path.md has another table: %v", err)
+	}
+}
+
+// A fleet in which every worker waits is never banned if the gateway can tell its workers apart, whatever their number, start and pace.
+// Workers that it cannot tell apart are not banned either, if there are no more of them than strikes that ban, or if they start
+// together at one gateway.
+func TestWhoWaitsIsNotBanned(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFleet(t)
+		switch together := rapid.Bool().Draw(t, "together"); {
+		case together:
+			f.start, f.gateways = min(f.start, ban.Product.Grace), 1
+		case f.place == newConnections || f.place == behindProxy:
+			f.workers = min(f.workers, max(ban.Product.After, int(f.limit)))
+		case f.place == sharedPool:
+			f.workers = min(f.workers, ban.Product.After)
+		}
+		if after := f.run(drawRandom(t)); after != noBan {
+			t.Fatalf("%+v: banned %v after the first 429", f, after)
+		}
+	})
+}
+
+// A client that does not wait is banned within 60 s, whatever connections it uses and however many others share its key and wait.
+func TestWhoIgnoresIsBanned(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFleet(t)
+		f.ignoring = rapid.IntRange(1, f.workers).Draw(t, "ignoring")
+		f.answer, f.pause = min(f.answer, 200*time.Millisecond), min(f.pause, 100*time.Millisecond)
+		f.every = time.Duration(rapid.Int64Range(1, 25).Draw(t, "calls every ms")) * time.Millisecond
+		if after := f.run(drawRandom(t)); after == noBan || after > time.Minute {
+			t.Fatalf("%+v: banned after %v", f, after)
+		}
+	})
+}
+
+func drawFleet(t *rapid.T) fleet {
+	within := func(most time.Duration, what string) time.Duration {
+		return time.Duration(rapid.Int64Range(0, most.Milliseconds()).Draw(t, what)) * time.Millisecond
+	}
+	return fleet{
+		place:   rapid.SampledFrom([]place{ownAddresses, keptConnections, newConnections, behindProxy, sharedPool}).Draw(t, "place"),
+		workers: rapid.SampledFrom([]int{1, 2, 7, 30, 60, 200, 1000}).Draw(t, "workers"), gateways: rapid.IntRange(1, 10).Draw(t, "gateways"),
+		limit: rapid.Int64Range(1, 60).Draw(t, "limit"), start: within(time.Minute, "start"),
+		answer: within(15*time.Second, "answer"), pause: within(5*time.Second, "pause"), late: within(2*time.Second, "late"),
+	}
+}
+
+func drawRandom(t *rapid.T) *rand.Rand {
+	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+}
