@@ -18,29 +18,14 @@ import (
 	"petgate/gateway/share"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 )
 
 // Statements has the usage of tenants.
 type Statements interface {
 	// Statement returns a tenant's usage by period, which is an hour or a UTC day, beginning with the period of since. It returns at
 	// most rowsMax rows. It may ask a database, until ctx ends.
-	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (Statement, error)
-}
-
-// Statement is the usage of one tenant.
-type Statement struct {
-	Rows            []Row          // ordered by start, key, operation and outcome
-	CompleteThrough instant.Millis // everything before this instant is included, but for requests that the service has lost
-}
-
-// Row is the number of requests of one key in one period that called one operation and ended in one way.
-type Row struct {
-	Start     instant.Millis
-	Key       id.Key
-	Operation string // empty: refused before the operation was known
-	Outcome   string
-	Requests  int64
-	Charged   int64 // of the requests: taken from the quota
+	Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (keystore.Statement, error)
 }
 
 const (
@@ -257,9 +242,9 @@ func (u *Usage) read(ctx context.Context, ask Ask) (answer *Answer, problem Prob
 	case len(s.Rows) > rowsMax:
 		return nil, Problem{InvalidParameter, tooManyRows, "since"}
 	case ask.isCSV:
-		return &Answer{outcomeOK, http.StatusOK, csvFields, s.csv(ask)}, Problem{}
+		return &Answer{outcomeOK, http.StatusOK, csvFields, csvOf(s, ask)}, Problem{}
 	}
-	return &Answer{outcomeOK, http.StatusOK, statementFields, s.json(ask)}, Problem{}
+	return &Answer{outcomeOK, http.StatusOK, statementFields, jsonOf(s, ask)}, Problem{}
 }
 
 var (
@@ -275,9 +260,9 @@ func (u *Usage) unavailable(ask Ask, err error) Problem {
 	return Problem{Kind: Unavailable}
 }
 
-// json writes the statement as JSON. Instants are rounded down to a second: what is complete through an instant is complete before it,
+// jsonOf writes a statement as JSON. Instants are rounded down to a second: what is complete through an instant is complete before it,
 // too.
-func (s *Statement) json(ask Ask) []byte {
+func jsonOf(s keystore.Statement, ask Ask) []byte {
 	type row struct {
 		Start     string `json:"start"`
 		Key       id.Key `json:"key"`
@@ -302,8 +287,8 @@ func (s *Statement) json(ask Ask) []byte {
 	}{by, ask.Now.Add(-ask.since).Truncate(ask.period).String(), s.CompleteThrough.Time().Format(time.RFC3339), rows})
 }
 
-// csv writes the statement as CSV (RFC 4180). Its last column says whether the period of the row is complete.
-func (s *Statement) csv(ask Ask) []byte {
+// csvOf writes a statement as CSV (RFC 4180). Its last column says whether the period of the row is complete.
+func csvOf(s keystore.Statement, ask Ask) []byte {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	w.UseCRLF = true

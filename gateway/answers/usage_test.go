@@ -12,11 +12,12 @@ import (
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
 // fakeStatements replaces the database of usage.
-type fakeStatements func(ctx context.Context, ask asked) (Statement, error)
+type fakeStatements func(ctx context.Context, ask asked) (keystore.Statement, error)
 
 // asked is what the database is asked for.
 type asked struct {
@@ -26,14 +27,14 @@ type asked struct {
 	rowsMax int
 }
 
-func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (Statement, error) {
+func (f fakeStatements) Statement(ctx context.Context, t id.Tenant, since instant.Millis, period time.Duration, rowsMax int) (keystore.Statement, error) {
 	return f(ctx, asked{t, since, period, rowsMax})
 }
 
 // twoRows is a statement whose second row is of a day that is not complete.
-func twoRows(context.Context, asked) (Statement, error) {
+func twoRows(context.Context, asked) (keystore.Statement, error) {
 	today := instant.Of(now).Truncate(day)
-	return Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []Row{
+	return keystore.Statement{CompleteThrough: instant.Of(now) - 2001, Rows: []keystore.StatementRow{
 		{Start: today.Add(-day), Key: id.Key{7}, Operation: "listPets", Outcome: "ok", Requests: 12, Charged: 11},
 		{Start: today, Key: id.Key{7}, Outcome: "key_banned", Requests: 3},
 	}}, nil
@@ -76,9 +77,9 @@ func TestStatement(t *testing.T) {
 // What the client asks for is what the database is asked for, or it is refused with the cure.
 func TestStatementParameters(t *testing.T) {
 	var got []asked
-	u := newUsage(func(_ context.Context, ask asked) (Statement, error) {
+	u := newUsage(func(_ context.Context, ask asked) (keystore.Statement, error) {
 		got = append(got, ask)
-		return Statement{}, nil
+		return keystore.Statement{}, nil
 	})
 	for _, c := range []struct {
 		query         string
@@ -121,7 +122,9 @@ func TestStatementParameters(t *testing.T) {
 // A statement that is too long is refused. Nothing is cut off.
 func TestStatementIsBounded(t *testing.T) {
 	rows := 10_000
-	u := newUsage(func(context.Context, asked) (Statement, error) { return Statement{Rows: make([]Row, rows)}, nil })
+	u := newUsage(func(context.Context, asked) (keystore.Statement, error) {
+		return keystore.Statement{Rows: make([]keystore.StatementRow, rows)}, nil
+	})
 	if got, problem := u.ask(t, 1, ""); problem.Kind != 0 || strings.Count(string(got.Body), `"start"`) != rows || len(got.Body) > rows*200 {
 		t.Errorf("%v, %v", problem, got)
 	}
@@ -137,7 +140,7 @@ func TestStatementIsBounded(t *testing.T) {
 func TestStatementHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
-		u := newUsage(func(ctx context.Context, ask asked) (Statement, error) {
+		u := newUsage(func(ctx context.Context, ask asked) (keystore.Statement, error) {
 			<-released
 			return twoRows(ctx, ask)
 		})
@@ -175,14 +178,16 @@ func TestStatementHangs(t *testing.T) {
 // If the usage cannot be read, the log says why, once in a minute. A driver that panics is a failure, too.
 func TestStatementFails(t *testing.T) {
 	log := &testkit.Output{}
-	u := NewUsage(fakeStatements(func(context.Context, asked) (Statement, error) { return Statement{}, errors.New("planted") }),
+	u := NewUsage(fakeStatements(func(context.Context, asked) (keystore.Statement, error) {
+		return keystore.Statement{}, errors.New("planted")
+	}),
 		slog.New(slog.NewTextHandler(log, nil)))
 	for range 3 {
 		if _, problem := u.Statement(Ask{}); problem.Kind != Unavailable || strings.Count(log.String(), "planted") != 1 {
 			t.Errorf("%v; the log has %s", problem, log)
 		}
 	}
-	u.from = fakeStatements(func(context.Context, asked) (Statement, error) { panic("a defect") })
+	u.from = fakeStatements(func(context.Context, asked) (keystore.Statement, error) { panic("a defect") })
 	if _, problem := u.Statement(Ask{}); problem.Kind != Internal || !strings.Contains(log.String(), "a defect") {
 		t.Errorf("%v; the log has %s", problem, log)
 	}

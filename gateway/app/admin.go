@@ -16,7 +16,6 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/redis"
-	"petgate/shared/api"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -46,41 +45,36 @@ type aboutOperation struct {
 	Successor    string         `json:"successor,omitempty"`    // path of what replaces it
 }
 
-// counted is the part of the quotas that /about needs.
-type counted interface{ Mode() string }
-
 // aboutWithin is how long the Redis servers have to answer.
 const aboutWithin = time.Second
 
 // serveAbout serves GET /about.
-func serveAbout(cfg Config, operations []api.Operation, limits counted) http.HandlerFunc {
+func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
 	answer := about{
-		Version: service.Version(), Environment: cfg.Environment.String(), Console: cfg.Console, Settings: cfg.shared(),
-		Operations: []aboutOperation{}, Redis: []redis.Server{},
+		Version: service.Version(), Environment: g.cfg.Environment.String(), Console: g.cfg.Console, Settings: g.cfg.shared(),
+		Mode: g.limits.Mode(), Operations: []aboutOperation{}, Redis: []redis.Server{},
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		answer, now := answer, time.Now()
-		for _, o := range operations {
-			gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-			described := aboutOperation{ID: o.ID, Scopes: o.Scope.Names(), Gone: gone, Successor: o.Successor}
-			if !o.DeprecatedAt.IsZero() {
-				described.DeprecatedAt = instant.Of(o.DeprecatedAt)
-			}
-			if !o.SunsetAt.IsZero() {
-				described.SunsetAt = instant.Of(o.SunsetAt)
-			}
-			answer.Operations = append(answer.Operations, described)
+	for _, o := range g.operations {
+		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
+		described := aboutOperation{ID: o.ID, Scopes: o.Scope.Names(), Gone: gone, Successor: o.Successor}
+		if !o.DeprecatedAt.IsZero() {
+			described.DeprecatedAt = instant.Of(o.DeprecatedAt)
 		}
-		if shared, ok := limits.(interface {
-			Servers(ctx context.Context) []redis.Server
-		}); ok {
-			ctx, cancel := context.WithTimeout(r.Context(), aboutWithin)
-			defer cancel()
-			answer.Redis = shared.Servers(ctx)
+		if !o.SunsetAt.IsZero() {
+			described.SunsetAt = instant.Of(o.SunsetAt)
 		}
-		answer.Mode, answer.NowMillis = limits.Mode(), time.Now().UnixMilli()
-		service.WriteJSON(w, http.StatusOK, answer)
+		answer.Operations = append(answer.Operations, described)
 	}
+	if shared, ok := g.limits.(interface {
+		Servers(ctx context.Context) []redis.Server
+	}); ok {
+		ctx, cancel := context.WithTimeout(r.Context(), aboutWithin)
+		defer cancel()
+		answer.Redis = shared.Servers(ctx)
+	}
+	answer.NowMillis = time.Now().UnixMilli()
+	service.WriteJSON(w, http.StatusOK, answer)
 }
 
 // shared are the settings that should be the same at all gateways of an environment.
@@ -110,17 +104,6 @@ func servers(urls string) string {
 	return strings.Join(hosts, ",")
 }
 
-// tenants and peeker are the sources of the quota report.
-type (
-	tenants interface {
-		Terms(t id.Tenant) (directory.Terms, bool)
-	}
-	peeker interface {
-		Peek(ctx context.Context, a quotas.Request) (quota.Verdict, error)
-		Mode() string
-	}
-)
-
 // usage is a tenant's use of one policy, as reported.
 type usage struct {
 	Limit     int64          `json:"limit"`
@@ -134,51 +117,32 @@ func report(u quota.Usage) usage {
 	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
-// peeked is a tenant's use of its limits.
-type peeked struct {
-	plan    string
-	limits  plan.Limits
-	verdict quota.Verdict
-}
+// errUnknownTenant means that this gateway does not know a tenant.
+var errUnknownTenant = errors.New("this gateway does not know the tenant")
 
-// unknownTenantError is a tenant that this gateway does not know.
-type unknownTenantError struct{ tenant id.Tenant }
-
-func (u unknownTenantError) Error() string {
-	return "this gateway does not know the tenant " + u.tenant.String()
-}
-
-// peek reads how much of its limits a tenant has used. It charges nothing.
-func peek(ctx context.Context, tenants tenants, peeker peeker, tenant id.Tenant) (p peeked, err error) {
-	now, ok := tenants.Terms(tenant)
-	if !ok {
-		return p, unknownTenantError{tenant}
+// peek reads the terms of a tenant, and how much of its limits it has used. It charges nothing.
+func (g *gateway) peek(ctx context.Context, tenant id.Tenant) (terms directory.Terms, used quota.Verdict, err error) {
+	terms, isKnown := g.keys.Terms(tenant)
+	if !isKnown {
+		return terms, used, fmt.Errorf("%w %s", errUnknownTenant, tenant)
 	}
-	p.plan, p.limits = now.Plan, now.Limits
-	p.verdict, err = peeker.Peek(ctx, quotas.Request{Tenant: tenant, Since: now.UsedSince, Version: now.Version, Limits: now.Limits})
-	return p, err
+	used, err = g.limits.Peek(ctx, quotas.Request{Tenant: tenant, Since: terms.UsedSince, Version: terms.Version, Limits: terms.Limits})
+	return terms, used, err
 }
 
 // serveQuota serves GET /quota/{tenant}: the usage of a tenant. It charges nothing.
-func serveQuota(environment string, tenants tenants, peeker peeker) http.HandlerFunc {
-	type failure struct {
-		Error string `json:"error"`
+func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
+	tenant, err := id.ParseTenant(r.PathValue("tenant"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		tenant, err := id.ParseTenant(r.PathValue("tenant"))
-		if err != nil {
-			service.WriteJSON(w, http.StatusBadRequest, failure{err.Error()})
-			return
-		}
-		p, err := peek(r.Context(), tenants, peeker, tenant)
-		if errors.As(err, new(unknownTenantError)) {
-			service.WriteJSON(w, http.StatusNotFound, failure{err.Error()})
-			return
-		}
-		if err != nil {
-			service.WriteJSON(w, http.StatusServiceUnavailable, failure{err.Error()})
-			return
-		}
+	switch terms, used, err := g.peek(r.Context(), tenant); {
+	case errors.Is(err, errUnknownTenant):
+		fail(w, http.StatusNotFound, err)
+	case err != nil:
+		fail(w, http.StatusServiceUnavailable, err)
+	default:
 		service.WriteJSON(w, http.StatusOK, struct {
 			Environment string      `json:"environment"` // of the keys that are accepted
 			Tenant      id.Tenant   `json:"tenant"`
@@ -187,8 +151,12 @@ func serveQuota(environment string, tenants tenants, peeker peeker) http.Handler
 			Mode        string      `json:"mode"`
 			Minute      usage       `json:"minute"`
 			Day         usage       `json:"day"`
-		}{environment, tenant, p.plan, p.limits, peeker.Mode(), report(p.verdict.Minute), report(p.verdict.Day)})
+		}{g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(), report(used.Minute), report(used.Day)})
 	}
+}
+
+func fail(w http.ResponseWriter, status int, err error) {
+	service.WriteJSON(w, status, map[string]string{"error": err.Error()})
 }
 
 // live is the body of GET /live: what this gateway does now. Counts grow from Since on; a reader takes the difference of two answers
@@ -219,59 +187,41 @@ type liveTenant struct {
 	DayUsed    int64       `json:"dayUsed"`
 }
 
-// The sources of /live.
-type (
-	activity interface {
-		Activity(now time.Time, n int) directory.Activity
-	}
-	knower interface {
-		Known(quotas.Request) quota.Verdict
-		Mode() string
-	}
-	timed interface {
-		Latencies() edge.Latencies
-		Bans() int64
-	}
-)
-
 const (
 	liveTenants    = 100  // in an answer, unless the query has n
 	liveTenantsMax = 5000 // about 1 MB
 )
 
 // serveLive serves GET /live?n=TENANTS.
-func serveLive(gateway, environment string, tenants activity, limits knower, public timed, clock func() time.Time) http.HandlerFunc {
-	var times latencyWindow
-	return func(w http.ResponseWriter, r *http.Request) {
-		n := liveTenants
-		if text := r.URL.Query().Get("n"); text != "" {
-			var err error
-			if n, err = strconv.Atoi(text); err != nil || n < 0 || n > liveTenantsMax {
-				service.WriteJSON(w, http.StatusBadRequest, map[string]string{"error": fmt.Sprintf("n must be 0 to %d", liveTenantsMax)})
-				return
-			}
+func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
+	n := liveTenants
+	if text := r.URL.Query().Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 0 || n > liveTenantsMax {
+			fail(w, http.StatusBadRequest, fmt.Errorf("n must be 0 to %d", liveTenantsMax))
+			return
 		}
-		now := clock()
-		seen := tenants.Activity(now, n)
-		answer := live{
-			Gateway: gateway, Environment: environment, Mode: limits.Mode(), Since: instant.Of(seen.Since),
-			Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: public.Bans(),
-			Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
-		}
-		recent := times.next(now, public.Latencies)
-		answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
-		for i, t := range seen.Tenants {
-			var known quota.Verdict
-			if t.Plan != "" {
-				known = limits.Known(quotas.Request{Tenant: t.Tenant, Since: t.UsedSince, Limits: t.Limits})
-			}
-			answer.Tenants[i] = liveTenant{
-				ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
-				MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
-			}
-		}
-		service.WriteJSON(w, http.StatusOK, answer)
 	}
+	now := time.Now()
+	seen := g.keys.Activity(now, n)
+	answer := live{
+		Gateway: g.self, Environment: g.cfg.Environment.String(), Mode: g.limits.Mode(), Since: instant.Of(seen.Since),
+		Elapsed: now.Sub(seen.Since).Milliseconds(), Requests: seen.Requests, Refused: seen.Refused, Bans: g.public.Bans(),
+		Active: seen.Active, Tenants: make([]liveTenant, len(seen.Tenants)),
+	}
+	recent := g.latencies.next(now, g.public.Latencies)
+	answer.P50, answer.P99 = percentile(recent, 0.5), percentile(recent, 0.99)
+	for i, t := range seen.Tenants {
+		var known quota.Verdict
+		if t.Plan != "" {
+			known = g.limits.Known(quotas.Request{Tenant: t.Tenant, Since: t.UsedSince, Limits: t.Limits})
+		}
+		answer.Tenants[i] = liveTenant{
+			ID: t.Tenant, Plan: t.Plan, Limits: t.Limits, Since: t.Since.Sub(seen.Since).Milliseconds(), Requests: t.Requests, Refused: t.Refused,
+			MinuteUsed: known.Minute.Used, DayUsed: known.Day.Used,
+		}
+	}
+	service.WriteJSON(w, http.StatusOK, answer)
 }
 
 // latencyWindow remembers the latencies of two earlier questions, so that there are always those of the last 10 to 20 s, or since the

@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -26,7 +27,6 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
-	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/service"
@@ -75,6 +75,7 @@ type gateway struct {
 	limits     quotas.Quotas
 	operations []api.Operation
 	public     *edge.Edge
+	latencies  latencyWindow
 
 	closers []func() error // the last one is called first
 }
@@ -154,7 +155,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.onClose(func() error { stop(); return ended })
 	g.limits, err = quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: g.keys.Gateways, Saver: saver{g.store}, OutageFile: cfg.outageFile(), GatewayID: g.self,
+		LiveGateways: g.keys.Gateways, Saver: g.store, OutageFile: cfg.outageFile(), GatewayID: g.self,
 		Metrics: g.admin.Metrics, Log: g.log,
 	})
 	if err != nil {
@@ -199,7 +200,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	g.onClose(func() error { closeStatements(); return nil })
+	g.onClose(closeStatements)
 	tracer, err := trace.Open(trace.Config{Settings: cfg.Traces, Program: "gateway", Instance: g.self, Log: g.log, Metrics: g.admin.Metrics})
 	if err != nil {
 		return err
@@ -219,17 +220,11 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 
 // mountAdmin adds to the admin port what keyadmin, the console and probes ask.
 func (g *gateway) mountAdmin(address string) error {
-	environment := g.cfg.Environment.String()
-	g.admin.Handle("GET /quota/{tenant}", serveQuota(environment, g.keys, g.limits))
-	g.admin.Handle("GET /about", serveAbout(g.cfg, g.operations, g.limits))
-	g.admin.Handle("GET /live", serveLive(g.self, environment, g.keys, g.limits, g.public, time.Now))
+	g.admin.Handle("GET /quota/{tenant}", http.HandlerFunc(g.serveQuota))
+	g.admin.Handle("GET /about", http.HandlerFunc(g.serveAbout))
+	g.admin.Handle("GET /live", http.HandlerFunc(g.serveLive))
 	g.admin.SetReady(g.problems)
-	closeConsole, err := serveConsole(g.cfg, g.self, address, g.admin, g.problems, g.keys, g.limits, g.log)
-	if err != nil {
-		return err
-	}
-	g.onClose(func() error { closeConsole(); return nil })
-	return nil
+	return g.serveConsole(address)
 }
 
 // problems are those of /readyz.
@@ -320,30 +315,4 @@ func background(f func(context.Context)) (stop func()) {
 		cancel()
 		<-done
 	}
-}
-
-// saver keeps quotas in the database, so that quotas without Redis survive a restart.
-type saver struct{ store *keystore.Store }
-
-func (s saver) SaveQuotas(ctx context.Context, now instant.Millis, records []quotas.Saved) error {
-	rows := make([]keystore.QuotaRecord, len(records))
-	for i, r := range records {
-		rows[i] = keystore.QuotaRecord(r)
-	}
-	if err := s.store.SaveQuotas(ctx, now, rows); err != nil {
-		return fmt.Errorf("app: save quotas: %w", err)
-	}
-	return nil
-}
-
-func (s saver) LoadQuotas(ctx context.Context) ([]quotas.Saved, error) {
-	rows, err := s.store.LoadQuotas(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("app: load quotas: %w", err)
-	}
-	records := make([]quotas.Saved, len(rows))
-	for i, r := range rows {
-		records[i] = quotas.Saved(r)
-	}
-	return records, nil
 }

@@ -7,8 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"petgate/shared/durable"
 )
 
 // idSuffixLen is long enough that two hosts with the same name do not get the same random suffix.
@@ -54,22 +55,20 @@ func keptSuffix(path string) (string, error) {
 	return suffix, nil
 }
 
-// newSuffix writes a complete file and then gives it the final name. If another gateway did so first, newSuffix returns
-// that suffix.
+// newSuffix writes the file. If another gateway did so first, newSuffix returns that suffix.
 func newSuffix(path string) (string, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
 	suffix := strings.ToLower(rand.Text()[:idSuffixLen])
-	fresh := path + "." + suffix
-	defer os.Remove(fresh)
-	if err := os.WriteFile(fresh, []byte(suffix+"\n"), 0o644); err != nil {
+	file, err := durable.Create(path + "." + suffix) // a name that no other process has
+	if err != nil {
 		return "", err
 	}
-	if err := os.Link(fresh, path); errors.Is(err, fs.ErrExist) {
+	defer file.Close()
+	if _, err := file.WriteString(suffix + "\n"); err != nil {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	err = durable.Publish(file, path)
+	if errors.Is(err, fs.ErrExist) {
 		return keptSuffix(path)
-	} else if err != nil {
-		return "", err
 	}
-	return suffix, nil
+	return suffix, err
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/portal"
@@ -27,6 +26,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -54,7 +54,7 @@ type fakes struct {
 	take      func(quotas.Request) (quota.Verdict, error)
 	attempts  func() (state authfailures.State, mayGoOn bool)
 	count     func(directory.Usage)
-	statement func() (answers.Statement, error)
+	statement func() (keystore.Statement, error)
 	fails     func(dependency string)
 }
 
@@ -70,7 +70,7 @@ func (f *fakes) Known(a quotas.Request) quota.Verdict { f.fails("known"); return
 
 func (f *fakes) Count(request directory.Usage) { f.fails("count"); f.count(request) }
 
-func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, int) (answers.Statement, error) {
+func (f *fakes) Statement(context.Context, id.Tenant, instant.Millis, time.Duration, int) (keystore.Statement, error) {
 	f.fails("statement")
 	return f.statement()
 }

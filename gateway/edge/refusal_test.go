@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"petgate/gateway/answers"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/authfailures"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 )
 
@@ -104,7 +104,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("operation_removed", 410, true, rawTarget("/v1/pets/7"), sunsetAt(now))
 	f("invalid_parameter", 400, true, rawUsage("?since=1w"), nil)
 	f("usage_unavailable", 503, true, rawUsage(""), func(s *setup) {
-		s.statement = func() (answers.Statement, error) { return answers.Statement{}, errors.New("planted") }
+		s.statement = func() (keystore.Statement, error) { return keystore.Statement{}, errors.New("planted") }
 	})
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
 	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"petgate/gateway/answers"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
 )
 
-func oneRow() (answers.Statement, error) {
-	return answers.Statement{Rows: []answers.Row{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}}}, nil
+func oneRow() (keystore.Statement, error) {
+	return keystore.Statement{Rows: []keystore.StatementRow{{Start: instant.Of(now), Key: id.Key{7}, Outcome: "key_banned", Requests: 3}}}, nil
 }
 
 func rawUsage(query string, fields ...string) string {
@@ -60,10 +60,10 @@ func TestStatement(t *testing.T) {
 func TestStatementThatCannotBeRead(t *testing.T) {
 	arrived, released := make(chan bool), make(chan bool)
 	r := newRig(t, func(s *setup) {
-		s.statement = func() (answers.Statement, error) {
+		s.statement = func() (keystore.Statement, error) {
 			arrived <- true
 			<-released
-			return answers.Statement{}, errors.New("planted")
+			return keystore.Statement{}, errors.New("planted")
 		}
 	})
 	waiting, client, failed := r.dial(t), r.dial(t), make(chan answer, 1)

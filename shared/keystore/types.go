@@ -222,6 +222,13 @@ type PeriodUsage struct {
 	Requests  int64          `db:"requests"`
 }
 
+// Statement is the usage of one tenant. All requests that were made before CompleteThrough are in it, except those that a gateway lost:
+// see UsageGaps.
+type Statement struct {
+	Rows            []StatementRow // ordered by start, key, operation and outcome
+	CompleteThrough instant.Millis
+}
+
 // StatementRow is the number of requests of one key in one hour or UTC day that called one operation and ended in one way.
 type StatementRow struct {
 	Start     instant.Millis `db:"start"` // of the hour or day

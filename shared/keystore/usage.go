@@ -165,16 +165,18 @@ func (s *Store) UsageByPeriod(ctx context.Context, tenant id.Tenant, since insta
 }
 
 // Statement lists a tenant's requests by period, key, operation and outcome, in this order, beginning with the period of since. A
-// period is an hour or a UTC day. It returns at most n rows. All requests that were made before the instant through are in them,
-// except those that a gateway lost: see UsageGaps.
-func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, n int) (rows []StatementRow, through instant.Millis, err error) {
+// period is an hour or a UTC day. It returns at most n rows.
+func (s *Store) Statement(ctx context.Context, tenant id.Tenant, since instant.Millis, period time.Duration, n int) (found Statement, err error) {
 	const op = "read a statement of usage"
-	// Read first: gateways may store more before the rows are read.
-	if err := s.db.GetContext(ctx, &through, s.expand.Replace(storedThrough)); err != nil {
-		return nil, 0, fail(op, err)
+	if err := s.CheckFile(); err != nil { // the pool of a gateway's statements has its own connections to the file
+		return Statement{}, err
 	}
-	rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n)
-	return rows, through, err
+	// Read first: gateways may store more before the rows are read.
+	if err := s.db.GetContext(ctx, &found.CompleteThrough, s.expand.Replace(storedThrough)); err != nil {
+		return Statement{}, fail(op, err)
+	}
+	found.Rows, err = list[StatementRow](ctx, s, op, statement, tenant, since.Truncate(period), period.Milliseconds(), n)
+	return found, err
 }
 
 // TopUsage lists the tenants whose requests were charged most often, at most n of them. It counts the hour of since, and the hours

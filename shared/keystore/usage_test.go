@@ -91,11 +91,11 @@ func TestStatement(t *testing.T) {
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		read := func(since instant.Millis, period time.Duration, n int) ([]keystore.StatementRow, instant.Millis) {
 			t.Helper()
-			rows, through, err := s.Statement(ctx, tenant, since, period, n)
+			found, err := s.Statement(ctx, tenant, since, period, n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return rows, through
+			return found.Rows, found.CompleteThrough
 		}
 		if rows, through := read(0, time.Hour, 9); len(rows) != 0 || through < today {
 			t.Errorf("without gateways: %v, complete through %d", rows, through)

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/keystore"
 	"petgate/shared/sharded"
 )
 
@@ -74,11 +74,7 @@ func (m *Memory) expiredAt(now instant.Millis) func(Name, *kept) bool {
 func (m *Memory) Now() instant.Millis { return instant.Of(m.clock()) }
 
 // Saved is a tenant's quota record as it survives a restart.
-type Saved struct {
-	Tenant id.Tenant
-	Since  instant.Millis // see Name
-	Record []byte
-}
+type Saved = keystore.QuotaRecord
 
 // Dump returns the records that changed after an earlier dump, and the mark of this dump. The argument since is the mark of
 // the earlier dump; if it is 0, Dump returns all records. If the caller could not save a dump, it passes the earlier mark
@@ -91,7 +87,7 @@ func (m *Memory) Dump(since uint64) (changed []Saved, mark uint64) {
 		s.Lock()
 		for name, rec := range s.Entries {
 			if rec.changed > since {
-				changed = append(changed, Saved{name.Tenant, name.Since, m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
+				changed = append(changed, Saved{Tenant: name.Tenant, Since: name.Since, Record: m.rule.Append(make([]byte, 0, m.rule.RecordBytes()), &rec.Record)})
 			}
 		}
 		maps.DeleteFunc(s.Entries, m.expiredAt(now))
