@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -117,49 +116,45 @@ func (s *Store) snapshot(ctx context.Context, f func(sqlx.QueryerContext) error)
 
 // read passes all plans, tenants, keys and bans to the functions of to.
 func (s *Store) read(ctx context.Context, q sqlx.QueryerContext, to Rows) error {
-	var r reader
 	for _, load := range []struct {
-		query string
-		args  []any
-		pass  func(*sqlx.Rows) error
+		query   string
+		args    []any
+		columns int
+		pass    func(*columns)
 	}{
-		{selectPlans, nil, func(row *sqlx.Rows) error {
-			var p Plan
-			err := row.Scan(&p.Name, &p.Limits.Minute, &p.Limits.Day, &p.CreatedAt)
-			if err == nil {
-				to.Plan(p)
-			}
-			return err
+		{loadPlans, nil, 3, to.plan},
+		{loadTenants, nil, 6, func(c *columns) {
+			var tenant id.Tenant
+			c.scan(&tenant)
+			to.tenant(c, tenant)
 		}},
-		{loadTenants, nil, func(row *sqlx.Rows) error {
-			t, err := r.tenant(row)
-			if err == nil {
-				to.Tenant(t)
-			}
-			return err
-		}},
-		{loadKeys, nil, func(row *sqlx.Rows) error {
-			k, err := r.key(row)
-			if err == nil {
-				to.Key(k)
-			}
-			return err
-		}},
-		{loadBans, []any{s.now().Add(-endedBansLoaded)}, func(row *sqlx.Rows) error {
-			var b BanRow
-			err := row.Scan(&b.Key, &b.Until, &b.Automatic, &b.Notice)
-			if err == nil {
-				to.Ban(b)
-			}
-			return err
-		}},
+		{loadKeys, nil, loadColumnsMax, to.key},
+		{loadBans, []any{s.now().Add(-endedBansLoaded)}, 4, to.ban},
 	} {
-		if err := each(ctx, q, load.pass, load.query, load.args...); err != nil {
+		var values, targets [loadColumnsMax]any
+		var row [loadColumnsMax]driver.Value
+		for i := range values {
+			targets[i] = &values[i]
+		}
+		if err := each(ctx, q, func(rows *sqlx.Rows) error {
+			if err := rows.Scan(targets[:load.columns]...); err != nil {
+				return err
+			}
+			for i, v := range values {
+				row[i] = v
+			}
+			c := columns{row: row[:load.columns]}
+			load.pass(&c)
+			return c.err
+		}, load.query, load.args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// loadColumnsMax is the most columns of a row that is loaded.
+const loadColumnsMax = 11
 
 // each calls f for every row.
 func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, query string, args ...any) error {
@@ -174,58 +169,4 @@ func each(ctx context.Context, q sqlx.QueryerContext, f func(*sqlx.Rows) error, 
 		}
 	}
 	return rows.Err()
-}
-
-// reader scans rows, possibly millions, into one buffer. It keeps the texts that most rows share.
-type reader struct {
-	t       TenantRow
-	k       KeyRow
-	columns [8]sql.RawBytes
-	scopes  string // the text of k.Scopes
-}
-
-func (r *reader) tenant(row *sqlx.Rows) (*TenantRow, error) {
-	var err error
-	key, planName := &r.columns[0], &r.columns[1]
-	if err = row.Scan(key, planName, &r.t.Override.Minute, &r.t.Override.Day, &r.t.Suspended, &r.t.UsedSince); err != nil {
-		return nil, err
-	}
-	if r.t.Plan != string(*planName) {
-		r.t.Plan = string(*planName)
-	}
-	r.t.ID, err = id.ParseTenant(string(*key))
-	return &r.t, err
-}
-
-func (r *reader) key(row *sqlx.Rows) (*KeyRow, error) {
-	c, k := &r.columns, &r.k
-	err := row.Scan(&c[0], &c[1], &c[2], &c[3], &c[4], &c[5], &c[6], &c[7], &k.ExpiresAt, &k.RevokedAt, &k.GraceEndsAt)
-	if err != nil {
-		return nil, err
-	}
-	if copy(k.Hash[:], c[0]) != len(k.Hash) || len(c[0]) != len(k.Hash) {
-		return nil, errors.New("the hash of a key has the wrong length")
-	}
-	if k.ID, err = id.ParseKey(string(c[1])); err != nil {
-		return nil, err
-	}
-	if k.Tenant, err = id.ParseTenant(string(c[2])); err != nil {
-		return nil, err
-	}
-	if k.Environment, err = apikey.ParseEnvironment(string(c[3])); err != nil {
-		return nil, err
-	}
-	if r.scopes != string(c[4]) {
-		r.scopes = string(c[4])
-		if err = k.Scopes.Scan(r.scopes); err != nil {
-			return nil, err
-		}
-	}
-	if k.Name != string(c[6]) {
-		k.Name = string(c[6])
-	}
-	if err = k.ReplacedBy.Scan(string(c[7])); err != nil {
-		return nil, err
-	}
-	return k, k.Allow.Scan(string(c[5]))
 }

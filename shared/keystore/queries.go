@@ -75,6 +75,8 @@ const (
 
 // What a gateway keeps in memory.
 const (
+	loadPlans = `SELECT name, minute_limit, day_limit FROM plans`
+
 	loadTenants = `SELECT id, plan, minute_limit, day_limit, suspended, usage_since FROM tenants`
 
 	loadKeys = `SELECT hash, id, tenant_id, environment, scopes, allow_list, name, replaced_by, expires_at, revoked_at, grace_ends_at

@@ -71,43 +71,60 @@ func (r *tailReader) read(row []driver.Value) error {
 	r.events = append(r.events, e)
 
 	if c.skipNull(3) {
-		p := Plan{Name: c.text()}
-		p.Limits.Minute, p.Limits.Day = c.integer(), c.integer()
-		if c.err == nil {
-			r.to.Plan(p)
-		}
+		r.to.plan(&c)
 	}
 	if c.skipNull(5) {
-		t := TenantRow{ID: e.Tenant, Plan: c.text()}
-		t.Override.Minute, t.Override.Day, t.Suspended, t.UsedSince = c.integer(), c.integer(), c.truth(), c.instant()
-		if c.err == nil {
-			r.to.Tenant(&t)
-		}
+		r.to.tenant(&c, e.Tenant)
 	}
 	if c.skipNull(11) {
-		var k KeyRow
-		c.hash(&k.Hash)
-		c.scan(&k.ID)
-		c.scan(&k.Tenant)
-		c.scan(&k.Environment)
-		c.scan(&k.Scopes)
-		c.scan(&k.Allow)
-		k.Name = c.text()
-		c.scan(&k.ReplacedBy)
-		k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
-		if c.err == nil {
-			r.to.Key(&k)
-		}
+		r.to.key(&c)
 	}
 	if c.skipNull(4) {
-		var b BanRow
-		c.scan(&b.Key)
-		b.Until, b.Automatic, b.Notice = c.instant(), c.truth(), c.text()
-		if c.err == nil {
-			r.to.Ban(b)
-		}
+		r.to.ban(&c)
 	}
 	return c.err
+}
+
+// plan reads a plan. Like the others, it passes what it has read unless a column is wrong.
+func (to Rows) plan(c *columns) {
+	p := Plan{Name: c.text()}
+	p.Limits.Minute, p.Limits.Day = c.integer(), c.integer()
+	if c.err == nil {
+		to.Plan(p)
+	}
+}
+
+func (to Rows) tenant(c *columns, tenant id.Tenant) {
+	t := TenantRow{ID: tenant, Plan: c.text()}
+	t.Override.Minute, t.Override.Day, t.Suspended, t.UsedSince = c.integer(), c.integer(), c.truth(), c.instant()
+	if c.err == nil {
+		to.Tenant(&t)
+	}
+}
+
+func (to Rows) key(c *columns) {
+	var k KeyRow
+	c.hash(&k.Hash)
+	c.scan(&k.ID)
+	c.scan(&k.Tenant)
+	c.scan(&k.Environment)
+	c.scan(&k.Scopes)
+	c.scan(&k.Allow)
+	k.Name = c.text()
+	c.scan(&k.ReplacedBy)
+	k.ExpiresAt, k.RevokedAt, k.GraceEndsAt = c.instant(), c.instant(), c.instant()
+	if c.err == nil {
+		to.Key(&k)
+	}
+}
+
+func (to Rows) ban(c *columns) {
+	var b BanRow
+	c.scan(&b.Key)
+	b.Until, b.Automatic, b.Notice = c.instant(), c.truth(), c.text()
+	if c.err == nil {
+		to.Ban(b)
+	}
 }
 
 // columns reads a row from left to right. The first error stays.
