@@ -69,29 +69,23 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // Register adds a process that has applied nothing yet, and returns its generation, which is larger than all earlier ones. Changes
 // still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
-	defer failed("register gateway", &err)
-	t, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer t.Rollback() // after Commit it does nothing
-	if generation, err = nextGeneration(ctx, t, r.Generation); err != nil {
-		return 0, err
-	}
-	for _, incarnation := range dead {
-		if err := s.endProcess(ctx, t, r.ID, incarnation, GapKilled); err != nil {
-			return 0, err
+	err = s.transact(ctx, "register gateway", func(t *sqlx.Tx) error {
+		if generation, err = nextGeneration(ctx, t, r.Generation); err != nil {
+			return err
 		}
-	}
-	_, err = t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(),
-		r.UsageThrough)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := t.ExecContext(ctx, closeGap, r.ID, r.Incarnation); err != nil {
-		return 0, err
-	}
-	return generation, t.Commit()
+		for _, incarnation := range dead {
+			if err := s.endProcess(ctx, t, r.ID, incarnation, GapKilled); err != nil {
+				return err
+			}
+		}
+		if _, err := t.ExecContext(ctx, s.expand.Replace(register), r.ID, r.Incarnation, generation, r.AdminAddress, r.MaxAge.Milliseconds(),
+			r.UsageThrough); err != nil {
+			return err
+		}
+		_, err := t.ExecContext(ctx, closeGap, r.ID, r.Incarnation)
+		return err
+	})
+	return generation, err
 }
 
 // nextGeneration makes the registry's generation larger than before and larger than least.
@@ -150,44 +144,47 @@ func (s *Store) checkRegistration(ctx context.Context, q sqlx.QueryerContext, r 
 
 // SignOff ends the registration of a process that has stored all its usage. From then on the process must not accept any key.
 func (s *Store) SignOff(ctx context.Context, r Registration) error {
-	_, err := s.remove(ctx, r, "", deleteProcess)
-	return fail("sign off", err)
+	_, err := s.remove(ctx, "sign off", r, "", deleteProcess)
+	return err
 }
 
 // SignOffWithGap is SignOff for a process that could not store all its usage.
 func (s *Store) SignOffWithGap(ctx context.Context, r Registration) error {
-	_, err := s.remove(ctx, r, GapUnwritten, deleteProcess)
-	return fail("sign off", err)
+	_, err := s.remove(ctx, "sign off", r, GapUnwritten, deleteProcess)
+	return err
 }
 
 // RemoveFenced removes a process that a Watch calls fenced. It reports whether the process was still registered and had sent no
 // heartbeat since g was read. If the process still runs, it refuses everything until it has registered again.
 func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
-	removed, err := s.remove(ctx, Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced, deleteSilent, g.SeenAt, g.MaxAge)
-	return removed, fail("remove fenced gateway", err)
+	return s.remove(ctx, "remove fenced gateway", Registration{ID: g.ID, Incarnation: g.Incarnation}, GapFenced, deleteSilent, g.SeenAt, g.MaxAge)
 }
+
+// errNoProcess ends a removal that finds no such process.
+var errNoProcess = errors.New("no such process")
 
 // remove deletes a process and, if there is a cause, notes that it may have kept usage that is not stored. It commits only if there was
 // such a process. more are the parameters of the statement after the ID and the incarnation.
-func (s *Store) remove(ctx context.Context, r Registration, cause, query string, more ...any) (removed bool, err error) {
-	t, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	defer t.Rollback() // after Commit it does nothing
-	if _, err := nextGeneration(ctx, t, r.Generation); err != nil {
-		return false, err
-	}
-	if cause != "" {
-		if err := s.noteGap(ctx, t, r.ID, r.Incarnation, cause); err != nil {
-			return false, err
+func (s *Store) remove(ctx context.Context, op string, r Registration, cause, query string, more ...any) (removed bool, err error) {
+	err = s.transact(ctx, op, func(t *sqlx.Tx) error {
+		if _, err := nextGeneration(ctx, t, r.Generation); err != nil {
+			return err
 		}
+		if cause != "" {
+			if err := s.noteGap(ctx, t, r.ID, r.Incarnation, cause); err != nil {
+				return err
+			}
+		}
+		removed, err = affected(t.ExecContext(ctx, query, append([]any{r.ID, r.Incarnation}, more...)...))
+		if err == nil && !removed {
+			err = errNoProcess
+		}
+		return err
+	})
+	if errors.Is(err, errNoProcess) {
+		err = nil
 	}
-	removed, err = affected(t.ExecContext(ctx, query, append([]any{r.ID, r.Incarnation}, more...)...))
-	if err != nil || !removed {
-		return false, err
-	}
-	return true, t.Commit()
+	return removed && err == nil, err
 }
 
 // endProcess removes a process that did not sign off, if there is one, and notes the gap in the usage.

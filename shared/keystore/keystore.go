@@ -130,6 +130,19 @@ func (s *Store) Listen() *database.Listener { return s.db.Listen(channel) }
 
 func (s *Store) now() instant.Millis { return instant.Of(s.clock()) }
 
+// transact runs f in a transaction of its own, without an event, and commits unless f fails.
+func (s *Store) transact(ctx context.Context, op string, f func(t *sqlx.Tx) error) error {
+	t, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return fail(op, err)
+	}
+	defer t.Rollback() // after Commit it does nothing
+	if err := f(t); err != nil {
+		return fail(op, err)
+	}
+	return fail(op, t.Commit())
+}
+
 // tx is one write.
 type tx struct {
 	*sqlx.Tx

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -25,32 +27,26 @@ const quotaRowsMax = 2000
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
 // tenants since the same resets. No two records have the same of both. now is in ms. Only in-process quotas need it. It makes no event.
-func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) (err error) {
-	defer failed("save quotas", &err)
-	t, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer t.Rollback() // after Commit it does nothing
+func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	// The table has no index by time, so this reads all rows.
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
-	if prunes {
-		if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
-			return err
+	err := s.transact(ctx, "save quotas", func(t *sqlx.Tx) error {
+		if prunes {
+			if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
+				return err
+			}
 		}
-	}
-	for chunk := range slices.Chunk(records, quotaRowsMax) {
-		if _, err := t.ExecContext(ctx, s.expand.Replace(upsertQuotas), quotaRows(chunk), now); err != nil {
-			return err
+		for chunk := range slices.Chunk(records, quotaRowsMax) {
+			if _, err := t.ExecContext(ctx, s.expand.Replace(upsertQuotas), quotaRows(chunk), now); err != nil {
+				return err
+			}
 		}
-	}
-	if err := t.Commit(); err != nil {
-		return err
-	}
-	if prunes {
+		return nil
+	})
+	if err == nil && prunes {
 		s.quotasPruned.Store(int64(now))
 	}
-	return nil
+	return err
 }
 
 // quotaRows returns the records as the database gets them: JSON with the bytes in hexadecimal. It is not made by package json, whose

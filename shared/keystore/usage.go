@@ -3,7 +3,6 @@ package keystore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,28 +34,21 @@ const (
 // already added changes nothing, so a batch can be sent again after a lost reply. No two rows of a batch differ only in numbers, and
 // no two minutes have the same tenant and hour. Usage older than 401 days and minutes older than 35 days are deleted. Errors:
 // ErrNotFound if the gateway was forgotten, ErrDisplaced.
-func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) (err error) {
-	defer failed("add usage", &err)
-	t, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer t.Rollback() // after Commit it does nothing
-	if err := s.lockUsage(ctx, t); err != nil {
-		return err
-	}
-	if claimed, err := affected(t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)); err != nil {
-		return err
-	} else if !claimed {
-		return s.checkRegistration(ctx, t, r)
-	}
-	if err := s.addRows(ctx, t, rows); err != nil {
-		return err
-	}
-	if err := s.addMinutes(ctx, t, r.ID, minutes); err != nil {
-		return err
-	}
-	return t.Commit()
+func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows []UsageRow, minutes []UsageMinutes) error {
+	return s.transact(ctx, "add usage", func(t *sqlx.Tx) error {
+		if err := s.lockUsage(ctx, t); err != nil {
+			return err
+		}
+		if claimed, err := affected(t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)); err != nil {
+			return err
+		} else if !claimed {
+			return s.checkRegistration(ctx, t, r)
+		}
+		if err := s.addRows(ctx, t, rows); err != nil {
+			return err
+		}
+		return s.addMinutes(ctx, t, r.ID, minutes)
+	})
 }
 
 // addRows needs few statements, because a batch may contain every key of a busy minute.
@@ -64,12 +56,9 @@ func (s *Store) addRows(ctx context.Context, t *sqlx.Tx, rows []UsageRow) error 
 	if len(rows) == 0 {
 		return nil
 	}
-	text, err := json.Marshal(rows)
-	if err != nil {
-		return err
-	}
+	text := jsonText(rows)
 	for _, query := range []string{addUsage, touchKeys} {
-		if _, err := t.ExecContext(ctx, s.expand.Replace(query), string(text)); err != nil {
+		if _, err := t.ExecContext(ctx, s.expand.Replace(query), text); err != nil {
 			return err
 		}
 	}
@@ -102,18 +91,18 @@ func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minu
 	for i, m := range minutes {
 		rows[i] = minuteRow{m.Tenant, m.Hour, encodeMinutes(&m.Attempts)}
 	}
-	text, err := json.Marshal(rows)
-	if err != nil {
-		return err
+	text, now := jsonText(rows), s.now()
+	for _, do := range []struct {
+		query string
+		with  any
+	}{
+		{addMinutes, gateway}, {pruneUsage, now.Add(-usageKept)}, {pruneMinutes, now.Add(-MinutesKept).Truncate(time.Hour)},
+	} {
+		if _, err := t.ExecContext(ctx, s.expand.Replace(do.query), text, do.with); err != nil {
+			return err
+		}
 	}
-	if _, err := t.ExecContext(ctx, s.expand.Replace(addMinutes), string(text), gateway); err != nil {
-		return err
-	}
-	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneUsage), string(text), s.now().Add(-usageKept)); err != nil {
-		return err
-	}
-	_, err = t.ExecContext(ctx, s.expand.Replace(pruneMinutes), string(text), s.now().Add(-MinutesKept).Truncate(time.Hour))
-	return err
+	return nil
 }
 
 // firstMinute is the character of minute 0. The characters of all minutes are printable and none is a digit.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 )
@@ -22,27 +24,21 @@ type UsageSeal struct {
 // SealUsage seals every hour that is closed: all registered gateways have stored their usage of it. If no gateway is registered, every
 // hour that has ended is closed. A seal is never taken back.
 func (s *Store) SealUsage(ctx context.Context) (seal UsageSeal, err error) {
-	defer failed("seal usage", &err)
-	t, err := s.db.BeginTxx(ctx, nil)
-	if err != nil {
-		return seal, err
-	}
-	defer t.Rollback() // after Commit it does nothing
-	if err := s.lockUsage(ctx, t); err != nil {
-		return seal, err
-	}
-	var stored instant.Millis
-	if err := t.GetContext(ctx, &stored, s.expand.Replace(storedThrough)); err != nil {
-		return seal, err
-	}
 	var name [5]byte
 	if _, err := io.ReadFull(s.random, name[:]); err != nil {
-		return seal, err
+		return seal, fail("seal usage", err)
 	}
-	if err := t.GetContext(ctx, &seal, sealHours, hex.EncodeToString(name[:]), stored.Truncate(time.Hour)); err != nil {
-		return seal, err
-	}
-	return seal, t.Commit()
+	err = s.transact(ctx, "seal usage", func(t *sqlx.Tx) error {
+		if err := s.lockUsage(ctx, t); err != nil {
+			return err
+		}
+		var stored instant.Millis
+		if err := t.GetContext(ctx, &stored, s.expand.Replace(storedThrough)); err != nil {
+			return err
+		}
+		return t.GetContext(ctx, &seal, sealHours, hex.EncodeToString(name[:]), stored.Truncate(time.Hour))
+	})
+	return seal, err
 }
 
 // SealedUsage is a tenant's usage of one operation in one sealed hour, of all its keys.
