@@ -67,23 +67,8 @@ func plantHolds(t *testing.T, url string, db *database.DB) holds {
 		// Carried out by COMMIT.
 		statements = append(statements, `CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON events DEFERRABLE INITIALLY DEFERRED `+body)
 	}
-	for _, table := range []string{"plans", "tenants", "tenant_keys", "events", "lost_refusals"} {
-		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
-			statements = append(statements, fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
-		}
-	}
-	h := holds{t, db, url}
-	for _, statement := range statements {
-		h.exec(statement)
-	}
-	return h
-}
-
-func (h holds) exec(statement string, args ...any) {
-	h.t.Helper()
-	if _, err := h.db.Exec(statement, args...); err != nil {
-		h.t.Fatalf("%s: %v", statement, err)
-	}
+	plantTriggers(t, db, statements, body)
+	return holds{t, db, url}
 }
 
 // child starts keyadmin.
@@ -101,7 +86,9 @@ func (h holds) child(url string, env []string, args ...string) *testkit.Process 
 // ended before.
 func (h holds) kill(n int, while func(), args ...string) (killed bool, code int) {
 	h.t.Helper()
-	h.exec(`UPDATE holds SET remaining = $1`, n)
+	if _, err := h.db.Exec(`UPDATE holds SET remaining = $1`, n); err != nil {
+		h.t.Fatal(err)
+	}
 	url := h.url
 	if h.db.Dialect() == database.Postgres {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "application_name=held"
@@ -129,6 +116,28 @@ func (h holds) kill(n int, while func(), args ...string) (killed bool, code int)
 	return killed, code
 }
 
+// killAnywhere kills keyadmin at every write, until it ends with 0 or isWritten says that all is written: then it was killed during COMMIT.
+func (h holds) killAnywhere(isWritten func(n int) bool, args ...string) {
+	h.t.Helper()
+	n := 1
+	for ; ; n++ {
+		killed, code := h.kill(n, func() {}, args...)
+		if !killed && code != 0 {
+			h.t.Errorf("keyadmin %s ends with %d", quoted(args), code)
+		}
+		if all := isWritten(n); all || !killed {
+			if !all {
+				h.t.Errorf("keyadmin %s has ended, and not all is written", quoted(args))
+			}
+			break
+		}
+	}
+	h.t.Logf("killed at %d writes", n-1)
+	if n < 10 {
+		h.t.Errorf("killed at only %d writes", n-1)
+	}
+}
+
 func (h holds) isHeld(p *testkit.Process) (is bool) {
 	if h.db.Dialect() == database.Postgres {
 		err := h.db.GetContext(h.t.Context(), &is, `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE objid = $1 AND NOT granted)`, holdLock)
@@ -154,28 +163,16 @@ func TestApplyIsKilledAnywhere(t *testing.T) {
 		s := newMigrated(t, url)
 		wanted := s.everyChange()
 		before, events := s.keyadmin("export").stdout, s.events()
-		h := plantHolds(t, url, s.open())
-		n := 1
-		for ; ; n++ {
-			killed, code := h.kill(n, func() {}, "apply", wanted, "--yes")
-			if !killed {
-				if s.want(exitDone, "There is nothing to change.", "diff", wanted); code != 0 {
-					t.Errorf("apply ends with %d", code)
-				}
-				break
-			}
+		plantHolds(t, url, s.open()).killAnywhere(func(n int) bool {
 			after := s.keyadmin("export").stdout
-			if after != before || s.events() != events {
-				if r := s.want(exitDone, "There is nothing to change.", "diff", wanted); r.stdout != "" {
-					t.Fatalf("killed at write %d: %d events, and\n%s", n, s.events()-events, after)
-				}
-				break // killed during COMMIT, when all was written
+			if after == before && s.events() == events {
+				return false
 			}
-		}
-		t.Logf("killed at %d writes", n-1)
-		if n < 10 {
-			t.Errorf("killed at only %d writes", n-1)
-		}
+			if r := s.want(exitDone, "There is nothing to change.", "diff", wanted); r.stdout != "" {
+				t.Fatalf("killed at write %d: %d events, and\n%s", n, s.events()-events, after)
+			}
+			return true
+		}, "apply", wanted, "--yes")
 	})
 }
 
@@ -203,5 +200,28 @@ func TestApplyAfterAKilledOne(t *testing.T) {
 		if after := s.keyadmin("export").stdout; strings.Contains(after, "Zoë") {
 			t.Errorf("a part of the first one is there:\n%s", after)
 		}
+	})
+}
+
+// Ten thousand tenants in one document take at most 30 s.
+func TestApplyTenThousandTenants(t *testing.T) {
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		s := newMigrated(t, url)
+		text := "version: 1\ntenants:\n"
+		for n := range 10_000 {
+			text += fmt.Sprintf("- {name: tenant-%05d, plan: enterprise, minute: %d, day: 100000}\n", n, n+1)
+		}
+		path := s.file(text)
+		s.terminal, s.stdin = true, "y\n"
+		begin := time.Now()
+		r := s.want(exitDone, "", "apply", path)
+		if took := time.Since(begin); took > 30*time.Second || !strings.Contains(r.stderr, "Applied 10,000 changes.") {
+			t.Errorf("took %v:\n%s", took, r.stderr)
+		} else {
+			t.Logf("took %v", took)
+		}
+		begin = time.Now()
+		s.want(exitDone, "There is nothing to change.", "diff", path)
+		t.Logf("diff took %v", time.Since(begin))
 	})
 }

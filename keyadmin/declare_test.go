@@ -226,12 +226,18 @@ func plantFaults(t *testing.T, db *database.DB) {
 		statements = append(statements, `CREATE FUNCTION count_down() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN UPDATE faults SET remaining = remaining - 1; RETURN COALESCE(NEW, OLD); END $$`)
 	}
+	body := "FOR EACH ROW EXECUTE FUNCTION count_down()"
+	if db.Dialect() == database.SQLite {
+		body = "BEGIN UPDATE faults SET remaining = remaining - 1; END"
+	}
+	plantTriggers(t, db, statements, body)
+}
+
+// plantTriggers executes statements, and then creates a trigger with this body for every write of apply and restore.
+func plantTriggers(t *testing.T, db *database.DB, statements []string, body string) {
+	t.Helper()
 	for _, table := range []string{"plans", "tenants", "tenant_keys", "events", "lost_refusals"} {
 		for _, verb := range []string{"INSERT", "UPDATE", "DELETE"} {
-			body := "FOR EACH ROW EXECUTE FUNCTION count_down()"
-			if db.Dialect() == database.SQLite {
-				body = "BEGIN UPDATE faults SET remaining = remaining - 1; END"
-			}
 			statements = append(statements, fmt.Sprintf("CREATE TRIGGER %s_%s BEFORE %s ON %s %s", table, verb, verb, table, body))
 		}
 	}

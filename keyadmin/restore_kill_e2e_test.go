@@ -33,29 +33,13 @@ func TestRestoreIsKilledAnywhere(t *testing.T) {
 			return s.keyadmin("tenant", "list", "-o", "csv").stdout + s.keyadmin("key", "list", "-o", "csv").stdout
 		}
 		before, events := look(), s.events()
-		h := plantHolds(t, url, s.open())
-		n := 1
-		for ; ; n++ {
-			killed, code := h.kill(n, func() {}, "restore", path, "--yes")
+		plantHolds(t, url, s.open()).killAnywhere(func(n int) bool {
 			k, err := keystore.Collect(s.store().Keys(t.Context(), id.Tenant{}))
 			if err != nil || len(k) != 2 || k[0].RevokedAt+k[1].RevokedAt == 0 {
 				t.Fatalf("killed at write %d: %+v, %v", n, k, err)
 			}
-			if !killed {
-				if code != 0 {
-					t.Errorf("restore ends with %d", code)
-				}
-				break
-			}
-			if after := look(); after != before || s.events() != events {
-				t.Logf("restored at write %d", n)
-				break // killed during COMMIT, when all was written
-			}
-		}
-		t.Logf("killed at %d writes", n-1)
-		if n < 10 {
-			t.Errorf("killed at only %d writes", n-1)
-		}
+			return look() != before || s.events() != events
+		}, "restore", path, "--yes")
 		s.want(exitDone, "Restored 1 tenant and 2 keys", "restore", path, "--yes")
 		if tenant, err := s.store().Tenant(t.Context(), "acme"); err != nil || tenant.Plan != "free" {
 			t.Errorf("the tenant: %+v, %v", tenant, err)
