@@ -47,9 +47,9 @@ func TestWhatAChangeCosts(t *testing.T) {
 		once := func() {
 			key, _, change, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
 			begun := time.Now()
-			confirm(t, store, change, err)
+			confirm(t, store)(change, err)
 			_, change, err = store.RevokeKey(t.Context(), key.ID)
-			confirm(t, store, change, err)
+			confirm(t, store)(change, err)
 			waited += time.Since(begun)
 		}
 		once() // from here on, all statements are prepared

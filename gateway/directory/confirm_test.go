@@ -2,7 +2,6 @@ package directory
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,9 +64,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.snapshot.Close()
-	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil {
-		t.Fatal(err)
-	}
+	made(t)(store.RevokeKey(t.Context(), key.ID))
 	if n, err := d.tail(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d events, %v", n, err)
 	}
@@ -88,12 +85,10 @@ func TestLiftedBanIsInTheSnapshot(t *testing.T) {
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
 	awaitSnapshot(t, path)
-	_, c, err := store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))})
-	confirm(t, store, c, err)
-	c, err = store.LiftBan(t.Context(), key.ID)
-	confirm(t, store, c, err)
+	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
+	confirm(t, store)(store.LiftBan(t.Context(), key.ID))
 	proxy.Kill()
-	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	d.awaitOutage(t)
 	d.stop()
 	again := start(t, proxied, Config{Snapshot: path})
 	if e, ok := again.Lookup(hash); !ok || e.BannedUntil != 0 {
@@ -106,10 +101,7 @@ func TestBanWaitsForNoChange(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
 	_, key, hash := fixture(t, store)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	done := make(chan struct{})
@@ -132,10 +124,7 @@ func TestUnwrittenBanHolds(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
 	_, key, hash := fixture(t, store)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{})
 	until := instant.Of(time.Now().Add(time.Hour))
 	d.Ban(key.ID, until, "30 strikes")
 	if err := d.load(t.Context()); err != nil {
@@ -144,9 +133,7 @@ func TestUnwrittenBanHolds(t *testing.T) {
 	if e, _ := d.Lookup(hash); e.BannedUntil != until {
 		t.Errorf("after a load: %+v", e)
 	}
-	if _, _, err := store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: until - 60_000}); err != nil {
-		t.Fatal(err)
-	}
+	made(t)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: until - 60_000}))
 	if n, err := d.tail(t.Context()); n != 1 || err != nil {
 		t.Fatalf("%d events, %v", n, err)
 	}
@@ -160,10 +147,7 @@ func TestPlanChangeTouchesNoTenant(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, testkit.SQLite(t))
 	tenant, _, _ := fixture(t, store)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{})
 	s := d.state.Load()
 	ref, _ := s.findTenant(&tenant.ID)
 	before := s.tenants.at(ref).terms.Load()

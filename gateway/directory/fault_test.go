@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"context"
 	"errors"
 	"net/url"
 	"os"
@@ -140,21 +139,14 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 
 	// Changes that are confirmed after the snapshot was taken are in it too.
 	late, lateHash := addKey(t, store, tenant.ID)
-	_, _, err := store.RevokeKey(t.Context(), revoked.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made(t)(store.RevokeKey(t.Context(), revoked.ID))
 	until := instant.Of(time.Now().Add(time.Hour))
-	_, _, err = store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until, Notice: "unpaid"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, c, err := store.SetPlan(t.Context(), tenant.ID, "pro")
-	confirm(t, store, c, err)
+	made(t)(store.AddBan(t.Context(), keystore.Ban{Key: late.ID, Until: until, Notice: "unpaid"}))
+	confirmed(t, store)(store.SetPlan(t.Context(), tenant.ID, "pro"))
 	wantNoToken(t, path)
 
 	proxy.Kill()
-	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	d.awaitOutage(t)
 	d.stop()
 
 	again := start(t, proxied, Config{Snapshot: path})
@@ -232,12 +224,12 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: 3 * time.Second})
 	awaitSnapshot(t, path)
 	proxy.Kill()
-	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
+	d.awaitOutage(t)
 	d.stop()
 	proxy.Restore(t)
 	isRegistered := func() bool {
-		gateways, err := store.Gateways(t.Context())
-		return err == nil && slices.ContainsFunc(gateways, func(g keystore.Gateway) bool { return g.MaxAge == time.Hour.Milliseconds() })
+		gateways := registered(t, store)
+		return slices.ContainsFunc(gateways, func(g keystore.Gateway) bool { return g.MaxAge == time.Hour.Milliseconds() })
 	}
 	again, err := Open(t.Context(), proxied, Config{
 		GatewayID: "gw-1", Snapshot: path, MaxAge: time.Hour,
@@ -269,7 +261,7 @@ func TestClockSetBackMakesNothingFresh(t *testing.T) {
 		t.Fatal("not fresh at first")
 	}
 	proxy.Kill()
-	eventually(t, "the outage is noticed", func() bool { return strings.Contains(d.log.String(), "cannot follow") })
+	d.awaitOutage(t)
 	passed.Store(int64(2 * time.Minute))
 	if d.Fresh(instant.Of(begun)) {
 		t.Error("two minutes later by a clock that was set back as long, it is fresh")
@@ -292,10 +284,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	_, _, hash := fixture(t, store)
 	path := snapshotPath(t)
-	d, err := Open(context.Background(), store, Config{GatewayID: "gw-1", Snapshot: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{Snapshot: path})
 	if err := d.takeSnapshot(); err != nil {
 		t.Fatal(err)
 	}
@@ -345,9 +334,7 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 	db := openDB(t, url)
 	store := keystore.New(db, nil, nil, "test")
 	tenant, key, hash := fixture(t, store)
-	if _, err := db.Exec("VACUUM INTO '" + path + ".backup'"); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, db, "VACUUM INTO '"+path+".backup'")
 	d := start(t, openStore(t, url), Config{})
 	for range 3 { // it now has connections for all that it does
 		_, late := addKey(t, store, tenant.ID)
@@ -371,7 +358,7 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 		return err == nil && len(gateways) == 1
 	})
 	_, revoked, err := operator.RevokeKey(t.Context(), key.ID)
-	confirm(t, operator, revoked, err)
+	confirm(t, operator)(revoked, err)
 	if e, ok := d.Lookup(hash); !ok || e.RevokedAt == 0 {
 		t.Errorf("after a revocation in the backup: %t %+v", ok, e)
 	}
@@ -385,10 +372,7 @@ func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 		db := openDB(t, url)
 		_, _, hash := fixture(t, keystore.New(db, nil, nil, "test"))
 		db.SetMaxOpenConns(1) // so that the statements below concern all that the gateway does
-		d, err := Open(t.Context(), keystore.New(db, nil, nil, "gw-1"), Config{GatewayID: "gw-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := opened(t, keystore.New(db, nil, nil, "gw-1"), Config{})
 		sync := func() error {
 			d.follower.beatAt = time.Time{} // a heartbeat is due
 			err := d.sync(t.Context())
@@ -399,18 +383,14 @@ func TestReadOnlyDatabaseIsAnOutage(t *testing.T) {
 		if db.Dialect() == database.Postgres {
 			begin, end = `SET default_transaction_read_only = on`, `SET default_transaction_read_only = off`
 		}
-		if _, err := db.Exec(begin); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, begin)
 		if err := sync(); !errors.Is(err, keystore.ErrUnavailable) {
 			t.Errorf("a heartbeat that cannot be written: %v", err)
 		}
 		if _, ok := d.Lookup(hash); !ok || d.Ready() != nil || d.Behind() == nil {
 			t.Errorf("known %t, ready: %v, behind: %v", ok, d.Ready(), d.Behind())
 		}
-		if _, err := db.Exec(end); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, end)
 		if err := sync(); err != nil || d.Behind() != nil {
 			t.Errorf("afterwards: %v, behind: %v", err, d.Behind())
 		}

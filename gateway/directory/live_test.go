@@ -15,10 +15,7 @@ import (
 func TestActivity(t *testing.T) {
 	store := openStore(t, testkit.SQLite(t))
 	acme, key, _ := fixture(t, store)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{})
 	quiet := massTenant(1)
 	count := func(tenant id.Tenant, outcome string, n int) {
 		for range n {
@@ -84,10 +81,7 @@ func TestActivity(t *testing.T) {
 
 // No request is missing from a watcher's counts or from the statistics, and none is counted twice, while shards are collected.
 func TestActivityWhileCollecting(t *testing.T) {
-	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{})
 	now := time.Now()
 	d.Activity(now, 1)
 	const each = 3_000

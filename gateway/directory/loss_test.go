@@ -30,9 +30,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$",
 		"CREATE CONSTRAINT TRIGGER late AFTER DELETE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
 	} {
-		if _, err := db.Exec(statement); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, statement)
 	}
 	holds, err := db.Begin() // until the connection of the gateway is cut
 	if err != nil {
@@ -56,8 +54,8 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	}
 	<-stopped
 	eventually(t, "it is committed", func() bool {
-		gateways, err := store.Gateways(t.Context())
-		return err == nil && len(gateways) == 0
+		gateways := registered(t, store)
+		return len(gateways) == 0
 	})
 	if _, _, err := store.RevokeKey(t.Context(), key.ID); err != nil { // confirmed: no gateway is registered
 		t.Fatal(err)
@@ -100,7 +98,7 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)
 		}
-		confirm(t, store, c, nil)
+		confirm(t, store)(c, nil)
 
 		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)
@@ -109,8 +107,8 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.stop()
-		if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 {
-			t.Errorf("signed off with a snapshot that is still there: %+v, %v", gateways, err)
+		if gateways := registered(t, store); len(gateways) != 1 {
+			t.Errorf("signed off with a snapshot that is still there: %+v", gateways)
 		}
 	})
 }
@@ -126,10 +124,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 		store := openStore(t, testkit.SQLite(t))
 		path := snapshotPath(t)
 		_, key, _ := fixture(t, store)
-		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := opened(t, store, Config{Snapshot: path})
 		if err := d.takeSnapshot(); err != nil { // then it hangs: Run does not begin
 			t.Fatal(err)
 		}
@@ -138,7 +133,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-		confirm(t, store, revoked, err)
+		confirm(t, store)(revoked, err)
 		if _, err := os.Stat(path); (err == nil) != c.stays {
 			t.Errorf("the snapshot of gw-1 after %s has confirmed a revocation: %v", c.id, err)
 		}
@@ -149,10 +144,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 
 func TestUsageBacklogIsBounded(t *testing.T) {
 	t.Parallel()
-	d, err := Open(t.Context(), openStore(t, testkit.SQLite(t)), Config{GatewayID: "gw-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, openStore(t, testkit.SQLite(t)), Config{})
 	const more = 1000
 	for i := range uint64(usageBacklogMax + more) {
 		var key id.Key
@@ -186,8 +178,8 @@ func TestLateSignOff(t *testing.T) {
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
 	d.signOff(late)
-	if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 {
-		t.Errorf("after a late sign-off: gateways %+v, %v", gateways, err)
+	if gateways := registered(t, store); len(gateways) != 1 {
+		t.Errorf("after a late sign-off: gateways %+v", gateways)
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
@@ -195,7 +187,7 @@ func TestLateSignOff(t *testing.T) {
 	if err := d.stop(); err != nil {
 		t.Error(err)
 	}
-	if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 0 {
-		t.Errorf("after the sign-off: gateways %+v, %v", gateways, err)
+	if gateways := registered(t, store); len(gateways) != 0 {
+		t.Errorf("after the sign-off: gateways %+v", gateways)
 	}
 }

@@ -52,14 +52,14 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		}
 		_, suspendedHash := addKey(t, store, other.ID)
 		last, err := store.LastEvent(t.Context())
-		confirm(t, store, last, err)
+		confirm(t, store)(last, err)
 		ends, until := instant.Of(time.Now().Add(time.Minute)), instant.Of(time.Now().Add(time.Hour))
 		_, _, _, err1 := store.RotateKey(t.Context(), rotated.ID, ends)
 		_, _, err2 := store.AddBan(t.Context(), keystore.Ban{Key: banned.ID, Until: until, Notice: "unpaid"})
 		_, _, err3 := store.Suspend(t.Context(), other.ID)
 		_, c, err4 := store.RevokeKey(t.Context(), revoked.ID)
 		for _, err := range []error{err1, err2, err3, err4} {
-			confirm(t, store, c, err)
+			confirm(t, store)(c, err)
 		}
 
 		rewind(t, db, last, "DELETE FROM bans", "UPDATE tenants SET suspended = false",
@@ -87,7 +87,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			return err == nil && len(bans) == 1
 		})
 		last, err = store.LastEvent(t.Context())
-		confirm(t, store, last, err)
+		confirm(t, store)(last, err)
 		if log := d.log.String(); strings.Count(log, "level=ERROR") != 4 || !strings.Contains(log, revoked.ID.String()) ||
 			!strings.Contains(log, rotated.ID.String()) || !strings.Contains(log, banned.ID.String()) || !strings.Contains(log, other.ID.String()) {
 			t.Errorf("logged:\n%s", log)
@@ -97,14 +97,9 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 			t.Error("a gateway that starts later lets it through")
 		}
 
-		c, err = store.DropLost(t.Context(), tenant.ID, revoked.ID)
-		confirm(t, store, c, err)
-		_, _, err = store.Suspend(t.Context(), other.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, c, err = store.Resume(t.Context(), other.ID)
-		confirm(t, store, c, err)
+		confirm(t, store)(store.DropLost(t.Context(), tenant.ID, revoked.ID))
+		made(t)(store.Suspend(t.Context(), other.ID))
+		confirmed(t, store)(store.Resume(t.Context(), other.ID))
 		for _, d := range []*running{d, late} {
 			if e, _ := d.Lookup(revokedHash); e.RevokedAt != 0 {
 				t.Error("a revocation that was dropped is in force")
@@ -131,9 +126,8 @@ func TestShorterGraceSurvivesARewind(t *testing.T) {
 		ends := instant.Of(time.Now().Add(time.Minute))
 		before := ends.Add(time.Hour)
 		_, _, last, err := store.RotateKey(t.Context(), key.ID, before)
-		confirm(t, store, last, err)
-		_, c, err := store.ShortenGrace(t.Context(), key.ID, ends)
-		confirm(t, store, c, err)
+		confirm(t, store)(last, err)
+		confirmed(t, store)(store.ShortenGrace(t.Context(), key.ID, ends))
 
 		rewind(t, db, last, fmt.Sprintf("UPDATE tenant_keys SET grace_ends_at = %d WHERE grace_ends_at <> 0", before))
 		eventually(t, "the lost change is listed", func() bool {
@@ -143,8 +137,7 @@ func TestShorterGraceSurvivesARewind(t *testing.T) {
 			lost, err := store.LostRefusals(t.Context())
 			return err == nil && len(lost) == 1 && lost[0].Kind == keystore.LostRotation && lost[0].At == ends
 		})
-		c, err = store.DropLost(t.Context(), tenant.ID, key.ID)
-		confirm(t, store, c, err)
+		confirm(t, store)(store.DropLost(t.Context(), tenant.ID, key.ID))
 		if e, _ := d.Lookup(hash); e.GraceEndsAt != before {
 			t.Errorf("after it was dropped, the grace period ends at %d, want %d", e.GraceEndsAt, before)
 		}
@@ -161,10 +154,7 @@ func TestFreshDuringALongLoad(t *testing.T) {
 	var passed atomic.Int64
 	begun := time.Now()
 	clock := func() time.Time { return begun.Add(time.Duration(passed.Load())) }
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{MaxAge: maxAge, Clock: clock})
 	rewind(t, db, 1)
 	stop := d.keepFresh(t.Context())
 	for passed.Load() < int64(2*maxAge) {
@@ -197,14 +187,11 @@ func TestStoppedDuringALoad(t *testing.T) {
 	var stopped atomic.Int64
 	begun := time.Now()
 	clock := func() time.Time { return begun.Add(time.Duration(stopped.Load())) }
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", MaxAge: maxAge, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{MaxAge: maxAge, Clock: clock})
 	seenAt := func() instant.Millis {
-		gateways, err := store.Gateways(t.Context())
-		if err != nil || len(gateways) != 1 {
-			t.Fatal(gateways, err)
+		gateways := registered(t, store)
+		if len(gateways) != 1 {
+			t.Fatal(gateways)
 		}
 		return gateways[0].SeenAt
 	}
@@ -228,13 +215,12 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	d := start(t, proxied, Config{Snapshot: path})
 	awaitSnapshot(t, path)
 	last, err := store.LastEvent(t.Context())
-	confirm(t, store, last, err)
+	confirm(t, store)(last, err)
 	_, _, err = store.Suspend(t.Context(), tenant.ID)
-	confirm(t, store, 0, err)
-	_, c, err := store.RevokeKey(t.Context(), key.ID)
-	confirm(t, store, c, err)
+	confirm(t, store)(0, err)
+	confirmed(t, store)(store.RevokeKey(t.Context(), key.ID))
 	proxy.Kill()
-	eventually(t, "the outage is noticed", func() bool { return d.Behind() != nil })
+	d.awaitOutage(t)
 	d.stop()
 	again := start(t, proxied, Config{Snapshot: path})
 	rewind(t, db, last, "UPDATE tenant_keys SET revoked_at = 0", "UPDATE tenants SET suspended = false")
@@ -250,12 +236,11 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	// A later change of the same key and tenant writes their rows to the snapshot. In the database, these rows lack the
 	// refusals.
 	last, err = store.LastEvent(t.Context())
-	confirm(t, store, last, err)
+	confirm(t, store)(last, err)
 	eventually(t, "the next snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
-	_, c, err = store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))})
-	confirm(t, store, c, err)
+	confirmed(t, store)(store.AddBan(t.Context(), keystore.Ban{Key: key.ID, Until: instant.Of(time.Now().Add(time.Hour))}))
 	proxy.Kill()
-	eventually(t, "the next outage is noticed", func() bool { return again.Behind() != nil })
+	again.awaitOutage(t)
 	again.stop()
 	third := start(t, proxied, Config{Snapshot: path})
 	if e, ok := third.Lookup(hash); !ok || e.RevokedAt == 0 || !e.Suspended || e.BannedUntil == 0 {
@@ -277,15 +262,9 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := store.Suspend(ctx, tenant.ID); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.sync(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := store.Resume(ctx, tenant.ID); err != nil {
-			t.Fatal(err)
-		}
+		made(t)(store.Suspend(ctx, tenant.ID))
+		synced(t, d)
+		made(t)(store.Resume(ctx, tenant.ID))
 		file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
 		if err != nil {
 			t.Fatal(err)
@@ -299,12 +278,8 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The event of this change is one that the gateway has not reached.
-		if _, err := db.Exec("UPDATE tenants SET plan = 'pro'"); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.sync(ctx); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, "UPDATE tenants SET plan = 'pro'")
+		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "pro" {
 			t.Fatalf("the plan before the restore is %q", e.Plan)
 		}
@@ -317,9 +292,7 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.sync(ctx); err != nil {
-			t.Fatal(err)
-		}
+		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "free" || e.Suspended || !applied(t, store, change) {
 			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended, applied(t, store, change))
 		}

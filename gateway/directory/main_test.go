@@ -70,10 +70,7 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 		cfg.GatewayID = "gw-1"
 	}
 	cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
-	d, err := Open(t.Context(), store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, cfg)
 	r.Directory = d
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -86,6 +83,68 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	})
 	t.Cleanup(func() { r.stop() })
 	return r
+}
+
+// opened returns a directory that does nothing by itself.
+func opened(t testing.TB, store *keystore.Store, cfg Config) *Directory {
+	t.Helper()
+	if cfg.GatewayID == "" {
+		cfg.GatewayID = "gw-1"
+	}
+	d, err := Open(t.Context(), store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// synced brings a directory up to date.
+func synced(t testing.TB, d *Directory) {
+	t.Helper()
+	if err := d.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until a key is known.
+func (r *running) await(t testing.TB, hash apikey.Hash) {
+	t.Helper()
+	eventually(t, "the key arrives", func() bool { _, ok := r.Lookup(hash); return ok })
+}
+
+// awaitOutage waits until the directory says that it cannot follow.
+func (r *running) awaitOutage(t testing.TB) {
+	t.Helper()
+	eventually(t, "the outage is noticed", func() bool { return r.fault.Load() != nil })
+}
+
+// made returns a change that must succeed.
+func made(t testing.TB) func(changed any, c keystore.Change, err error) keystore.Change {
+	return func(_ any, c keystore.Change, err error) keystore.Change {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// execute executes a statement on the database itself.
+func execute(t testing.TB, db *database.DB, statement string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// registered returns the gateways that are registered.
+func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
+	t.Helper()
+	gateways, err := store.Gateways(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateways
 }
 
 // fixture makes one tenant with one key.

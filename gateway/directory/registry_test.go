@@ -28,8 +28,8 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 				d := start(t, store, Config{})
 				restoreRegistry(t, db, lost.statement)
 				eventually(t, "it has registered again", func() bool {
-					gateways, err := store.Gateways(t.Context())
-					return err == nil && slices.ContainsFunc(gateways, func(g keystore.Gateway) bool {
+					gateways := registered(t, store)
+					return slices.ContainsFunc(gateways, func(g keystore.Gateway) bool {
 						return g.Incarnation == d.self.Load().Incarnation && g.Generation > 1
 					})
 				})
@@ -47,9 +47,7 @@ func TestRestoredDatabaseEndsNoGateway(t *testing.T) {
 func restoreRegistry(t *testing.T, db *database.DB, statement string) {
 	t.Helper()
 	for _, s := range []string{statement, "UPDATE gateway_registry SET generation = 1"} {
-		if _, err := db.Exec(s); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, s)
 	}
 }
 
@@ -61,7 +59,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	store, proxied, proxy := behindProxy(t)
 	_, key, hash := fixture(t, store)
 	first := start(t, proxied, Config{MaxAge: maxAge})
-	confirm(t, store, 2, nil)
+	confirm(t, store)(2, nil)
 	proxy.BlackHole()
 	second := start(t, store, Config{MaxAge: maxAge})
 	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
@@ -99,7 +97,7 @@ func TestReplacedProcessCanBeForgotten(t *testing.T) {
 	store, proxied, proxy := behindProxy(t)
 	_, key, _ := fixture(t, store)
 	start(t, proxied, Config{})
-	confirm(t, store, 2, nil)
+	confirm(t, store)(2, nil)
 	proxy.BlackHole()
 	second := start(t, store, Config{})
 	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
@@ -107,14 +105,14 @@ func TestReplacedProcessCanBeForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the second one has applied it", func() bool {
-		gateways, err := store.Gateways(t.Context())
-		return err == nil && len(gateways) == 2 && gateways[0].Replaced && gateways[1].Applied >= revoked
+		gateways := registered(t, store)
+		return len(gateways) == 2 && gateways[0].Replaced && gateways[1].Applied >= revoked
 	})
 	if applied(t, store, revoked) {
 		t.Error("the replaced process is not waited for")
 	}
 	_, err = store.ForgetGateway(t.Context(), "gw-1")
-	confirm(t, store, revoked, err)
+	confirm(t, store)(revoked, err)
 	if err := second.Ready(); err != nil {
 		t.Error(err)
 	}
@@ -129,13 +127,13 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 		path := snapshotPath(t)
 		_, kill := startFollower(t, url, path, new(testkit.Output))
 		eventually(t, "it is registered", func() bool {
-			gateways, err := store.Gateways(t.Context())
-			return err == nil && len(gateways) == 1 && gateways[0].ID == "gw-2"
+			gateways := registered(t, store)
+			return len(gateways) == 1 && gateways[0].ID == "gw-2"
 		})
 		kill()
 		start(t, store, Config{GatewayID: "gw-2", Snapshot: path})
-		if gateways, err := store.Gateways(t.Context()); err != nil || len(gateways) != 1 || gateways[0].Replaced {
-			t.Errorf("%+v, %v", gateways, err)
+		if gateways := registered(t, store); len(gateways) != 1 || gateways[0].Replaced {
+			t.Errorf("%+v", gateways)
 		}
 	})
 }

@@ -15,10 +15,7 @@ func TestManyKeys(t *testing.T) {
 	const tenants, keys = 500, 5_000
 	db := openDB(t, testkit.SQLite(t))
 	seed(t, db, tenants, keys)
-	d, err := Open(t.Context(), keystore.New(db, nil, nil, "test"), Config{GatewayID: "gw-1", Snapshot: snapshotPath(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
 	defer d.snapshot.Close()
 	if err := d.takeSnapshot(); err != nil {
 		t.Fatal(err)

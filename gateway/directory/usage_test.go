@@ -23,21 +23,16 @@ func TestUsageThrough(t *testing.T) {
 		tenant, key, _ := fixture(t, store)
 		begun := instant.Of(time.Now()).Truncate(time.Minute)
 		now := begun
-		d, err := Open(t.Context(), store, Config{
+		d := opened(t, store, Config{
 			GatewayID: "gw-1", LongestRequest: 10 * time.Second, Clock: func() time.Time { return now.Time() },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		published := func() instant.Millis {
 			t.Helper()
 			d.follower.beatAt = time.Time{}
-			if err := d.sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			gateways, err := store.Gateways(t.Context())
-			if err != nil || len(gateways) != 1 {
-				t.Fatalf("%+v, %v", gateways, err)
+			synced(t, d)
+			gateways := registered(t, store)
+			if len(gateways) != 1 {
+				t.Fatal(gateways)
 			}
 			return gateways[0].UsageThrough
 		}
@@ -91,13 +86,8 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		tenant, key, _ := fixture(t, store)
-		d, err := Open(t.Context(), store, Config{GatewayID: "gw-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		d := opened(t, store, Config{})
+		synced(t, d)
 		gaps := func(when string, want ...string) {
 			t.Helper()
 			found, err := store.UsageGaps(t.Context(), 0)
@@ -168,10 +158,7 @@ func TestMinutesAreSentOnceAMinute(t *testing.T) {
 	tenant, key, _ := fixture(t, store)
 	hour := instant.Of(time.Now()).Truncate(time.Hour)
 	now := hour.Add(59 * time.Minute)
-	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Clock: func() time.Time { return now.Time() }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := opened(t, store, Config{Clock: func() time.Time { return now.Time() }})
 	for i, step := range []struct {
 		after      time.Duration
 		last       bool
