@@ -205,10 +205,7 @@ var sections = []section{
 // sectionOf names the section of pages that have no entry of their own.
 var sectionOf = map[string]string{"tenant": "tenants", "key": "tenants", "token": "tenants"}
 
-// pageError is the error of a page's template. Nothing of the page was written.
-type pageError struct{ error }
-
-// show writes a page. Its template gets the view.
+// show writes a page. Its template gets the view. The error is always nil: handlers return what it returns.
 func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title string, page any) error {
 	shown := view{Name: name, Title: title, Gateway: c.cfg.Gateway, Page: page}
 	if v != nil {
@@ -216,7 +213,9 @@ func (c *Console) show(w http.ResponseWriter, v *visit, status int, name, title 
 	}
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "frame.html", shown); err != nil {
-		return pageError{err}
+		c.cfg.Log.Error("console: a page cannot be written", "error", err)
+		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
+		return nil
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -252,30 +251,26 @@ func reason(err error, kinds ...error) string {
 
 // fail writes the page for an error.
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
+	refused := func(text string) { _ = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", text) }
 	var mistake formError
 	switch {
-	case errors.As(err, new(pageError)):
 	case errors.Is(err, keystore.ErrNotFound):
-		err = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
+		_ = c.say(w, v, http.StatusNotFound, "This does not exist", sentence(reason(err, keystore.ErrNotFound)))
 	case errors.As(err, &mistake):
-		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", mistake.text)
+		refused(mistake.text)
 	case errors.Is(err, keystore.ErrInvalid), errors.Is(err, keystore.ErrConflict):
-		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
+		refused(sentence(reason(err, keystore.ErrInvalid, keystore.ErrConflict)))
 	case errors.Is(err, keystore.ErrExists):
-		err = c.say(w, v, http.StatusUnprocessableEntity, "Nothing was changed", sentence("already exists: "+reason(err, keystore.ErrExists)))
+		refused(sentence("already exists: " + reason(err, keystore.ErrExists)))
 	case database.IsDenied(err):
 		c.cfg.Log.Warn("console: its database role lacks a right", "error", err)
-		err = c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
+		_ = c.say(w, v, http.StatusServiceUnavailable, "The console's database role may not do this",
 			"Set GATEWAY_CONSOLE_DATABASE_URL to the URL of keyadmin's role, and restart the gateway. If it is set, run roles.sql again, as "+
 				"after every upgrade.")
 	case v != nil && v.hasLeft(): // which cancels what was asked of the database
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
-		err = c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
+		_ = c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
 			"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
-	}
-	if errors.As(err, new(pageError)) {
-		c.cfg.Log.Error("console: a page cannot be written", "error", err)
-		http.Error(w, "This page cannot be shown. The log of the gateway says why.", http.StatusInternalServerError)
 	}
 }

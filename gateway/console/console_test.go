@@ -291,8 +291,8 @@ func TestRestoredDatabase(t *testing.T) {
 		t.Errorf("signing in without the file: %d\n%s", status, page)
 	}
 	s.operator = keystore.New(s.migrated(), nil, nil, "keyadmin:alice")
-	if e, err := s.console.nextEvent(t.Context(), s.request(t.Context(), b, livePath)); err != nil || !e.isLast {
-		t.Errorf("a stream of the old file goes on: %s, %v", e.bytes, err)
+	if event, isLast, err := s.console.nextEvent(t.Context(), s.request(t.Context(), b, livePath)); err != nil || !isLast {
+		t.Errorf("a stream of the old file goes on: %s, %v", event, err)
 	}
 	if status, header, _ := s.send(b, "GET", "/console/", ""); status != 303 || header.Get("Location") != "/console/login?ended" {
 		t.Errorf("a session that the new file does not have: %d to %q", status, header.Get("Location"))

@@ -20,24 +20,20 @@ func (c *Console) serveKeys() {
 	c.handle("GET "+key, c.inSession(c.showKey))
 	c.handle("POST "+key+"/update", c.changing(ofKey("Update", updateKey)))
 	c.handle("POST "+key+"/rotate", c.changing(ofKey("Rotate", rotateKey)))
-	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", func(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-		return f.operator.RevokeKey(t, k), nil
-	})))
+	c.handle("POST "+key+"/revoke", c.changing(ofKey("Revoke", revokeKey)))
 	c.handle("POST "+key+"/ban", c.changing(ofKey("Ban", banKey)))
-	c.handle("POST "+key+"/lift", c.changing(ofKey("Lift the ban", func(ctx context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
-		return f.operator.LiftBan(ctx, t, k)
-	})))
+	c.handle("POST "+key+"/lift", c.changing(ofKey("Lift the ban", liftBan)))
 }
 
 func keyPath(id string) string { return Home + "keys/" + url.PathEscape(id) }
 
-// keyInPath reads the ID of a key in the path of a request.
-func keyInPath(r *http.Request) (id.Key, error) {
+// keyOfPath reads the key that the path of a request names, and its tenant.
+func keyOfPath(ctx context.Context, r *http.Request, v *visit) (t operate.Owner, k keystore.Key, err error) {
 	key, err := id.ParseKey(r.PathValue("key"))
 	if err != nil {
-		err = fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
+		return t, k, fmt.Errorf("%w: %w", keystore.ErrNotFound, err)
 	}
-	return key, err
+	return readKey(ctx, v, key)
 }
 
 // readKey reads a key and its tenant.
@@ -75,16 +71,11 @@ func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
 }
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) error {
-	ctx := r.Context()
-	key, err := keyInPath(r)
+	t, k, err := keyOfPath(r.Context(), r, v)
 	if err != nil {
 		return err
 	}
-	t, k, err := readKey(ctx, v, key)
-	if err != nil {
-		return err
-	}
-	ban, err := v.operator.Ban(ctx, k.ID)
+	ban, err := v.operator.Ban(r.Context(), k.ID)
 	if err != nil {
 		return err
 	}
@@ -122,11 +113,7 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 // ofKey prepares a change of the key that the path names.
 func ofKey(verb string, prepare func(context.Context, *form, operate.Owner, keystore.Key) (operate.Operation, error)) func(context.Context, *form) (prepared, error) {
 	return func(ctx context.Context, f *form) (prepared, error) {
-		key, err := keyInPath(f.r)
-		if err != nil {
-			return prepared{}, err
-		}
-		t, k, err := readKey(ctx, f.visit, key)
+		t, k, err := keyOfPath(ctx, f.r, f.visit)
 		if err != nil {
 			return prepared{}, err
 		}
@@ -167,6 +154,14 @@ func rotateKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (ope
 		grace = operate.Grace{Given: true, Length: length}
 	}
 	return f.operator.RotateKey(t, k, grace), nil
+}
+
+func revokeKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+	return f.operator.RevokeKey(t, k), nil
+}
+
+func liftBan(ctx context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {
+	return f.operator.LiftBan(ctx, t, k)
 }
 
 func banKey(_ context.Context, f *form, t operate.Owner, k keystore.Key) (operate.Operation, error) {

@@ -47,7 +47,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	tick := time.NewTicker(c.watch.every)
 	defer tick.Stop()
 	for {
-		event, err := c.nextEvent(ctx, r)
+		event, isLast, err := c.nextEvent(ctx, r)
 		if err != nil {
 			c.cfg.Log.Error("console: live figures cannot be written", "error", err)
 			return nil
@@ -55,7 +55,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
 		if ctx.Err() != nil || control.SetWriteDeadline(time.Now().Add(readWithin)) != nil {
 			return nil
 		}
-		if _, err := w.Write(event.bytes); err != nil || control.Flush() != nil || event.isLast {
+		if _, err := w.Write(event); err != nil || control.Flush() != nil || isLast {
 			return nil
 		}
 		select {
@@ -66,34 +66,23 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	}
 }
 
-// event is one server-sent event.
-type event struct {
-	bytes  []byte
-	isLast bool
-}
-
-// nextEvent returns the figures, or the end of the stream if the session has ended. While the database cannot be asked for the session,
-// the stream goes on: the figures say that it cannot be read.
-func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event, error) {
+// nextEvent returns a server-sent event with the figures, or the last one if the session has ended. While the database cannot be asked
+// for the session, the stream goes on: the figures say that it cannot be read.
+func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event []byte, isLast bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, databaseWithin)
 	defer cancel()
-	_, err := sessionOf(asking, c.cfg.Store, r)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return event{[]byte("event: end\ndata: Your session has ended. Sign in again.\n\n"), true}, nil
+	if _, err = sessionOf(asking, c.cfg.Store, r); errors.Is(err, keystore.ErrNotFound) {
+		return []byte("event: end\ndata: Your session has ended. Sign in again.\n\n"), true, nil
 	}
 	seen := c.watch.look()
-	parts := struct {
-		Gateways string `json:"gateways"`
-		Problems string `json:"problems"`
-		At       string `json:"at"`
-	}{At: seen.At}
-	for name, to := range map[string]*string{"live-gateways": &parts.Gateways, "live-problems": &parts.Problems} {
+	parts := map[string]string{"at": seen.At}
+	for _, name := range []string{"gateways", "problems"} {
 		var part bytes.Buffer
-		if err := c.pages["overview"].ExecuteTemplate(&part, name, seen); err != nil {
-			return event{}, err
+		if err := c.pages["overview"].ExecuteTemplate(&part, "live-"+name, seen); err != nil {
+			return nil, false, err
 		}
-		*to = part.String()
+		parts[name] = part.String()
 	}
 	data, err := json.Marshal(parts)
-	return event{bytes: fmt.Appendf(nil, "event: figures\ndata: %s\n\n", data)}, err
+	return fmt.Appendf(nil, "event: figures\ndata: %s\n\n", data), false, err
 }

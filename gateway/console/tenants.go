@@ -24,19 +24,13 @@ func (c *Console) serveTenants() {
 	c.handle("GET "+Home+"tenants", c.inSession(c.showTenants))
 	c.handle("POST "+Home+"tenants", c.changing(createTenant))
 	c.handle("GET "+tenant, c.inSession(c.showTenant))
-	c.handle("POST "+tenant+"/suspend", c.changing(ofTenant("Suspend", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-		return f.operator.SuspendTenant(t), nil
-	})))
-	c.handle("POST "+tenant+"/resume", c.changing(ofTenant("Resume", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-		return f.operator.ResumeTenant(t), nil
-	})))
+	c.handle("POST "+tenant+"/suspend", c.changing(ofTenant("Suspend", without(operate.Operator.SuspendTenant))))
+	c.handle("POST "+tenant+"/resume", c.changing(ofTenant("Resume", without(operate.Operator.ResumeTenant))))
+	c.handle("POST "+tenant+"/reset", c.changing(ofTenant("Reset the usage", without(operate.Operator.ResetUsage))))
 	c.handle("POST "+tenant+"/plan", c.changing(ofTenant("Move", moveTenant)))
 	c.handle("POST "+tenant+"/limits", c.changing(ofTenant("Set the limits", setLimits)))
 	c.handle("POST "+tenant+"/clear-limits", c.changing(ofTenant("Remove the limits", func(ctx context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
 		return f.operator.SetQuota(ctx, t, plan.Limits{})
-	})))
-	c.handle("POST "+tenant+"/reset", c.changing(ofTenant("Reset the usage", func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
-		return f.operator.ResetUsage(t), nil
 	})))
 	c.handle("POST "+tenant+"/keys", c.changing(ofTenant("Create a key", createKey)))
 }
@@ -152,6 +146,13 @@ func ofTenant(verb string, prepare func(context.Context, *form, keystore.Tenant)
 		}
 		op, err := prepare(ctx, f, t)
 		return prepared{Operation: op, title: verb + ": " + t.Name, verb: verb, back: tenantPath(t.ID.String())}, err
+	}
+}
+
+// without prepares a change whose form has no fields.
+func without(of func(operate.Operator, keystore.Tenant) operate.Operation) func(context.Context, *form, keystore.Tenant) (operate.Operation, error) {
+	return func(_ context.Context, f *form, t keystore.Tenant) (operate.Operation, error) {
+		return of(f.operator, t), nil
 	}
 }
 
