@@ -161,57 +161,6 @@ func through(t *testing.T, direct string) (databaseURL string, proxy *testkit.Pr
 	return u.String(), proxy
 }
 
-// A pet whose request was answered 201 is stored once. With the code outcome_unknown it is stored once or not at all, and with any
-// other code it is not stored.
-func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
-	database, proxy := behindProxy(t)
-	r := start(t, database, pets.Config{Queue: 100})
-
-	const writers, each, perBreak = 4, 50, 4
-	answered := make([]map[string]answer, writers)
-	var running sync.WaitGroup
-	var stored atomic.Int64
-	for w := range writers {
-		answered[w] = map[string]answer{}
-		running.Go(func() {
-			for i := 0; stored.Load() < writers*each; i++ {
-				name := fmt.Sprintf("pet %d of %d", i, w)
-				answered[w][name] = r.do(t, "POST", "/v1/pets", `{"name":"`+name+`","categoryId":1}`)
-				if answered[w][name].status == 201 {
-					stored.Add(1)
-				} else {
-					testkit.Eventually(t, patience, "the database is back", func() bool { return r.isReady() })
-				}
-			}
-		})
-	}
-	for next := int64(perBreak); next < writers*each; next = stored.Load() + perBreak {
-		testkit.Eventually(t, patience, "pets are stored", func() bool { return stored.Load() >= next })
-		proxy.Reset()
-	}
-	running.Wait()
-	count := map[string]int{}
-	var names []string
-	if err := r.db.Select(&names, `SELECT name FROM pets`); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		count[name]++
-	}
-	statuses := map[int]int{}
-	for _, mine := range answered {
-		for name, a := range mine {
-			statuses[a.status]++
-			if n := count[name]; n > 1 || a.status == 201 && n != 1 || a.status != 201 && (a.status != 503 || a.code() != "outcome_unknown" && n != 0) {
-				t.Errorf("%s was answered %d %s and is stored %d times", name, a.status, a.body, n)
-			}
-		}
-	}
-	if statuses[201] == 0 || statuses[503] == 0 {
-		t.Errorf("the statuses are %v: the test shows nothing without both", statuses)
-	}
-}
-
 // If the connection breaks during the commit, the code says that the pet may have been stored. Here, it was.
 func TestOutcomeIsUnknown(t *testing.T) {
 	direct := testkit.Postgres(t)
