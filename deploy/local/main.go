@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -186,7 +185,7 @@ func await(
 	go func() { building <- buildKeyadmin(ctx) }()
 
 	admin := "http://" + ports.Admin.Addr().String()
-	for ready := false; !ready; ready = isReady(ctx, admin) {
+	for ready := false; !ready; _, ready, _ = service.Readiness(ports.Admin.Addr().String(), false) {
 		select {
 		case err := <-gateway:
 			gateway <- err
@@ -219,19 +218,6 @@ func actor() string {
 		return "local:" + u.Username
 	}
 	return "local"
-}
-
-func isReady(ctx context.Context, admin string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
-	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
 }
 
 // buildKeyadmin builds keyadmin for the second terminal, with the flags of `go run`, which has compiled most of it. It gets the

@@ -93,7 +93,7 @@ func readFilter(ctx context.Context, v *visit, query url.Values) (filter keystor
 
 // eventList returns events as a table, with the names of their tenants.
 func eventList(ctx context.Context, store *keystore.Store, events []keystore.Event) (list, error) {
-	l := list{Caption: "Changes", Columns: columns("At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event")}
+	l := list{Caption: "Changes", Columns: []column{"At (UTC)", "By", "Kind", "Tenant", "Subject", "Change", "#Event"}}
 	tenantsOf, err := store.TenantsOf(ctx, viewsOf(events, func(e keystore.Event) id.Tenant { return e.Tenant }))
 	if err != nil {
 		return l, err

@@ -72,11 +72,11 @@ func viewBan(b keystore.NamedBan) operate.BanView {
 // banList returns the rows of bans. Those who may change something can lift each of them.
 func banList(v *visit, bans []operate.BanView) list {
 	l := list{
-		Caption: "Bans", Columns: columns("Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"),
+		Caption: "Bans", Columns: []column{"Key", "Name", "Tenant", "Until", "Imposed by", "Reason", "Text for the tenant"},
 		None: "No key is banned.",
 	}
 	if !v.session.ReadOnly {
-		l.Columns = append(l.Columns, column{Title: "Lift"})
+		l.Columns = append(l.Columns, "Lift")
 	}
 	for _, view := range bans {
 		row := []cell{

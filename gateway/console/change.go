@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			return err
 		}
 		if p.Question != "" && f.value("sure") != "yes" {
-			return c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, fieldsOf(r)})
+			return c.show(w, v, http.StatusOK, "question", p.title, question{p.Question, p.verb, r.URL.Path, p.back, r.PostForm})
 		}
 		once := f.value("once")
 		if len(once) > onceBytesMax {
@@ -225,21 +226,7 @@ func formPath(r *http.Request) string {
 // question is the page that asks before something ends. Its form repeats the fields of the form before.
 type question struct {
 	Text, Verb, Path, Back string
-	Fields                 []field
-}
-
-type field struct{ Name, Value string }
-
-func fieldsOf(r *http.Request) (fields []field) {
-	for name, values := range r.PostForm {
-		for _, value := range values {
-			if name != "sure" {
-				fields = append(fields, field{name, value})
-			}
-		}
-	}
-	slices.SortStableFunc(fields, func(a, b field) int { return strings.Compare(a.Name, b.Name) })
-	return fields
+	Fields                 url.Values
 }
 
 // tokenPage shows a new token, once.

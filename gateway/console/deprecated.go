@@ -31,7 +31,7 @@ func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visi
 		return err
 	}
 	shown := list{
-		Caption: "Keys that call deprecated operations", Columns: columns("Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"),
+		Caption: "Keys that call deprecated operations", Columns: []column{"Operation", "Tenant", "Key", "Name", "#Last 7 days", "#Trend", "Ends in"},
 		None: "No key has called a deprecated operation in the last 14 days.",
 		Cure: "Deprecated: " + operate.OrDash(strings.Join(operations, ", ")) + ".",
 	}

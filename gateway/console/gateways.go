@@ -29,7 +29,7 @@ func (c *Console) showGateways(w http.ResponseWriter, r *http.Request, v *visit)
 		return err
 	}
 	page := gatewaysPage{List: list{
-		Caption: "Registered gateways", Columns: columns("ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since (UTC)"),
+		Caption: "Registered gateways", Columns: []column{"ID", "State", "#Lag (events)", "Admin address", "Last seen", "Since (UTC)"},
 		None: "No gateway is registered.", Cure: "A gateway that starts with this database registers by itself.",
 	}}
 	for i, g := range gateways {

@@ -28,10 +28,14 @@ type list struct {
 	JSON, CSV   string // addresses of the same rows for programs; empty: there are none
 }
 
-type column struct {
-	Title    string
-	IsNumber bool
-}
+// column is the title of a column. That of a column with numbers begins with #.
+type column string
+
+// Title returns the title for people.
+func (c column) Title() string { return strings.TrimPrefix(string(c), "#") }
+
+// IsNumber reports whether the cells are numbers.
+func (c column) IsNumber() bool { return strings.HasPrefix(string(c), "#") }
 
 // cell is one cell of a row.
 type cell struct {
@@ -41,16 +45,6 @@ type cell struct {
 
 	Post  string // the text is a button that sends a form to this path; empty: it is not
 	Label string // of the button, for screen readers
-}
-
-// columns returns columns. The titles that begin with # are of numbers.
-func columns(titles ...string) []column {
-	made := make([]column, len(titles))
-	for i, title := range titles {
-		text, isNumber := strings.CutPrefix(title, "#")
-		made[i] = column{text, isNumber}
-	}
-	return made
 }
 
 // status is a cell that says whether something is well.

@@ -36,7 +36,7 @@ func (c *Console) showPlans(w http.ResponseWriter, r *http.Request, v *visit) er
 		return err
 	}
 	page := plansPage{List: list{
-		Caption: "Plans", Columns: columns("Name", "#Per minute", "#Per day", "#Tenants", "Created"),
+		Caption: "Plans", Columns: []column{"Name", "#Per minute", "#Per day", "#Tenants", "Created"},
 		None: "There are no plans.", Cure: v.below("Create one below."),
 	}}
 	for _, p := range plans {

@@ -144,12 +144,16 @@ func hasLeft(r *http.Request) bool { return errors.Is(r.Context().Err(), context
 
 // isText reports whether all values are text that a database can have.
 func isText(values url.Values) bool {
+	return !someValue(values, func(value string) bool { return !utf8.ValidString(value) || strings.Contains(value, "\x00") })
+}
+
+func someValue(values url.Values, is func(string) bool) bool {
 	for _, all := range values {
-		if slices.ContainsFunc(all, func(value string) bool { return !utf8.ValidString(value) || strings.Contains(value, "\x00") }) {
-			return false
+		if slices.ContainsFunc(all, is) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // toLogin answers a request without an open session. A program that asks for data would take the page for it.
@@ -168,14 +172,7 @@ const tokenPasted = "Use the ID of the key, key_…. The token is not repeated h
 	"browser has it now: rotate its key."
 
 // hasToken reports whether a value is or contains a token.
-func hasToken(values url.Values) bool {
-	for _, all := range values {
-		if slices.ContainsFunc(all, tokenStart.MatchString) {
-			return true
-		}
-	}
-	return false
-}
+func hasToken(values url.Values) bool { return someValue(values, tokenStart.MatchString) }
 
 // loginPage is the content of the page that opens a session.
 type loginPage struct{ Problem string }

@@ -120,7 +120,7 @@ func readKeys(r *http.Request, v *visit, t operate.Owner) (p page[keystore.Key, 
 
 func keyList(v *visit, keys []operate.KeyView) list {
 	l := list{
-		Caption: "Keys of the tenant", Columns: columns("ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"),
+		Caption: "Keys of the tenant", Columns: []column{"ID", "Name", "Status", "Token ends in", "Environment", "Expires", "Last used"},
 		None: "This tenant has no keys.", Cure: v.below("Create its first one below."),
 	}
 	for _, k := range keys {

@@ -90,7 +90,7 @@ func (c *Console) tenantList(ctx context.Context, v *visit, tenants []keystore.T
 	}
 	l := list{
 		Caption: "Tenants",
-		Columns: columns("Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused, this hour and the last", "Status"),
+		Columns: []column{"Name", "Plan", "#Per minute", "#Used now", "#Per day", "#Used today", "#Refused, this hour and the last", "Status"},
 		None:    "There are no tenants.", Cure: operate.Either(v.session.ReadOnly, "To create one, run", "Create the first one below, or run"), Command: "keyadmin tenant create NAME",
 	}
 	canAsk := c.cfg.Quota != nil

@@ -60,10 +60,9 @@ const aboutAttempts = "An attempt is a request that asked for a part of the quot
 
 // drawing is a plot with its figures.
 type drawing struct {
-	ID, Title, Period string
-	SVG               template.HTML
-	Series            []string
-	Rows              []drawnRow // the latest first, without periods that have no requests
+	plot.Usage
+	SVG  template.HTML
+	Rows []drawnRow // the latest first, without periods that have no requests
 }
 
 type drawnRow struct {
@@ -197,7 +196,7 @@ func (s usageSpan) plot(id, title string, starts []instant.Millis, rows []keysto
 
 // drawn returns a plot with the table behind it. Package plot escapes all texts of the SVG.
 func drawn(u plot.Usage) drawing {
-	d := drawing{ID: u.ID, Title: u.Title, Period: u.Period, SVG: template.HTML(u.SVG()), Series: u.Series}
+	d := drawing{Usage: u, SVG: template.HTML(u.SVG())}
 	for _, bar := range slices.Backward(u.Bars) {
 		row, sum := drawnRow{Name: bar.Name}, int64(0)
 		for _, n := range bar.Counts {

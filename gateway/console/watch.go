@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type watch struct {
 type overviewLive struct {
 	At       string
 	Gateways []gatewayRow
-	Problems []problemRow // each once, with all gateways that have it
+	Problems []*problemRow // each once, with all gateways that have it
 }
 
 type gatewayRow struct {
@@ -91,7 +92,7 @@ func (w *watch) refresh(now time.Time) {
 		id, state := f.Gateway.ID, views[i].State
 		row := gatewayRow{
 			ID: id, State: state, IsWell: state == keystore.GatewayLive, Lag: fmt.Sprint(views[i].Lag),
-			Mode: modeText(f.Mode), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
+			Mode: cmp.Or(modes[f.Mode], f.Mode, "-"), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
 		}
 		if cure := cureOf(f.Gateway, state); cure != "" {
 			found.add(id, service.Problem{Detail: cure})
@@ -131,34 +132,15 @@ func (all problems) add(gateway string, p service.Problem) {
 }
 
 // rows returns the problems, severe ones first.
-func (all problems) rows() (rows []problemRow) {
-	for _, row := range all {
-		rows = append(rows, *row)
-	}
-	slices.SortFunc(rows, func(a, b problemRow) int {
-		if a.Severe != b.Severe {
-			if a.Severe {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Text, b.Text))
+func (all problems) rows() []*problemRow {
+	rank := func(p *problemRow) string { return operate.Either(p.Severe, "0", "1") }
+	return slices.SortedFunc(maps.Values(all), func(a, b *problemRow) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Text, b.Text))
 	})
-	return rows
 }
 
-// modeText says where a gateway counts quotas.
-func modeText(mode string) string {
-	switch mode {
-	case "shared":
-		return "in Redis"
-	case "memory":
-		return "in process"
-	case "outage":
-		return "own share: Redis is away"
-	}
-	return cmp.Or(mode, "-")
-}
+// modes say where a gateway counts quotas.
+var modes = map[string]string{"shared": "in Redis", "memory": "in process", "outage": "own share: Redis is away"}
 
 func millis(ms *float64) string {
 	if ms == nil {

@@ -18,7 +18,7 @@ const probeWithin = 5 * time.Second
 // probe asks /readyz of the program that has the same settings, and writes the response in words. It returns the exit code: 0 if
 // the program is ready, 1 if not. So an image without a shell can have a health check.
 func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) int {
-	problems, ready, err := readiness(address, isTLS)
+	problems, ready, err := Readiness(address, isTLS)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: not ready: %v\n", name, err)
 		return 1
@@ -35,9 +35,9 @@ func probe(address string, isTLS bool, name string, stdout, stderr io.Writer) in
 	return 0
 }
 
-// readiness asks the admin port at address. It does not verify the certificate, whose names are those for other hosts: it sends
+// Readiness asks /readyz of the admin port at address: host:port or unix:/path. It takes at most five seconds. It does not verify the certificate, whose names are those for other hosts: it sends
 // nothing secret, and only reads whether the program is ready.
-func readiness(address string, isTLS bool) (problems []Problem, ready bool, err error) {
+func Readiness(address string, isTLS bool) (problems []Problem, ready bool, err error) {
 	network := "tcp"
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		network, address = "unix", path
