@@ -141,7 +141,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 
 	err = d.sync(context.WithoutCancel(ctx))
 	d.report(err)
-	if errors.Is(err, keystore.ErrUnavailable) && d.snapshot.IsKept() {
+	if errors.Is(err, keystore.ErrUnavailable) && !d.follower.loaded && d.snapshot.IsKept() {
 		d.restore()
 	}
 	return d, nil

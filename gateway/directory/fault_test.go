@@ -250,6 +250,24 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	}
 }
 
+// The database fails right after the first load. The gateway serves what it has loaded: the old snapshot is gone.
+func TestOutageAfterTheFirstLoad(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	_, _, hash := fixture(t, store)
+	if _, err := store.Register(t.Context(), keystore.Registration{ID: "gw-2", Incarnation: "a"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(t.Context(), proxied, Config{GatewayID: "gw-1", Snapshot: snapshotPath(t), Loaded: func(_, _ int) { proxy.Kill() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.SignOff()
+	if _, known := d.Lookup(hash); !known || !d.Fresh(instant.Of(time.Now())) || d.Ready() != nil || d.Gateways() != 2 {
+		t.Errorf("known %t, %v, %d gateways", known, d.Ready(), d.Gateways())
+	}
+}
+
 // A clock that is set back must not make old data fresh: operators may already have seen that this gateway refuses everything.
 func TestClockSetBackMakesNothingFresh(t *testing.T) {
 	t.Parallel()

@@ -24,13 +24,14 @@ const (
 
 // follower is the directory's progress in the log of events. Only the goroutine that calls sync uses it.
 type follower struct {
-	registered bool
-	loaded     bool              // from the database, not from a snapshot
-	rewound    bool              // the database is an older copy: memory has events that it has lost
-	confirmed  snapshot.Position // by the last heartbeat
-	beatAt     time.Time         // when that began; zero: the next heartbeat is due
-	healthy    bool
-	complaints rate.Sometimes // about a snapshot that cannot be removed
+	registered   bool
+	registeredAt time.Time         // when that began
+	loaded       bool              // from the database, not from a snapshot
+	rewound      bool              // the database is an older copy: memory has events that it has lost
+	confirmed    snapshot.Position // by the last heartbeat
+	beatAt       time.Time         // when that began; zero: the next heartbeat is due
+	healthy      bool
+	complaints   rate.Sometimes // about a snapshot that cannot be removed
 }
 
 // Run follows the events until ctx ends. It returns keystore.ErrDisplaced if another process has taken this gateway's ID:
@@ -142,6 +143,10 @@ func (d *Directory) load(ctx context.Context) error {
 	if err := d.checkRewind(ctx); err != nil {
 		return err
 	}
+	gateways, err := d.store.CountGateways(ctx)
+	if err != nil {
+		return err
+	}
 	next := newState(&d.versions)
 	last, uuid, err := d.store.Load(ctx, next.rows(next.setBan))
 	if err == nil {
@@ -167,6 +172,10 @@ func (d *Directory) load(ctx context.Context) error {
 	d.metrics.loads.Inc()
 	// This must come before the heartbeat that confirms the load, because the file does not contain what was loaded.
 	d.snapshot.Invalidate()
+	if d.seen.Load() == nil { // it serves even if the first heartbeat fails, because the file is gone
+		d.gateways.Store(int64(max(gateways, 1)))
+		d.seen.Store(&f.registeredAt)
+	}
 	d.loaded(next)
 	return nil
 }

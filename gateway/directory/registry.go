@@ -26,6 +26,7 @@ type registry struct {
 // register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly
 // ended.
 func (d *Directory) register(ctx context.Context) error {
+	begun := d.cfg.Clock()
 	if err := d.store.CheckSchema(ctx); err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (d *Directory) register(ctx context.Context) error {
 	self.Generation = generation
 	d.self.Store(&self)
 	d.maxAge.Store(self.MaxAge.Milliseconds())
-	d.follower.registered = true
+	d.follower.registered, d.follower.registeredAt = true, begun
 	d.follower.beatAt = time.Time{}
 	return nil
 }
