@@ -15,7 +15,7 @@ import (
 // plenty is a limit that no client uses up.
 const plenty = 1_000_000
 
-// tenant is a tenant with one key.
+// tenant is a tenant with one key at a time.
 type tenant struct {
 	fleet.Key
 	name  string
@@ -30,7 +30,7 @@ type tenant struct {
 type shot struct {
 	span
 	gateway           *gateway
-	code              string
+	key, code         string
 	admitted, unknown bool
 }
 
@@ -51,7 +51,7 @@ func (r *run) send(c *fleet.Client, g *gateway, of *tenant, request string) flee
 		return fleet.Reply{} // nothing was sent
 	}
 	reply, _ := c.Do(request) // a failed exchange is a reply with status 0
-	s := shot{span: span{from, r.now()}, gateway: g, code: reply.Code()}
+	s := shot{span: span{from, r.now()}, gateway: g, key: of.ID, code: reply.Code()}
 	s.unknown = reply.Status == 0 || s.code == "overloaded" // of the gateway or of the pet service
 	s.admitted = !s.unknown && !uncharged[s.code]
 	of.mu.Lock()
