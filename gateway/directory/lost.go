@@ -19,6 +19,11 @@ type lost struct {
 
 func newLost(refusals []keystore.LostRefusal) lost {
 	l := lost{revoked: map[id.Key]instant.Millis{}, rotated: map[id.Key]instant.Millis{}, suspended: map[id.Tenant]bool{}}
+	l.add(refusals)
+	return l
+}
+
+func (l *lost) add(refusals []keystore.LostRefusal) {
 	for _, r := range refusals {
 		switch r.Kind {
 		case keystore.LostRevocation:
@@ -29,7 +34,6 @@ func newLost(refusals []keystore.LostRefusal) lost {
 			l.suspended[r.Tenant] = true
 		}
 	}
-	return l
 }
 
 // revokedAt returns when a key was revoked (0: not), if its row has inRow.
@@ -87,24 +91,15 @@ func (s *state) compare(next *state, now instant.Millis) (refusals []keystore.Lo
 
 // force applies refusals, even if the rows contradict them.
 func (s *state) force(refusals []keystore.LostRefusal) {
+	s.lost.add(refusals)
 	for _, r := range refusals {
-		switch r.Kind {
-		case keystore.LostRevocation:
-			s.lost.revoked[r.Key] = r.At
-		case keystore.LostRotation:
-			s.lost.rotated[r.Key] = r.At
-		case keystore.LostSuspension:
-			s.lost.suspended[r.Tenant] = true
-			if ref, known := s.findTenant(&r.Tenant); known {
-				t := s.tenants.at(ref)
-				now := t.terms.Load()
-				suspended := *now
-				suspended.suspended = true
-				t.terms.Store(&suspended)
-			}
-			continue
+		if ref, known := s.findTenant(&r.Tenant); known && r.Kind == keystore.LostSuspension {
+			t := s.tenants.at(ref)
+			suspended := *t.terms.Load()
+			suspended.suspended = true
+			t.terms.Store(&suspended)
 		}
-		if ref, known := s.findKey(&r.Key); known {
+		if ref, known := s.findKey(&r.Key); known { // not for a suspension, which has no key
 			k := s.keys.at(ref)
 			k.revokedAt.Store(int64(s.lost.revokedAt(r.Key, instant.Millis(k.revokedAt.Load()))))
 			k.graceEndsAt.Store(int64(s.lost.graceEndsAt(r.Key, instant.Millis(k.graceEndsAt.Load()))))
