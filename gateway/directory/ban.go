@@ -5,23 +5,36 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 )
 
+const (
+	banRowsPerSecond = 5       // a row is a change, which every gateway reads; many keys may be banned at once
+	pendingBansMax   = 1 << 16 // bans whose rows are not written yet
+)
+
 // Ban bans a key until an instant: at this gateway at once, and at the others when the row of the ban has been written. A
-// background task tries to write the row until it succeeds. A longer ban of the key stays in force.
+// background task tries to write the row until it succeeds. If pendingBansMax rows are waiting, the ban holds at this gateway only, and
+// is counted as unwritten. A longer ban of the key stays in force.
 func (d *Directory) Ban(k id.Key, until instant.Millis, reason string) {
 	d.bansMu.Lock()
 	defer d.bansMu.Unlock()
 	ban := keystore.Ban{
 		Key: k, Until: until, Automatic: true, Reason: reason, By: d.cfg.GatewayID, ImposedAt: instant.Of(d.cfg.Clock()),
 	}
-	if d.state.Load().prolongBan(rowOf(ban)) {
-		d.pending[k] = ban
-		d.wakeBanWriter()
+	if !d.state.Load().prolongBan(rowOf(ban)) {
+		return
 	}
+	if _, isPending := d.pending[k]; !isPending && len(d.pending) >= pendingBansMax {
+		d.metrics.unwrittenBans.Inc()
+		return
+	}
+	d.pending[k] = ban
+	d.wakeBanWriter()
 }
 
 func rowOf(b keystore.Ban) keystore.BanRow {
@@ -35,12 +48,12 @@ func (d *Directory) wakeBanWriter() {
 	}
 }
 
-// writeBans writes the rows of the bans imposed here.
+// writeBans writes the rows of the bans imposed here, banRowsPerSecond and as many at once.
 func (d *Directory) writeBans(ctx context.Context) {
-	retry := retryMin
+	retry, rows := retryMin, rate.NewLimiter(banRowsPerSecond, banRowsPerSecond)
 	for {
 		var again <-chan time.Time // nil if nothing is pending
-		if d.drainBans(context.WithoutCancel(ctx)) {
+		if d.drainBans(context.WithoutCancel(ctx), func() bool { return rows.Wait(ctx) == nil }) {
 			retry = retryMin
 		} else {
 			again = time.After(retry)
@@ -55,12 +68,15 @@ func (d *Directory) writeBans(ctx context.Context) {
 	}
 }
 
-// drainBans writes the rows of pending bans, and reports whether all are written.
-func (d *Directory) drainBans(ctx context.Context) bool {
+// drainBans writes the rows of pending bans while may returns true, and reports whether all are written.
+func (d *Directory) drainBans(ctx context.Context, may func() bool) bool {
 	for {
 		ban, left := d.nextBan()
 		if !left {
 			return true
+		}
+		if !may() {
+			return false
 		}
 		_, _, err := d.store.AddBan(ctx, ban)
 		if err != nil && !errors.Is(err, keystore.ErrNotFound) && !errors.Is(err, keystore.ErrInvalid) {

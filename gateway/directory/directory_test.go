@@ -1,13 +1,18 @@
 package directory
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
@@ -300,6 +305,56 @@ func TestBanHoldsAtOnceAndIsWritten(t *testing.T) {
 			t.Errorf("%d events, want 4: the ban is one change; %v", len(events), err)
 		}
 	})
+}
+
+// Many bans at once hold at once, and are written slowly. None is lost but those for which there is no room: they are counted.
+func TestManyBansAreWrittenSlowly(t *testing.T) {
+	t.Parallel()
+	const keys = 4 * banRowsPerSecond
+	store := openStore(t, testkit.SQLite(t))
+	tenant, last, lastHash := fixture(t, store)
+	hashes := map[id.Key]apikey.Hash{}
+	for range keys {
+		key, hash := addKey(t, store, tenant.ID)
+		hashes[key.ID] = hash
+	}
+	d := opened(t, store, Config{})
+	until := instant.Of(time.Now().Add(time.Hour))
+	for key, hash := range hashes {
+		d.Ban(key, until, "30 strikes")
+		if e, _ := d.Lookup(hash); e.BannedUntil != until {
+			t.Errorf("banned until %d", e.BannedUntil)
+		}
+	}
+	for i := len(d.pending); i < pendingBansMax; i++ {
+		d.pending[massKey(i)] = keystore.Ban{Key: massKey(i)} // no row is written of an unknown key
+	}
+	d.Ban(last.ID, until, "30 strikes")
+	if e, _ := d.Lookup(lastHash); e.BannedUntil != until || len(d.pending) != pendingBansMax {
+		t.Errorf("the one too many: banned until %d, %d are pending", e.BannedUntil, len(d.pending))
+	}
+	if got := testutil.ToFloat64(d.metrics.unwrittenBans); got != 1 {
+		t.Errorf("%v are counted as unwritten", got)
+	}
+	maps.DeleteFunc(d.pending, func(k id.Key, _ keystore.Ban) bool { _, ours := hashes[k]; return !ours })
+
+	began := time.Now()
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() { d.writeBans(ctx) })
+	written := func() int {
+		bans, err := keystore.Collect(store.Bans(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(bans)
+	}
+	eventually(t, "all are written", func() bool { return written() == keys })
+	if took := time.Since(began); took < 2500*time.Millisecond {
+		t.Errorf("%d rows were written in %v: %d a second, and as many at once, take 3 s", keys, took, banRowsPerSecond)
+	}
+	stop()
+	writing.Wait()
 }
 
 // The database is an older copy, in which other events have the IDs that the directory knows.

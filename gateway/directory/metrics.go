@@ -8,8 +8,9 @@ import (
 )
 
 type metrics struct {
-	loads  prometheus.Counter
-	events prometheus.Counter
+	loads         prometheus.Counter
+	events        prometheus.Counter
+	unwrittenBans prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
@@ -54,6 +55,10 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		}),
 		events: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_directory_events_total", Help: "Events applied.",
+		}),
+		unwrittenBans: make.NewCounter(prometheus.CounterOpts{
+			Name: "petgate_gateway_bans_unwritten_total",
+			Help: "Bans that were not written to the database because too many were waiting. They hold at this gateway only.",
 		}),
 	}
 }

@@ -26,7 +26,12 @@ func (d *Directory) signOff(ctx context.Context) {
 		d.record(nil)
 		return
 	}
-	d.drainBans(ctx)
+	bansEnd := time.Now().Add(signOffWithin / 2) // the rest is for usage and the sign-off itself
+	if !d.drainBans(ctx, func() bool { return time.Now().Before(bansEnd) }) {
+		d.bansMu.Lock()
+		d.cfg.Log.Warn("directory: bans are lost, because their rows could not be written", "bans", len(d.pending))
+		d.bansMu.Unlock()
+	}
 	signOff := d.store.SignOff
 	if err := d.drainUsage(ctx, true); err != nil {
 		signOff = d.store.SignOffWithGap
