@@ -11,7 +11,6 @@ import (
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
-	"petgate/shared/core/id"
 	"petgate/shared/core/quota"
 )
 
@@ -20,7 +19,7 @@ import (
 type clusterStore struct {
 	records *store.Memory
 	mu      sync.Mutex
-	batches map[id.Tenant]*storetest.Batches
+	batches storetest.Batches
 	fault   func(c clusterCall) (executed bool, err error)
 }
 
@@ -37,7 +36,7 @@ const (
 )
 
 func newOverCluster(t *testing.T, c *clusterStore) *Shared {
-	c.records, c.batches = store.NewMemory(quota.Product, time.Now), map[id.Tenant]*storetest.Batches{}
+	c.records = store.NewMemory(quota.Product, time.Now)
 	c.fault = func(clusterCall) (bool, error) { return true, nil }
 	s := newShared(Config{lanes: 1}.withDefaults())
 	s.start(redis.New(s.redisConfig(), c, s))
@@ -45,13 +44,13 @@ func newOverCluster(t *testing.T, c *clusterStore) *Shared {
 	return s
 }
 
-func (c *clusterStore) DecideBatch(_ context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
+func (c *clusterStore) DecideBatch(_ context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	time.Sleep(time.Millisecond) // other requests gather
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	failed, worst := 0, error(nil)
 	for i := range demands {
-		if err := c.decide(batch.Number, demands[i:i+1], results[i:i+1]); err != nil {
+		if err := c.decide(number, demands[i:i+1], results[i:i+1]); err != nil {
 			failed++
 			results[i] = store.Result{Err: err}
 			if worst == nil || errors.Is(err, errTimeout) {
@@ -75,17 +74,9 @@ func (c *clusterStore) decide(number int64, demand []store.Demand, result []stor
 	if !executed {
 		return lost
 	}
-	b := c.batches[demand[0].Tenant]
-	if b == nil {
-		b = new(storetest.Batches)
-		c.batches[demand[0].Tenant] = b
-	}
-	answered, err := b.Answer(0, number, result)
-	if !answered {
-		if err = c.records.Decide(background, demand, result); err == nil {
-			b.Remember(0, number, result)
-		}
-	}
+	err := c.batches.Decide(number, demand, result, func(demand []store.Demand, result []store.Result) error {
+		return c.records.Decide(background, demand, result)
+	})
 	if lost != nil {
 		return lost
 	}

@@ -247,11 +247,9 @@ func TestTwoBatchesAreLost(t *testing.T) {
 			waiting.ask(l, n)
 		}
 		began := time.Now()
-		lost := far.underWay[0].demands
+		lost := far.underWay[0]
 		far.answer(0, func() error {
-			results := make([]store.Result, 1)
-			_ = far.decideNow(lost, results)
-			far.batches.Remember(0, 2, results)
+			_ = far.decideNow(lost.demands, lost.results)
 			return errTimeout
 		})
 		waiting.used()

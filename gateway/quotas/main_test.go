@@ -35,16 +35,11 @@ type fakeStore struct {
 	onDecide func(ctx context.Context, demands []store.Demand, results []store.Result) error
 }
 
-func (f *fakeStore) DecideBatch(ctx context.Context, batch redis.Batch, demands []store.Demand, results []store.Result) error {
+func (f *fakeStore) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	f.noticeLoss()
-	if answered, err := f.batches.Answer(batch.Lane, batch.Number, results); answered {
-		return err
-	}
-	err := f.onDecide(ctx, demands, results)
-	if results[0].Verdict.At != 0 {
-		f.batches.Remember(batch.Lane, batch.Number, results)
-	}
-	return err
+	return f.batches.Decide(number, demands, results, func(demands []store.Demand, results []store.Result) error {
+		return f.onDecide(ctx, demands, results)
+	})
 }
 
 func (f *fakeStore) noticeLoss() {

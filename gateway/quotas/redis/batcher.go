@@ -80,7 +80,7 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 	b := &batcher{redis: r, probing: probing, pace: newPace(r.cfg.Lanes)}
 	for i := range b.lanes {
 		l := &b.lanes[i]
-		*l = lane{batcher: b, index: i, places: make(map[id.Tenant]int)}
+		*l = lane{batcher: b, places: make(map[id.Tenant]int)}
 		l.stack = newStack(l.carry)
 	}
 	b.idle.L = &b.mu
@@ -145,10 +145,11 @@ func (b *batcher) depart() {
 	if len(b.queue) == 0 {
 		return
 	}
-	l := &b.lanes[0]
-	for l.isUsed {
-		l = &b.lanes[l.index+1]
+	free := 0
+	for b.lanes[free].isUsed {
+		free++
 	}
+	l := &b.lanes[free]
 	w := b.queue[0]
 	b.queue = slices.Delete(b.queue, 0, 1)
 	l.isUsed, l.leader, b.departing = true, w, true
@@ -275,7 +276,7 @@ func (b *batcher) probe() {
 		}
 		err := guarded(func() error {
 			results := make([]store.Result, 1)
-			if err := r.store.DecideBatch(r.closing, Batch{}, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
+			if err := r.store.DecideBatch(r.closing, 0, demands, results); err != nil || errors.Is(results[0].Err, store.ErrRecord) {
 				return err // a corrupt record of the probe does not matter
 			}
 			return results[0].Err

@@ -2,10 +2,9 @@ package redis
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
@@ -13,73 +12,130 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// The script remembers batches as storetest.Batches does, on which the tests of outages rely: new batches and repeated ones
-// get the same answers and charge the same.
+// The script remembers batches as storetest.Batches does, on which the tests of outages rely: batches of several gateways, new ones and
+// repeated ones, get the same answers and charge the same.
 func TestBatchesAreRemembered(t *testing.T) {
 	client, prefix := dialRedis(t)
-	s, now := newScript(client, prefix, quota.Product, takeScript), storetest.Epoch
-	s.now = func() instant.Millis { return now }
+	const gateways = 3
+	now := storetest.Epoch
+	var scripts [gateways]*script
 	var fake storetest.Batches
+	var wants [gateways]map[int64][2]int64 // by number: a batch that is repeated has the same demands
+	for i := range gateways {
+		scripts[i] = newScript(client, prefix, quota.Product, takeScript)
+		scripts[i].now = func() instant.Millis { return now }
+		wants[i] = map[int64][2]int64{}
+	}
 	records := store.NewMemory(quota.Product, func() time.Time { return now.Time() })
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
-	const lanes = 2
-	var wants [lanes]map[int64][2]int64 // by number: a batch that is repeated has the same demands
-	for i := range wants {
-		wants[i] = map[int64][2]int64{}
-	}
-	last, seen := int64(0), map[string]int{}
+	last, used, seen := int64(0), [2]int64{}, map[string]int{}
 	for step := range 2000 {
-		lane, number := random.IntN(lanes), max(1, last-random.Int64N(4))
+		gateway, number := random.IntN(gateways), max(1, last-random.Int64N(4))
 		if random.IntN(3) == 0 {
 			number = last + 1
 		}
 		last = max(last, number)
-		want, ok := wants[lane][number]
+		want, ok := wants[gateway][number]
 		if !ok {
 			want = [2]int64{random.Int64N(4), random.Int64N(20)}
-			wants[lane][number] = want
+			wants[gateway][number] = want
 		}
 		var demands [2]store.Demand
 		for i := range demands {
 			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 20, 1e6), Want: want[i]}
+			if want[i] == 3 {
+				demands[i].Spent = quota.Spent{Minute: 1, Day: quota.DayUse{Day: int64(now) / 86_400_000, Used: 2}}
+			}
 		}
 		var ofScript, ofFake [2]store.Result
-		errOfScript := s.DecideBatch(background, Batch{lane, number}, demands[:], ofScript[:])
-		answered, errOfFake := fake.Answer(lane, number, ofFake[:])
-		if !answered {
-			if err := records.Decide(background, demands[:], ofFake[:]); err != nil {
-				t.Fatal(err)
-			}
-			fake.Remember(lane, number, ofFake[:])
+		if err := scripts[gateway].DecideBatch(background, number, demands[:], ofScript[:]); err != nil {
+			t.Fatal(err)
 		}
-		kind := "decided"
-		switch {
-		case errOfFake != nil:
-			kind = errOfFake.Error()
-		case answered:
-			kind = "repeated"
-		}
-		seen[kind]++
-		if (errOfScript == nil) != (errOfFake == nil) || errOfFake != nil && !redis.HasErrorPrefix(errOfScript, kind) {
-			t.Fatalf("seed %d, step %d, batch %d of lane %d: the script says %v, the fake %v", seed, step, number, lane, errOfScript, errOfFake)
+		if err := fake.Decide(number*gateways+int64(gateway), demands[:], ofFake[:], func(d []store.Demand, results []store.Result) error {
+			return records.Decide(background, d, results)
+		}); err != nil {
+			t.Fatal(err)
 		}
 		for i := range demands {
-			if a, b := ofScript[i], ofFake[i]; a.Verdict.Granted != b.Verdict.Granted || a.Err != nil || !answered && a != b {
-				t.Fatalf("seed %d, step %d, batch %d of lane %d, %s: the script says %+v, the fake %+v", seed, step, number, lane, kind, a, b)
+			a, b := ofScript[i], ofFake[i]
+			switch {
+			case ok && a.Verdict.Day.Used == used[i]:
+				seen["repeated, and not charged"]++
+			case ok:
+				seen["repeated"]++
+			default:
+				seen["new"]++
+			}
+			used[i] = a.Verdict.Day.Used
+			if a.Err != nil || a.Verdict.Granted != b.Verdict.Granted || a.Verdict.Day.Used != b.Verdict.Day.Used {
+				t.Fatalf("seed %d, step %d, batch %d of gateway %d: the script says %+v, the fake %+v", seed, step, number, gateway, a, b)
 			}
 		}
 		now += instant.Millis(random.IntN(2000))
 	}
-	for lane := range lanes {
-		if left := client.PTTL(background, string(s.appendBatchKey(nil, lane, storetest.Tenant(0)))).Val(); left <= 0 || left > time.Minute {
-			t.Errorf("the last batch of lane %d is remembered for %v", lane, left)
+	t.Logf("2000 steps, seed %d: %v", seed, seen)
+	for _, kind := range []string{"new", "repeated", "repeated, and not charged"} {
+		if seen[kind] < 50 {
+			t.Errorf("seed %d: only %d demands were %s", seed, seen[kind], kind)
 		}
 	}
-	t.Logf("2000 steps, seed %d: %v", seed, seen)
-	for _, kind := range []string{"decided", "repeated", "SUPERSEDED"} {
-		if seen[kind] < 50 {
-			t.Errorf("seed %d: only %d batches were %s", seed, seen[kind], kind)
+}
+
+// A record remembers its last batch, and the last eight with unreported requests: these are charged once, whatever is charged in
+// between. It stays small.
+func TestReportsAreRemembered(t *testing.T) {
+	client, prefix := dialRedis(t)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 1000, 1000), Want: 1}
+	take := func(s *script, d store.Demand) int64 {
+		t.Helper()
+		var results [1]store.Result
+		if err := s.DecideBatch(background, 1, []store.Demand{d}, results[:]); err != nil || results[0].Err != nil {
+			t.Fatalf("%+v, %v", results[0], err)
+		}
+		return results[0].Verdict.Day.Used
+	}
+	day := take(newScript(client, prefix, quota.Product, takeScript), d) - 1 + int64(instant.Of(time.Now()))/86_400_000
+	report := store.Demand{Request: d.Request, Spent: quota.Spent{Minute: 5, Day: quota.DayUse{Day: day, Used: 5}}}
+	first := newScript(client, prefix, quota.Product, takeScript)
+	used := take(first, report)
+	for others := 1; others <= 8; others++ {
+		if now := take(first, report); now != used {
+			t.Errorf("after %d other reports, it is charged again: %d used, want %d", others-1, now, used)
+		}
+		other := newScript(client, prefix, quota.Product, takeScript)
+		take(other, report)
+		if used = take(other, report); used != 1+5*(1+int64(others)) {
+			t.Errorf("%d used after %d reports", used, others+1)
+		}
+	}
+	if now := take(first, report); now != used+5 {
+		t.Errorf("after 8 other reports: %d used, want %d", now, used+5)
+	}
+	bytes := client.MemoryUsage(background, first.keyOf(d)).Val()
+	if bytes > 1400 {
+		t.Errorf("a record takes %d bytes of memory", bytes)
+	}
+	t.Logf("figure: a record takes %d bytes of Redis's memory", bytes)
+}
+
+// Records with less or more behind the summary, as another version may write them, are read and remember batches.
+func TestRecordsOfOtherVersions(t *testing.T) {
+	client, prefix := dialRedis(t)
+	s := newScript(client, prefix, quota.Product, takeScript)
+	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 1000, 1000), Want: 1}
+	storetest.Take(t, s, d)
+	form := client.Get(background, s.keyOf(d)).Val()[:quota.Product.RecordBytes()]
+	for _, more := range []int{0, 7, 20, 500} {
+		client.Set(background, s.keyOf(d), form+strings.Repeat("x", more), time.Hour)
+		for number := int64(1); number <= 2; number++ {
+			for range 2 {
+				var results [1]store.Result
+				err := s.DecideBatch(background, number, []store.Demand{d}, results[:])
+				if v := results[0].Verdict; err != nil || results[0].Err != nil || v.Granted != 1 || v.Day.Used != 1+number {
+					t.Errorf("%d bytes more, batch %d: %+v, %v", more, number, results[0], err)
+				}
+			}
 		}
 	}
 }

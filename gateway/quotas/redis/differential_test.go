@@ -61,28 +61,23 @@ func newPair(client redis.UniversalClient, prefix string, rule quota.Rule, body 
 	return p
 }
 
-// decideByLanes lets Lua decide the demands of each tenant in a batch of its own. The batches are sent at the same time.
+// decideByLanes lets Lua decide each demand in a batch of its own. Batches of different tenants are sent at the same time.
 func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) error {
 	places := map[id.Tenant][]int{}
 	for i, d := range demands {
 		places[d.Tenant] = append(places[d.Tenant], i)
 	}
 	var all errgroup.Group
-	lane := 0
+	first := p.number + 1
+	p.number += int64(len(demands))
 	for _, own := range places {
-		p.number++
-		batch := Batch{Lane: lane, Number: p.number}
-		lane++
 		all.Go(func() error {
-			ownDemands, ownResults := make([]store.Demand, len(own)), make([]store.Result, len(own))
-			for i, place := range own {
-				ownDemands[i] = demands[place]
+			for _, i := range own {
+				if err := p.lua.DecideBatch(background, first+int64(i), demands[i:i+1], results[i:i+1]); err != nil {
+					return err
+				}
 			}
-			err := p.lua.DecideBatch(background, batch, ownDemands, ownResults)
-			for i, place := range own {
-				results[place] = ownResults[i]
-			}
-			return err
+			return nil
 		})
 	}
 	return all.Wait()
@@ -93,7 +88,7 @@ func (p *pair) decideByLanes(demands []store.Demand, results []store.Result) err
 func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error) {
 	inGo, inLua := make([]store.Result, len(demands)), make([]store.Result, len(demands))
 	for i := range demands {
-		inGo[i].Verdict = p.take(&demands[i])
+		inGo[i] = p.take(&demands[i])
 	}
 	decide := func() error { return p.lua.Decide(background, demands, inLua) }
 	if byLanes {
@@ -120,6 +115,9 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 			want = string(p.rule.Append(nil, rec))
 		}
 		got := records[i].Val()
+		if got != "" {
+			got = got[:len(want)] // the rule does not know what follows
+		}
 		if got != want {
 			return nil, fmt.Errorf("%w in the record:\ngo  %x\nlua %x", errDiffers, want, got)
 		}
@@ -131,16 +129,17 @@ func (p *pair) step(demands []store.Demand, byLanes bool) ([]store.Result, error
 }
 
 // take decides by the rule in Go. A record that counts nothing is not kept.
-func (p *pair) take(d *store.Demand) quota.Verdict {
+func (p *pair) take(d *store.Demand) store.Result {
 	rec := p.golang[d.Name()]
 	if rec == nil {
 		rec = new(quota.Record)
 	}
+	before := p.rule.Take(rec, p.now, quota.Demand{Limits: d.Limits}).DayUse
 	v := p.rule.Take(rec, p.now, d.Quota())
 	if !rec.IsUnused() {
 		p.golang[d.Name()] = rec
 	}
-	return v
+	return store.Result{Verdict: v, Lost: d.Known.Day == before.Day && int64(quota.Count(d.Known.Used)) > before.Used}
 }
 
 // lose drops a tenant's record in both, as a flush does.
@@ -229,7 +228,7 @@ func walk(p *pair, random *rand.Rand, steps int) error {
 				return err
 			}
 		}
-		results, err := p.step(demands, i%4 == 0)
+		results, err := p.step(demands, i%4 != 0)
 		if err != nil {
 			return fmt.Errorf("step %d at %d, %+v: %w", i, p.now, demands, err)
 		}
@@ -340,7 +339,8 @@ func TestMutants(t *testing.T) {
 		{"only counts grow, past the minute's limit", "and want <= minute_limit - sum and", "and", nil},
 		{"only counts grow, past the day's limit", "and want <= day_limit - day_used", "", nil},
 		{"only counts grow, whatever the asker knows", "and (known_used <= day_used or known_day ~= today)", "", nil},
-		{"only counts grow, whatever is owed", "#stored == SUMMARY_BYTES and debts == ''", "#stored == SUMMARY_BYTES", nil},
+		{"a loss is not told", "lost = LOST", "", nil},
+		{"only counts grow, whatever is owed", "RECENT_BYTES and debts == ''", "RECENT_BYTES", nil},
 		{"counts beside their place", "ring_bytes + COUNTS_AT", "ring_bytes + COUNTS_AT - 4", nil},
 		{"no slice for retry at the limit", "sum < minute_limit and not before then", "sum <= minute_limit and not before then", nil},
 		{"a record that never expires", "if day ~= stored_day then", "if false then", nil},

@@ -134,12 +134,6 @@ func (p *tape) note(rule quota.Rule, command []string, reply string) error {
 		return fmt.Errorf("a call with %d arguments for %q keys: the clock must be Redis's", len(command), command[2])
 	}
 	keys, shape, text, debts := command[3:3+n], command[3+n], command[4+n], command[5+n]
-	if number := command[6+n]; number != "" { // the last key remembers the batch's number
-		if math.Float64frombits(binary.LittleEndian.Uint64([]byte(number))) < 0 {
-			return nil // a question about a batch, after an outage; it decides nothing
-		}
-		n--
-	}
 	if shape != p.shape || len(text) != n*demandBytes || len(debts) != 0 && len(debts) != n*debtBytes {
 		return fmt.Errorf("%d keys, shape %x, %d bytes of demands, %d of debts", n, shape, len(text), len(debts))
 	}

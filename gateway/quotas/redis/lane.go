@@ -17,11 +17,9 @@ const (
 	tenantsMax = 256
 )
 
-// lane is the place of one batch under way. Batches of different lanes may overtake each other, so each lane has a name of
-// its own for the script, which remembers its last number.
+// lane is the place of one batch under way. Batches of different lanes may overtake each other.
 type lane struct {
 	batcher *batcher
-	index   int
 	stack   *stack // of carry: go-redis needs more than the rest of a request
 
 	// These fields are guarded by the batcher's mu.
@@ -143,15 +141,15 @@ func (l *lane) trip() error {
 	for i := range l.demands {
 		r.ledger.Collect(&l.demands[i])
 	}
-	batch := l.nextBatch()
+	number := r.numbers.Add(1)
 	l.began = time.Now()
 	beganAt := r.now()
-	err := b.ask(func() error { return r.store.DecideBatch(r.closing, batch, l.demands, l.results) })
+	err := b.ask(func() error { return r.store.DecideBatch(r.closing, number, l.demands, l.results) })
 	l.took = time.Since(l.began)
 	m.tripSeconds.Observe(l.took.Seconds())
 	m.batchRequests.Observe(float64(len(l.requests)))
 	m.batchTenants.Observe(float64(len(l.demands)))
-	unsure := b.settle(batch, l.demands, l.results, err, beganAt)
+	unsure := b.settle(number, l.demands, l.results, err, beganAt)
 	switch {
 	case unsure != nil:
 		m.tripUnsure.Inc()
@@ -166,10 +164,6 @@ func (l *lane) trip() error {
 	}
 	return err
 }
-
-// nextBatch names the next batch. All lanes and servers of a gateway share the numbers: on a cluster, a tenant may move to another
-// lane or server, and its numbers must still grow.
-func (l *lane) nextBatch() Batch { return Batch{Lane: l.index, Number: l.batcher.redis.numbers.Add(1)} }
 
 // distribute gives each request of the batch the verdict that it would have got if the requests had been sent one by one.
 func (l *lane) distribute() {

@@ -31,7 +31,7 @@ type heldBatch struct {
 	decide  chan struct{}
 }
 
-func (s *heldStore) DecideBatch(ctx context.Context, _ Batch, demands []store.Demand, results []store.Result) error {
+func (s *heldStore) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
 	b := heldBatch{decide: make(chan struct{})}
 	for _, d := range demands {
 		b.tenants = append(b.tenants, d.Tenant[9])
@@ -46,7 +46,7 @@ func (s *heldStore) DecideBatch(ctx context.Context, _ Batch, demands []store.De
 // unnumbered is a store that does not remember batches.
 type unnumbered struct{ *store.Memory }
 
-func (s unnumbered) DecideBatch(ctx context.Context, _ Batch, demands []store.Demand, results []store.Result) error {
+func (s unnumbered) DecideBatch(ctx context.Context, _ int64, demands []store.Demand, results []store.Result) error {
 	return s.Decide(ctx, demands, results)
 }
 

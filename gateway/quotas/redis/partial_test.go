@@ -41,7 +41,7 @@ func TestABatchOfWhichNothingIsDecided(t *testing.T) {
 		for i := range demands {
 			demands[i] = store.Demand{Request: storetest.Request(storetest.Tenant(i), 10, 100), Want: 1}
 		}
-		if err := s.DecideBatch(background, Batch{Number: 1}, demands, make([]store.Result, len(errs))); err == nil || isUnsure(err) != want {
+		if err := s.DecideBatch(background, 1, demands, make([]store.Result, len(errs))); err == nil || isUnsure(err) != want {
 			t.Errorf("%v: %v, want unsure: %t", errs, err, want)
 		}
 	}

@@ -92,7 +92,7 @@ func TestSilenceIsNotAskedAgain(t *testing.T) {
 	defer client.Close()
 	s := newScript(client, "petgate:", quota.Product, takeScript)
 	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
-	if err := s.DecideBatch(background, Batch{Number: 1}, demands, make([]store.Result, 1)); !isTimeout(err) {
+	if err := s.DecideBatch(background, 1, demands, make([]store.Result, 1)); !isTimeout(err) {
 		t.Errorf("the call ended with %v", err)
 	}
 	if made := client.PoolStats().Misses; made != 1 { // each call needs a connection of its own

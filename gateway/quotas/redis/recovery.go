@@ -17,7 +17,7 @@ const settleFor = probeInterval + 100*time.Millisecond
 
 // unanswered is a batch that was sent and not answered: its demands with unreported requests. The script may have charged them.
 type unanswered struct {
-	batch   Batch
+	number  int64
 	demands []store.Demand
 }
 
@@ -70,14 +70,14 @@ func (b *batcher) sendAgain() error {
 	for ; len(b.unanswered) > 0; b.unanswered = b.unanswered[1:] {
 		u, beganAt := &b.unanswered[0], r.now()
 		results := make([]store.Result, len(u.demands))
-		err := r.store.DecideBatch(r.closing, u.batch, u.demands, results)
+		err := r.store.DecideBatch(r.closing, u.number, u.demands, results)
 		for i := range results {
 			// A record that is unusable has lost what was charged. After any other error, it is unknown.
 			if failed := cmp.Or(err, results[i].Err); failed != nil && !errors.Is(failed, store.ErrRecord) {
 				return failed
 			}
 		}
-		b.settle(u.batch, u.demands, results, nil, beganAt)
+		b.settle(u.number, u.demands, results, nil, beganAt)
 	}
 	return nil
 }
@@ -96,9 +96,9 @@ func (b *batcher) tell(s Scope) error {
 		if len(demands) == 0 {
 			continue
 		}
-		batch, results, beganAt := b.lanes[0].nextBatch(), make([]store.Result, len(demands)), r.now()
-		err := r.store.DecideBatch(r.closing, batch, demands, results)
-		if err := cmp.Or(b.settle(batch, demands, results, err, beganAt), err); err != nil {
+		number, results, beganAt := r.numbers.Add(1), make([]store.Result, len(demands)), r.now()
+		err := r.store.DecideBatch(r.closing, number, demands, results)
+		if err := cmp.Or(b.settle(number, demands, results, err, beganAt), err); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (b *batcher) tell(s Scope) error {
 
 // settle reports the outcome of a batch's demands to the ledger. It returns the error of a demand that was not answered, and
 // keeps those with unreported requests for sendAgain.
-func (b *batcher) settle(batch Batch, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
+func (b *batcher) settle(number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
 	endedAt := b.redis.now()
 	var lost []store.Demand
 	for i := range demands {
@@ -131,7 +131,7 @@ func (b *batcher) settle(batch Batch, demands []store.Demand, results []store.Re
 	}
 	if lost != nil {
 		b.mu.Lock()
-		b.unanswered = append(b.unanswered, unanswered{batch, lost})
+		b.unanswered = append(b.unanswered, unanswered{number, lost})
 		b.mu.Unlock()
 	}
 	return unsure

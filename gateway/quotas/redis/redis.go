@@ -9,8 +9,8 @@
 // requests without Redis, and also all later requests until a probe of the server succeeds. A slow gateway is not an
 // outage: time in the queue here, and time in which this process got no CPU, do not count.
 //
-// A batch whose connection breaks is sent again. It carries a number, and the script remembers the last number of each lane
-// of a gateway, so a batch is decided only once.
+// A batch whose connection breaks is sent again. It carries a number, and a tenant's record has the last number of each
+// gateway, so a batch is decided only once.
 //
 // All methods are safe for concurrent use.
 package redis
@@ -46,16 +46,9 @@ type Config struct {
 
 // Store decides batches.
 type Store interface {
-	// DecideBatch decides the demands in one trip. A batch that was decided before gets the same answer, and is charged only
-	// once.
-	DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error
-}
-
-// Batch names one batch of a gateway. The numbers of a lane increase, and on a cluster also those of a tenant. Number 0 means
-// that the batch has no name.
-type Batch struct {
-	Lane   int
-	Number int64
+	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A demand that was decided before
+	// under this number gets the same answer, and is charged only once, unless the store has forgotten it. Number 0 is no number.
+	DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error
 }
 
 // Ledger holds what this gateway knows about its tenants and Redis may not know.
@@ -146,7 +139,7 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	results := make([]store.Result, 1)
 	d.Want, d.Spent = 0, quota.Spent{}
 	err := r.ask(ctx, r.batcher(d.Tenant), func(ctx context.Context) error {
-		return r.store.DecideBatch(ctx, Batch{}, []store.Demand{d}, results)
+		return r.store.DecideBatch(ctx, 0, []store.Demand{d}, results)
 	})
 	if err == nil {
 		err = results[0].Err

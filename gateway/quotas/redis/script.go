@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"petgate/gateway/quotas/store"
-	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
@@ -31,12 +30,14 @@ const (
 	demandBytes = 6 * 8
 	debtBytes   = 3 * 8
 
+	slotBytes = quota.SummaryBytes + 8 + 8 + 4 // the batch that charged the record last, and what it was granted
+
 	replyHeadBytes = 8
 	remarkBytes    = 4 + 1 // demand, remark
 	limitedBytes   = 4 + 8 // granted, retry slice
 
 	// replyBytes is the longest reply to one demand, with its line end.
-	replyBytes = replyHeadBytes + quota.SummaryBytes + remarkBytes + limitedBytes + 2
+	replyBytes = replyHeadBytes + slotBytes + remarkBytes + limitedBytes + 2
 )
 
 // The script's remarks on a demand: see take.lua.
@@ -47,6 +48,8 @@ const (
 	remarkWrongType
 	remarkWrongLength
 	remarkWrongVersion
+
+	remarkLost = 16 // is added to remarkGranted and remarkLimited
 )
 
 // The two ways to call a script: by its digest or, if Redis does not have the script, by its text, which Redis then keeps.
@@ -65,13 +68,15 @@ type script struct {
 	shape   string // the rule, encoded for the script
 	body    string
 	sha     string
-	gateway string                // random: names this process to the script
+	gateway string                // 8 random bytes: they name this process to the script
 	now     func() instant.Millis // set only by tests; if nil, the script uses the clock of Redis
 	trips   sync.Pool             // of *trip
 }
 
 func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, body string) *script {
 	sha := sha1.Sum([]byte(body))
+	var gateway [8]byte
+	_, _ = rand.Read(gateway[:]) // it never fails
 	_, cluster := client.(*redis.ClusterClient)
 	var shape []byte
 	for _, n := range [...]int64{rule.Slice.Milliseconds(), int64(rule.Slices), rule.Day.Milliseconds()} {
@@ -79,7 +84,7 @@ func newScript(client redis.UniversalClient, prefix string, rule quota.Rule, bod
 	}
 	return &script{
 		client: client, cluster: cluster, prefix: prefix, rule: rule, shape: string(shape),
-		body: body, sha: hex.EncodeToString(sha[:]), gateway: rand.Text(),
+		body: body, sha: hex.EncodeToString(sha[:]), gateway: string(gateway[:]),
 	}
 }
 
@@ -102,32 +107,17 @@ func (r *script) preload(ctx context.Context) error {
 
 // appendKey appends the name of a record.
 func (r *script) appendKey(dst []byte, name store.Name) []byte {
-	dst = r.appendTenant(dst, name.Tenant)
+	dst = append(append(dst, r.prefix...), '{') // on a cluster, the braces put all records of a tenant into one slot
+	dst = append(name.Tenant.AppendTo(dst), '}')
 	if name.Since == 0 {
 		return dst
 	}
 	return strconv.AppendInt(append(dst, ':'), int64(name.Since), 10)
 }
 
-// appendTenant appends how all names of a tenant begin. The braces put them into one slot of a cluster.
-func (r *script) appendTenant(dst []byte, t id.Tenant) []byte {
-	dst = append(append(dst, r.prefix...), '{')
-	return append(t.AppendTo(dst), '}')
-}
-
-// appendBatchKey appends the name under which the script remembers the number of this gateway's last batch. A single Redis
-// has one such name per gateway and lane. A cluster has one per gateway and tenant: a tenant is in one lane at a time.
-func (r *script) appendBatchKey(dst []byte, lane int, t id.Tenant) []byte {
-	if r.cluster {
-		return append(append(r.appendTenant(dst, t), ':'), r.gateway...)
-	}
-	dst = append(append(append(dst, r.prefix...), "batch:"...), r.gateway...)
-	return append(dst, ':', byte('0'+lane))
-}
-
 // Decide implements store.Store, without a number.
 func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
-	return r.DecideBatch(ctx, Batch{}, demands, results)
+	return r.DecideBatch(ctx, 0, demands, results)
 }
 
 // attemptsMax is how often a call is sent if its connection breaks.
@@ -136,7 +126,7 @@ const attemptsMax = 3
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
 // reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all results have an
 // error, DecideBatch returns one of them: one that is unsure, if there is one.
-func (r *script) DecideBatch(ctx context.Context, batch Batch, demands []store.Demand, results []store.Result) error {
+func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
 	}
@@ -145,7 +135,7 @@ func (r *script) DecideBatch(ctx context.Context, batch Batch, demands []store.D
 		t = new(trip)
 	}
 	defer r.trips.Put(t)
-	t.pack(r, batch, demands)
+	t.pack(r, number, demands)
 	if r.cluster {
 		return r.decideEach(ctx, t, demands, results)
 	}
@@ -223,19 +213,20 @@ func isBroken(ctx context.Context, err error) bool {
 
 // read decodes the script's reply.
 func (r *script) read(reply []byte, demands []store.Demand, results []store.Result) error {
-	head := replyHeadBytes + len(demands)*quota.SummaryBytes
+	head := replyHeadBytes + len(demands)*slotBytes
 	if len(reply) < head {
 		return fmt.Errorf("redis: the quota script replied %d bytes to %d demands", len(reply), len(demands))
 	}
 	now := instant.Millis(binary.LittleEndian.Uint64(reply))
-	summaries, remarks := reply[replyHeadBytes:head], reply[head:]
+	slots, remarks := reply[replyHeadBytes:head], reply[head:]
 	for i := range demands {
-		d, summary := &demands[i], summaries[i*quota.SummaryBytes:][:quota.SummaryBytes]
+		d, summary := &demands[i], slots[i*slotBytes:][:quota.SummaryBytes]
 		remark, granted, retrySlice := byte(remarkNone), quota.Limit(d.Want), int64(0)
 		if len(remarks) >= remarkBytes && binary.LittleEndian.Uint32(remarks) == uint32(i) {
 			remark, remarks = remarks[4], remarks[remarkBytes:]
 		}
-		if remark == remarkLimited {
+		isLost := remark&remarkLost != 0
+		if remark &^= remarkLost; remark == remarkLimited {
 			if len(remarks) < limitedBytes {
 				return fmt.Errorf("redis: the quota script's remark on demand %d is cut off", i)
 			}
@@ -258,7 +249,7 @@ func (r *script) read(reply []byte, demands []store.Demand, results []store.Resu
 		default:
 			return fmt.Errorf("redis: the quota script remarked %d on demand %d", remark, i)
 		}
-		results[i] = store.Result{Verdict: v, Err: err}
+		results[i] = store.Result{Verdict: v, Err: err, Lost: isLost}
 	}
 	if len(remarks) > 0 {
 		return fmt.Errorf("redis: the quota script remarked %x on none of %d demands", remarks, len(demands))
@@ -272,8 +263,7 @@ type trip struct {
 	text    []byte   // all keys, then all demands, then all debts
 	keyEnds []int    // in text, by demand
 	keys    []string // by demand
-	batches []string // by call: the name under which the script remembers the batch's number; empty if it has none
-	number  string   // encoded for the script
+	batch   string   // encoded for the script
 	demands []string // by call, encoded for the script
 	debts   []string // by call, encoded for the script
 	reply   []byte
@@ -281,7 +271,7 @@ type trip struct {
 }
 
 // pack encodes demands into the script's keys and arguments.
-func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
+func (t *trip) pack(r *script, number int64, demands []store.Demand) {
 	t.text = t.text[:0]
 	t.keyEnds = t.keyEnds[:0]
 	for i := range demands {
@@ -305,16 +295,12 @@ func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 	if r.cluster {
 		calls = len(demands)
 	}
-	numbersEnd := len(t.text)
-	if batch.Number != 0 {
-		for i := range calls {
-			t.text = r.appendBatchKey(t.text, batch.Lane, demands[i].Tenant)
-		}
+	debtsEnd := len(t.text)
+	gateway := r.gateway
+	if number == 0 {
+		gateway = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	}
-	batchBytes := len(t.text) - numbersEnd
-	if batch.Number != 0 {
-		t.text = appendNumbers(t.text, batch.Number)
-	}
+	t.text = append(appendNumbers(t.text, number), gateway...)
 	text := string(t.text) // the only allocation for all of them
 	begin := 0
 	t.keys = t.keys[:0]
@@ -324,9 +310,8 @@ func (t *trip) pack(r *script, batch Batch, demands []store.Demand) {
 	}
 	text = text[begin:]
 	t.demands, text = cut(t.demands[:0], text, calls, len(demands)*demandBytes/calls)
-	debts := numbersEnd - begin - len(demands)*demandBytes
-	t.debts, text = cut(t.debts[:0], text, calls, debts/calls)
-	t.batches, t.number = cut(t.batches[:0], text, calls, batchBytes/calls)
+	debts := debtsEnd - begin - len(demands)*demandBytes
+	t.debts, t.batch = cut(t.debts[:0], text, calls, debts/calls)
 	t.reply = slices.Grow(t.reply[:0], len(demands)*replyBytes)[:len(demands)*replyBytes]
 }
 
@@ -352,19 +337,12 @@ func (t *trip) command(ctx context.Context, r *script, verb string, from, to int
 	if verb == eval {
 		text = &r.body
 	}
-	keys := to - from
-	if t.number != "" {
-		keys++
-	}
-	args := make([]any, 0, 9+keys)
-	args = append(args, verb, text, keys)
+	args := make([]any, 0, 8+to-from)
+	args = append(args, verb, text, to-from)
 	for i := from; i < to; i++ {
 		args = append(args, &t.keys[i]) // go-redis takes a pointer to a string without allocating
 	}
-	if t.number != "" {
-		args = append(args, &t.batches[from])
-	}
-	args = append(args, &r.shape, &t.demands[from], &t.debts[from], &t.number)
+	args = append(args, &r.shape, &t.demands[from], &t.debts[from], &t.batch)
 	if r.now != nil {
 		args = append(args, int64(r.now()))
 	}

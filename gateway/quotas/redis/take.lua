@@ -1,17 +1,15 @@
 -- Decides the demands of any number of tenants in one call. It does the same as quota.Rule.Take, on the same bytes; a
 -- differential test compares them. Redis runs one script at a time, so each decision is atomic.
 --
--- KEYS     one quota record for each demand; on a cluster all of one tenant. If the batch has a number, there is one more
---          key: it remembers the last batch of that lane of the gateway, or on a cluster of that tenant.
+-- KEYS     one quota record for each demand. On a cluster there is one demand, because a call may use only one slot.
 -- ARGV[1]  the rule as uint32: slice in ms, slices in a window, day in ms (a multiple of the slice).
 -- ARGV[2]  the demands in KEYS' order, as doubles, which are unpacked fastest: minute limit, day limit, want, known day,
 --          the use of that day, the known use of the window. The caller has limited limits and want to [0, LimitMax], and all use to uint32's range.
 -- ARGV[3]  the debts from outages in KEYS' order, as doubles: spent in the window, spent day, the use of that day; empty if
 --          there are no debts.
--- ARGV[4]  the batch's number as a double, or empty. The numbers under a key increase. A number that was decided before is
---          not decided again: its demands get what they were granted then. A negative number only asks about a batch. If
---          that batch was not decided, it can no longer be decided: this call fails with NOTDECIDED, and so do further calls
---          with this number, positive or negative. A number below the last one fails with SUPERSEDED.
+-- ARGV[4]  the batch: its number as a double and 8 bytes that name the gateway's process; 16 zero bytes if it has no name. A batch
+--          has each key once. A demand that was decided before in the same batch is not decided again: it gets what it was
+--          granted then.
 -- ARGV[5]  now in Unix ms, only in tests. Otherwise the script uses this server's clock, the same for all gateways.
 --
 -- Reply    one string: now as uint64; for each demand a summary; remarks on some of the demands, in their order. A remark
@@ -21,30 +19,40 @@
 --            LIMITED  two numbers follow: what was granted, as uint32; a slice, as uint64, whose release brings the minute's
 --                     use below its limit (no meaning if it is below already); the summary is that of the record now
 --            others   this record is unusable and stays unchanged; the summary is void
+--          GRANTED and LIMITED have LOST added if the record had less use of the day than the gateway knows.
 --          Any other failure (a replica, no memory) would affect all tenants: the first write fails the whole call.
 --
 -- A record is a ring of counts, by slice modulo slices, and a summary: version, the latest slice seen, newest and oldest
 -- used slice, count of the newest, the day's use, sum. The ring's slots are valid from the oldest used slice up to the one
 -- before the newest. All other slots are stale, so that nothing has to be cleared when slices leave the window.
-local unpack, pack, rep, find, call = struct.unpack, struct.pack, string.rep, string.find, redis.call
+--
+-- Behind the summary are the last batch that charged the record, with what it was granted, and the last 8 batches that charged debts.
+-- If a batch is sent again when it is no longer there, its demand is decided again: it may be charged twice, and never less than
+-- once. What may follow is ignored.
+local unpack, pack, rep, sub, find, call = struct.unpack, struct.pack, string.rep, string.sub, string.find, redis.call
 
 local GRANTED, LIMITED, WRONG_TYPE, WRONG_LENGTH, WRONG_VERSION = 1, 2, 3, 4, 5
+local LOST = 16
 local VERSION = 0x32677470
 local SUMMARY, SUMMARY_BYTES = '<I4I8I8I8I4I4I8', 44
 local COUNTS, COUNTS_AT = '<I4I4I8', 28 -- the end of the summary: the counts that grow during a slice
+local BATCH_BYTES, NO_BATCH = 16, rep('\0', 16)
+local LAST, LAST_BYTES = 'c16I4', 20 -- a batch, and what it was granted
+local SUMMARY_AND_NUMBER, COUNTS_AND_LAST = SUMMARY .. 'd', COUNTS .. LAST -- LAST begins with a number
+local RECENT_BYTES = SUMMARY_BYTES + LAST_BYTES
+local REPORTS_BYTES = 8 * BATCH_BYTES
 local DEMAND, DEMAND_BYTES = '<dddddd', 48
 local DEBT, DEBT_BYTES = '<ddd', 24
 local REMARK, REMARK_LIMITED = '<I4B', '<I4BI4I8'
-local VOID = rep('\0', SUMMARY_BYTES)
+local VOID = rep('\0', RECENT_BYTES)
 local COUNT_MAX = 4294967295
 local NEAR = 16 -- how many counts are read first to find the next oldest slice
 local AHEAD_MS = 5000 -- a record further in the future than this is moved to now
-local NOT_DECIDED = 'NOTDECIDED the batch was not decided, and can no longer be decided'
-local NUMBER_KEPT_MS = '60000' -- how long a batch is remembered: longer than a gateway waits to ask again
 
 local slice_ms, slices, day_ms = unpack('<I4I4I4', ARGV[1])
 local ring_bytes = slices * 4
-local keys, demands, debts, number, now = KEYS, ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local keys, demands, debts, batch, now = KEYS, ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local number = unpack('<d', batch)
 if not now then
   local time = call('TIME')
   now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
@@ -62,8 +70,8 @@ local function text(offset)
   end
   return known
 end
-local SUMMARY_START, COUNTS_START, PAST_END =
-  text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + SUMMARY_BYTES)
+local SUMMARY_START, COUNTS_START, LAST_END =
+  text(ring_bytes), text(ring_bytes + COUNTS_AT), text(ring_bytes + RECENT_BYTES - 1)
 
 local function day_of(slice)
   local ms = slice * slice_ms
@@ -87,46 +95,22 @@ local function used_from(ring, slice, newest)
   return slice < newest and slice or newest
 end
 
--- Remember the batch before it is decided. The value is its number, followed by the demands that were not granted in full,
--- each as its index and what it was granted. A single extra byte marks a batch that must not be decided.
-local tenants = #keys
-local batch, before -- the batch's key; what the batch was granted before, by index
-local partial = '' -- this batch's demands that were not granted in full
-if number ~= '' then
-  batch, tenants = keys[tenants], tenants - 1
-  local this = unpack('<d', number)
-  local asks = this < 0
-  if asks then
-    this = -this
-    number = pack('<d', this) .. '?'
-  end
-  local last = call('SET', batch, number, 'PX', NUMBER_KEPT_MS, 'GET')
-  local decided = last and unpack('<d', last) or 0
-  if decided >= this then
-    call('SET', batch, last, 'PX', NUMBER_KEPT_MS)
-    if decided > this then return redis.error_reply('SUPERSEDED a later batch was decided') end
-    if #last == 9 then return redis.error_reply(NOT_DECIDED) end
-    before, debts = {}, ''
-    for byte = 9, #last, 8 do
-      local index, granted = unpack('<I4I4', last, byte)
-      before[index] = granted
-    end
-  elseif asks then
-    return redis.error_reply(NOT_DECIDED)
-  end
-end
-
--- Decides the demand with this index. stored is the record's summary as it was read, or what was read instead of it.
--- Returns a summary and a remark for the reply.
+-- Decides the demand with this index. stored is the record's summary and last batch as they were read, or what was read
+-- instead of them. Returns both and a remark for the reply.
 local function decide(index, key, stored)
   local version, at, newest, oldest, count, day_used, sum, stored_day
-  if #stored == SUMMARY_BYTES then
+  local last, before -- the last batch, if any; what this batch was granted before, if it is the same
+  if #stored >= SUMMARY_BYTES then
     version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
     if version ~= VERSION or newest > at or oldest > newest or oldest < newest - slices
       or sum > 0 and newest < at - slices then
       return VOID, pack(REMARK, index, WRONG_VERSION)
     end
     stored_day = at == this_slice and today or day_of(at)
+    if #stored == RECENT_BYTES then
+      last = sub(stored, SUMMARY_BYTES + 1)
+      if batch ~= NO_BATCH and sub(last, 1, BATCH_BYTES) == batch then before = unpack('<I4', last, BATCH_BYTES + 1) end
+    end
   elseif type(stored) == 'table' then
     if find(stored.err, 'WRONGTYPE', 1, true) then return VOID, pack(REMARK, index, WRONG_TYPE) end
     call('GETRANGE', key, '0', '0') -- fails again, now for the whole call
@@ -169,14 +153,25 @@ local function decide(index, key, stored)
 
   -- Add the use that the gateway knows and this record has lost, and the debts.
   local minute_limit, day_limit, want, known_day, known_used, known_minute = unpack(DEMAND, demands, index * DEMAND_BYTES + 1)
-  local spent = 0
-  if known_day == day and known_used > day_used then -- the record has lost use
+  local spent, lost = 0, 0
+  if known_day == day and known_used > day_used then
+    lost = LOST
     spent = known_used - day_used
     if spent > known_minute then spent = known_minute end
     day_used = known_used
   end
-  if debts ~= '' then
+  local reports
+  if debts ~= '' and not before then
     local spent_in_window, spent_day, spent_day_used = unpack(DEBT, debts, index * DEBT_BYTES + 1)
+    if spent_in_window + spent_day_used > 0 then
+      local from = ring_bytes + RECENT_BYTES
+      reports = call('GETRANGE', key, text(from), text(from + REPORTS_BYTES - 1))
+      if batch ~= NO_BATCH and find(reports, batch, 1, true) then
+        spent_in_window, spent_day_used, reports = 0, 0, nil
+      else
+        reports = batch .. sub(reports, 1, REPORTS_BYTES - BATCH_BYTES)
+      end
+    end
     if spent_day == day then
       day_used = day_used + spent_day_used
       if day_used > COUNT_MAX then day_used = COUNT_MAX end
@@ -189,7 +184,6 @@ local function decide(index, key, stored)
   end
 
   -- A request is granted by both policies or by neither.
-  local asked = want
   if before then want = 0 end
   local granted = want
   if granted > minute_limit - sum - spent then granted = minute_limit - sum - spent end
@@ -207,8 +201,8 @@ local function decide(index, key, stored)
       if newest < at - 1 then counts = counts .. rep('\0', (at - newest - 1) * 4) end
       local room = (slices - slot) * 4
       if #counts > room then
-        call('SETRANGE', key, '0', string.sub(counts, room + 1))
-        counts = string.sub(counts, 1, room)
+        call('SETRANGE', key, '0', sub(counts, room + 1))
+        counts = sub(counts, 1, room)
       end
       call('SETRANGE', key, text(slot * 4), counts)
       newest, count, ring = at, 0, nil
@@ -217,20 +211,22 @@ local function decide(index, key, stored)
   end
 
   local summary = pack(SUMMARY, VERSION, at, newest, oldest, count, day_used, sum)
-  if summary ~= stored and (stored_day or sum > 0 or day_used > 0) then
-    call('SETRANGE', key, SUMMARY_START, summary)
+  if not before and (granted > 0 or reports) then last = batch .. pack('<I4', granted) end
+  local written = summary .. (last or rep('\0', LAST_BYTES))
+  if written ~= stored and (stored_day or sum > 0 or day_used > 0) then
+    if not stored_day or reports then -- a new record gets its whole length at once: Redis would double what it has to extend
+      reports = reports or ''
+      call('SETRANGE', key, SUMMARY_START, written .. reports .. rep('\0', REPORTS_BYTES - #reports))
+    else
+      call('SETRANGE', key, SUMMARY_START, written)
+    end
     if day ~= stored_day then
       -- Keep the record until its day and its window are over, even by a clock that lags by AHEAD_MS.
       call('PEXPIRE', key, (day + 1) * day_ms + (slices + 1) * slice_ms + AHEAD_MS - now)
     end
   end
 
-  if before then
-    granted = before[index] or asked
-  elseif granted < want and batch then
-    partial = partial .. pack('<I4I4', index, granted)
-  end
-  if granted == want and sum < minute_limit and not before then return summary, pack(REMARK, index, GRANTED) end
+  if granted == want and sum < minute_limit and not before then return written, pack(REMARK, index, GRANTED + lost) end
 
   -- A search is needed only if the use is above the limit: at the limit, the release of the oldest slice is enough.
   local retry = oldest
@@ -243,28 +239,26 @@ local function decide(index, key, stored)
       retry = used_from(ring, retry + 1, newest)
     end
   end
-  return summary, pack(REMARK_LIMITED, index, LIMITED, granted, retry)
+  return written, pack(REMARK_LIMITED, index, LIMITED + lost, before or granted, retry)
 end
 
 local slots, remarks = {}, {}
-for i = 1, tenants do
+for i = 1, #keys do
   local key, slot = keys[i], nil
-  -- Read one byte more than the summary has: then the length of the result shows whether the record's length is right.
-  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, PAST_END)
-  if #stored == SUMMARY_BYTES and debts == '' and not before then
-    local version, at, newest, oldest, count, day_used, sum = unpack(SUMMARY, stored)
+  local stored = redis.pcall('GETRANGE', key, SUMMARY_START, LAST_END)
+  if #stored == RECENT_BYTES and debts == '' then
+    local version, at, newest, oldest, count, day_used, sum, last = unpack(SUMMARY_AND_NUMBER, stored)
     local minute_limit, day_limit, want, known_day, known_used = unpack(DEMAND, demands, (i - 1) * DEMAND_BYTES + 1)
     -- Usually the current slice already has use, and everything is granted: then only the counts grow. decide() would do the
     -- same at twice the cost.
     if version == VERSION and at == this_slice and newest == at and oldest <= at and oldest >= at - slices and sum > 0
       and want > 0 and want <= minute_limit - sum and want <= day_limit - day_used
-      and (known_used <= day_used or known_day ~= today) then
-      call('SETRANGE', key, COUNTS_START, pack(COUNTS, count + want, day_used + want, sum + want))
+      and (known_used <= day_used or known_day ~= today) and last ~= number then
+      call('SETRANGE', key, COUNTS_START, pack(COUNTS_AND_LAST, count + want, day_used + want, sum + want, batch, want))
       slot = stored
     end
   end
   if not slot then slot, remarks[#remarks + 1] = decide(i - 1, key, stored) end
   slots[i] = slot
 end
-if partial ~= '' then call('SETRANGE', batch, '8', partial) end
 return pack('<I8', now) .. table.concat(slots) .. table.concat(remarks)

@@ -52,6 +52,7 @@ func (d *Demand) Quota() quota.Demand {
 type Result struct {
 	Verdict quota.Verdict
 	Err     error
+	Lost    bool // the record had less use of the day than the demand's Known: the store has lost use
 }
 
 // Store decides. It is safe for concurrent use.

@@ -3,26 +3,24 @@ package storetest
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"petgate/gateway/quotas/store"
+	"petgate/shared/core/quota"
 )
 
-// Batches remembers the last batch of each lane, as gateway/quotas/redis/take.lua does. It is for stores that a test makes up. All
-// methods are safe for concurrent use.
+// Batches remembers which batches charged each tenant's record, as gateway/quotas/redis/take.lua does. It is for stores that a test
+// makes up. All methods are safe for concurrent use.
 type Batches struct {
-	mu    sync.Mutex
-	lanes map[int]batch
+	mu      sync.Mutex
+	records map[store.Name]charged
 }
 
-type batch struct {
-	number  int64
-	results []store.Result // nil: the batch can no longer be decided
-	at      time.Time
+type charged struct {
+	last, granted int64
+	reports       []int64 // the last batches with unreported requests, at most reportsMax
 }
 
-// batchKept is how long a batch is remembered.
-const batchKept = time.Minute
+const reportsMax = 8
 
 // Reply is an error reply of Redis.
 type Reply string
@@ -32,52 +30,52 @@ func (r Reply) Error() string { return string(r) }
 // RedisError marks it as a reply.
 func (Reply) RedisError() {}
 
-// Answer answers a batch that is known, and every question: a negative number asks about a batch. It reports false if the batch is
-// still to be decided. Number 0 is not remembered.
-func (b *Batches) Answer(lane int, number int64, results []store.Result) (answered bool, err error) {
+// Decide lets decide decide the demands that were not decided under this number before. Number 0 is no number. Demands for which
+// decide has set a verdict are remembered, even if it then returned an error.
+func (b *Batches) Decide(
+	number int64, demands []store.Demand, results []store.Result, decide func([]store.Demand, []store.Result) error,
+) error {
+	asked := slices.Clone(demands)
+	b.mu.Lock()
+	for i := range asked {
+		before := b.records[asked[i].Name()]
+		if number != 0 && before.last == number {
+			asked[i].Want = 0
+		}
+		if number != 0 && (before.last == number || slices.Contains(before.reports, number)) {
+			asked[i].Spent = quota.Spent{}
+		}
+	}
+	b.mu.Unlock()
+	err := decide(asked, results)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	last, this := b.lanes[lane], max(number, -number)
-	if time.Since(last.at) >= batchKept {
-		last = batch{}
+	if b.records == nil {
+		b.records = map[store.Name]charged{}
 	}
-	switch {
-	case number == 0 || number > last.number:
-		return false, nil
-	case this > last.number:
-		last = batch{number: this}
+	for i, d := range asked {
+		v, c := &results[i].Verdict, b.records[d.Name()]
+		switch {
+		case v.At == 0:
+			continue
+		case number != 0 && c.last == number:
+			v.Granted = c.granted
+			continue
+		case d.Spent != (quota.Spent{}):
+			c.reports = append(c.reports, number)
+			c.reports = c.reports[max(0, len(c.reports)-reportsMax):]
+			c.last, c.granted = number, v.Granted
+		case v.Granted > 0:
+			c.last, c.granted = number, v.Granted
+		}
+		b.records[d.Name()] = c
 	}
-	b.remember(lane, last)
-	switch {
-	case this < last.number:
-		return true, Reply("SUPERSEDED")
-	case last.results == nil:
-		return true, Reply("NOTDECIDED")
-	}
-	copy(results, last.results)
-	return true, nil
-}
-
-// Remember remembers what a batch was granted.
-func (b *Batches) Remember(lane int, number int64, results []store.Result) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if number > 0 {
-		b.remember(lane, batch{number: number, results: slices.Clone(results)})
-	}
-}
-
-func (b *Batches) remember(lane int, last batch) {
-	if b.lanes == nil {
-		b.lanes = map[int]batch{}
-	}
-	last.at = time.Now()
-	b.lanes[lane] = last
+	return err
 }
 
 // Forget forgets all batches.
 func (b *Batches) Forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lanes = nil
+	b.records = nil
 }
