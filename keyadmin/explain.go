@@ -48,17 +48,7 @@ func (a *address) UnmarshalText(text []byte) error {
 }
 
 func (c *usageExplain) Run(ctx context.Context, a *app, _ *keystore.Store) error {
-	if c.Of.tenant != "" && (netip.Addr(c.From).IsValid() || c.Operation != "") {
-		return usageErrorf("--from and --operation are for a key: its allow-list and its scopes decide")
-	}
-	var token []byte
-	if c.Of == (explained{}) {
-		var err error
-		if token, err = a.token(); err != nil {
-			return err
-		}
-	}
-	e, err := c.explain(ctx, a, token)
+	e, err := c.explain(ctx, a)
 	var unknown operate.UnknownOperationError
 	if errors.As(err, &unknown) {
 		return usageErrorf("there is no operation %q%s; all operations: %s", unknown.Operation,
@@ -67,31 +57,34 @@ func (c *usageExplain) Run(ctx context.Context, a *app, _ *keystore.Store) error
 	if err != nil {
 		return err
 	}
-	return a.print(e, explanationSheet(e))
-}
-
-func (c *usageExplain) explain(ctx context.Context, a *app, token []byte) (operate.Explanation, error) {
-	if len(token) > 0 {
-		return a.operator.ExplainToken(ctx, token, netip.Addr(c.From), c.Operation)
-	}
-	if c.Of.tenant != "" {
-		t, err := a.tenant(ctx, c.Of.tenant)
-		if err != nil {
-			return operate.Explanation{}, err
-		}
-		return a.operator.ExplainTenant(ctx, t)
-	}
-	k, err := a.key(ctx, c.Of.key.Key)
-	if err != nil {
-		return operate.Explanation{}, err
-	}
-	return a.operator.Explain(ctx, k.Key, netip.Addr(c.From), c.Operation)
-}
-
-func explanationSheet(e operate.Explanation) table {
 	var t table
 	for _, row := range e.Sheet() {
 		t.rows = append(t.rows, row[:])
 	}
-	return t
+	return a.print(e, t)
+}
+
+func (c *usageExplain) explain(ctx context.Context, a *app) (e operate.Explanation, err error) {
+	from := netip.Addr(c.From)
+	switch {
+	case c.Of == (explained{}):
+		token, err := a.token()
+		if err != nil {
+			return e, err
+		}
+		return a.operator.ExplainToken(ctx, token, from, c.Operation)
+	case c.Of.tenant == "":
+		k, err := a.key(ctx, c.Of.key.Key)
+		if err != nil {
+			return e, err
+		}
+		return a.operator.Explain(ctx, k.Key, from, c.Operation)
+	case from.IsValid() || c.Operation != "":
+		return e, usageErrorf("--from and --operation are for a key: its allow-list and its scopes decide")
+	}
+	t, err := a.tenant(ctx, c.Of.tenant)
+	if err != nil {
+		return e, err
+	}
+	return a.operator.ExplainTenant(ctx, t)
 }

@@ -157,20 +157,26 @@ func (c *keyList) Run(ctx context.Context, a *app, store *keystore.Store) error 
 		only = t.ID
 	}
 	keys, n := store.Keys(ctx, only), c.rows(a)
-	if n > 0 && expiring == 0 {
-		page, err := store.FindKeys(ctx, only, id.Key{}, n+1)
-		keys = latest(&c.limiting, n, page, err)
-	}
 	t := table{
 		head:  []string{"ID", "TENANT", "NAME", "HINT", "ENV", "SCOPES", "ALLOWED FROM", "STATUS", "EXPIRES", "LAST USED"},
 		spare: []string{"HINT", "ALLOWED FROM", "ENV", "SCOPES", "LAST USED", "EXPIRES"},
 		none:  "There are no keys. The first: `keyadmin key create TENANT`",
 	}
-	if expiring != 0 {
+	switch {
+	case expiring != 0:
 		t.none = "No key expires until " + expiring.String() + "."
-		keys = first(&c.limiting, n, where(keys, func(k keystore.Key) bool {
-			return k.ExpiresAt != 0 && k.ExpiresAt <= expiring && k.InUse(a.now())
-		}))
+		all := keys
+		keys = first(&c.limiting, n, func(yield func(keystore.Key, error) bool) {
+			for k, err := range all {
+				isMeant := err != nil || k.ExpiresAt != 0 && k.ExpiresAt <= expiring && k.InUse(a.now())
+				if isMeant && !yield(k, err) {
+					return
+				}
+			}
+		})
+	case n > 0:
+		page, err := store.FindKeys(ctx, only, id.Key{}, n+1)
+		keys = latest(&c.limiting, n, page, err)
 	}
 	return printList(a, &c.limiting, a.operator.ViewKeys(ctx, keys), t, func(v operate.KeyView) []string {
 		return []string{

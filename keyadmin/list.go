@@ -46,15 +46,14 @@ func (l *limiting) rows(a *app) int {
 // asList returns rows as a list.
 func asList[T any](rows []T, err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		if err != nil {
-			var none T
-			yield(none, err)
-			return
-		}
 		for _, row := range rows {
 			if !yield(row, nil) {
 				return
 			}
+		}
+		if err != nil {
+			var none T
+			yield(none, err)
 		}
 	}
 }
@@ -79,17 +78,6 @@ func latest[T any](l *limiting, n int, page []T, err error) iter.Seq2[T, error] 
 	}
 	slices.Reverse(page)
 	return asList(page, err)
-}
-
-// where returns the rows of a list that f selects.
-func where[T any](list iter.Seq2[T, error], f func(T) bool) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for row, err := range list {
-			if (err != nil || f(row)) && !yield(row, err) {
-				return
-			}
-		}
-	}
 }
 
 // printRows prints rows: as data, the view of each, or as the table t with these cells.
