@@ -3,47 +3,33 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit"
 )
 
 // An admin port with TLS is asked with the certificates that the environment names.
 func TestAdminPortWithTLS(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key) // of the client too
+	if err != nil {
+		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"version":"1.2.3"}`))
 	}))
-	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{pair}}
 	server.StartTLS()
 	defer server.Close()
-	der := server.Certificate().Raw // of the client too
-	private, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
 	gateway := keystore.Gateway{AdminAddress: server.URL} // a gateway registers https://… if its admin port uses TLS
 
-	env := map[string]string{
-		adminCAVariable:   write("ca.pem", "CERTIFICATE", der),
-		adminCertVariable: write("cert.pem", "CERTIFICATE", der), adminKeyVariable: write("key.pem", "PRIVATE KEY", private),
-	}
+	env := map[string]string{adminCAVariable: files.CA, adminCertVariable: files.Cert, adminKeyVariable: files.Key}
 	ctx, err := withAdminTLS(t.Context(), env)
 	if err != nil {
 		t.Fatal(err)

@@ -43,15 +43,14 @@ func startHTTP2Front(t *testing.T, gateways []*fleet.Program) *http2Front {
 	return f
 }
 
-// newHTTP2Front returns a front that is not started, its address, and a PEM file with its certificate and key.
+// newHTTP2Front returns a front that is not started, its address, and a PEM file with its certificate, its key and their authority.
 func newHTTP2Front(t *testing.T) (f *http2Front, address, certificate string) {
 	t.Helper()
-	dir := t.TempDir()
-	cert, key, certificate := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
-	writeCertificate(t, cert, key, 1)
+	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))
+	certificate = filepath.Join(t.TempDir(), "both.pem")
 	f = &http2Front{roots: x509.NewCertPool()}
 	var text []byte
-	for _, path := range []string{cert, key} {
+	for _, path := range []string{files.Cert, files.Key, files.CA} {
 		part, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -1,17 +1,8 @@
 package e2e_test
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,36 +10,6 @@ import (
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
-
-// writeCertificate writes a self-signed certificate for 127.0.0.1 with the given serial number.
-func writeCertificate(t *testing.T, certPath, keyPath string, serial int64) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, block := range map[string]*pem.Block{
-		certPath: {Type: "CERTIFICATE", Bytes: cert}, keyPath: {Type: "PRIVATE KEY", Bytes: private},
-	} {
-		var text bytes.Buffer
-		if err := pem.Encode(&text, block); err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, path, text.String())
-	}
-}
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
@@ -60,10 +21,9 @@ func writeFile(t *testing.T, path, text string) {
 // TestTLS renews the certificate of a running gateway, with valid and with invalid files.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeCertificate(t, certPath, keyPath, 1)
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_TLS_CERT=" + certPath, "GATEWAY_TLS_KEY=" + keyPath}})
+	inAnHour := time.Now().Add(time.Hour)
+	files := testkit.NewAuthority(t).SaveServer(1, inAnHour)
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_TLS_CERT=" + files.Cert, "GATEWAY_TLS_KEY=" + files.Key}})
 	gateway := f.Gateways[0]
 	key := f.NewTenant("acme", fleet.Unlimited...)
 	client := func(protocols ...string) *fleet.Client {
@@ -99,12 +59,12 @@ func TestTLS(t *testing.T) {
 	if n := serial(); n != 1 {
 		t.Fatalf("certificate %d is served, not the first one", n)
 	}
-	writeCertificate(t, certPath, keyPath, 2)
+	files.SaveServer(2, inAnHour)
 	began := time.Now()
 	testkit.Eventually(t, fleet.ReplyWithin, "the new certificate", func() bool { return serial() == 2 })
 	took := time.Since(began)
 
-	writeFile(t, certPath, "no certificate")
+	writeFile(t, files.Cert, "no certificate")
 	testkit.Eventually(t, fleet.ReplyWithin, "a word of the bad certificate", func() bool {
 		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one stays in use")
 	})
@@ -117,7 +77,7 @@ func TestTLS(t *testing.T) {
 	if got := old.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || old.Conn != before {
 		t.Errorf("the connection from before: %d, the same: %t", got.Status, old.Conn == before)
 	}
-	writeCertificate(t, certPath, keyPath, 3)
+	files.SaveServer(3, inAnHour)
 	testkit.Eventually(t, fleet.ReplyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
 	if page := gateway.AdminPage(t, "/readyz"); strings.Contains(page, "certificate") {
 		t.Errorf("/readyz says after it %s", page)

@@ -2,12 +2,9 @@ package main
 
 import (
 	"bytes"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/service"
 	"petgate/shared/testkit"
 )
 
@@ -239,8 +237,8 @@ func TestFirstLook(t *testing.T) {
 	}
 	l.Signal(syscall.SIGINT)
 	l.ExitCode(t)
-	certificate, certificateKey := writeCertificate(t)
-	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+certificate, "GATEWAY_ADMIN_TLS_KEY="+certificateKey)
+	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
+	l.env = append(l.env, "GATEWAY_DOCS=false", "GATEWAY_ADMIN_TLS_CERT="+files.Cert, "GATEWAY_ADMIN_TLS_KEY="+files.Key)
 	l.start(t)
 	if !strings.Contains(l.Stdout.String(), l.admin+"/console/login#") {
 		t.Errorf("with TLS for the admin port, the welcome does not name %s:\n%s", l.admin, l.Stdout)
@@ -255,36 +253,12 @@ func TestFirstLook(t *testing.T) {
 	}
 }
 
-// writeCertificate writes the certificate of package httptest and its key.
-func writeCertificate(t *testing.T) (certificate, key string) {
-	t.Helper()
-	server := httptest.NewTLSServer(nil)
-	defer server.Close()
-	pair, dir := server.TLS.Certificates[0], t.TempDir()
-	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(kind string, der []byte) (path string) {
-		path = filepath.Join(dir, kind)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	return write("CERTIFICATE", pair.Certificate[0]), write("PRIVATE KEY", private)
-}
-
 // startReady starts it and waits until the gateway is ready, which is before the welcome.
 func (l *local) startReady(t *testing.T) {
 	t.Helper()
 	l.Process = testkit.Start(t, l.binary, l.env)
 	testkit.Eventually(t, startWithin, "/readyz", func() bool {
-		response, err := http.Get(l.admin + "/readyz")
-		if err != nil {
-			return false
-		}
-		response.Body.Close()
-		return response.StatusCode == http.StatusOK
+		_, isReady, _ := service.Readiness(strings.TrimPrefix(l.admin, "http://"), false)
+		return isReady
 	})
 }

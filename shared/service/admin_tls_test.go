@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"petgate/shared/service"
+	"petgate/shared/testkit"
 )
 
 func TestAdminTLS(t *testing.T) {
 	inAnHour := time.Now().Add(time.Hour)
-	known, strange := newAuthority(t), newAuthority(t)
-	settings := known.saveServer(2, inAnHour)
-	client := func(a authority) *tls.Certificate {
-		issued := a.issue(&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, inAnHour)
+	known, strange := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	settings := saved(known.SaveServer(2, inAnHour))
+	client := func(a *testkit.Authority) *tls.Certificate {
+		issued := a.Issue(&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, inAnHour)
 		return &issued
 	}
 	// A program with a certificate of the same authority asks admin ports with its own settings.
@@ -79,7 +80,7 @@ func TestAdminTLS(t *testing.T) {
 }
 
 func TestAdminTLSSettings(t *testing.T) {
-	good := newAuthority(t).saveServer(2, time.Now().Add(time.Hour))
+	good := saved(testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour)))
 	t.Setenv("TEST_ADMIN_TLS_CERT", good.Cert)
 	t.Setenv("TEST_ADMIN_TLS_KEY", good.Key)
 	if s, _, done, _, errs := load("--admin-client-ca", good.ClientCA); done || s.AdminTLS != good {

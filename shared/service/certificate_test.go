@@ -1,18 +1,8 @@
 package service_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,65 +11,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"petgate/shared/service"
+	"petgate/shared/testkit"
 )
 
-// authority issues certificates, for servers and for clients.
-type authority struct {
-	t    *testing.T
-	dir  string
-	root *x509.Certificate
-	key  *ecdsa.PrivateKey // of all certificates
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := authority{t: t, dir: t.TempDir(), key: key, root: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true,
-	}}
-	a.save("ca.pem", "CERTIFICATE", a.issue(a.root, time.Now().Add(time.Hour)).Certificate[0])
-	return a
-}
-
-func (a authority) issue(template *x509.Certificate, until time.Time) tls.Certificate {
-	a.t.Helper()
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), until
-	der, err := x509.CreateCertificate(rand.Reader, template, a.root, &a.key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
-}
-
-func (a authority) path(name string) string { return filepath.Join(a.dir, name) }
-
-func (a authority) save(name, kind string, der []byte) {
-	a.t.Helper()
-	if err := os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-}
-
-// saveServer writes a certificate of the server 127.0.0.1 with its key.
-func (a authority) saveServer(serial int64, until time.Time) service.AdminTLS {
-	a.t.Helper()
-	server := a.issue(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, until)
-	private, err := x509.MarshalPKCS8PrivateKey(a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.save("cert.pem", "CERTIFICATE", server.Certificate[0])
-	a.save("key.pem", "PRIVATE KEY", private)
-	return service.AdminTLS{Cert: a.path("cert.pem"), Key: a.path("key.pem"), ClientCA: a.path("ca.pem")}
+// saved are the settings that name the files of an authority.
+func saved(a *testkit.Authority) service.AdminTLS {
+	return service.AdminTLS{Cert: a.Cert, Key: a.Key, ClientCA: a.CA}
 }
 
 // A renewed certificate is served and its expiry shown. While the files cannot be used, the previous one is served, and a problem says so.
 func TestCertificateReload(t *testing.T) {
-	a, now := newAuthority(t), time.Now().Truncate(time.Second)
-	files := a.saveServer(2, now.Add(time.Hour))
+	a, now := testkit.NewAuthority(t), time.Now().Truncate(time.Second)
+	files := saved(a.SaveServer(2, now.Add(time.Hour)))
 	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -107,15 +50,17 @@ func TestCertificateReload(t *testing.T) {
 	serves("at first", 2, now.Add(time.Hour), 0)
 
 	renewed := now.Add(90 * 24 * time.Hour)
-	a.saveServer(3, renewed)
+	a.SaveServer(3, renewed)
 	serves("before it is looked at again", 2, now.Add(time.Hour), 0)
 	now = now.Add(service.LookEvery)
 	serves("renewed, without a connection since", 3, renewed, 0)
 
-	a.save("key.pem", "PRIVATE KEY", []byte("half a renewal"))
+	if err := os.WriteFile(files.Key, []byte("half a renewal"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	now = now.Add(service.LookEvery)
 	serves("the files do not fit together", 3, renewed, 1)
-	a.saveServer(4, renewed)
+	a.SaveServer(4, renewed)
 	now = now.Add(service.LookEvery)
 	serves("the renewal is complete", 4, renewed, 0)
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"petgate/shared/service"
+	"petgate/shared/testkit"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -96,7 +97,7 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 			t.Errorf("%s is public: %t", address, got)
 		}
 	}
-	withCA := newAuthority(t).saveServer(2, time.Now().Add(time.Hour))
+	withCA := saved(testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour)))
 	withoutCA := withCA
 	withoutCA.ClientCA = ""
 	f := func(address string, settings service.AdminTLS, want bool) {
