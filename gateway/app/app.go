@@ -146,7 +146,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	if err != nil {
 		return err
 	}
-	g.onClose(func() error { g.keys.SignOff(); return nil })
+	g.onClose(func() error { g.signOff(); return nil })
 	var ended error
 	stop := background(func(ctx context.Context) {
 		ended = g.keys.Run(ctx)
@@ -155,7 +155,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.onClose(func() error { stop(); return ended })
 	g.limits, err = quotas.Open(ctx, quotas.Config{
 		RedisURL: string(cfg.RedisURL), Prefix: cfg.RedisPrefix, OnOutage: cfg.LimitsOnOutage,
-		LiveGateways: g.keys.Gateways, Saver: g.store, OutageFile: cfg.outageFile(), GatewayID: g.self,
+		LiveGateways: g.keys.Gateways, Leavers: g.keys, Saver: g.store, OutageFile: cfg.outageFile(), GatewayID: g.self,
 		Metrics: g.admin.Metrics, Log: g.log,
 	})
 	if err != nil {
@@ -167,6 +167,15 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 		return g.limits.Close(settle)
 	})
 	return nil
+}
+
+// signOff leaves to the other gateways what Redis has not got.
+func (g *gateway) signOff() {
+	if shared, ok := g.limits.(*quotas.Shared); ok {
+		shared.Leave(g.keys.SignOff)
+		return
+	}
+	g.keys.SignOff("")
 }
 
 // openPublic makes the public side: all that serves requests.

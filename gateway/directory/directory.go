@@ -85,13 +85,14 @@ type Directory struct {
 	store *keystore.Store
 	self  atomic.Pointer[keystore.Registration]
 
-	state    atomic.Pointer[state]
-	seen     atomic.Pointer[time.Time]         // when the last successful contact began; nil: nothing was ever loaded
-	maxAge   atomic.Int64                      // ms, as registered; 0: no maximum
-	gateways atomic.Int64                      // number registered at the last contact
-	skew     atomic.Int64                      // time.Duration: this clock minus the database's
-	position atomic.Pointer[snapshot.Position] // of the state
-	fault    atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
+	state      atomic.Pointer[state]
+	seen       atomic.Pointer[time.Time]         // when the last successful contact began; nil: nothing was ever loaded
+	maxAge     atomic.Int64                      // ms, as registered; 0: no maximum
+	gateways   atomic.Int64                      // number registered at the last contact
+	unreported atomic.Pointer[[]string]          // see Unreported
+	skew       atomic.Int64                      // time.Duration: this clock minus the database's
+	position   atomic.Pointer[snapshot.Position] // of the state
+	fault      atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
 
 	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
 	versions uint64

@@ -244,7 +244,7 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.SignOff()
+	defer again.SignOff("")
 	if !again.follower.registered || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
 		t.Errorf("registered %t, loaded %t, maximum age %d ms", again.follower.registered, again.follower.loaded, again.maxAge.Load())
 	}

@@ -57,7 +57,7 @@ func follow() error {
 	}
 	stop()
 	err = <-done
-	d.SignOff()
+	d.SignOff("")
 	return err
 }
 

@@ -177,7 +177,7 @@ func TestLateSignOff(t *testing.T) {
 	awaitSnapshot(t, path)
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	d.signOff(late)
+	d.signOff(late, "")
 	if gateways := registered(t, store); len(gateways) != 1 {
 		t.Errorf("after a late sign-off: gateways %+v", gateways)
 	}

@@ -78,7 +78,7 @@ func start(t testing.TB, store *keystore.Store, cfg Config) *running {
 	r.stop = sync.OnceValue(func() error {
 		cancel()
 		err := <-done
-		d.SignOff()
+		d.SignOff("")
 		return err
 	})
 	t.Cleanup(func() { r.stop() })

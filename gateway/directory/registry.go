@@ -63,6 +63,12 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) 
 		if err != nil {
 			return err
 		}
+		// After the count: what a gateway that is not counted has left is in the list.
+		unreported, err := d.store.Unreported(ctx)
+		if err != nil {
+			return err
+		}
+		d.unreported.Store(&unreported)
 		d.registry.generation = beat.Registry
 		n = max(n, 1)
 		if was := int(d.gateways.Swap(int64(n))); was != n && d.cfg.GatewaysChanged != nil {
@@ -140,3 +146,16 @@ func skewText(skew time.Duration) string {
 // Gateways returns how many gateway processes were registered when the database was last read, including this one; at
 // least 1. A gateway counts until it signs off, is forgotten or is fenced, even if it was not seen recently.
 func (d *Directory) Gateways() int { return int(d.gateways.Load()) }
+
+// Unreported returns the requests that gateways have left to the others, as of the same time as Gateways. The caller must not change it.
+func (d *Directory) Unreported() []string {
+	if texts := d.unreported.Load(); texts != nil {
+		return *texts
+	}
+	return nil
+}
+
+// TakeUnreported is keystore.Store's.
+func (d *Directory) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
+	return d.store.TakeUnreported(ctx, keep)
+}

@@ -138,6 +138,44 @@ func TestKilledProcessIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
+// What a gateway leaves is known as soon as it is not counted any more, and until another one has taken it. Without a database, it is
+// not left.
+func TestRequestsAreLeft(t *testing.T) {
+	t.Parallel()
+	store, proxied, proxy := behindProxy(t)
+	leaving, cutOff := openGateway(t, store, "gw-2"), openGateway(t, proxied, "gw-3")
+	staying := start(t, store, Config{})
+	eventually(t, "all are counted", func() bool { return staying.Gateways() == 3 })
+	if left := staying.Unreported(); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+	if !leaving.SignOff("requests") {
+		t.Error("it has not signed off")
+	}
+	eventually(t, "two are counted", func() bool { return staying.Gateways() == 2 })
+	if left := staying.Unreported(); !slices.Equal(left, []string{"requests"}) {
+		t.Errorf("left: %q", left)
+	}
+	proxy.Kill()
+	if cutOff.SignOff("others") {
+		t.Error("it has signed off without a database")
+	}
+	if err := staying.TakeUnreported(t.Context(), func([]string) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it is taken", func() bool { return len(staying.Unreported()) == 0 })
+}
+
+// openGateway opens a directory that follows nothing.
+func openGateway(t *testing.T, store *keystore.Store, gateway string) *Directory {
+	t.Helper()
+	d, err := Open(t.Context(), store, Config{GatewayID: gateway})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 func TestClockSkewIsReported(t *testing.T) {
 	t.Parallel()
 	testkit.EachDatabase(t, func(t *testing.T, url string) {

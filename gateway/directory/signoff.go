@@ -14,17 +14,20 @@ const signOffWithin = 5 * time.Second
 // SignOff writes the remaining bans and usage, and signs off: after that, changes do not wait for this gateway. It is called
 // once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
 // registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
-func (d *Directory) SignOff() {
+//
+// In the same transaction it leaves requests that Redis has not got from this gateway to the others; "": none. It reports whether it has
+// certainly signed off.
+func (d *Directory) SignOff(unreported string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
 	defer cancel()
-	d.signOff(ctx)
-	d.snapshot.Close()
+	defer d.snapshot.Close()
+	return d.signOff(ctx, unreported)
 }
 
-func (d *Directory) signOff(ctx context.Context) {
+func (d *Directory) signOff(ctx context.Context, unreported string) bool {
 	if fault := d.fault.Load(); fault != nil && !errors.Is(*fault, keystore.ErrDisplaced) {
 		d.record(nil)
-		return
+		return false
 	}
 	bansEnd := time.Now().Add(signOffWithin / 2) // the rest is for usage and the sign-off itself
 	if !d.drainBans(ctx, func() bool { return time.Now().Before(bansEnd) }) {
@@ -40,7 +43,7 @@ func (d *Directory) signOff(ctx context.Context) {
 	if _, err := d.store.LastEvent(ctx); err != nil { // perhaps an outage that nothing noticed before
 		d.cfg.Log.Warn("directory: did not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 		d.record(nil)
-		return
+		return false
 	}
 	// Remove the snapshot first, and sign off only if it is certainly gone: confirmations do not wait for a gateway that
 	// has signed off, so a later start must not find the file. It must also be gone if SignOff returns an error, because
@@ -48,9 +51,13 @@ func (d *Directory) signOff(ctx context.Context) {
 	if err := d.snapshot.Remove(); err != nil {
 		d.cfg.Log.Error("directory: did not sign off, since the snapshot cannot be removed; changes wait for this gateway until it "+
 			"starts again or is forgotten", "path", d.cfg.Snapshot, "error", err)
-		return
+		return false
 	}
-	if err := signOff(ctx, *d.self.Load()); err != nil {
+	self := *d.self.Load()
+	self.Unreported = unreported
+	err := signOff(ctx, self)
+	if err != nil {
 		d.cfg.Log.Warn("directory: could not sign off; changes wait for this gateway until it starts again or is forgotten", "error", err)
 	}
+	return err == nil
 }

@@ -117,7 +117,7 @@ func count() error {
 	err = <-failed
 	stop()
 	err = errors.Join(err, <-done, limits.Close(ctx))
-	d.SignOff()
+	d.SignOff("")
 	return err
 }
 

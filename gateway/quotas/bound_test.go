@@ -29,7 +29,7 @@ type step struct {
 	pause   time.Duration
 }
 
-var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "register", "recover in vain"}
+var events = []string{"ask", "down", "up", "forget", "lose a reply", "restart", "kill", "leave", "register", "recover in vain"}
 
 // Whatever happens to Redis and the gateways, no window admits more than twice the limit, under the conditions of decision 5:
 //
@@ -170,17 +170,20 @@ func (m *model) do(s step) (fault string) {
 		m.ask(m.gateways[s.gateway], 1)
 		m.loseReply.Store(false)
 		m.outages = append(m.outages, now)
-	case "restart", "kill":
+	case "restart", "kill", "leave":
 		if now.Sub(m.forgotAt) <= window {
 			break
 		}
 		m.startedAt = now
-		if s.event == "restart" {
-			m.restart(s.gateway)
-			break
+		switch s.event {
+		case "restart":
+			m.end(s.gateway)
+		case "leave":
+			m.leave(s.gateway)
+		case "kill":
+			m.kills = append(m.kills, now)
+			m.kill(s.gateway)
 		}
-		m.kills = append(m.kills, now)
-		m.kill(s.gateway)
 		m.start(s.gateway)
 	case "register":
 		m.registered.Store(min(max(int64(s.count), int64(len(m.gateways))), m.limit))

@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -52,6 +53,8 @@ type Config struct {
 	// LiveGateways returns how many gateways share the limits now; nil or less than 1 means 1. If the number is too small,
 	// an outage admits more than the documented bound; if it is too large, an outage admits less.
 	LiveGateways func() int
+	// Leavers has what gateways leave to each other; with nil, a gateway that leaves keeps it. Unused without Redis.
+	Leavers Leavers
 	// Saver keeps in-process quotas over a restart; with nil they are lost. Unused with Redis.
 	Saver Saver
 	// OutageFile is the path of a file with the requests that Redis still has to get from this gateway, so that a
@@ -67,6 +70,14 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Log gets one line at each change of mode; nil logs nothing.
 	Log *slog.Logger
+}
+
+// Leavers has the requests of gateways that have left and Redis has not got: the texts of Shared.Leave.
+type Leavers interface {
+	// Unreported returns them without I/O, as of the same time as LiveGateways.
+	Unreported() []string
+	// TakeUnreported removes them and passes them to keep. If keep returns an error, they stay. If only the commit fails, they may stay.
+	TakeUnreported(ctx context.Context, keep func(texts []string) error) error
 }
 
 func (c Config) withDefaults() Config {

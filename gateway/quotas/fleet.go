@@ -2,36 +2,155 @@ package quotas
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/quota"
 )
 
-// fleetEvery is how often the number of registered gateways is read.
+// fleetEvery is how often the other gateways are looked at.
 const fleetEvery = time.Second
 
-// fleet remembers how many gateways were registered. What a gateway admitted in its last minute still counts after it has left, so
-// shares divide by the largest number of the last window. It is safe for concurrent use.
+// fleet is what this gateway knows of the others, for its shares. What a gateway admitted still counts after it has left. For the minute,
+// shares divide by the largest number of gateways of the last window. For the day, a gateway that leaves says what Redis has not got.
 type fleet struct {
-	numbers []int64 // of a window and a slice; only watch uses it
-	largest atomic.Int64
+	largest atomic.Int64                                // number of gateways
+	left    atomic.Pointer[map[store.Name]quota.DayUse] // what gateways that have left admitted and Redis has not got
+
+	// Only watch uses the following fields.
+	numbers    []int64         // the last ones, of a window and a slice
+	texts      []string        // that left was made of
+	taken      map[string]bool // reported here, although the database may still have them: a commit failed
+	complaints rate.Sometimes
 }
 
 func newFleet(window time.Duration) *fleet {
-	return &fleet{numbers: make([]int64, window/fleetEvery+2)}
+	return &fleet{numbers: make([]int64, window/fleetEvery+2), complaints: rate.Sometimes{Interval: time.Minute}}
 }
 
-// watch reads the number of gateways until closing ends, also while Redis answers.
-func (f *fleet) watch(closing context.Context, registered func() int64) {
+// leftOf returns the use of this day that gateways have left.
+func (f *fleet) leftOf(t store.Name, day int64) int64 {
+	if left := f.left.Load(); left != nil && (*left)[t].Day == day {
+		return (*left)[t].Used
+	}
+	return 0
+}
+
+// watch follows the other gateways until closing ends, also while Redis answers.
+func (s *Shared) watch(closing context.Context) {
 	tick := time.NewTicker(fleetEvery)
 	defer tick.Stop()
+	f := s.fleet
 	for n := 0; ; n++ {
-		f.numbers[n%len(f.numbers)] = registered()
+		f.numbers[n%len(f.numbers)] = s.config.liveGateways()
 		f.largest.Store(slices.Max(f.numbers))
+		if s.config.Leavers != nil {
+			s.followLeavers(closing)
+		}
 		select {
 		case <-closing.Done():
 			return
 		case <-tick.C:
+		}
+	}
+}
+
+// followLeavers reads what gateways have left. While Redis decides, it takes that over and reports it.
+func (s *Shared) followLeavers(ctx context.Context) {
+	f, texts := s.fleet, s.config.Leavers.Unreported()
+	if !slices.Equal(f.texts, texts) {
+		left := map[store.Name]quota.DayUse{}
+		for _, r := range s.readAll(texts) {
+			for _, d := range r.Debts {
+				n := store.Name{Tenant: d.Tenant, Since: d.Since}
+				left[n] = plus(quota.Spent{Day: left[n]}, quota.Spent{Day: quota.DayUse{Day: d.Day, Used: d.DayUsed}}).Day
+			}
+		}
+		f.texts = texts
+		f.left.Store(&left)
+	}
+	if len(texts) == 0 || !s.decides(ctx) {
+		return
+	}
+	if err := s.config.Leavers.TakeUnreported(ctx, s.takeOver); err != nil {
+		f.complaints.Do(func() {
+			s.config.Log.Warn("what gateways have left cannot be reported to Redis yet", "error", err)
+		})
+		return
+	}
+	f.taken = nil
+	s.redis.Resume()
+}
+
+// decides asks Redis whether it decides: a gateway without requests may not have noticed an outage.
+func (s *Shared) decides(ctx context.Context) bool {
+	for n := range *s.fleet.left.Load() {
+		_, err := s.peek(ctx, Request{Tenant: n.Tenant, Since: n.Since})
+		return err == nil && !s.redis.IsDown()
+	}
+	return !s.redis.IsDown()
+}
+
+// takeOver makes what gateways have left unreported requests of this gateway. They are in the file before the database drops them. A
+// process that is killed between the two leaves them in both, and they are reported twice.
+func (s *Shared) takeOver(texts []string) error {
+	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.taken[text] })
+	records := s.readAll(texts)
+	if err := s.save(records...); err != nil {
+		return err
+	}
+	for _, r := range records {
+		for _, one := range r.Debts {
+			s.share.restore(one, r.SavedAt, true)
+		}
+		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants", len(r.Debts))
+	}
+	if s.fleet.taken == nil {
+		s.fleet.taken = map[string]bool{}
+	}
+	for _, text := range texts {
+		s.fleet.taken[text] = true
+	}
+	return nil
+}
+
+// readAll reads texts that Leave wrote.
+func (s *Shared) readAll(texts []string) (all []outageRecord) {
+	for _, text := range texts {
+		var r outageRecord
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			s.config.Log.Error("what a gateway has left cannot be read: Redis does not get it", "error", err)
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// Leave is called once, after Close. It calls signOff with the requests that Redis has not got, as a text for the other gateways; "" if
+// there are none. If signOff returns true, another gateway will report them. Otherwise, or if this process is killed before signOff
+// succeeds, the next start of this gateway does it, from the file.
+func (s *Shared) Leave(signOff func(unreported string) bool) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	r := s.record()
+	text, err := json.Marshal(&r)
+	switch {
+	case err != nil || len(r.Debts) == 0:
+		signOff("")
+	case !signOff(string(text)):
+		s.config.Log.Warn("Redis has not got all requests of an outage: only the next start of this gateway reports them, from the file",
+			"tenants", len(r.Debts), "path", s.config.OutageFile)
+	default:
+		// The next start has to know that its shares are used up.
+		r.Left, r.Debts = append(r.Left, r.Debts...), nil
+		if err := s.write(&r); err != nil {
+			s.config.Log.Error("requests of an outage may be reported to Redis twice", "error", err)
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package quotas
 
 import (
-	"context"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,13 +12,17 @@ import (
 	"petgate/shared/core/quota"
 )
 
-// Gateways leave one after the other while Redis is down, as when a fleet scales in, and each gets requests until it leaves. All their
-// shares together are at most one limit.
+// Gateways leave one after the other while Redis is down, as when a fleet scales in, and get requests until they leave. All their shares
+// together are at most one limit, of the minute and of the day. When Redis is back, it is charged with all of them.
 func TestGatewaysLeaveInAnOutage(t *testing.T) {
-	f := func(name string, gateways int, used int64, ask func(s *site, r Request, leaving int) int64) {
+	f := func(policy string, pause time.Duration, gateways int, used int64, all bool) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			s, r := newSite(t, gateways), asking(1, 120)
+			const limit = 120
+			s, r := newSiteWithFiles(t, gateways, t.TempDir()), asking(1, limit)
+			if policy == "day" {
+				r.Limits.Minute, r.Limits.Day = 2*limit, limit
+			}
 			time.Sleep(2 * fleetEvery)
 			for range used {
 				mustTake(t, s.gateways[0], r)
@@ -26,34 +30,152 @@ func TestGatewaysLeaveInAnOutage(t *testing.T) {
 			s.server.fail(errRefused)
 			shares := int64(0)
 			for i := range s.gateways {
-				shares += ask(s, r, i)
-				if i == gateways-1 {
-					break
+				asked := s.gateways[i:]
+				if !all {
+					asked = asked[:1]
 				}
-				if err := s.gateways[i].Close(background); err != nil {
-					t.Error(err)
+				shares += s.use(r, asked...)
+				if i < gateways-1 {
+					s.leave(i)
+					s.registered.Add(-1)
+					time.Sleep(pause)
 				}
-				s.registered.Add(-1)
-				time.Sleep(2 * fleetEvery)
 			}
-			t.Logf("figure: %d gateways leave one after the other in an outage, %s: their shares admitted %d in a window of %d",
-				gateways, name, shares, r.Limits.Minute)
-			if most := r.Limits.Minute; shares > most || shares < most/int64(gateways) {
-				t.Errorf("%s: %d admitted by shares, the limit is %d", name, shares, most)
+			t.Logf("figure: %d gateways leave one after the other in an outage, %d used before, asked until they leave or all: %t: "+
+				"their shares admitted %d of the %s's limit of %d", gateways, used, all, shares, policy, limit)
+			most := int64(limit)
+			if used == limit {
+				most += int64(gateways) // the smallest share of each that knows the use
 			}
-			time.Sleep(2 * time.Minute)
-			if n := s.use(r, s.gateways[gateways-1]); n != r.Limits.Minute {
-				t.Errorf("%s: the last gateway admits %d in a later window", name, n)
+			if shares > most || shares < limit/int64(gateways) {
+				t.Errorf("%d gateways, %s: %d admitted by shares, the limit is %d", gateways, policy, shares, limit)
+			}
+			s.back()
+			last := s.gateways[gateways-1]
+			if v := mustTake(t, last, r); v.Degraded || v.Day.Used != used+shares+v.Granted {
+				t.Errorf("%d gateways, %s: after %d and %d admitted: %+v", gateways, policy, used, shares, v)
+			}
+			if got := strings.Count(s.logs.String(), "what another one has left"); got != gateways-1 {
+				t.Errorf("taken over %d times, want once for each of %d", got, gateways-1)
+			}
+			time.Sleep(25 * time.Hour)
+			if n := s.use(r, last); n != limit {
+				t.Errorf("%d gateways, %s: the last one admits %d a day later", gateways, policy, n)
 			}
 		})
 	}
-	one := func(s *site, r Request, leaving int) int64 { return s.use(r, s.gateways[leaving]) }
-	all := func(s *site, r Request, leaving int) int64 { return s.use(r, s.gateways[leaving:]...) }
 	for _, gateways := range []int{6, 10} {
-		f("the limit was used before, asked by who leaves", gateways, 120, one)
-		f("nothing was used before, asked by who leaves", gateways, 0, one)
-		f("nothing was used before, asked by all", gateways, 0, all)
+		for _, used := range []int64{0, 120} {
+			for _, all := range []bool{false, true} {
+				f("minute", 2*fleetEvery, gateways, used, all)
+				f("day", 2*time.Minute, gateways, used, all)
+			}
+		}
 	}
+}
+
+// What a gateway left is reported once, whatever fails or is killed on the way; or twice if the database has it and a file too.
+func TestWhatAGatewayLeftIsReported(t *testing.T) {
+	const share = 40 // of each of three gateways
+	f := func(name string, want int64, do func(s *site)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newSiteWithFiles(t, 3, t.TempDir()), asking(1, 3*share)
+			s.server.fail(errRefused)
+			if n := s.use(r, s.gateways[0]); n != share {
+				t.Fatalf("%s: %d admitted", name, n)
+			}
+			do(s)
+			time.Sleep(10 * time.Second)
+			if v := mustTake(t, s.gateways[2], r); v.Degraded || v.Day.Used != want+1 {
+				t.Errorf("%s: %+v, want %d used before", name, v, want)
+			}
+			if left := s.Unreported(); len(left) != 0 {
+				t.Errorf("%s: still there: %q", name, left)
+			}
+		})
+	}
+	f("all is well", share, func(s *site) { s.leave(0); s.back() })
+	f("Redis is back first", share, func(s *site) { s.end(0); s.back(); s.gateways[0].Leave(s.signOff) })
+	f("the sign-off fails", share, func(s *site) {
+		s.fail(true, false, false)
+		s.leave(0)
+		s.start(0)
+		s.back()
+	})
+	f("killed after the sign-off, before the file is replaced", 2*share, func(s *site) {
+		s.end(0)
+		file, err := os.ReadFile(s.file(0))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.gateways[0].Leave(s.signOff)
+		if err := os.WriteFile(s.file(0), file, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		s.start(0)
+		s.back()
+	})
+	f("it starts again, and its share is used up", share, func(s *site) {
+		for range 3 {
+			s.leave(0)
+			s.start(0)
+			if n := s.use(asking(1, 3*share), s.gateways[0]); n != 0 {
+				s.t.Errorf("%d admitted after it started again", n)
+			}
+		}
+		s.back()
+	})
+	f("the database cannot be asked for a while", share, func(s *site) {
+		s.fail(false, true, false)
+		s.leave(0)
+		s.back()
+		time.Sleep(5 * time.Second)
+		s.fail(false, false, false)
+	})
+	f("the commit of who takes it fails for a while", share, func(s *site) {
+		s.end(1) // one gateway tries
+		s.fail(false, false, true)
+		s.leave(0)
+		s.back()
+		time.Sleep(5 * time.Second)
+		s.fail(false, false, false)
+	})
+	f("the file of who takes it cannot be written for a while", share, func(s *site) {
+		s.end(1)
+		s.end(2)
+		full := filepath.Join(s.files, "2.new") // where the file is written first
+		if err := os.Mkdir(full, 0o700); err != nil {
+			s.t.Error(err)
+		}
+		s.start(2)
+		s.leave(0)
+		s.back()
+		time.Sleep(5 * time.Second)
+		if len(s.Unreported()) == 0 {
+			s.t.Error("it was taken without a file")
+		}
+		if err := os.Remove(full); err != nil {
+			s.t.Error(err)
+		}
+	})
+	f("who takes it is killed before the commit", 2*share, func(s *site) {
+		s.end(1)
+		s.fail(false, false, true)
+		s.leave(0)
+		s.back()
+		s.kill(2)
+		s.fail(false, false, false)
+		s.start(2)
+	})
+	f("it cannot be read", 0, func(s *site) {
+		s.end(0)
+		s.gateways[0].Leave(func(text string) bool { return s.signOff(text[1:]) })
+		s.back()
+		if !strings.Contains(s.logs.String(), "cannot be read") {
+			s.t.Error("nothing is logged")
+		}
+	})
 }
 
 // The clocks of the gateways' hosts step while Redis is down. Their shares last as long as without the steps.
@@ -110,22 +232,21 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 	})
 }
 
+// Shares divide by the largest number of gateways for as long as a window and a slice.
 func TestLargestNumberOfGateways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, registered := newFleet(quota.Product.Window()), atomic.Int64{}
-		var w worker
-		registered.Store(5)
-		w.run(func(closing context.Context) { f.watch(closing, registered.Load) })
+		s := newSite(t, 1)
+		s.registered.Store(5)
 		time.Sleep(10*fleetEvery + 1)
-		registered.Store(2)
-		time.Sleep(61 * time.Second)
-		if n := f.largest.Load(); n != 5 {
-			t.Errorf("61 s after three of five have left: %d", n)
+		s.registered.Store(2)
+		for _, c := range []struct {
+			pause time.Duration
+			want  int64
+		}{{61 * time.Second, 5}, {2 * time.Second, 2}} {
+			time.Sleep(c.pause)
+			if n := s.gateways[0].fleet.largest.Load(); n != c.want {
+				t.Errorf("%d gateways, want %d", n, c.want)
+			}
 		}
-		time.Sleep(2 * time.Second)
-		if n := f.largest.Load(); n != 2 {
-			t.Errorf("63 s after three of five have left: %d", n)
-		}
-		w.stop()
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,8 +17,9 @@ import (
 	"petgate/shared/testkit"
 )
 
-// site is gateways that share a Redis which can lose its counts.
+// site is gateways that share a Redis which can lose its counts, and a database.
 type site struct {
+	leavers
 	t          *testing.T
 	server     *flaky
 	gateways   []*Shared
@@ -55,16 +58,74 @@ func (s *site) file(i int) string {
 
 // restart ends a gateway cleanly and starts it again.
 func (s *site) restart(i int) {
+	s.end(i)
+	s.start(i)
+}
+
+// end ends a gateway that does not sign off.
+func (s *site) end(i int) {
 	if err := s.gateways[i].Close(background); err != nil {
 		s.t.Error(err)
 	}
-	s.start(i)
 }
 
 // kill ends a gateway without a last save.
 func (s *site) kill(i int) {
 	s.gateways[i].working.stop()
 	_ = s.gateways[i].redis.Close()
+}
+
+// leave ends a gateway that signs off.
+func (s *site) leave(i int) {
+	s.end(i)
+	s.gateways[i].Leave(s.leavers.signOff)
+}
+
+// leavers is the database with what gateways have left. The test says which of its calls fail.
+type leavers struct {
+	mu                                   sync.Mutex
+	texts                                []string
+	signOffFails, takeFails, commitFails bool
+}
+
+func (l *leavers) signOff(unreported string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if unreported != "" && !l.signOffFails {
+		l.texts = append(l.texts, unreported)
+	}
+	return !l.signOffFails
+}
+
+func (l *leavers) Unreported() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.texts)
+}
+
+func (l *leavers) TakeUnreported(_ context.Context, keep func([]string) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.takeFails {
+		return errTest
+	}
+	if len(l.texts) == 0 {
+		return nil
+	}
+	if err := keep(slices.Clone(l.texts)); err != nil {
+		return err
+	}
+	if l.commitFails {
+		return errTest
+	}
+	l.texts = nil
+	return nil
+}
+
+func (l *leavers) fail(signOff, take, commit bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.signOffFails, l.takeFails, l.commitFails = signOff, take, commit
 }
 
 // start starts a gateway, or starts it again. The gateway then knows only what is in its file.
@@ -78,7 +139,7 @@ func (s *site) start(i int) {
 	s.gateways[i] = newFakeOver(s.t, fake, Config{
 		LiveGateways: func() int { return int(s.registered.Load()) }, OutageFile: s.file(i), GatewayID: fmt.Sprint("gw-", i),
 		Log: slog.New(slog.NewTextHandler(&s.logs, nil)), lanes: s.lanes,
-		Clock: func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) },
+		Clock: func() time.Time { return time.Now().Add(time.Duration(s.clockStep.Load())) }, Leavers: &s.leavers,
 	},
 		func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			return s.decide(ctx, demands, results)

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"petgate/shared/core/instant"
@@ -22,6 +23,8 @@ type outageRecord struct {
 	SavedAt instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
 	Ahead   int64          `json:"ahead"`   // see clock
 	Debts   []unreported   `json:"debts"`
+	// Left is what other gateways report since this gateway signed off. It only counts as use of its shares.
+	Left []unreported `json:"left,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -50,8 +53,12 @@ func readRecord(path, gateway string) (r outageRecord, err error) {
 }
 
 // write replaces the file, or removes it if there is nothing to keep. A reader never sees half a file.
-func (r *outageRecord) write(path string) error {
-	if len(r.Debts) == 0 {
+func (s *Shared) write(r *outageRecord) error {
+	path := s.config.OutageFile
+	if path == "" {
+		return nil
+	}
+	if len(r.Debts)+len(r.Left) == 0 {
 		return durable.Remove(path)
 	}
 	body, err := json.Marshal(r)
@@ -80,24 +87,38 @@ func (s *Shared) restore() {
 	}
 	s.clock.ahead.Store(r.Ahead)
 	for _, one := range r.Debts {
-		s.share.restore(one, r.SavedAt)
+		s.share.restore(one, r.SavedAt, true)
+	}
+	today := int64(s.clock.now()) / s.config.Rule.Day.Milliseconds()
+	s.left = slices.DeleteFunc(r.Left, func(one unreported) bool { return one.Day != today })
+	for _, one := range s.left {
+		s.share.restore(one, r.SavedAt, false)
 	}
 	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Debts))
 }
 
-// save writes the record if it has changed since the last save.
-func (s *Shared) save() error {
+// save writes the record if it has changed since the last save. more is what this gateway is about to take over.
+func (s *Shared) save(more ...outageRecord) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	mark := s.share.changes.Load()
-	if s.config.OutageFile == "" || mark == s.saved {
+	if s.config.OutageFile == "" || mark == s.saved && len(more) == 0 {
 		return nil
 	}
-	r := outageRecord{Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Debts: s.share.unreported()}
-	if err := r.write(s.config.OutageFile); err != nil {
+	r := s.record()
+	for _, other := range more {
+		r.Debts = append(r.Debts, other.Debts...)
+	}
+	if err := s.write(&r); err != nil {
 		s.metrics.unsaved.Inc()
 		return fmt.Errorf("quotas: save the record of the outage: %w", err)
 	}
 	s.saved = mark
 	return nil
+}
+
+func (s *Shared) record() outageRecord {
+	return outageRecord{
+		Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Debts: s.share.unreported(), Left: s.left,
+	}
 }

@@ -187,16 +187,21 @@ func (o *localShare) unreported() (all []unreported) {
 	return all
 }
 
-// restore adds a debt from before a restart, and counts it as use of the share here. The use in the window is dated at the
-// instant of the save, which is later than the use itself. So the share is not admitted again too early.
-func (o *localShare) restore(before unreported, savedAt instant.Millis) {
+// restore counts requests from before a restart, or of a gateway that has left, as use of the share here. If isOwed, they are also a
+// debt. The use in the window is dated at the instant of the save, which is later than the use itself. So the share is not admitted
+// again too early.
+func (o *localShare) restore(before unreported, savedAt instant.Millis, isOwed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent := quota.Spent{Minute: before.Minute, Day: quota.DayUse{Day: before.Day, Used: before.DayUsed}}
 	name := store.Name{Tenant: before.Tenant, Since: before.Since}
 	o.memory.Take(min(savedAt, o.memory.Now()), &store.Demand{Request: store.Request{Tenant: name.Tenant, Since: name.Since}, Spent: spent})
-	o.set(name, debt{owed: spent})
-	o.current(name)
+	if isOwed {
+		debt := o.debt[name]
+		debt.owed = plus(debt.owed, spent)
+		o.set(name, debt)
+		o.current(name)
+	}
 }
 
 // current returns the debt of t without what has lapsed. The caller must hold mu.

@@ -31,8 +31,9 @@ type Shared struct {
 	share    *localShare
 	clock    *clock
 	fleet    *fleet
-	evicting atomic.Bool // at the last check, Redis was set to evict records
-	saved    int64       // the mark of the outageRecord in the file; guarded by writing
+	evicting atomic.Bool  // at the last check, Redis was set to evict records
+	left     []unreported // by an earlier process of this gateway: see outageRecord
+	saved    int64        // the mark of the outageRecord in the file; guarded by writing
 	writing  sync.Mutex
 	working  worker
 	asking   singleflight.Group // by record: peeks for Current
@@ -53,10 +54,9 @@ func newShared(cfg Config) *Shared {
 func (s *Shared) start(client *redis.Redis) {
 	s.redis = client
 	client.Resume()
-	registered := s.config.liveGateways
-	s.working.run(func(closing context.Context) { s.fleet.watch(closing, registered) })
+	s.working.run(s.watch)
 	if s.config.OutageFile != "" {
-		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
+		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, func() error { return s.save() }) })
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *Shared) takeHere(r Request) (quota.Verdict, error) {
 		s.metrics.undecided.Inc()
 		return quota.Verdict{}, ErrUndecided
 	}
-	v := s.share.admit(r, 1, s.Known(r), s.gateways(r.Tenant))
+	v := s.share.admit(r, 1, s.knownEverywhere(r), s.gateways(r.Tenant))
 	s.metrics.count(v.Granted, s.metrics.localAdmitted, s.metrics.localRefused)
 	return v, nil
 }
@@ -109,6 +109,13 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 // Known returns the tenant's last known figures under the request's limits, without I/O. A tenant without figures has its whole
 // limits.
 func (s *Shared) Known(r Request) quota.Verdict { return s.seen.verdict(r, s.now()) }
+
+// knownEverywhere is Known with what gateways that have left admitted in the day and Redis has not got.
+func (s *Shared) knownEverywhere(r Request) quota.Verdict {
+	v := s.Known(r)
+	v.Day.Used += s.fleet.leftOf(r.Name(), v.DayUse.Day)
+	return v
+}
 
 // Current returns the tenant's figures, at most a second old, and charges nothing. They are those of the last decision here, if
 // that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
@@ -182,7 +189,7 @@ func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
 	if v, ok := s.seen.refusal(r, s.now()); ok {
 		return v, nil
 	}
-	return s.share.admit(r, 0, s.Known(r), s.gateways(r.Tenant)), nil
+	return s.share.admit(r, 0, s.knownEverywhere(r), s.gateways(r.Tenant)), nil
 }
 
 // Refusal implements redis.Ledger.

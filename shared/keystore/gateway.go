@@ -58,6 +58,7 @@ type Registration struct {
 	AdminAddress string
 	MaxAge       time.Duration
 	UsageThrough instant.Millis // every request that it decided on before is stored in the usage
+	Unreported   string         // requests that SignOff leaves to the other gateways; "": none
 }
 
 // ErrDisplaced means that another process has registered later with the same gateway ID.
@@ -164,7 +165,7 @@ func (s *Store) RemoveFenced(ctx context.Context, g Gateway) (bool, error) {
 var errNoProcess = errors.New("no such process")
 
 // remove deletes a process and, if there is a cause, notes that it may have kept usage that is not stored. It commits only if there was
-// such a process. more are the parameters of the statement after the ID and the incarnation.
+// such a process, or one that leaves unreported requests. more are the parameters of the statement after the ID and the incarnation.
 func (s *Store) remove(ctx context.Context, op string, r Registration, cause, query string, more ...any) (removed bool, err error) {
 	err = s.transact(ctx, op, func(t *sqlx.Tx) error {
 		if _, err := nextGeneration(ctx, t, r.Generation); err != nil {
@@ -176,7 +177,11 @@ func (s *Store) remove(ctx context.Context, op string, r Registration, cause, qu
 			}
 		}
 		removed, err = affected(t.ExecContext(ctx, query, append([]any{r.ID, r.Incarnation}, more...)...))
-		if err == nil && !removed {
+		switch {
+		case err != nil:
+		case r.Unreported != "":
+			_, err = t.ExecContext(ctx, leaveUnreported, r.Incarnation, r.Unreported)
+		case !removed:
 			err = errNoProcess
 		}
 		return err
@@ -185,6 +190,26 @@ func (s *Store) remove(ctx context.Context, op string, r Registration, cause, qu
 		err = nil
 	}
 	return removed && err == nil, err
+}
+
+// Unreported returns the requests that gateways have left to the others, one text for each gateway. No other gateway has taken them.
+func (s *Store) Unreported(ctx context.Context) ([]string, error) {
+	return list[string](ctx, s, "read unreported requests", unreportedRequests)
+}
+
+// TakeUnreported removes what Unreported returns and passes it to keep. Each text has one taker: if keep returns an error, it stays. keep
+// is called before the commit, and a failed commit may have succeeded. So keep may get a text again, but none is lost.
+func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
+	return s.transact(ctx, "take unreported requests", func(t *sqlx.Tx) error {
+		var texts []string
+		if err := t.SelectContext(ctx, &texts, takeUnreported); err != nil || len(texts) == 0 {
+			return err
+		}
+		if _, err := nextGeneration(ctx, t, 0); err != nil { // the others read the list again
+			return err
+		}
+		return keep(texts)
+	})
 }
 
 // endProcess removes a process that did not sign off, if there is one, and notes the gap in the usage.

@@ -1,6 +1,9 @@
 package keystore_test
 
 import (
+	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +74,66 @@ func TestGateways(t *testing.T) {
 		wantError(t, err, keystore.ErrNotFound)
 		_, err = s.ForgetGateway(ctx, "gw-2")
 		wantError(t, err, keystore.ErrNotFound, "no gateway")
+	})
+}
+
+// What a gateway leaves is taken by one other gateway, once. If it cannot keep it, it stays.
+func TestUnreportedRequests(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		here := registered(t, s, keystore.Registration{ID: "gw-9", Incarnation: "here"})
+		wantLeft := func(want ...string) {
+			t.Helper()
+			wantEqual(t, "left", must[[]string](t)(s.Unreported(ctx)), append([]string{}, want...))
+		}
+		wantLeft()
+		for _, incarnation := range []string{"a", "b", "c"} {
+			r := keystore.Registration{ID: "gw-1", Incarnation: incarnation, Unreported: "requests of " + incarnation}
+			if incarnation != "c" { // an operator has forgotten c
+				r = registered(t, s, r)
+			}
+			if err := s.SignOff(ctx, r); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SignOff(ctx, r); err != nil {
+				t.Error(err)
+			}
+		}
+		all := []string{"requests of a", "requests of b", "requests of c"}
+		wantLeft(all...)
+		failed := errors.New("no room")
+		wantError(t, s.TakeUnreported(ctx, func(texts []string) error { return failed }), failed)
+		wantLeft(all...)
+
+		before := must[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry
+		taken := make(chan string, 10)
+		var takers sync.WaitGroup
+		for range 4 {
+			takers.Go(func() {
+				err := s.TakeUnreported(ctx, func(texts []string) error {
+					for _, text := range texts {
+						taken <- text
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		takers.Wait()
+		close(taken)
+		var got []string
+		for text := range taken {
+			got = append(got, text)
+		}
+		slices.Sort(got)
+		wantEqual(t, "taken", got, all)
+		wantLeft()
+		if after := must[keystore.Beat](t)(s.Heartbeat(ctx, here, 0, "")).Registry; after != before+1 {
+			t.Errorf("the registry has generation %d after %d: the others do not learn that all is taken, or learn it for nothing", after, before)
+		}
 	})
 }
 

@@ -34,7 +34,8 @@ var migrations embed.FS
 // Migrations create the tables of this package.
 var Migrations = database.Migrations{
 	FS: migrations, Table: "keystore_schema",
-	// Neither gateways, which are processes, nor console_sessions, which a copy must not open again.
+	// Neither gateways, which are processes, nor console_sessions, which a copy must not open again, nor unreported_requests, which
+	// a copy would report again.
 	Tables: []string{
 		"plans", "tenants", "tenant_keys", "bans", "events", "lost_refusals", "gateway_registry", "usage_hours", "usage_minutes",
 		"usage_ledger", "usage_exports", "usage_gaps", "quota_records",

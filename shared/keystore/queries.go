@@ -157,6 +157,13 @@ const (
 	silentGateways = `SELECT * FROM (` + selectGateways + `) AS g WHERE g.max_age > 0 AND g.age > 3000 ORDER BY g.id, g.generation`
 
 	countGateways = `SELECT COUNT(*) FROM gateways`
+
+	// $1: incarnation, $2: text.
+	leaveUnreported = `INSERT INTO unreported_requests (incarnation, requests) VALUES ($1, $2) ON CONFLICT (incarnation) DO NOTHING`
+
+	unreportedRequests = `SELECT requests FROM unreported_requests ORDER BY incarnation`
+
+	takeUnreported = `DELETE FROM unreported_requests RETURNING requests`
 )
 
 const (

@@ -147,8 +147,8 @@ func (r *Redis) Peek(ctx context.Context, d store.Demand) (quota.Verdict, error)
 	return results[0].Verdict, err
 }
 
-// Resume reports what an earlier process of this gateway left unreported. What cannot be sent now is sent before its server
-// decides again. Resume is called before the first Take.
+// Resume reports what an earlier process of this gateway, or a gateway that has left, did not report. What cannot be sent now is sent
+// before its server decides again.
 func (r *Redis) Resume() {
 	servers := map[*batcher]bool{}
 	for _, q := range r.ledger.Untold(Unreported) {
