@@ -262,7 +262,7 @@ func TestOutageAfterTheFirstLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.SignOff()
+	defer d.SignOff("")
 	if _, known := d.Lookup(hash); !known || !d.Fresh(instant.Of(time.Now())) || d.Ready() != nil || d.Gateways() != 2 {
 		t.Errorf("known %t, %v, %d gateways", known, d.Ready(), d.Gateways())
 	}
