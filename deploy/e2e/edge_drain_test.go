@@ -49,27 +49,6 @@ func restart(t *testing.T, p *fleet.Program) {
 	p.Start(t)
 }
 
-// TestRestartOfTheOnlyPets restarts the only pet service. Requests fail during the restart, but no pet that was confirmed is
-// lost, and none is stored twice.
-func TestRestartOfTheOnlyPets(t *testing.T) {
-	t.Parallel()
-	f := fleet.Start(t, fleet.Spec{Gateways: 1, PetsEnv: []string{"PETSVC_DRAIN_DELAY=0s"}})
-	key := f.NewTenant("acme", fleet.Unlimited...)
-	load := startTraffic(key.Token, f.Gateways[0].Addr())
-	load.more(t, 100)
-	began := time.Now()
-	restart(t, f.Pets)
-	away := time.Since(began)
-	load.more(t, 100)
-	load.end()
-	if failed := load.total() - load.counts[200] - load.counts[201]; failed != load.counts[502] {
-		t.Errorf("answers by status: %v, want no failure but 502", load.counts)
-	}
-	unanswered := load.stored(t, f)
-	t.Logf("figure: the only pet service away for %v under load: %d of %d requests answered 502; %d created, each stored once, "+
-		"and %d more whose answer was lost", away.Round(time.Millisecond), load.counts[502], load.total(), load.counts[201], unanswered)
-}
-
 // TestDrain stops a gateway and a pet service while a request is in flight. The request lasts longer than the listener.
 func TestDrain(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func (r *run) get(c *fleet.Client, g *gateway, of *tenant) fleet.Reply {
 }
 
 // judgeStatus finds the answers with 5xx that no page promises. A gateway fails no request because of Redis, unless it is told to refuse;
-// none because of Postgres, unless it was stopped and has not read it since; and the others only because of a pet service.
+// none because of Postgres, unless it was stopped and has not read it since, or has a maximum age; and the others only because of a pet service.
 func (r *run) judgeStatus(g *gateway, from time.Duration, reply fleet.Reply) {
 	code, blind := reply.Code(), false
 	r.locked(func() {
@@ -85,7 +85,9 @@ func (r *run) judgeStatus(g *gateway, from time.Duration, reply fleet.Reply) {
 	case "limits_unavailable":
 		excused = r.refuse
 	case "directory_unavailable":
-		excused = blind
+		excused = blind || r.maxAge() > 0 && r.faultsIn(from-echo, r.now(), func(f *fault) bool {
+			return f.on == r.postgres || f.on == g.database || f.on == g
+		}) > 0
 	case "internal", "":
 	default:
 		excused = r.faultsIn(from-echo, r.now(), func(f *fault) bool { return f.fails }) > 0

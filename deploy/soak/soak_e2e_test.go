@@ -88,7 +88,7 @@ func TestRandomFaults(t *testing.T) {
 	if err != nil {
 		t.Fatalf("DURATION: %v", err)
 	}
-	for _, text := range strings.Fields(cmp.Or(os.Getenv("SEEDS"), "12")) {
+	for _, text := range strings.Fields(cmp.Or(os.Getenv("SEEDS"), "10")) {
 		var seed uint64
 		if _, err := fmt.Sscan(text, &seed); err != nil {
 			t.Fatalf("SEEDS: %q: %v", text, err)
@@ -116,9 +116,9 @@ func play(t *testing.T, seed uint64, mode string, lasting time.Duration) {
 	r.judgePets()
 	r.judgeKeys()
 	r.judgeRest()
-	t.Logf("figure: seed %d, %s: %d rounds of two faults, recovered in %d attempts (%v); at most %.2f limits in a window, %d of %d last "+
-		"windows exact; %d requests charged, the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
-		"exit codes %v; 5xx %v; failed judgements %v", seed, mode, rounds, attempts, took.Round(10*time.Millisecond), worst, exact,
+	t.Logf("figure: seed %d, %s: %d rounds of two faults, recovered in %d attempts (%v); at most %.2f limits in a window, %.2f "+
+		"after a loss of counts; %d of %d last windows exact; %d requests charged, the usage of %d of them may be lost; %d pets; %d keys, tried %d times; commands with "+
+		"exit codes %v; 5xx %v; failed judgements %v", seed, mode, rounds, attempts, took.Round(10*time.Millisecond), worst[0], worst[1], exact,
 		len(r.greedy), charged, r.unstored, len(r.wanted), len(r.keys), r.probes, r.commands, r.errors5xx, r.broken)
 }
 
@@ -130,7 +130,8 @@ func open(t *testing.T, seed uint64, mode string) *run {
 		redis: testkit.StartRedis(t, "--appendonly", "yes", "--appendfsync", "no"), postgres: testkit.StartPostgres(t),
 	}
 	r.Fleet = fleet.Start(t, fleet.Spec{Database: r.postgres.URL, GatewayEnv: []string{
-		"GATEWAY_LIMITS_ON_OUTAGE=" + mode, "GATEWAY_BAN_AFTER=0", "GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s",
+		"GATEWAY_LIMITS_ON_OUTAGE=" + mode, "GATEWAY_DIRECTORY_MAX_AGE=" + r.maxAge().String(), "GATEWAY_BAN_AFTER=0",
+		"GATEWAY_ACCESS_LOG=false", "GATEWAY_DRAIN_DELAY=0s",
 	}})
 	var upstreams []string
 	for range 2 {
@@ -184,6 +185,15 @@ func (r *run) programs() (all []*program) {
 
 // latency is how far Redis is away, one way. With half a millisecond, a gateway has several batches under way.
 func (r *run) latency() time.Duration { return time.Duration(r.seed/2%2) * time.Millisecond / 2 }
+
+// maxAge is after how long without Postgres a gateway refuses everything. Then keyadmin does not wait for it: a change is confirmed
+// although the gateway does not know it. 0 is never.
+func (r *run) maxAge() time.Duration {
+	if r.seed%3 == 0 {
+		return 3 * time.Second
+	}
+	return 0
+}
 
 // random returns the source of chance of one client.
 func (r *run) random(client int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(client))) }
@@ -286,8 +296,11 @@ func (r *run) closingWindows() (exact int) {
 	return exact
 }
 
-// judgeWindows counts what clients saw admitted within 60 s. It returns the most, in limits.
-func (r *run) judgeWindows() (worst float64) {
+// judgeWindows counts what clients saw admitted within 60 s. It returns the most, in limits: without and with a loss of counts.
+//
+// Twice the limit in an outage is a promise with conditions (decision 5), which these faults do not keep: gateways restart between two
+// outages of a window, and some are cut off from Redis for longer than others. No seed has shown more so far.
+func (r *run) judgeWindows() (worst [2]float64) {
 	for _, one := range append(slices.Clone(r.greedy), r.spaced) {
 		admitted := slices.DeleteFunc(slices.Clone(one.shots), func(s shot) bool { return !s.admitted })
 		slices.SortFunc(admitted, func(a, b shot) int { return cmp.Compare(a.from, b.from) })
@@ -303,11 +316,12 @@ func (r *run) judgeWindows() (worst float64) {
 					resets++
 				}
 			}
-			if !r.refuse { // what Redis has forgotten may be admitted again
-				bound = 2 + r.faultsIn(first.from, end, func(f *fault) bool { return f.name == forgets })
+			losses := r.faultsIn(first.from, end, func(f *fault) bool { return f.name == forgets })
+			if !r.refuse {
+				bound = 2 + losses // what Redis has forgotten may be admitted again
 			}
 			limit := one.limit * (1 + resets)
-			worst = max(worst, float64(n)/float64(limit))
+			worst[min(losses, 1)] = max(worst[min(losses, 1)], float64(n)/float64(limit))
 			if n > bound*limit {
 				r.fail("quota", "%s: %d admitted in the minute from %v, limit %d, %d resets", one.name, n, first.from.Round(time.Millisecond), one.limit, resets)
 				break
