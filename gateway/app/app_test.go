@@ -115,22 +115,14 @@ func (r *running) awaitReady(t *testing.T) {
 // open opens a database, and creates it if it is missing. It migrates nothing.
 func open(t *testing.T, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+	return testkit.Open(t, url)
 }
 
 // behindProxy returns a migrated Postgres database, and its URL through a proxy.
 func behindProxy(t *testing.T) (direct *database.DB, throughProxy string, proxy *testkit.Proxy) {
 	t.Helper()
 	at := testkit.Postgres(t)
-	direct = open(t, at)
-	if err := direct.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	direct = testkit.Open(t, at, keystore.Migrations)
 	u, err := url.Parse(at)
 	if err != nil {
 		t.Fatal(err)

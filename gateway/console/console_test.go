@@ -70,15 +70,7 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 // migrated opens the database, and creates it if its file is missing.
 func (s *site) migrated() *database.DB {
 	s.Helper()
-	db, err := database.OpenOrCreate(s.database)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { db.Close() })
-	if err := db.Migrate(s.Context(), keystore.Migrations); err != nil {
-		s.Fatal(err)
-	}
-	return db
+	return testkit.Open(s, s.database, keystore.Migrations)
 }
 
 func (s *site) code(i keystore.ConsoleInvitation) string {

@@ -40,15 +40,7 @@ var roles = map[string]func() error{"follow": follow}
 
 func openDB(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	return db
+	return testkit.Open(t, url, keystore.Migrations)
 }
 
 func openStore(t testing.TB, url string) *keystore.Store {

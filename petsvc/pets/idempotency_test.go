@@ -157,18 +157,12 @@ func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 // A failure to remove old keys is logged.
 func TestRowsThatCannotBeRemoved(t *testing.T) {
 	u, log := testkit.SQLite(t), new(testkit.Output)
-	db, err := database.OpenOrCreate(u)
-	if err == nil {
-		err = db.Migrate(t.Context(), pets.Migrations)
-	}
-	if err == nil {
-		_, err = db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
+	db := testkit.Open(t, u, pets.Migrations)
+	_, err := db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
 			CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
 	start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 	testkit.Eventually(t, patience, "the failure is logged", func() bool {
 		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed")
@@ -309,14 +303,7 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 
 func TestOldRequestsAreRemoved(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(url)
-		if err == nil {
-			err = db.Migrate(t.Context(), pets.Migrations)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
+		db := testkit.Open(t, url, pets.Migrations)
 		id := "CAST(n AS BLOB)"
 		if db.Dialect() == database.Postgres {
 			id = "decode(lpad(to_hex(n), 8, '0'), 'hex')"

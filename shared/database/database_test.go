@@ -20,12 +20,7 @@ import (
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return db
+	return testkit.Open(t, url)
 }
 
 func exec(t testing.TB, db *database.DB, statement string, args ...any) {

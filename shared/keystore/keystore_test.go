@@ -27,15 +27,7 @@ func (c *clock) millis() instant.Millis { return instant.Of(c.now) }
 
 func open(t testing.TB, url string) *database.DB {
 	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
-	return db
+	return testkit.Open(t, url, keystore.Migrations)
 }
 
 // eachStore runs f with a migrated store on each database.
@@ -110,11 +102,7 @@ func kinds(t *testing.T, s *keystore.Store) (kinds []string) {
 
 func TestSchema(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
+		db := testkit.Open(t, url)
 		s := keystore.New(db, nil, nil, "ada")
 		wantError(t, s.CheckSchema(t.Context()), keystore.ErrSchema, "migrate")
 		for range 2 { // a second time changes nothing

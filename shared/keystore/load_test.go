@@ -5,17 +5,12 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"petgate/shared/database"
 	"petgate/shared/testkit"
 )
 
 // A connection whose transaction cannot be ended is closed: the next user would read the old state.
 func TestFailedRollbackClosesTheConnection(t *testing.T) {
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := testkit.Open(t, testkit.SQLite(t))
 	snapshot := func(f func(q sqlx.QueryerContext)) {
 		t.Helper()
 		s := New(db, nil, nil, "test")

@@ -51,14 +51,7 @@ func statements(t *testing.T) map[string]string {
 func TestEveryStatementPrepares(t *testing.T) {
 	all := statements(t)
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		db, err := database.OpenOrCreate(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		if err := db.Migrate(t.Context(), Migrations); err != nil {
-			t.Fatal(err)
-		}
+		db := testkit.Open(t, url, Migrations)
 		for name, query := range all {
 			if strings.HasSuffix(name, "Postgres") && db.Dialect() != database.Postgres {
 				continue
@@ -76,14 +69,7 @@ func TestEveryStatementPrepares(t *testing.T) {
 // A page with one filter is read through an index: its cost does not grow with the table.
 func TestPagesUseIndexes(t *testing.T) {
 	t.Parallel()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := db.Migrate(t.Context(), Migrations); err != nil {
-		t.Fatal(err)
-	}
+	db := testkit.Open(t, testkit.SQLite(t), Migrations)
 	for query, index := range map[string]string{
 		bansFound: "bans_by_end", countBans: "bans_by_end", bansOfTenant: "tenant_keys_of_tenant", bansOfKeys: "autoindex_bans",
 		eventsFound: "events_by_time", eventsOfTenant: "events_of_tenant", eventsOfKey: "events_of_key",

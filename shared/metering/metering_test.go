@@ -29,17 +29,11 @@ type metered struct {
 // newMetered has a gateway that has stored everything before the hour that began an hour ago: eleven events in three hours.
 func newMetered(t *testing.T, url string) *metered {
 	t.Helper()
-	db, err := database.OpenOrCreate(url)
-	if err == nil {
-		err = db.Migrate(t.Context(), keystore.Migrations)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := testkit.Open(t, url, keystore.Migrations)
 	u := &metered{t: t, url: url, db: db, now: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC), tenants: []id.Tenant{{1}, {2}, {3}}}
 	u.store = keystore.New(db, func() time.Time { return u.now }, nil, "test")
 	u.gateway = keystore.Registration{ID: "gw-1", Incarnation: "gw-1-1", AdminAddress: "127.0.0.1:1"}
+	var err error
 	if u.gateway.Generation, err = u.store.Register(t.Context(), u.gateway, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"petgate/shared/core/plan"
-	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
@@ -15,19 +14,11 @@ import (
 // What is asked before a change, what is said after it, and what is said when it is made again.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	ctx := t.Context()
-	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	ctx, db := t.Context(), testkit.Open(t, testkit.SQLite(t), keystore.Migrations)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	o := operate.Operator{Store: keystore.New(db, clock, nil, "ada"), Clock: clock}
-	_, err = o.CreateTenant(keystore.TenantSpec{Name: "acme", Plan: "free"}, false).Change(ctx)
+	_, err := o.CreateTenant(keystore.TenantSpec{Name: "acme", Plan: "free"}, false).Change(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
