@@ -68,18 +68,18 @@ const (
 // URL (in milliseconds, 5000 by default) bounds every statement of a pooled connection; a transaction that needs longer
 // begins with SET LOCAL statement_timeout.
 func Open(rawURL string) (*DB, error) {
-	return open(rawURL, opening{})
+	return open(rawURL, false, false)
 }
 
 // OpenPatient is like Open, or like OpenOrCreate if create is true, but no statement has a time limit. It is for commands that copy
 // whole tables, and that a person can interrupt.
 func OpenPatient(rawURL string, create bool) (*DB, error) {
-	return open(rawURL, opening{create: create, patient: true})
+	return open(rawURL, create, true)
 }
 
 // CheckURL returns an error for a URL that Open would refuse on any host. It connects to nothing.
 func CheckURL(rawURL string) error {
-	db, err := open(rawURL, opening{})
+	db, err := open(rawURL, false, false)
 	if err == nil {
 		return db.Close()
 	}
@@ -91,22 +91,17 @@ func CheckURL(rawURL string) error {
 
 // OpenOrCreate is like Open, but creates a missing SQLite file (mode 0600) and its directory.
 func OpenOrCreate(rawURL string) (*DB, error) {
-	return open(rawURL, opening{create: true})
+	return open(rawURL, true, false)
 }
 
-// opening is how a database is opened.
-type opening struct {
-	create  bool // a SQLite file
-	patient bool // without time limits of PostgreSQL
-}
-
-func open(rawURL string, o opening) (*DB, error) {
+// open opens a database. If patient, PostgreSQL has no time limits.
+func open(rawURL string, create, patient bool) (*DB, error) {
 	scheme, path, _ := strings.Cut(rawURL, ":")
 	switch strings.ToLower(scheme) {
 	case "postgres", "postgresql":
-		return openPostgres(rawURL, o.patient)
+		return openPostgres(rawURL, patient)
 	case "sqlite":
-		return openSQLite(path, o.create)
+		return openSQLite(path, create)
 	}
 	return nil, fmt.Errorf("%w: it must begin with postgres://, or with sqlite: and a path", ErrURL)
 }

@@ -72,25 +72,11 @@ func Cure(err error) string {
 			"database with `keyadmin migrate`"
 	}
 	var p *pq.Error
-	if errors.As(err, &p) {
-		if cure := cureOfPostgres(p.Code); cure != "" {
-			return cure
-		}
+	if errors.As(err, &p) && curesOfPostgres[p.Code] != "" {
+		return curesOfPostgres[p.Code]
 	}
-	switch sqliteCode(err) & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return diskIsFull
-	case sqlite3.SQLITE_CORRUPT:
-		return "the SQLite file is damaged: stop all programs that use it, move the file, its -wal and its -shm away, and restore a backup"
-	case sqlite3.SQLITE_NOTADB:
-		return "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file, its -wal and its -shm " +
-			"away, and restore a backup"
-	case sqlite3.SQLITE_CANTOPEN:
-		return "the SQLite file cannot be opened: check its path in DATABASE_URL, and that this user may read and write it and its directory"
-	case sqlite3.SQLITE_IOERR:
-		return "the disk fails or is full: check it, and its limits for this user"
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return "another program holds the SQLite file's lock: find it, for example with lsof"
+	if cure := curesOfSQLite[sqliteCode(err)&0xff]; cure != "" {
+		return cure
 	}
 	switch {
 	case errors.Is(err, pq.ErrSSLNotSupported):
@@ -124,29 +110,36 @@ func (e *explainedError) Unwrap() error { return e.err }
 
 const diskIsFull = "the disk of the database is full: make room"
 
-// cureOfPostgres knows the errors of a server that can be reached (PostgreSQL, appendix A).
-func cureOfPostgres(code pqerror.Code) string {
-	switch code {
-	case "53100":
-		return diskIsFull
-	case "57014":
-		return "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL"
-	case "53300":
-		return "the server has its maximum of connections: raise max_connections, or lower those of its clients"
-	case "3D000":
-		return "the server has no such database: create it, or correct DATABASE_URL"
-	case "28P01", "28000":
-		return "the server refuses the user or the password: correct DATABASE_URL"
-	case "40001", "40P01":
-		return "another transaction was in the way: try again"
-	case "55P03":
-		return "another transaction holds a lock: find it in pg_stat_activity, or try again"
-	case "42P07":
-		return "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL"
-	case "42501":
-		return "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL"
-	}
-	return ""
+const (
+	tryAgain = "another transaction was in the way: try again"
+	refused  = "the server refuses the user or the password: correct DATABASE_URL"
+	locked   = "another program holds the SQLite file's lock: find it, for example with lsof"
+)
+
+// The errors of a server that can be reached (PostgreSQL, appendix A).
+var curesOfPostgres = map[pqerror.Code]string{
+	"53100": diskIsFull,
+	"57014": "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL",
+	"53300": "the server has its maximum of connections: raise max_connections, or lower those of its clients",
+	"3D000": "the server has no such database: create it, or correct DATABASE_URL",
+	"28P01": refused,
+	"28000": refused,
+	"40001": tryAgain,
+	"40P01": tryAgain,
+	"55P03": "another transaction holds a lock: find it in pg_stat_activity, or try again",
+	"42P07": "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL",
+	"42501": "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL",
+}
+
+var curesOfSQLite = map[int]string{
+	sqlite3.SQLITE_FULL:    diskIsFull,
+	sqlite3.SQLITE_CORRUPT: "the SQLite file is damaged: stop all programs that use it, move the file, its -wal and its -shm away, and restore a backup",
+	sqlite3.SQLITE_NOTADB: "the file is not a SQLite database, or it is damaged: correct DATABASE_URL, or move the file, its -wal and its -shm " +
+		"away, and restore a backup",
+	sqlite3.SQLITE_CANTOPEN: "the SQLite file cannot be opened: check its path in DATABASE_URL, and that this user may read and write it and its directory",
+	sqlite3.SQLITE_IOERR:    "the disk fails or is full: check it, and its limits for this user",
+	sqlite3.SQLITE_BUSY:     locked,
+	sqlite3.SQLITE_LOCKED:   locked,
 }
 
 // IsUnique reports whether err means that a row with the same unique value exists.

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -39,26 +40,17 @@ func Plural(n int, noun string) string {
 
 // OrDash returns the text, or a dash for an empty one.
 func OrDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return cmp.Or(text, "-")
 }
 
 // Never returns the text of an instant, or "never" for an empty one.
 func Never(instant string) string {
-	if instant == "" {
-		return "never"
-	}
-	return instant
+	return cmp.Or(instant, "never")
 }
 
 // Anywhere describes an allow-list.
 func Anywhere(allow []string) string {
-	if len(allow) == 0 {
-		return "anywhere"
-	}
-	return strings.Join(allow, " ")
+	return cmp.Or(strings.Join(allow, " "), "anywhere")
 }
 
 // Either returns the text done if something changed, and otherwise the text nothing.
