@@ -77,6 +77,7 @@ type store struct {
 	waitingMax int64
 	running    sync.Map        // the logical requests that this process serves at the moment
 	looked     chan struct{}   // closed when the state of the database is known, or after signOfLife
+	look       func()          // closes looked
 	life       context.Context // ends with close
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -98,6 +99,7 @@ func openStore(ctx context.Context, db *database.DB, waitingMax int, log *slog.L
 		// The watch has a connection of its own, so that it never waits for requests.
 		slots: make(chan struct{}, max(1, db.Stats().MaxOpenConnections-1)),
 	}
+	s.look = sync.OnceFunc(func() { close(s.looked) })
 	s.trouble.Store(&trouble{cause: errors.New("the database has not been reached yet")})
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.background.Go(s.watch)
@@ -121,22 +123,16 @@ func (s *store) close(ctx context.Context) {
 
 // watch migrates the database, prepares statements, and then checks whether the database is available.
 func (s *store) watch() {
-	ctx := s.life
-	look := sync.OnceFunc(func() { close(s.looked) })
-	defer look()
-	for sound := false; ctx.Err() == nil; { // sound: migrated and prepared since the last failure
-		late := time.AfterFunc(signOfLife, func() {
-			s.report(fmt.Errorf("no response within %v", signOfLife))
-			look()
-		})
-		err := s.check(ctx, sound)
+	defer s.look()
+	for sound := false; s.life.Err() == nil; { // sound: migrated and prepared since the last failure
+		late := time.AfterFunc(signOfLife, func() { s.report(fmt.Errorf("no response within %v", signOfLife)) })
+		err := s.check(s.life, sound)
 		late.Stop()
 		s.report(err)
-		look()
 		sound = err == nil
 		select {
 		case <-time.After(watchInterval):
-		case <-ctx.Done():
+		case <-s.life.Done():
 		}
 	}
 }
@@ -195,6 +191,7 @@ func (s *store) prepare() error {
 
 // report keeps the result of a check.
 func (s *store) report(err error) {
+	defer s.look()
 	before := s.trouble.Load()
 	wasAway := before != nil && !before.serving
 	if err == nil {

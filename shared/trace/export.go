@@ -3,7 +3,6 @@ package trace
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -218,58 +217,53 @@ func (t *Tracer) send(batch []*tracepb.Span) {
 
 // deliver sends a batch until the collector takes it, refuses it, or retryMax has passed. When the Tracer is being closed, it makes one
 // more attempt. It returns how many spans the collector has rejected.
-func (t *Tracer) deliver(body []byte) (rejected int64, err error) {
+func (t *Tracer) deliver(body []byte) (int64, error) {
 	begun := time.Now()
 	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
-		rejected, err = t.post(body)
-		var again retryError
-		if !errors.As(err, &again) {
-			return rejected, err
-		}
+		rejected, after, err := t.post(body)
 		// Not exactly the pause: a collector that comes back would get the batches of all programs at once.
-		wait := max(again.after, pause/2+rand.N(pause))
-		if wait > retryMax-time.Since(begun) {
-			return 0, err
+		wait := max(after, pause/2+rand.N(pause))
+		if err == nil || after == never || wait > retryMax-time.Since(begun) {
+			return rejected, err
 		}
 		select {
 		case <-t.stop:
-			return t.post(body)
+			rejected, _, err = t.post(body)
+			return rejected, err
 		case <-time.After(wait):
 		}
 	}
 }
 
-// retryError is an error after which a batch may be sent again.
-type retryError struct {
-	error
-	after time.Duration // the collector asks to wait that long
-}
+// never says that a batch must not be sent again.
+const never time.Duration = -1
 
-// post makes one attempt (OTLP, section "OTLP/HTTP Response").
-func (t *Tracer) post(body []byte) (rejected int64, err error) {
+// post makes one attempt (OTLP, section "OTLP/HTTP Response"). After an error, the batch may be sent again when the given time has
+// passed, for which the collector has asked.
+func (t *Tracer) post(body []byte) (rejected int64, after time.Duration, err error) {
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.values.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return 0, never, err
 	}
 	request.Header = t.values.headers.Clone()
 	response, err := t.client.Do(request)
 	if err != nil {
-		return 0, retryError{error: err}
+		return 0, 0, err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
 	switch status := response.StatusCode; {
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		seconds, _ := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31) // 0: there is none
-		return 0, retryError{fmt.Errorf("it responded with %d", status), time.Duration(seconds) * time.Second}
+		return 0, time.Duration(seconds) * time.Second, fmt.Errorf("it responded with %d", status)
 	case status < 200 || status > 299:
-		return 0, fmt.Errorf("it responded with %d", status)
+		return 0, never, fmt.Errorf("it responded with %d", status)
 	case err != nil:
-		return 0, retryError{error: err}
+		return 0, 0, err
 	}
 	var result collectorpb.ExportTraceServiceResponse
 	if proto.Unmarshal(answer, &result) != nil {
-		return 0, nil // a success in another form, such as text
+		return 0, 0, nil // a success in another form, such as text
 	}
-	return result.GetPartialSuccess().GetRejectedSpans(), nil
+	return result.GetPartialSuccess().GetRejectedSpans(), 0, nil
 }
