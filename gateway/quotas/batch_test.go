@@ -298,8 +298,8 @@ func TestALongQueueIsNoOutage(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if l.Mode() != modeShared || len(l.share.debt) != 0 {
-				t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.debt))
+			if l.Mode() != modeShared || len(l.share.unreported) != 0 {
+				t.Errorf("mode %s, %d tenants decided without Redis", l.Mode(), len(l.share.unreported))
 			}
 			if took := time.Since(began); took < 32*40*time.Millisecond/time.Duration(lanes) {
 				t.Errorf("%d tenants were decided in %v: that is no long queue", tenants, took)

@@ -108,8 +108,8 @@ func charged(t *testing.T, l *Shared, want ...int64) {
 			t.Errorf("tenant %d: %+v, want %d used before", i+1, v, n)
 		}
 	}
-	if len(l.share.debt) != 0 {
-		t.Errorf("debts: %+v", l.share.debt)
+	if len(l.share.unreported) != 0 {
+		t.Errorf("unreported: %+v", l.share.unreported)
 	}
 }
 

@@ -66,8 +66,8 @@ func (s *Shared) followLeavers(ctx context.Context) {
 	if !slices.Equal(f.texts, texts) {
 		left := map[store.Name]quota.DayUse{}
 		for _, r := range s.readAll(texts) {
-			for _, d := range r.Debts {
-				n := store.Name{Tenant: d.Tenant, Since: d.Since}
+			for _, d := range r.Unreported {
+				n := d.name()
 				left[n] = plus(quota.Spent{Day: left[n]}, quota.Spent{Day: quota.DayUse{Day: d.Day, Used: d.DayUsed}}).Day
 			}
 		}
@@ -105,10 +105,10 @@ func (s *Shared) takeOver(texts []string) error {
 		return err
 	}
 	for _, r := range records {
-		for _, one := range r.Debts {
+		for _, one := range r.Unreported {
 			s.share.restore(one, r.SavedAt, true)
 		}
-		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants", len(r.Debts))
+		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants", len(r.Unreported))
 	}
 	if s.fleet.taken == nil {
 		s.fleet.taken = map[string]bool{}
@@ -141,14 +141,14 @@ func (s *Shared) Leave(signOff func(unreported string) bool) {
 	r := s.record()
 	text, err := json.Marshal(&r)
 	switch {
-	case err != nil || len(r.Debts) == 0:
+	case err != nil || len(r.Unreported) == 0:
 		signOff("")
 	case !signOff(string(text)):
 		s.config.Log.Warn("Redis has not got all requests of an outage: only the next start of this gateway reports them, from the file",
-			"tenants", len(r.Debts), "path", s.config.OutageFile)
+			"tenants", len(r.Unreported), "path", s.config.OutageFile)
 	default:
 		// The next start has to know that its shares are used up.
-		r.Left, r.Debts = append(r.Left, r.Debts...), nil
+		r.Left, r.Unreported = append(r.Left, r.Unreported...), nil
 		if err := s.write(&r); err != nil {
 			s.config.Log.Error("requests of an outage may be reported to Redis twice", "error", err)
 		}

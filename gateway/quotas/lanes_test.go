@@ -283,8 +283,8 @@ func TestTwoBatchesAreLost(t *testing.T) {
 				t.Errorf("tenant %d: %+v, want %d used", n, v, want)
 			}
 		}
-		if len(l.share.debt) != 0 {
-			t.Errorf("debts: %+v", l.share.debt)
+		if len(l.share.unreported) != 0 {
+			t.Errorf("unreported: %+v", l.share.unreported)
 		}
 	})
 }

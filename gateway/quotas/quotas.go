@@ -10,11 +10,12 @@
 //
 // # Outages
 //
-// While Redis does not answer, Shared admits this gateway's share of each limit; localShare states how many requests this
-// can admit at most. When Redis is back, these requests are charged there before it decides again. If the answer to a batch was
-// lost, Redis may have charged its requests too: they may be charged twice. A file keeps the unreported
-// requests over a restart of the gateway. If only one tenant's record in Redis is unusable, the share decides for that
-// tenant alone. With Refuse, all these requests get ErrUndecided instead.
+// While Redis does not answer, Shared admits this gateway's share of each limit (localShare). These requests are unreported until Redis
+// has charged them, which is before it decides again. A file keeps them over a restart of the gateway, and a gateway that leaves
+// gives them to the others (fleet). So a window admits at most two limits; decision 5 states the conditions. If only one tenant's record
+// in Redis is unusable, the share decides for that tenant alone. With Refuse, all these requests get ErrUndecided instead.
+//
+// There is one clock, that of Redis. While it is silent, each gateway continues it (clock).
 //
 // # Concurrency
 //
@@ -79,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (Quotas, error) {
 		return openLocal(ctx, cfg), nil
 	}
 	s := newShared(cfg)
-	s.restore() // before redis.Open, because Redis gets the debts as soon as it answers
+	s.restore() // before redis.Open, because unreported requests are reported as soon as it answers
 	client, err := redis.Open(ctx, s.redisConfig(), s)
 	if err != nil {
 		return nil, err

@@ -19,12 +19,12 @@ import (
 //
 // The file is a line with the version and a checksum, and then this record in JSON.
 type outageRecord struct {
-	Gateway string         `json:"gateway"` // whose record it is
-	SavedAt instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
-	Ahead   int64          `json:"ahead"`   // see clock
-	Debts   []unreported   `json:"debts"`
+	Gateway    string         `json:"gateway"` // whose record it is
+	SavedAt    instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
+	Ahead      int64          `json:"ahead"`   // see clock
+	Unreported []entry        `json:"debts"`
 	// Left is what other gateways report since this gateway signed off. It only counts as use of its shares.
-	Left []unreported `json:"left,omitempty"`
+	Left []entry `json:"left,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -58,7 +58,7 @@ func (s *Shared) write(r *outageRecord) error {
 	if path == "" {
 		return nil
 	}
-	if len(r.Debts)+len(r.Left) == 0 {
+	if len(r.Unreported)+len(r.Left) == 0 {
 		return durable.Remove(path)
 	}
 	body, err := json.Marshal(r)
@@ -86,15 +86,15 @@ func (s *Shared) restore() {
 		return
 	}
 	s.clock.ahead.Store(r.Ahead)
-	for _, one := range r.Debts {
+	for _, one := range r.Unreported {
 		s.share.restore(one, r.SavedAt, true)
 	}
 	today := int64(s.clock.now()) / s.config.Rule.Day.Milliseconds()
-	s.left = slices.DeleteFunc(r.Left, func(one unreported) bool { return one.Day != today })
+	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return one.Day != today })
 	for _, one := range s.left {
 		s.share.restore(one, r.SavedAt, false)
 	}
-	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Debts))
+	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Unreported))
 }
 
 // save writes the record if it has changed since the last save. more is what this gateway is about to take over.
@@ -107,7 +107,7 @@ func (s *Shared) save(more ...outageRecord) error {
 	}
 	r := s.record()
 	for _, other := range more {
-		r.Debts = append(r.Debts, other.Debts...)
+		r.Unreported = append(r.Unreported, other.Unreported...)
 	}
 	if err := s.write(&r); err != nil {
 		s.metrics.unsaved.Inc()
@@ -119,6 +119,6 @@ func (s *Shared) save(more ...outageRecord) error {
 
 func (s *Shared) record() outageRecord {
 	return outageRecord{
-		Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Debts: s.share.unreported(), Left: s.left,
+		Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Unreported: s.share.entries(), Left: s.left,
 	}
 }

@@ -31,9 +31,9 @@ type Shared struct {
 	share    *localShare
 	clock    *clock
 	fleet    *fleet
-	evicting atomic.Bool  // at the last check, Redis was set to evict records
-	left     []unreported // by an earlier process of this gateway: see outageRecord
-	saved    int64        // the mark of the outageRecord in the file; guarded by writing
+	evicting atomic.Bool // at the last check, Redis was set to evict records
+	left     []entry     // by an earlier process of this gateway: see outageRecord
+	saved    int64       // the mark of the outageRecord in the file; guarded by writing
 	writing  sync.Mutex
 	working  worker
 	asking   singleflight.Group // by record: peeks for Current
@@ -215,7 +215,7 @@ func (s *Shared) Untold(scope redis.Scope) (untold []Request) {
 		untold = append(untold, Request{Tenant: t.Tenant, Since: t.Since, Version: last.version, Limits: last.limits()})
 	}
 	if scope == redis.Unreported {
-		for _, t := range s.share.owed() {
+		for _, t := range s.share.tenants(true) {
 			add(t, s.seen.get(t))
 		}
 		return untold
@@ -254,7 +254,7 @@ func (s *Shared) changed(down bool, cause error) {
 		return
 	}
 	s.metrics.setMode(modeOutage)
-	s.share.sweep(int64(s.clock.now()) / s.config.Rule.Day.Milliseconds())
+	s.share.entries() // drops what has lapsed, so that there are never many more than tenants in a day
 	level := slog.LevelWarn
 	if redis.IsRefused(cause) {
 		level = slog.LevelError // it does not end by itself
