@@ -20,7 +20,7 @@ import (
 )
 
 // newQuotaRig returns a rig with real quotas, bans, and a clock.
-func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limits, clock func() time.Time) *rig {
+func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limits, clock func() time.Time, change ...func(*setup)) *rig {
 	t.Helper()
 	cfg.Clock, cfg.Metrics = clock, prometheus.NewRegistry()
 	q, err := quotas.Open(t.Context(), cfg)
@@ -42,6 +42,9 @@ func newQuotaRig(t testing.TB, cfg quotas.Config, limits func(id.Key) plan.Limit
 			e.Limits = limits(e.Key)
 		})
 		s.ban = func(k id.Key, until instant.Millis) { bans.Store(k, until) }
+		for _, change := range change {
+			change(s)
+		}
 	})
 }
 
