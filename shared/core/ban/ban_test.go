@@ -78,7 +78,8 @@ func TestStrikes(t *testing.T) {
 		step{"b", 5000, minute, false}, step{"a", 9000, 2 * minute, false}, step{"a", 11_000, 2 * minute, true})
 	f("an excuse lapses",
 		step{"a", 0, 5000, false}, step{"b", 0, 5000, false}, step{"a", 6000, 10 * minute, false}, step{"a", minute * 4, 10 * minute, true})
-	f("a promise ends when a request is admitted", step{"a", 0, 10 * minute, false}, step{"a served", 5000, 0, false}, step{"a", 6000, minute, false})
+	f("a promise ends when a request is admitted", step{"a", 0, 10 * minute, false}, step{"a served", 5000, 0, false},
+		step{"a", 6000, minute, false}, step{"a", 6500, minute, false})
 	f("a thread whose response took long", step{"a", 0, minute, false}, step{"b served", 5000, 0, false},
 		step{"a", 5001, minute, false}, step{"a", 5002, minute, true})
 }
