@@ -124,14 +124,16 @@ func TestExportIsTheSameAgain(t *testing.T) {
 		if n := strings.Count(first, "\n"); n != 7 {
 			t.Errorf("%d events, want 7: the hours 4 and 3\n%s", n, first)
 		}
-		e, all := u.export(CSV, 0)
-		for _, open := range []instant.Millis{u.hour(1), u.hour(0)} {
-			if strings.Contains(all, ","+open.String()+",") {
-				t.Errorf("the open hour %s is exported:\n%s", open, all)
+		for _, until := range []instant.Millis{0, u.hour(-1)} {
+			e, all := u.export(CSV, until)
+			for _, open := range []instant.Millis{u.hour(1), u.hour(0)} {
+				if strings.Contains(all, ","+open.String()+",") {
+					t.Errorf("the open hour %s is exported:\n%s", open, all)
+				}
 			}
-		}
-		if want := (Sums{Events: 11, Requests: 345, Charged: 295}); e.Sums != want {
-			t.Errorf("the sums are %+v, want %+v", e.Sums, want)
+			if want := (Sums{Events: 11, Requests: 345, Charged: 295}); e.Sums != want {
+				t.Errorf("the sums are %+v, want %+v", e.Sums, want)
+			}
 		}
 		u.stored(u.hour(0))
 		if again := export(); again != first {

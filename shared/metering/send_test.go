@@ -240,6 +240,9 @@ func TestReceiverGetsCorrections(t *testing.T) {
 		u.use(u.tenants[1], u.hour(4), "listPets", 4)
 		u.sent(m)
 		check(m, "an hour later", 15)
+		if _, _, err := u.send(m, u.hour(3)); err != nil { // it has them all: the cursor does not go back
+			t.Error(err)
+		}
 		u.sent(m)
 		check(m, "again", 15)
 		u.use(u.tenants[2], u.hour(2), "getPet", 2)
@@ -335,5 +338,27 @@ func TestManyOperations(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(m.charged(t)), fmt.Sprint(u.charged(u.hour(1))); got != want {
 		t.Errorf("the receiver has %s, want %s", got, want)
+	}
+}
+
+// If the hour of a receiver's cursor is too old and deleted, the export continues with the first tenant of the next hour.
+func TestCursorInADeletedHour(t *testing.T) {
+	smallBatches(t)
+	u, m := newMetered(t, testkit.SQLite(t)), newMeter(t)
+	m.fail(func(n int, w http.ResponseWriter, _ func()) bool {
+		if n > 1 {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return n > 1
+	})
+	r, _, err := u.send(m, 0)
+	if err == nil || r.Cursor.Hour != u.hour(4) || r.Cursor.Tenant == (id.Tenant{}) {
+		t.Fatalf("%+v, %v, want an error after some tenants of the first hour", r.Cursor, err)
+	}
+	sent := len(m.events)
+	u.exec(`DELETE FROM usage_hours WHERE hour = $1`, u.hour(4))
+	m.fail(nil)
+	if u.sent(m); len(m.events) != sent+8 {
+		t.Errorf("%d events of the other hours, want 8", len(m.events)-sent)
 	}
 }
