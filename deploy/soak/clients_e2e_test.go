@@ -86,7 +86,7 @@ func (r *run) judgeStatus(g *gateway, from time.Duration, reply fleet.Reply) {
 		excused = r.refuse
 	case "directory_unavailable":
 		excused = blind || r.maxAge() > 0 && r.faultsIn(from-echo, r.now(), func(f *fault) bool {
-			return f.on == r.postgres || f.on == g.database || f.on == g
+			return f.cutsOff(g, r.postgres) || f.on == g
 		}) > 0
 	case "internal", "":
 	default:

@@ -23,6 +23,7 @@ type fault struct {
 	on           any  // what breaks: no two faults are on the same thing at a time
 	fails        bool // requests may fail with 5xx because of it
 	kills, stops bool // a gateway, whose process ends
+	cuts         bool // a gateway from Postgres, beside what it is on
 	begin, end   func()
 
 	span // when it happened
@@ -99,6 +100,10 @@ func (r *run) draw(random *rand.Rand) fault {
 		{
 			{name: g.ID + " is paused", on: g, begin: func() { g.Pause(r.t) }, end: g.Resume},
 			{name: g.ID + " is killed", on: g, kills: true, begin: g.Kill, end: func() { g.Launch(r.t) }},
+			{
+				name: g.ID + " is killed and starts without Postgres", on: g, kills: true, cuts: true,
+				begin: func() { r.startCut(g) }, end: func() { r.endCut(g) },
+			},
 			{name: g.ID + " is stopped", on: g, stops: true, begin: func() { r.terminate(g) }, end: func() { r.startAgain(g) }},
 		},
 		append(
@@ -106,10 +111,10 @@ func (r *run) draw(random *rand.Rand) fault {
 			fault{name: "Redis is full", on: r.redis, begin: r.command("CONFIG", "SET", "maxmemory", 1), end: r.command("CONFIG", "SET", "maxmemory", 0)},
 			fault{name: forgets, on: r.redis, begin: r.command("FLUSHALL"), end: func() {}},
 		),
-		r.cuts("Redis from "+g.ID, g.redis),
-		r.cuts("Postgres from "+g.ID, g.database),
+		r.breaks("Redis from "+g.ID, g.redis),
+		r.breaks("Postgres from "+g.ID, g.database),
 		failing(outages("Postgres", r.t, r.postgres)),
-		failing(r.cuts("Postgres from a pet service", p.database)),
+		failing(r.breaks("Postgres from a pet service", p.database)),
 		failing([]fault{
 			{name: "a pet service is paused", on: p, begin: func() { p.Pause(r.t) }, end: p.Resume},
 			{name: "a pet service is killed", on: p, begin: p.Kill, end: func() { p.Launch(r.t) }},
@@ -132,8 +137,8 @@ func outages(name string, t testing.TB, s *testkit.Server) []fault {
 	}
 }
 
-// cuts are the ways in which a link breaks.
-func (r *run) cuts(link string, p *testkit.Proxy) []fault {
+// breaks are the ways in which a link breaks.
+func (r *run) breaks(link string, p *testkit.Proxy) []fault {
 	mend := func() {
 		p.Restore(r.t)
 		p.Latency(r.latency())
@@ -151,6 +156,35 @@ func failing(all []fault) []fault {
 		all[i].fails = true
 	}
 	return all
+}
+
+// snapshotWithin is how long after its start a gateway may have no snapshot yet.
+const snapshotWithin = 5 * time.Second
+
+// startCut kills a gateway. Its next process reaches Postgres only when the fault is over.
+func (r *run) startCut(g *gateway) {
+	ends := r.faultsIn(r.now()-snapshotWithin, r.now(), func(f *fault) bool { return f.on == g && (f.kills || f.stops) })
+	g.database.Kill()
+	g.Kill()
+	r.locked(func() { g.blind = g.blind || ends > 1 }) // this one is counted too
+	g.Launch(r.t)
+}
+
+// endCut connects a gateway with Postgres again, when it has had the time to accept a key that its snapshot should not have.
+func (r *run) endCut(g *gateway) {
+	probes := func() (n int) {
+		r.locked(func() { n = r.probes })
+		return n
+	}
+	testkit.Await(snapshotWithin, g.Ready)
+	from := probes()
+	testkit.Await(snapshotWithin, func() bool { return probes() > from+100 })
+	g.database.Restore(r.t)
+}
+
+// cutsOff reports whether the fault cuts a gateway off from Postgres.
+func (f *fault) cutsOff(g *gateway, postgres *testkit.Server) bool {
+	return f.on == postgres || f.on == g.database || f.on == g && f.cuts
 }
 
 // terminate asks a gateway to end, as soon as it can hear that.

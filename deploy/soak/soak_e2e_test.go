@@ -224,7 +224,7 @@ func (r *run) recover() (attempts int, took time.Duration) {
 	over, problem := r.now(), "no attempt"
 	for ; problem != ""; attempts++ {
 		pause := time.After(100 * time.Millisecond)
-		if problem = r.problem(); attempts == recoveryAttempts {
+		if problem = r.problem(); problem != "" && attempts == recoveryAttempts {
 			r.fail("recovery", "after %d attempts: %s", attempts, problem)
 			break
 		}
@@ -239,6 +239,9 @@ func (r *run) recover() (attempts int, took time.Duration) {
 
 // problem says what does not work yet.
 func (r *run) problem() string {
+	if done := r.Keyadmin("gateway", "list"); strings.Count(done.Stdout, " live ") != len(r.gateways) {
+		return "gateway list: " + done.Stdout + done.Stderr
+	}
 	for _, p := range r.programs() {
 		if !p.Ready() {
 			return cmp.Or(p.ID, "a pet service") + " is not ready"
@@ -252,9 +255,6 @@ func (r *run) problem() string {
 			return g.ID + " decides without Redis"
 		}
 	}
-	if done := r.Keyadmin("gateway", "list"); strings.Count(done.Stdout, " live ") != len(r.gateways) {
-		return "gateway list: " + done.Stdout + done.Stderr
-	}
 	return ""
 }
 
@@ -266,7 +266,7 @@ func (r *run) closingWindows() (exact int) {
 			r.fail("recovery", "a reset is not confirmed: exit code %d: %s", done.Code, done.Stderr)
 		}
 		one.Key = r.NewKey(one.name) // no gateway ends any more, so its usage is exact
-		from := len(one.shots)
+		from, alone := len(one.shots), r.decidedAlone()
 		var clients sync.WaitGroup
 		for _, g := range r.gateways {
 			clients.Go(func() {
@@ -278,7 +278,9 @@ func (r *run) closingWindows() (exact int) {
 			})
 		}
 		clients.Wait()
-		admitted, doubtful := 0, 0 // the latter Redis may have charged, or a share has refused them
+		// Doubtful are requests that Redis may have charged although they were refused, that it may have charged twice, because a share
+		// admitted them when the answer was lost, and that a share refused.
+		admitted, doubtful := 0, r.decidedAlone()-alone
 		for _, s := range one.shots[from:] {
 			if s.admitted {
 				admitted++
@@ -290,10 +292,18 @@ func (r *run) closingWindows() (exact int) {
 			exact++
 		}
 		if admitted < one.limit-doubtful {
-			r.fail("exactness", "after all faults %s got %d of limit %d; %d requests had another outcome", one.name, admitted, one.limit, doubtful)
+			r.fail("exactness", "after all faults %s got %d of limit %d; %d requests are doubtful", one.name, admitted, one.limit, doubtful)
 		}
 	}
 	return exact
+}
+
+// decidedAlone is how many requests the gateways that run have admitted without an answer of Redis.
+func (r *run) decidedAlone() (n int) {
+	for _, g := range r.gateways {
+		n += int(g.Metrics()[`petgate_gateway_limits_decisions_total{outcome="local_admitted"}`])
+	}
+	return n
 }
 
 // judgeWindows counts what clients saw admitted within 60 s. It returns the most, in limits: without and with a loss of counts.
@@ -347,7 +357,7 @@ func (r *run) isUnstored(s shot) bool {
 			since = end.from - storedWithin
 		}
 		for _, f := range slices.Backward(r.happened) {
-			if (f.on == r.postgres || f.on == s.gateway.database) && f.touches(since-storedWithin, end.to) {
+			if f.cutsOff(s.gateway, r.postgres) && f.touches(since-storedWithin, end.to) {
 				since = min(since, f.from-storedWithin)
 			}
 		}
