@@ -208,10 +208,13 @@ func (p *Proxy) Restore(t testing.TB) {
 	p.endBlackHole()
 	down := p.listener == nil
 	p.mu.Unlock()
-	if down {
-		if err := p.listen(); err != nil {
-			t.Fatalf("testkit: restore the proxy: %v", err)
-		}
+	if !down {
+		return
+	}
+	var err error
+	// A process that a test has just started has the old listener until it becomes its program.
+	if !Await(startWithin, func() bool { err = p.listen(); return err == nil }) {
+		t.Fatalf("testkit: restore the proxy: %v", err)
 	}
 }
 
