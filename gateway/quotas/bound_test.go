@@ -122,7 +122,7 @@ func newModel(t *testing.T, gateways int, limit int64, files string) *model {
 	m := &model{site: newSiteWithFiles(t, gateways, files), limit: limit}
 	m.lanes = boundTenants
 	m.decide = func(ctx context.Context, demands []store.Demand, results []store.Result) error {
-		if demands[0].Want > 0 && demands[0].Tenant != (id.Tenant{}) { // requests; not a probe, and not debts alone
+		if demands[0].Want > 0 && demands[0].Tenant != (id.Tenant{}) { // requests; not a probe, and not unreported ones alone
 			if m.underWay.Add(1) == boundTenants {
 				m.overlapped.Store(true)
 			}
@@ -158,7 +158,7 @@ func (m *model) do(s step) (fault string) {
 	case "recover in vain":
 		if m.down {
 			m.recoverInVain()
-			m.outages = append(m.outages, now) // Redis has charged debts, as after an outage
+			m.outages = append(m.outages, now) // Redis has charged what was unreported, as after an outage
 		}
 	case "forget":
 		if now.Sub(m.forgotAt) > window && now.Sub(m.startedAt) > window {

@@ -32,7 +32,7 @@ type clusterCall struct {
 // The kinds of calls.
 const (
 	takes = "takes" // requests
-	tells = "tells" // debts
+	tells = "tells" // unreported requests
 )
 
 func newOverCluster(t *testing.T, c *clusterStore) *Shared {
@@ -155,8 +155,8 @@ func oweBoth(t *testing.T, c *clusterStore) *Shared {
 	return l
 }
 
-// A gateway sends Redis the debts of two tenants, and Redis does not answer for one.
-func TestAPartOfTheDebtsIsLost(t *testing.T) {
+// A gateway reports to Redis the requests of two tenants, and Redis does not answer for one.
+func TestAPartOfTheReportIsLost(t *testing.T) {
 	whetherExecuted(t, func(t *testing.T, executed bool) {
 		var c clusterStore
 		l := oweBoth(t, &c)
@@ -165,7 +165,7 @@ func TestAPartOfTheDebtsIsLost(t *testing.T) {
 	})
 }
 
-// Redis does not answer to the debts of two tenants, and then to one of the same demands that are sent again. No debt is charged twice.
+// Redis does not answer to the report of two tenants, and then to one of the same demands that are sent again. Nothing is charged twice.
 func TestAPartOfTheAnswersIsLost(t *testing.T) {
 	whetherExecuted(t, func(t *testing.T, executed bool) {
 		for _, again := range []error{errTimeout, errRefused} {

@@ -169,7 +169,7 @@ func (s *site) back() {
 	time.Sleep(2 * time.Second)
 }
 
-// recoverInVain lets Redis answer until each gateway has told it its debts, and fail before it decides.
+// recoverInVain lets Redis answer until each gateway has reported, and fail before it decides.
 func (s *site) recoverInVain() {
 	s.server.fail(nil)
 	time.Sleep(200 * time.Millisecond) // more than the interval of probes, and less than a recovery takes
@@ -231,8 +231,8 @@ func TestRestartsDuringAnOutage(t *testing.T) {
 	f("without files", "", used+others+last+30)
 }
 
-// A tenant's debt reaches Redis although the tenant does not come back to this gateway.
-func TestDebtsAreToldInTheBackground(t *testing.T) {
+// A tenant's unreported requests reach Redis although the tenant does not come back to this gateway.
+func TestReportInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := newSite(t, 2), asking(1, 100)
 		s.server.fail(errRefused)

@@ -9,7 +9,7 @@ import (
 )
 
 // What a gateway admitted in an outage still counts as its use after a restart, and is charged when Redis is back.
-func TestDebtsSurviveARestart(t *testing.T) {
+func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 	files := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, r := newSiteWithFiles(t, 3, files), asking(1, 100)
@@ -30,7 +30,7 @@ func TestDebtsSurviveARestart(t *testing.T) {
 		}
 		time.Sleep(saveEvery * 3 / 2)
 		if left, err := os.ReadDir(files); err != nil || len(left) != 0 {
-			t.Errorf("nothing is owed, but there are files: %v, %v", left, err)
+			t.Errorf("all is reported, but there are files: %v, %v", left, err)
 		}
 
 		// Redis is back before the gateway.
@@ -49,7 +49,7 @@ func TestDebtsSurviveARestart(t *testing.T) {
 			t.Errorf("%d admitted in a second outage, then %+v", admitted, v)
 		}
 
-		// A day later, no debt is left.
+		// A day later, nothing is reported.
 		s.server.fail(errRefused)
 		s.use(r, s.gateways[1])
 		if err := s.gateways[1].Close(background); err != nil {

@@ -38,7 +38,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 }
 
 // The gateways have used up their shares. From the moment when Redis answers until it decides again, no share grows: each
-// gateway knows only which of its own debts are charged.
+// gateway knows only which of its own requests are charged.
 func TestSharesDoNotGrowDuringARecovery(t *testing.T) {
 	f := func(name string, loseReply bool, twice int64) {
 		synctest.Test(t, func(t *testing.T) {
