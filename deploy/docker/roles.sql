@@ -30,6 +30,7 @@ GRANT INSERT ON events TO gateway, keyadmin;
 GRANT INSERT, UPDATE ON bans TO gateway, keyadmin;
 GRANT INSERT ON lost_refusals TO gateway;
 GRANT INSERT, DELETE ON lost_refusals TO keyadmin;
+GRANT INSERT, DELETE ON unreported_requests TO gateway;
 GRANT INSERT, UPDATE, DELETE ON gateways, gateway_registry, usage_hours, usage_minutes, usage_gaps, quota_records
 	TO gateway, keyadmin;
 GRANT UPDATE ON usage_ledger TO keyadmin;
