@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"petgate/shared/database"
+	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
 )
@@ -98,6 +99,20 @@ func TestRoles(t *testing.T) {
 		if code := p.Stop(); code != 0 || strings.Contains(p.Stderr.String(), "permission denied") {
 			t.Errorf("exit code %d\n%s", code, p.Stderr)
 		}
+	}
+
+	// What a gateway does when it leaves in an outage of Redis, and another one takes over its requests.
+	db, err := database.Open(roles["gateway"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	store, taken := keystore.New(db, nil, nil, "gw-1"), 0
+	if err := store.SignOff(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}); err != nil {
+		t.Error(err)
+	}
+	if err := store.TakeUnreported(t.Context(), func(texts []string) error { taken = len(texts); return nil }); err != nil || taken != 1 {
+		t.Errorf("%d texts are taken: %v", taken, err)
 	}
 
 	for role, statements := range map[string][]string{
