@@ -173,7 +173,7 @@ func (d *Directory) load(ctx context.Context) error {
 	// This must come before the heartbeat that confirms the load, because the file does not contain what was loaded.
 	d.snapshot.Invalidate()
 	if d.seen.Load() == nil { // it serves even if the first heartbeat fails, because the file is gone
-		d.gateways.Store(int64(max(gateways, 1)))
+		d.counted(gateways)
 		d.seen.Store(&f.registeredAt)
 	}
 	d.loaded(next)

@@ -70,12 +70,17 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) 
 		}
 		d.unreported.Store(&unreported)
 		d.registry.generation = beat.Registry
-		n = max(n, 1)
-		if was := int(d.gateways.Swap(int64(n))); was != n && d.cfg.GatewaysChanged != nil {
-			d.cfg.GatewaysChanged(was, n)
-		}
+		d.counted(n)
 	}
 	return d.removeFenced(ctx, asked)
+}
+
+// counted notes how many gateways are registered.
+func (d *Directory) counted(gateways int) {
+	n := max(gateways, 1)
+	if was := int(d.gateways.Swap(int64(n))); was != n && d.cfg.GatewaysChanged != nil {
+		d.cfg.GatewaysChanged(was, n)
+	}
 }
 
 // removeFenced removes gateways that have been silent for so long that they refuse every request. Changes then do not wait
