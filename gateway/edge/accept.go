@@ -54,32 +54,18 @@ type claims struct {
 	forwardedProto []byte
 	traceParent    []byte
 	traceState     []byte
-	seen           seen
+	seen           uint8 // a bit for each claim: see once
 }
-
-// seen has a bit for each claim.
-type seen uint8
-
-const (
-	authorizationSeen seen = 1 << iota
-	requestIDSeen
-	forwardedForSeen
-	forwardedProtoSeen
-	traceParentSeen
-	traceStateSeen
-)
 
 // take moves the claims out of a request's fields. Only fields that are forwarded remain there, also if it refuses the request.
 func (c *claims) take(q *http1.Request) (r refusal) {
 	forwarded := q.Fields[:0]
 	for _, f := range q.Fields {
-		switch kindOf(f.Name) {
-		case forward:
-			if !f.IsNamed {
-				forwarded = append(forwarded, f)
-			}
-		case claim:
-			if wrong := c.add(f.Name, f.Value); wrong.isRefused() {
+		switch k := kindOf(f.Name); {
+		case k == forward && !f.IsNamed:
+			forwarded = append(forwarded, f)
+		case k > withheld:
+			if wrong := c.add(k, f.Value); wrong.isRefused() {
 				r = wrong
 			}
 		}
@@ -94,7 +80,14 @@ type kind uint8
 const (
 	forward  kind = iota
 	withheld      // dropped: only the gateway may send it to an upstream
-	claim         // read by claims.add, then dropped
+
+	// The claims. They are read by claims.add, then dropped.
+	authorization
+	requestID
+	forwardedFor
+	forwardedProto
+	traceParent
+	traceState
 )
 
 // kindOf returns the kind of the field with this name. Names with an underscore are withheld: a server that turns
@@ -117,46 +110,53 @@ const forwardedPrefix = "x-forwarded-"
 // kinds has the fields that are not forwarded unchanged.
 var kinds = func() (n http1.Names[kind]) {
 	n.Add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret", "x-real-ip", "forwarded")
-	n.Add(claim, "authorization", "x-request-id", "x-forwarded-for", "x-forwarded-proto", "traceparent", "tracestate")
+	n.Add(authorization, "authorization")
+	n.Add(requestID, "x-request-id")
+	n.Add(forwardedFor, "x-forwarded-for")
+	n.Add(forwardedProto, "x-forwarded-proto")
+	n.Add(traceParent, "traceparent")
+	n.Add(traceState, "tracestate")
 	return n
 }()
 
-func (c *claims) add(name, value []byte) refusal {
-	switch {
-	case http1.EqualFold(name, "authorization"):
+func (c *claims) add(k kind, value []byte) refusal {
+	switch k {
+	case authorization:
 		// Two Authorization fields may name two clients, and another program may choose a different one than the gateway.
-		if !c.once(authorizationSeen) {
+		if !c.once(k) {
 			return refusal{reason: badRequest, message: "there may be only one Authorization"}
 		}
 		c.authorization = value
-	case http1.EqualFold(name, "x-request-id"):
-		c.single(requestIDSeen, &c.requestID, value)
-	case http1.EqualFold(name, "x-forwarded-for"):
+	case requestID:
+		c.single(k, &c.requestID, value)
+	case forwardedFor:
 		// Several lines form one list (RFC 9110, section 5.3): a proxy may add its line after the client's line.
-		if c.once(forwardedForSeen) {
+		if c.once(k) {
 			c.forwardedFor = slices.Clip(value) // so that append copies
 		} else {
 			c.forwardedFor = append(append(c.forwardedFor, ','), value...)
 		}
-	case http1.EqualFold(name, "x-forwarded-proto"):
-		c.single(forwardedProtoSeen, &c.forwardedProto, value)
-	case http1.EqualFold(name, "traceparent"):
-		c.single(traceParentSeen, &c.traceParent, value)
-	case http1.EqualFold(name, "tracestate"):
-		c.single(traceStateSeen, &c.traceState, value)
+	case forwardedProto:
+		c.single(k, &c.forwardedProto, value)
+	case traceParent:
+		c.single(k, &c.traceParent, value)
+	case traceState:
+		c.single(k, &c.traceState, value)
 	}
 	return refusal{}
 }
 
-func (c *claims) once(s seen) (first bool) {
-	first = c.seen&s == 0
-	c.seen |= s
+// once reports whether a claim occurs for the first time.
+func (c *claims) once(k kind) (first bool) {
+	bit := uint8(1) << (k - authorization)
+	first = c.seen&bit == 0
+	c.seen |= bit
 	return first
 }
 
 // single takes a field that is ignored if it occurs twice.
-func (c *claims) single(s seen, dst *[]byte, value []byte) {
-	if c.once(s) {
+func (c *claims) single(k kind, dst *[]byte, value []byte) {
+	if c.once(k) {
 		*dst = value
 	} else {
 		*dst = nil

@@ -7,7 +7,7 @@ import (
 )
 
 func TestClientAddress(t *testing.T) {
-	f := func(peer, forwardedFor, want string) {
+	f := func(peer, lines, want string) {
 		t.Helper()
 		e := &Edge{cfg: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
 		var c claims
@@ -15,11 +15,11 @@ func TestClientAddress(t *testing.T) {
 		if want != "" {
 			wanted = netip.MustParseAddr(want)
 		}
-		for line := range strings.SplitSeq(forwardedFor, "\n") {
-			c.add([]byte("X-Forwarded-For"), []byte(line))
+		for line := range strings.SplitSeq(lines, "\n") {
+			c.add(forwardedFor, []byte(line))
 		}
 		if got := e.clientAddress(netip.MustParseAddr(peer), c.forwardedFor); got != wanted {
-			t.Errorf("%s with %q: %v, want %s", peer, forwardedFor, got, want)
+			t.Errorf("%s with %q: %v, want %s", peer, lines, got, want)
 		}
 	}
 	f("192.0.2.1", "", "192.0.2.1")

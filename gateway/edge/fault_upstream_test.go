@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"petgate/gateway/edge"
-	"petgate/shared/testkit"
 )
 
 // Deadlines of an exchange. Where a deadline has to pass, it is so long that no other exchange fails on a busy machine. Elsewhere it is
@@ -118,21 +116,6 @@ func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 func echo(c net.Conn, r upstreamRequest) bool {
 	body := `"` + r.Target + `"`
 	return saying(says("Content-Length: "+decimal(len(body)))+body)(c, r)
-}
-
-// If nothing listens at the upstream's address, a request of any method gets its refusal at once.
-func TestUpstreamRefusesConnections(t *testing.T) {
-	nowhere := fmt.Sprintf("http://127.0.0.1:%d", testkit.FreePort(t))
-	for _, upstream := range []string{nowhere, "unix:" + filepath.Join(t.TempDir(), "none")} {
-		r := newFaultRig(t, func(s *setup) { s.Upstreams = []string{upstream} })
-		client := r.dial(t)
-		for _, request := range []string{rawGet(), rawPost("Content-Length: 5") + "hello"} {
-			got := client.ask(t, request)
-			if err := got.refusal(); err != nil || got.Status != 502 || got.Code != "upstream_unreachable" {
-				t.Errorf("%s: %d %s %v", upstream, got.Status, got.Code, err)
-			}
-		}
-	}
 }
 
 // An upstream may refuse a large body before it has all of it, and read no more: its response counts.
