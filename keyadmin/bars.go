@@ -82,7 +82,7 @@ func (r barRow) draw(long int, most int64, line int, style func(code, text strin
 	}
 	if part := eighths % 8; part > 0 {
 		cells = append(cells, partSigns[part-1])
-	} else if r.charged > 0 && len(cells) == 0 { // a little is not nothing
+	} else if r.charged > 0 && len(cells) == 0 { // a small number is shown, too
 		cells = append(cells, partSigns[0])
 	}
 	if r.refused > 0 && len(cells) == long { // the last character is for them

@@ -149,10 +149,10 @@ func (m *moment) UnmarshalText(text []byte) error {
 	return err
 }
 
-// before returns the instant: the given one, or the period before now.
+// before returns the given instant, or the one before the given period.
 func (m moment) before(now instant.Millis) instant.Millis { return operate.Moment(m).Before(now) }
 
-// after returns the instant: the given one, or the period after now. None is 0. It must not be in the past.
+// after returns the given instant, or the one after the given period; 0 if neither was given. An instant in the past is an error.
 func (m moment) after(now instant.Millis, flag string) (instant.Millis, error) {
 	at, err := operate.Moment(m).After(now)
 	if err != nil {

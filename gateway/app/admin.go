@@ -168,9 +168,9 @@ type live struct {
 	Since       instant.Millis `json:"since"`         // when the counting began
 	Elapsed     int64          `json:"elapsedMillis"` // since then; steps of the clock do not change it
 	Requests    int64          `json:"requests"`      // with a known key, also one that is revoked or has expired
-	Refused     int64          `json:"refused"`       // of them, those that were not charged, without reports of the quota
+	Refused     int64          `json:"refused"`       // how many of them were not charged; reports of the quota do not count here
 	Bans        int64          `json:"bans"`          // imposed by this gateway since its start
-	P50         *float64       `json:"p50Millis"`     // of all requests of the last 10 to 20 s, or since the question before if that is longer; null: there were none
+	P50         *float64       `json:"p50Millis"`     // of the requests of the last 10 to 20 s, or since the previous call if that is longer ago; null: there were none
 	P99         *float64       `json:"p99Millis"`
 	Active      int            `json:"active"`  // tenants that made a request in the last 10 to 20 s
 	Tenants     []liveTenant   `json:"tenants"` // the most active first
@@ -224,8 +224,8 @@ func (g *gateway) serveLive(w http.ResponseWriter, r *http.Request) {
 	service.WriteJSON(w, http.StatusOK, answer)
 }
 
-// latencyWindow remembers the latencies of two earlier questions, so that there are always those of the last 10 to 20 s, or since the
-// question before.
+// latencyWindow remembers the latencies at two earlier calls of next. Their difference to now covers the last 10 to 20 s, or the time since the
+// previous call if that is longer.
 type latencyWindow struct {
 	mu     sync.Mutex
 	before [2]edge.Latencies // the later one first
@@ -234,8 +234,8 @@ type latencyWindow struct {
 
 const latencyTurn = 10 * time.Second
 
-// next returns the latencies since the earlier of the remembered questions. After a pause in which counts end, and at the first call, it returns
-// none. It calls read with its lock: counts that were read earlier could be less than the remembered ones.
+// next returns the latencies since the earlier of the two remembered calls. It returns none at the first call, and after a pause longer than
+// directory.WatchedFor. It holds its lock while it calls read, so the counts are never less than the remembered ones.
 func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Latencies {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +253,7 @@ func (l *latencyWindow) next(now time.Time, read func() edge.Latencies) edge.Lat
 	return recent
 }
 
-// percentile returns the time in ms that a part of the requests took at most, by linear interpolation within a bucket. A request above
+// percentile returns the time in ms within which this part of the requests ended, by linear interpolation within a bucket. A request above
 // the last bound counts as that bound. nil: there were no requests.
 func percentile(l edge.Latencies, part float64) *float64 {
 	if l.All == 0 || len(l.Bounds) == 0 {

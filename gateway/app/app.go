@@ -36,10 +36,10 @@ import (
 // settleWithin bounds the last save of quotas to the database, after the last response.
 const settleWithin = 5 * time.Second
 
-// SignOffMax is how long a gateway takes at most after the drain: it exports its last spans, saves quotas, writes its last usage and
-// signs off, and the collector and the database may fall silent meanwhile. The spans get trace.CloseMax. The save and the sign-off each
-// begin statements for 5 s. A statement without an answer takes 6 s, and is then the last one of its step. So all take at most
-// 2 + 5 + 6 + 6 s. What stops gateways has to wait for service.Settings.DrainMax and this.
+// SignOffMax is the longest time that a gateway needs after the drain, even if the collector and the database fall silent: it exports its
+// last spans (trace.CloseMax), saves quotas, writes its last usage and signs off. The save and the sign-off each begin statements for 5 s.
+// A statement without an answer takes 6 s and ends its step. So all take at most 2 + 5 + 6 + 6 s. A supervisor must wait for
+// service.Settings.DrainMax plus this.
 const SignOffMax = 20 * time.Second
 
 // healthWithin bounds the Redis call of /readyz.
@@ -169,7 +169,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	return nil
 }
 
-// signOff leaves to the other gateways what Redis has not got.
+// signOff signs off, and hands the requests that Redis has not got to the other gateways.
 func (g *gateway) signOff() {
 	if shared, ok := g.limits.(*quotas.Shared); ok {
 		shared.Leave(g.keys.SignOff)

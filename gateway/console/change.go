@@ -100,7 +100,7 @@ func (f *form) someLimits() plan.Limits {
 	return f.limits()
 }
 
-// period reads a time of at least a second.
+// period reads a duration of at least a second.
 func (f *form) period(name, title string) time.Duration {
 	period, err := operate.ParsePeriod(f.value(name))
 	f.reject(title, err)

@@ -68,7 +68,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, v *visit) erro
 	return show(http.StatusOK)
 }
 
-// ask explains for the page's key. Without one, it explains for the key of the token.
+// ask explains what would happen to a request with the page's key or, without one, with the token.
 func (p explainPage) ask(ctx context.Context, v *visit, token string) (e operate.Explanation, err error) {
 	var from netip.Addr
 	if p.From != "" {
@@ -93,7 +93,7 @@ func (p explainPage) ask(ctx context.Context, v *visit, token string) (e operate
 	return v.operator.Explain(ctx, k, from.Unmap(), p.Operation)
 }
 
-// cannotAsk writes the page for an error of a question to gateways, or of the database.
+// cannotAsk writes the page that says why a gateway or the database could not be asked.
 func (c *Console) cannotAsk(w http.ResponseWriter, v *visit, err error) error {
 	if errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrUnavailable) || database.IsDenied(err) {
 		return err

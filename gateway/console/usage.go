@@ -41,7 +41,7 @@ type usageSpan struct {
 
 const day = 24 * time.Hour
 
-// usageSpans are the spans that can be chosen. They are in at most 59 weeks.
+// usageSpans are the spans that can be chosen.
 var usageSpans = []usageSpan{
 	{Name: "3h", Title: "3 hours", period: "minute", length: time.Minute, bars: 180},
 	{Name: "24h", Title: "24 hours", period: "hour", length: time.Hour, bars: 24},

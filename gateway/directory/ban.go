@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	banRowsPerSecond = 5       // a row is a change, which every gateway reads; many keys may be banned at once
+	banRowsPerSecond = 5       // because every gateway reads each row, and many keys may be banned at once
 	pendingBansMax   = 1 << 16 // bans whose rows are not written yet
 )
 
@@ -48,7 +48,7 @@ func (d *Directory) wakeBanWriter() {
 	}
 }
 
-// writeBans writes the rows of the bans imposed here, banRowsPerSecond and as many at once.
+// writeBans writes the rows of the bans imposed here, at most banRowsPerSecond a second, and as many in one burst.
 func (d *Directory) writeBans(ctx context.Context) {
 	retry, rows := retryMin, rate.NewLimiter(banRowsPerSecond, banRowsPerSecond)
 	for {

@@ -44,8 +44,8 @@ func (c counts) plus(request Usage, n int64) counts {
 // tally counts the requests of a tenant.
 type tally struct {
 	counts
-	since  time.Time // when it was made: the tenant's first request since the counting began, or after a pause
-	before [2]int64  // requests at the last two changes of the ranking's period, the later one first
+	since  time.Time // the tenant's first request since the counting began, or after a pause
+	before [2]int64  // requests at the beginning of this period of the ranking, and of the one before
 }
 
 func (t tally) recent() int64 { return t.requests - t.before[1] }
@@ -54,7 +54,7 @@ func (t tally) recent() int64 { return t.requests - t.before[1] }
 type Activity struct {
 	Since    time.Time // if it differs from that of an earlier answer, the counts began again in between
 	Requests int64     // of all tenants
-	Refused  int64     // of them, those that were not charged, without reports of the quota
+	Refused  int64     // how many of them were not charged; reports of the quota do not count here
 	Active   int       // how many tenants made a request in the last 10 to 20 s
 	Tenants  []TenantActivity
 }
@@ -62,7 +62,7 @@ type Activity struct {
 // TenantActivity is what one tenant does, and the limits that it has now. A tenant that is no longer known has none.
 type TenantActivity struct {
 	Tenant   id.Tenant
-	Since    time.Time // the tenant's counts grow from here on. A tenant that was not active for a while begins again
+	Since    time.Time // when the tenant's counts began; they begin again after a while without requests
 	Requests int64
 	Refused  int64
 	Terms

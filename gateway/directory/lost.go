@@ -36,12 +36,12 @@ func (l *lost) add(refusals []keystore.LostRefusal) {
 	}
 }
 
-// revokedAt returns when a key was revoked (0: not), if its row has inRow.
+// revokedAt returns when a key was revoked; 0: it was not. inRow is what its row says.
 func (l *lost) revokedAt(key id.Key, inRow instant.Millis) instant.Millis {
 	return cmp.Or(inRow, l.revoked[key])
 }
 
-// graceEndsAt returns when the grace period of a replaced key ends (0: the key was not replaced), if its row has inRow. A grace period
+// graceEndsAt returns when the grace period of a replaced key ends; 0: the key was not replaced. inRow is what its row says. A grace period
 // never gets longer, so the earlier end counts.
 func (l *lost) graceEndsAt(key id.Key, inRow instant.Millis) instant.Millis {
 	if ends := l.rotated[key]; ends != 0 && (inRow == 0 || inRow > ends) {

@@ -63,7 +63,7 @@ func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) 
 		if err != nil {
 			return err
 		}
-		// After the count: what a gateway that is not counted has left is in the list.
+		// Read after the count: if a gateway was no longer counted, the list has what it left.
 		unreported, err := d.store.Unreported(ctx)
 		if err != nil {
 			return err

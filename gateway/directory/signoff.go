@@ -15,8 +15,8 @@ const signOffWithin = 5 * time.Second
 // once, after Run, when the gateway accepts no more requests and its quotas are saved. Without a database it keeps both the
 // registration and the snapshot: the gateway still counts, and may serve again. It begins no statement after signOffWithin.
 //
-// In the same transaction it leaves requests that Redis has not got from this gateway to the others; "": none. It reports whether it has
-// certainly signed off.
+// unreported has the requests that Redis has not got from this gateway; "": none. The same transaction hands them to the other gateways.
+// SignOff reports whether it has certainly signed off.
 func (d *Directory) SignOff(unreported string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), signOffWithin)
 	defer cancel()

@@ -162,8 +162,8 @@ func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 	return keystore.Rows{Expect: s.expect, Lost: s.setLost, Plan: s.setPlan, Tenant: s.setTenant, Key: s.setKey, Ban: ban}
 }
 
-// image returns a function that passes all rows. It has the rows of now: later changes of them may be in it or not. As for a change,
-// Directory.mu must be held.
+// image returns a function that passes all rows that exist now. It may pass later changes of these rows too. As for a change, Directory.mu
+// must be held.
 func (s *state) image() func(to keystore.Rows) {
 	tenants, keys := uint32(s.tenants.len), uint32(s.keys.len)
 	var plans []keystore.Plan

@@ -225,7 +225,7 @@ func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	withMinutes := last || minute != u.minutesAt
 	for batch := u.next(withMinutes); batch != nil; batch = u.next(withMinutes) {
 		if batch.dropped {
-			// First: the gap must be there before anything says that all usage of its time is stored.
+			// Before AddUsage: once that time counts as stored, its gap must be known.
 			if err := d.store.NoteDropped(ctx, *d.self.Load(), u.batch); err != nil {
 				return err
 			}
@@ -238,7 +238,7 @@ func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	if withMinutes {
 		u.minutesAt = minute
 	}
-	// Not from now on: after a pause of the whole process, requests that began before it may not be counted yet.
+	// Not now minus settles: if the whole process was paused, requests that began before the pause may not be counted yet.
 	u.through.Store(int64(collectedBefore.Add(-u.settles)))
 	return nil
 }

@@ -72,7 +72,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Leavers has the requests of gateways that have left and Redis has not got: the texts of Shared.Leave.
+// Leavers keeps requests that gateways admitted before they left, and that Redis has not got: the texts of Shared.Leave.
 type Leavers interface {
 	// Unreported returns them without I/O, as of the same time as LiveGateways.
 	Unreported() []string

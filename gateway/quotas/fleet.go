@@ -17,14 +17,14 @@ import (
 const fleetEvery = time.Second
 
 // fleet is what this gateway knows of the others, for its shares. What a gateway admitted still counts after it has left. For the minute,
-// shares divide by the largest number of gateways of the last window. For the day, a gateway that leaves says what Redis has not got.
+// shares divide by the largest number of gateways of the last window. For the day, a gateway that leaves writes down what Redis has not got.
 type fleet struct {
 	largest atomic.Int64                                // number of gateways
-	left    atomic.Pointer[map[store.Name]quota.DayUse] // what gateways that have left admitted and Redis has not got
+	left    atomic.Pointer[map[store.Name]quota.DayUse] // admitted by gateways that have left; Redis has not got it
 
 	// Only watch uses the following fields.
-	numbers    []int64         // the last ones, of a window and a slice
-	texts      []string        // that left was made of
+	numbers    []int64         // numbers of gateways, of the last window and slice
+	texts      []string        // the texts that left was read from
 	taken      map[string]bool // reported here, although the database may still have them: a commit failed
 	complaints rate.Sometimes
 }
@@ -33,7 +33,7 @@ func newFleet(window time.Duration) *fleet {
 	return &fleet{numbers: make([]int64, window/fleetEvery+2), complaints: rate.Sometimes{Interval: time.Minute}}
 }
 
-// leftOf returns the use of this day that gateways have left.
+// leftOf returns a tenant's use of this day that gateways have left.
 func (f *fleet) leftOf(t store.Name, day int64) int64 {
 	if left := f.left.Load(); left != nil && (*left)[t].Day == day {
 		return (*left)[t].Used

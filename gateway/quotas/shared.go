@@ -110,7 +110,7 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 // limits.
 func (s *Shared) Known(r Request) quota.Verdict { return s.seen.verdict(r, s.now()) }
 
-// knownEverywhere is Known with what gateways that have left admitted in the day and Redis has not got.
+// knownEverywhere is Known plus the day's requests of gateways that have left, if Redis has not got them.
 func (s *Shared) knownEverywhere(r Request) quota.Verdict {
 	v := s.Known(r)
 	v.Day.Used += s.fleet.leftOf(r.Name(), v.DayUse.Day)

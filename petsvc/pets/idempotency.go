@@ -68,9 +68,9 @@ func inDialect(d database.Dialect, query string) string {
 // request is a logical request: all requests of a tenant with the same Idempotency-Key. It has hashes only: their size does
 // not depend on the client, and a client's key is not kept.
 //
-// The pet and the request are stored in one transaction, and the primary key of requests refuses a second one: also from another
-// process, and while the server still works for a connection that has broken. In this process, store.running refuses a second attempt
-// before it waits for a connection.
+// The pet and the request are stored in one transaction. The primary key refuses a second row of the same request: from another process
+// too, and while the server still works for a connection that has broken. In this process, store.running refuses a second attempt before
+// it waits for a connection.
 type request struct {
 	id          [sha256.Size]byte // of the tenant and its key
 	fingerprint [sha256.Size]byte // of the pet

@@ -164,7 +164,7 @@ type writer struct {
 	rows  bytes.Buffer
 }
 
-// writer returns a writer. into is the table's name there.
+// writer returns a writer of rows to the table into, which has the columns of t.
 func (t Table) writer(ctx context.Context, to sqlx.ExecerContext, dialect Dialect, into string) *writer {
 	value := map[Kind]string{
 		Integer: "CAST(value->>%d AS BIGINT)", Text: "value->>%d", Bytes: "unhex(value->>%d)", Boolean: "CAST(value->>%d AS BOOLEAN)",

@@ -205,7 +205,7 @@ func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) er
 		if err := t.SelectContext(ctx, &texts, takeUnreported); err != nil || len(texts) == 0 {
 			return err
 		}
-		if _, err := nextGeneration(ctx, t, 0); err != nil { // the others read the list again
+		if _, err := nextGeneration(ctx, t, 0); err != nil { // gateways that see a new generation read the list again
 			return err
 		}
 		return keep(texts)

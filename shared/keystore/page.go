@@ -16,7 +16,7 @@ import (
 	"petgate/shared/core/instant"
 )
 
-// rows yields the rows of a query as they are at one instant. It keeps none of them, so a list may be as long as it likes. A loop that ends
+// rows yields the rows of a query as they are at one instant. It keeps none of them, so a list may have any length. A loop that ends
 // early still waits until PostgreSQL has sent the other rows: give its query a limit.
 func rows[T any](ctx context.Context, s *Store, op, query string, args ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -29,7 +29,7 @@ const (
 		WHERE NOT EXISTS (SELECT 1 FROM restored_events r WHERE r.id = e.id AND r.uuid = e.uuid)
 		GROUP BY kind ORDER BY kind`
 
-	// Adds the keys that replaced keys of the backup since, and those that replaced these, to the rows of the backup. %s: the columns.
+	// Adds keys to the rows of the backup: those that have replaced its keys since, and those that have replaced these. %s: the columns.
 	carryReplacements = `WITH RECURSIVE carried (id) AS (
 			SELECT k.replaced_by FROM tenant_keys k JOIN restored_tenant_keys r ON r.id = k.id
 				WHERE k.replaced_by <> '' AND k.replaced_by <> r.replaced_by

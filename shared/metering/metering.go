@@ -52,7 +52,7 @@ func New(ctx context.Context, store *keystore.Store, format Format, since, until
 	return &Export{Store: store, Format: format, Seal: seal, Since: since.Truncate(time.Hour), Until: until.Truncate(time.Hour)}, err
 }
 
-// Write writes the export and calls seen with each of its events; nil: nobody asks.
+// Write writes the export and calls seen, which may be nil, with each of its events.
 func (e *Export) Write(ctx context.Context, w io.Writer, seen func(keystore.SealedUsage)) error {
 	out := bytes.NewBufferString(e.Format.head())
 	page := func(rows []keystore.SealedUsage) error {
@@ -92,8 +92,8 @@ func (e *Export) show(format string, args ...any) {
 	}
 }
 
-// hours calls f with what each hour had when it was sealed, in pages of whole tenants with about n rows. The first hour begins after a
-// tenant.
+// hours calls f with what each hour had when it was sealed, in pages of whole tenants with about n rows. In the first hour, it begins with
+// the tenant that follows after.
 func (e *Export) hours(ctx context.Context, after id.Tenant, n int, f func([]keystore.SealedUsage) error) error {
 	for from := e.Since; from < e.Until; {
 		hour, err := e.Store.NextUsageHour(ctx, from)

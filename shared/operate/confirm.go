@@ -197,8 +197,8 @@ func (p Progress) Cure() (forget *keystore.Gateway, fenced time.Duration) {
 	return nil, fenced
 }
 
-// Advice is a sentence on what to do about the laggards. inFenced and where continue it: how to see the change confirmed once all laggards
-// are fenced, and where to look at those that catch up.
+// Advice is a sentence on what to do about the laggards. inFenced gives its end if all of them are fenced after a while: how to see the change
+// confirmed then. where is its end if they are catching up: where to look at them.
 func (p Progress) Advice(inFenced func(time.Duration) string, where string) string {
 	switch forget, fenced := p.Cure(); {
 	case forget != nil:

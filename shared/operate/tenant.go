@@ -145,7 +145,7 @@ func (o Operator) ResumeTenant(t keystore.Tenant) Operation {
 }
 
 // MoveTenant prepares the move of a tenant to a plan. It also gives the tenant limits of its own; a limit of 0 is not changed.
-// If the tenant has a quota and would have none, the question names the cure for the limits afterwards.
+// If the tenant would lose its quota, the question ends with cure: what to do about the limits that it would have.
 func (o Operator) MoveTenant(ctx context.Context, t keystore.Tenant, to string, own plan.Limits, cure func(is plan.Limits) string) (Operation, error) {
 	plans, err := o.PlanLimits(ctx)
 	if err != nil {

@@ -42,9 +42,9 @@ type Context struct {
 
 // Begin returns the context of a request. traceparent is the value of its header field, or nothing.
 //
-// The trace continues if the field is valid. A caller that is trusted decides whether it is sampled. Otherwise the Tracer's ratio
-// decides: by the ID of a new trace, so that other programs with a ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3),
-// and by a number of its own if the caller has chosen the ID, because the caller could choose one that is sampled.
+// The trace continues if the field is valid. A trusted caller decides whether it is sampled. Otherwise the Tracer's ratio decides: for a
+// new trace by its ID, so that other programs with a ratio decide in the same way (W3C Trace Context 2, section 3.2.2.3). An untrusted
+// caller could choose an ID that is sampled, so its trace is decided by a random number.
 //
 // A nil Tracer samples nothing of its own. It passes on the context of a trusted caller unchanged: a span that is not exported must
 // not be a parent.

@@ -211,7 +211,7 @@ func (f *File) Replace(h Head, image func(keystore.Rows)) error {
 				f.to, f.standing, f.taking, f.meanwhile, f.changed = next, current, false, nil, 0
 				return nil
 			}
-			_ = f.discard() // the new file may have the name by now, without the directory being on disk; Clean tries again
+			_ = f.discard() // the new file may have its name already, but perhaps not on disk; Clean tries again
 		}
 	}
 	f.taking, f.meanwhile = false, nil

@@ -97,7 +97,7 @@ func (b *batcher) take(q *store.Request, v *quota.Verdict) Outcome {
 	w := b.waiters.Get().(*waiter)
 	w.request = *q
 	b.mu.Lock()
-	if b.down.Load() { // again: while it is, nobody ends a request in the queue
+	if b.down.Load() { // checked with the lock too: while the server is down, nothing takes requests from the queue
 		b.mu.Unlock()
 		return Undecided
 	}

@@ -20,11 +20,11 @@ const (
 // lane is the place of one batch under way. Batches of different lanes may overtake each other.
 type lane struct {
 	batcher *batcher
-	stack   *stack // of carry: go-redis needs more than the rest of a request
+	stack   *stack // runs carry: go-redis needs a larger stack than the rest of a request
 
 	// These fields are guarded by the batcher's mu.
 	isUsed  bool
-	leader  *waiter           // is about to gather the batch, which begins with its request
+	leader  *waiter           // it is about to gather the batch; its own request comes first
 	places  map[id.Tenant]int // of the tenants in the batch: index in demands
 	waiting []*waiter         // requests of these tenants, for a later batch
 
@@ -183,7 +183,7 @@ func (l *lane) distribute() {
 		if left := r.Verdict.Granted - l.taken[w.place]; left > 0 {
 			l.taken[w.place]++
 			w.verdict.Granted = 1
-			if later := left - 1; later > 0 { // these requests were admitted after it
+			if later := left - 1; later > 0 { // requests of this batch that were admitted after this one
 				w.verdict.Minute.Used -= later
 				w.verdict.Day.Used -= later
 				w.verdict.DayUse.Used -= later

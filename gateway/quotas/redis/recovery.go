@@ -43,7 +43,7 @@ func (b *batcher) recover() error {
 		func() error { return b.tell(Unreported) },
 		func() error { return b.tell(Window) },
 		b.settleDown,
-		func() error { return b.tell(Unreported) }, // admitted since the first time
+		func() error { return b.tell(Unreported) }, // admitted since the first report
 	} {
 		if err := step(); err != nil {
 			return err

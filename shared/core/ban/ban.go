@@ -41,13 +41,13 @@ var Product = Rule{
 
 // Promise is what one connection was promised. The zero Promise is nothing.
 type Promise struct {
-	since instant.Millis // when the first 429 was given that was not waited for
+	since instant.Millis // when the first of the 429s was given for which it has not waited
 	until instant.Millis // what the last 429 promised
 }
 
 // Callers is the state of one key at one client address and one gateway. The zero Callers have had no refusals.
 type Callers struct {
-	left    Promise // of connections that have closed: since the first 429, until the last promised instant
+	left    Promise // of all connections that have closed: from their first 429 to the latest instant that was promised
 	leavers int     // how many such connections have not come back
 
 	waiting       int            // promises that are not due yet

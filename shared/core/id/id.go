@@ -145,7 +145,7 @@ func scan(dst []byte, prefix string, column any) error {
 	return parse(dst, prefix, text)
 }
 
-// Like returns the texts between which all IDs are that have a prefix, TenantPrefix or KeyPrefix, and begin with a text. If there can be none,
+// Like returns the first and the last ID that begin with a text and have a prefix, which is TenantPrefix or KeyPrefix. If no ID can begin so,
 // the first is after the last. Both are as long as an ID, so that every collation orders them as their bytes.
 func Like(prefix, text string) (first, last string) {
 	if strings.HasPrefix(prefix, text) {
