@@ -201,7 +201,7 @@ func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 	}
 	major, _, _ := strings.Cut(s.Version, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < redisVersionMin {
-		d.find(part, fmt.Sprintf("%s has version %s", s.Address, cmp.Or(s.Version, "unknown")), "use Redis 7 or newer: it is tested")
+		d.find(part, fmt.Sprintf("%s has version %s", s.Address, cmp.Or(s.Version, "unknown")), "use Redis 7 or newer: older ones are not tested")
 	}
 	if s.Policy != "noeviction" {
 		d.find(part, fmt.Sprintf("%s may drop quotas when its memory is full: maxmemory-policy %s", s.Address, s.Policy),

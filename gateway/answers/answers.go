@@ -20,7 +20,7 @@ const (
 	outcomeReport    = "report"
 )
 
-// Outcomes are those that no other response has.
+// Outcomes are those that only answers of this package have.
 var Outcomes = []string{outcomePage, outcomePreflight, outcomeReport}
 
 // fieldsOf returns a list of names and values as fields.

@@ -29,8 +29,8 @@ type Statements interface {
 }
 
 const (
-	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold about 10 MB together. What is then sent
-	// has up to 2 MB and counts no longer: the client's connection holds it until it is sent or the write timeout passes.
+	// statementsMax is how many statements are read and written at a time. Meanwhile, they hold about 10 MB together. A finished statement
+	// has up to 2 MB and does not count: the client's connection holds it until it is sent or the write timeout passes.
 	statementsMax = 2
 
 	// tenantStatementsMax is how many of these one tenant has.
@@ -90,7 +90,7 @@ type Usage struct {
 	failures rate.Sometimes
 }
 
-// NewUsage returns the usage that is in from.
+// NewUsage returns the answers for the usage that from has.
 func NewUsage(from Statements, log *slog.Logger) *Usage {
 	return &Usage{
 		from: from, log: log, within: statementWithin, tenants: share.New(tenantStatementsMax), failures: rate.Sometimes{Interval: logEvery},

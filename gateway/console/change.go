@@ -211,8 +211,8 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 const (
 	sentBefore = "A form is carried out once, and nothing was changed now. If you have not seen the token of the new key, revoke the newest key " +
 		"and create another."
-	notKnown = "The database did not answer. Look whether the change is there, and repeat it if it is not. If it should have made a key " +
-		"whose token you have not seen, revoke that key and create another. The error: "
+	notKnown = "The database did not answer. Look whether the change is there, and repeat it if it is not. If it created a key and " +
+		"you have not seen the token, revoke that key and create another. The error: "
 )
 
 // formPath returns the path of the page with the form that a request sends: forms are sent to their page or to a path below it.

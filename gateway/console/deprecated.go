@@ -13,7 +13,7 @@ import (
 // showDeprecated shows the keys that call deprecated operations.
 func (c *Console) showDeprecated(w http.ResponseWriter, r *http.Request, v *visit) error {
 	ctx := operate.WithAdminTLS(r.Context(), c.cfg.AdminTLS)
-	// The database adds all calls up for any page of them, so a page begins at a number of rows.
+	// The database adds up all calls for every page, so a cursor would save nothing: after is the number of rows to skip.
 	from, err := strconv.Atoi(r.URL.Query().Get("after"))
 	if err != nil || from < 0 {
 		from = 0

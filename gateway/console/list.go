@@ -56,7 +56,7 @@ func status(text string, isWell bool) cell {
 type page[T, V any] struct {
 	rows  []T
 	views []V
-	next  string // the query's member after for the next page; empty: there is none
+	next  string // the value of the query's member after for the next page; empty: there is none
 }
 
 // readPage reads the page that a request is about. find returns at most the given number of rows. after names the row after which the
@@ -113,7 +113,7 @@ func (l list) paged(r *http.Request, after string) list {
 }
 
 // sendData answers a request that has ?format=json or ?format=csv, with what keyadmin -o json or -o csv prints. It reports whether it has
-// answered, or has failed to. If there are more rows, next is the member after of the query for them, and the header Link has the address (RFC 8288).
+// answered, or has failed to. If there are more rows, next is the value of the query's member after for them, and the header Link has their address (RFC 8288).
 func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, name string, views any, next string) (isData bool, err error) {
 	format := r.URL.Query().Get("format")
 	var body bytes.Buffer

@@ -29,7 +29,7 @@ type usagePart struct {
 	Problem  string         // why nothing can be shown; empty: nothing is wrong
 }
 
-// usageSpan is a time until now. The query ?usage=NAME of a page chooses it.
+// usageSpan is a span of time that ends now. The query ?usage=NAME of a page chooses it.
 type usageSpan struct {
 	Name, Title string
 	Chosen      bool

@@ -82,7 +82,7 @@ func (w *watch) refresh(now time.Time) {
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, operate.LiveWithin)
 			defer cancel()
-			// A gateway that does not answer here does not answer the other question either, whose error is shown.
+			// No error is kept: Ask below asks the same gateway, and its error is shown.
 			others[i], _ = operate.AskProblems(ctx, g)
 		})
 	}

@@ -3,8 +3,8 @@ package edge
 import "petgate/gateway/answers"
 
 // publish returns the answer to a request that needs no key: for a page of the documentation or a CORS preflight. It is nil for any
-// other request. One for a page with another method passes on: without a key, identify refuses it with 401; with a key, route refuses
-// it with 405.
+// other request. A request for a page with another method goes on to the next stages: identify refuses it with 401 if it has no key, and
+// route with 405 if it has one.
 func (e *Edge) publish(x *exchange) *answers.Answer {
 	if page := e.pages.Find(&x.Request); page != nil {
 		return page

@@ -68,9 +68,8 @@ func inDialect(d database.Dialect, query string) string {
 // request is a logical request: all requests of a tenant with the same Idempotency-Key. It has hashes only: their size does
 // not depend on the client, and a client's key is not kept.
 //
-// The pet and the request are stored in one transaction. The primary key refuses a second row of the same request: from another process
-// too, and while the server still works for a connection that has broken. In this process, store.running refuses a second attempt before
-// it waits for a connection.
+// The pet and the request are stored in one transaction. The primary key refuses a second row of a request: from another process too, and
+// while the server still works for a broken connection. store.running refuses a second attempt in this process before it has to wait.
 type request struct {
 	id          [sha256.Size]byte // of the tenant and its key
 	fingerprint [sha256.Size]byte // of the pet
@@ -101,7 +100,8 @@ func parseKey(lines [][]byte) (key string, _ error) {
 	if len(key) == 0 || len(key) > keyBytesMax {
 		return "", invalidParameter(api.KeyHeader, fmt.Sprintf(
 			"must be sent once, as 1 to %d ASCII characters in double quotes, as in \"8e03978e-40d5\"; "+
-				"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax))
+				"without the quotes, it may have no space, comma, semicolon, quote or backslash", keyBytesMax,
+		))
 	}
 	return key, nil
 }

@@ -162,8 +162,8 @@ func AppendString[S string | []byte](dst []byte, s S) []byte {
 }
 
 // isPlain reports whether a text is the same in a JSON string: ASCII without control characters, quotation marks and backslashes. It
-// looks at eight bytes at a time. Each subtraction sets the highest bit of a byte that is too small or the one that is looked for, and
-// of no other byte unless such a byte is there.
+// looks at eight bytes at a time. Each subtraction sets the highest bit of every byte that is too small or that is the one looked for. It
+// may set others too, but only if there is such a byte.
 func isPlain(text []byte) bool {
 	const (
 		each    = 0x0101010101010101

@@ -49,7 +49,7 @@ func (r Rows) Sums() (map[string]Sum, error) {
 	return r.Pass(func(Table, []byte) error { return nil }, nil)
 }
 
-// Insert inserts rows into the tables whose names are theirs after prefix.
+// Insert inserts the rows of each table into the table whose name is prefix and the table's name.
 func (d *DB) Insert(ctx context.Context, to sqlx.ExecerContext, prefix string, rows Rows, progress Progress) error {
 	var table string
 	w := new(writer)
@@ -81,7 +81,7 @@ func (d *DB) Replace(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows)
 	return d.Compare(ctx, t, tables, rows)
 }
 
-// Compare fails unless the tables have the numbers of rows and the checksums of rows, which it returns.
+// Compare returns the sums of rows by table, and an error unless the tables have the same sums.
 func (d *DB) Compare(ctx context.Context, t *sqlx.Tx, tables []Table, rows Rows) (map[string]Sum, error) {
 	want, err := rows.Sums()
 	if err != nil {

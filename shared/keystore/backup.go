@@ -140,12 +140,12 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 	}
 	switch {
 	case err != nil || b.Magic != backupMagic:
-		return b, fmt.Errorf("%w: its first line is not the head of one", ErrNoBackup)
+		return b, fmt.Errorf("%w: its first line is not the header of one", ErrNoBackup)
 	case b.Version != backupVersion:
 		return b, fmt.Errorf("%w: it has the form %d, this program knows the form %d", ErrNoBackup, b.Version, backupVersion)
 	}
 	if sum, err := b.sum(); err != nil || sum != b.Sum {
-		return b, errors.Join(err, fmt.Errorf("%w: its first line does not have the sum in it", ErrNoBackup))
+		return b, errors.Join(err, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup))
 	}
 	sums, err := database.Rows(b.rows).Sums()
 	if err != nil {
@@ -153,7 +153,7 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 	}
 	for _, t := range b.Tables {
 		if sums[t.Name] != t.Sum {
-			return b, fmt.Errorf("%w: the rows of %s do not have the sum in its head", ErrNoBackup, t.Name)
+			return b, fmt.Errorf("%w: the rows of %s do not match their checksum", ErrNoBackup, t.Name)
 		}
 	}
 	return b, nil
@@ -197,7 +197,7 @@ func (b Backup) rows(f func(t database.Table, line []byte) error) error {
 		}
 	}
 	if _, err := lines.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: it goes on after its last row", ErrNoBackup)
+		return fmt.Errorf("%w: there is more after its last row", ErrNoBackup)
 	}
 	return nil
 }

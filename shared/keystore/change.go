@@ -22,8 +22,8 @@ import (
 	"petgate/shared/database"
 )
 
-// Every change of plans, tenants and keys is a row of a statement for many rows. A row has the record as it was read and as it becomes,
-// and a record that is not as it was read is not changed. So a record can be read without a lock, and a change of one record needs one
+// Every change of plans, tenants and keys is a row of a statement for many rows. A row has the record as it was read and as it is to be. A
+// record that was changed since it was read stays as it is. So a record can be read without a lock, and a change of one record needs one
 // round trip under the writers' lock.
 
 // Edit is one changed record. Without Before it is created.

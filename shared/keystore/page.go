@@ -74,7 +74,7 @@ func (s *Store) Bans(ctx context.Context) iter.Seq2[NamedBan, error] {
 // likeText escapes the characters that have a meaning in a pattern of LIKE.
 var likeText = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// FindTenants lists at most n tenants by name, from the one after the name after on. The text is a part of their names, in lower or
+// FindTenants lists at most n tenants by name, beginning after the name after. The text is a part of their names, in lower or
 // upper case, or the ID of one tenant; empty: all tenants. Letters outside of ASCII must have the case of the name, unless the database
 // knows their cases: SQLite does not.
 func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]Tenant, error) {
@@ -110,8 +110,8 @@ func (s *Store) TenantsByPlan(ctx context.Context) (map[string]int, error) {
 	return counts, fail("count tenants", err)
 }
 
-// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first, from the one after the key after on. Errors:
-// ErrNotFound if there is no key after.
+// FindKeys lists at most n keys of a tenant, or of all if tenant is zero, the newest first, beginning after the key after. Errors:
+// ErrNotFound if that key does not exist.
 func (s *Store) FindKeys(ctx context.Context, tenant id.Tenant, after id.Key, n int) ([]Key, error) {
 	last := Key{CreatedAt: math.MaxInt64}
 	if !after.IsZero() {

@@ -1,8 +1,8 @@
 package keystore
 
 // The statements. One text serves both databases. Placeholders stand for what differs: {now} is the database's clock in ms. {rows}
-// turns the parameter $1, a JSON array, into rows with one column named value. {record} is the bytes of such a row's field record,
-// which has them in hexadecimal, and {hash} those of the member hash of k. {listed} says that the value before it is the field operation of
+// turns the parameter $1, a JSON array, into rows with one column named value. {record} is the field record of such a row, decoded
+// from hexadecimal, and {hash} is the member hash of k, decoded likewise. {listed} says that the value before it is the field operation of
 // one of these rows. {locked} takes the writers' lock before a row is locked.
 
 // Writers wait here before they draw an event's ID. The notification is sent when the transaction commits.

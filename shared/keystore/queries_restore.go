@@ -46,8 +46,8 @@ const (
 	keepLastUse = `UPDATE restored_tenant_keys SET last_used_at = k.last_used_at FROM tenant_keys k
 		WHERE k.id = restored_tenant_keys.id AND k.last_used_at > restored_tenant_keys.last_used_at`
 
-	// $1: now. Receivers drop a correction whose number they know. The lost database may have used the next numbers, and so may another
-	// one that was restored from the same backup, but none above the time.
+	// $1: now. Receivers drop a correction whose number they know. The lost database, or another one that was restored from the same
+	// backup, may have used the next numbers, but none above the present time.
 	skipSeals = `UPDATE usage_ledger SET seal = CASE WHEN seal < $1 THEN $1 ELSE seal + 1000000 END WHERE installation <> ''`
 )
 

@@ -26,7 +26,7 @@ const pruneQuotasEvery = time.Hour
 const quotaRowsMax = 2000
 
 // SaveQuotas stores the records, so that a gateway can load them when it starts. They replace earlier records of the same
-// tenants since the same resets. No two records have the same of both. now is in ms. Only in-process quotas need it. It makes no event.
+// tenants since the same resets. No two records have the same tenant and reset. now is in ms. Only in-process quotas need it. It makes no event.
 func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []QuotaRecord) error {
 	// The table has no index by time, so this reads all rows.
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery

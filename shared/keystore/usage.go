@@ -200,7 +200,7 @@ func (s *Store) TopUsage(ctx context.Context, since, until instant.Millis, n int
 }
 
 // OperationUsage lists the keys that called one of the operations, beginning with the hour of since. Recent are the requests from the
-// hour of recent on. It leaves out the first from rows and returns at most n.
+// hour of recent on. It skips as many rows as from says, and returns at most n.
 func (s *Store) OperationUsage(ctx context.Context, operations []string, since, recent instant.Millis, from, n int) ([]OperationUsage, error) {
 	return list[OperationUsage](ctx, s, "list the keys that call operations", operationUsage, rowsText("operation", operations), since.Truncate(time.Hour),
 		recent.Truncate(time.Hour), n, from)

@@ -51,7 +51,7 @@ type SealedUsage struct {
 	Charged    int64          `db:"charged"`
 }
 
-// NextUsageHour returns the first hour from from on that has usage; 0: there is none.
+// NextUsageHour returns the first hour that has usage and is not before from; 0: there is none.
 func (s *Store) NextUsageHour(ctx context.Context, from instant.Millis) (hour instant.Millis, err error) {
 	err = s.db.GetContext(ctx, &hour, nextUsageHour, from)
 	return hour, fail("find usage", err)

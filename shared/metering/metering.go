@@ -18,7 +18,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// Export is the usage of a time.
+// Export is the usage of a span of time.
 type Export struct {
 	Store  *keystore.Store
 	Format Format

@@ -85,8 +85,8 @@ var memberNames = map[string]string{
 	"takenAt": "backup of", "endsAt": "ends", "reapplied": "refusals made again",
 }
 
-// free are members whose texts are free: without quotes, a name could look like a part of the sentence. Those that are false have quotes
-// only if they are no plain words.
+// free are members that can have any text: without quotes, it could look like a part of the sentence. A member with false gets quotes only
+// if its text is not a plain word.
 var free = map[string]bool{"name": true, "reason": true, "notice": true, "by": false, "address": false, "adminAddress": false}
 
 // truths are members that are true or false.

@@ -37,7 +37,7 @@ func (v DeprecatedView) EndsIn() string {
 }
 
 // ViewDeprecated returns the keys that called a deprecated operation within the last fourteen days, and the IDs of the deprecated
-// operations. It leaves out the first from keys and returns at most n. It asks a gateway for the operations: if none answers, that is an
+// operations. It skips as many keys as from says, and returns at most n. It asks a gateway for the operations: if none answers, that is an
 // error.
 func (o Operator) ViewDeprecated(ctx context.Context, from, n int) (views []DeprecatedView, operations []string, err error) {
 	deprecated, err := o.deprecated(ctx)

@@ -71,7 +71,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return whole + part, nil
 }
 
-// ParsePeriod reads a time of at least a second.
+// ParsePeriod reads a duration of at least a second.
 func ParsePeriod(text string) (time.Duration, error) {
 	parsed, err := ParseDuration(text)
 	if err == nil && parsed < time.Second {
@@ -100,7 +100,7 @@ func ParseMoment(text string) (Moment, error) {
 	return Moment{Period: period}, err
 }
 
-// Before returns the instant: the given one, or the period before now.
+// Before returns the given instant, or the one that lies the given period before now.
 func (m Moment) Before(now instant.Millis) instant.Millis {
 	if m.At != 0 {
 		return m.At
@@ -108,7 +108,7 @@ func (m Moment) Before(now instant.Millis) instant.Millis {
 	return now.Add(-m.Period)
 }
 
-// After returns the instant: the given one, or the period after now. None is 0. It must not be in the past.
+// After returns the given instant, or the one that lies the given period after now; 0 if neither was given. It must not be in the past.
 func (m Moment) After(now instant.Millis) (instant.Millis, error) {
 	switch {
 	case m.At != 0 && m.At <= now:

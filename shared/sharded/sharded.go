@@ -80,8 +80,8 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Put sets the value of k. Whenever the shard has doubled, and when it is full, entries that idle reports are dropped first;
-// nil: none is idle. If a full shard has none, arbitrary entries are dropped until a sixteenth is free. So a Put
+// Put sets the value of k. Whenever the shard has doubled, and when it is full, entries for which idle is true are dropped
+// first; nil: none is idle. If a full shard has none, arbitrary entries are dropped until a sixteenth is free. So a Put
 // costs O(1) on average, and idle entries never outnumber the others by much. The caller holds the lock.
 func (s *Shard[K, V]) Put(k K, v V, idle func(K, V) bool) {
 	if _, known := s.Entries[k]; !known && len(s.Entries) >= s.sweepAt {

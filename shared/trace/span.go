@@ -16,7 +16,7 @@ type Span struct {
 	record *tracepb.Span
 }
 
-// The flags of an exported span: sampled, it is known whether its parent is in another program, and that is so.
+// The flags of an exported span: it is sampled, it says whether its parent is in another program, and its parent is.
 const (
 	flagSampled     = 0x1
 	flagKnowsRemote = 0x100
