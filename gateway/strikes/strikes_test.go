@@ -18,10 +18,11 @@ func TestBansOfOthersCount(t *testing.T) {
 	f := func(left, want time.Duration) {
 		t.Helper()
 		s, k, now := strikes.New(rule), id.Key{1}, instant.Of(time.Now())
-		for range 3 { // seen again, it is the same ban
-			s.Banned(k, now, now.Add(left))
+		until := now.Add(left)
+		for _, at := range []instant.Millis{now, now, until - 1} { // seen again, also at its end, it is the same ban
+			s.Banned(k, at, until)
 		}
-		now = now.Add(left)
+		now = until
 		s.Refused(refusal(k, now))
 		now = now.Add(rule.Grace)
 		if out := s.Refused(refusal(k, now)); out.BannedUntil != now.Add(want) {

@@ -14,6 +14,7 @@ func TestLastUsed(t *testing.T) {
 		{KeyView{RevokedAt: at}, "never"},
 		{KeyView{LastUsedAt: after}, after},
 		{KeyView{LastUsedAt: before, RevokedAt: at}, before},
+		{KeyView{LastUsedAt: at, RevokedAt: at}, at},
 		{KeyView{LastUsedAt: after, RevokedAt: at}, refused},
 		{KeyView{LastUsedAt: after, ExpiresAt: at}, refused},
 		{KeyView{LastUsedAt: after, GraceEndsAt: at}, refused},

@@ -19,7 +19,7 @@ func TestGatewayStates(t *testing.T) {
 		{state: keystore.GatewayBehind},
 		{state: keystore.GatewayStarting},
 		{state: keystore.GatewaySilent, problem: "not seen for 5 s: it has stopped", cure: forget},
-		{state: keystore.GatewaySilent, problem: "so changes wait for it, at most ", cure: forget, maxAge: 60_000},
+		{state: keystore.GatewaySilent, problem: "so changes wait for it, at most 56 s longer", cure: forget, maxAge: 60_000},
 		{state: keystore.GatewayFenced, problem: "not seen for 5 s, longer than its --directory-max-age", cure: "restart it"},
 		{state: keystore.GatewayReplaced, problem: "another process has registered with its ID", cure: "its own GATEWAY_ID. " + forget},
 	} {
