@@ -82,6 +82,8 @@ func TestStrikes(t *testing.T) {
 		step{"a", 6000, minute, false}, step{"a", 6500, minute, false})
 	f("a thread whose response took long", step{"a", 0, minute, false}, step{"b served", 5000, 0, false},
 		step{"a", 5001, minute, false}, step{"a", 5002, minute, true})
+	f("a response after the promised instant excuses nothing", step{"a", 0, 5000, false}, step{"a served", 6000, 0, false},
+		step{"a served", 6001, 0, false}, step{"a", 7000, minute, false}, step{"a", 8000, minute, true})
 }
 
 // Own strikes weigh more than shared ones if the minute's limit is higher than the number of strikes that ban.
