@@ -68,15 +68,20 @@ func TestUsage(t *testing.T) {
 		if used := must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt; used != last-100_000 {
 			t.Errorf("last used at %d", used)
 		}
+		for i, next := range []struct{ at, used instant.Millis }{{last - 40_001, last - 100_000}, {last - 40_000, last - 40_000}} { // once a minute
+			row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Outcome: "no_such_route", Charged: true, Hour: last - hour, LastAt: next.at}
+			add(t, s, gateway, int64(3+i), []keystore.UsageRow{row})
+			wantEqual(t, "last use", must[keystore.Key](t)(s.Key(ctx, key.ID)).LastUsedAt, next.used)
+		}
 		old := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 402*24*hour, Requests: 6}}
 		kept := []keystore.UsageRow{{Tenant: tenant, Outcome: "ok", Hour: last - 400*24*hour, Requests: 7}} // in a day of which a part is older
-		add(t, s, gateway, 3, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
+		add(t, s, gateway, 5, slices.Concat(old, kept), keystore.UsageMinutes{Tenant: tenant, Hour: last})
 		wantEqual(t, "all usage", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		gateway = registered(t, s, gateway)
-		add(t, s, gateway, 3, rows) // as after a lost answer
+		add(t, s, gateway, 5, rows) // as after a lost answer
 		wantEqual(t, "usage after a batch was sent again", must[[]keystore.UsageRow](t)(s.Usage(ctx, tenant, 0)), slices.Concat(kept, want))
 		must[int64](t)(s.Register(ctx, keystore.Registration{ID: "gw-1", Incarnation: "b"}, []string{"a"}))
-		wantError(t, s.AddUsage(ctx, gateway, 4, rows, nil), keystore.ErrDisplaced)
+		wantError(t, s.AddUsage(ctx, gateway, 6, rows, nil), keystore.ErrDisplaced)
 	})
 }
 
