@@ -214,6 +214,11 @@ func TestMissing(t *testing.T) {
 	u.exec(`UPDATE usage_gaps SET cause = 'dropped'`)
 	says("Gateway gw-1 dropped usage, because it could not write for too long. Of what it counted from 2026-02-28T12:00:00Z to " +
 		"2026-03-01T11:00:00Z, some is missing.")
+	u.exec(`UPDATE usage_gaps SET since = $1`, u.hour(1))
+	e, _ := u.export(CSV, u.hour(1))
+	if texts, err := e.Missing(t.Context(), instant.Of(u.now), u.hour(1)); err != nil || len(texts) > 0 {
+		t.Errorf("of a gap after the export: %q, %v", texts, err)
+	}
 }
 
 func (u *metered) exec(query string, args ...any) {

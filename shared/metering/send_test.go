@@ -258,6 +258,10 @@ func TestReceiverGetsCorrections(t *testing.T) {
 		if err := e.Write(t.Context(), io.Discard, nil); err != nil || e.Events != 16 {
 			t.Errorf("what the receiver has got: %+v, %v", e.Sums, err)
 		}
+		e, _ = u.export(CloudEvents, u.hour(3))
+		if r.Taken(e); e.Until != u.hour(3) {
+			t.Errorf("a part of what the receiver has got ends at %s", e.Until)
+		}
 		// A new receiver that gets the hours in two steps.
 		if _, _, err := u.send(late, u.hour(3)); err != nil || slices.ContainsFunc(late.order, isCorrection) {
 			t.Errorf("corrections before all hours: %v, %v", late.order, err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"petgate/shared/keystore"
 )
 
 func TestSleep(t *testing.T) {
@@ -21,4 +23,13 @@ func TestSleep(t *testing.T) {
 			t.Errorf("interrupted sleep = %v after %v", err, time.Since(begin))
 		}
 	})
+}
+
+// All laggards refuse every call only when the one with the longest maximum age does.
+func TestCureWaitsForTheLongestAge(t *testing.T) {
+	const silent = 5000
+	p := Progress{Laggards: []keystore.Gateway{{Age: silent, MaxAge: 60_000}, {Age: silent, MaxAge: 10_000}}}
+	if forget, fenced := p.Cure(); forget != nil || fenced != p.Laggards[0].FenceAfter() {
+		t.Errorf("forget %v, fenced after %v", forget, fenced)
+	}
 }
