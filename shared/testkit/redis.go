@@ -93,23 +93,36 @@ func command(addr string, f func(*redis.Client) error) error {
 	return f(c)
 }
 
-// RedisCluster starts a cluster with that many masters, which share the slots evenly, and returns its URLs. It ends with the test.
-func RedisCluster(t testing.TB, nodes int) []string {
+// RedisCluster returns the URLs of a private Redis Cluster of masters.
+func RedisCluster(t testing.TB, nodes int) (urls []string) {
+	t.Helper()
+	for _, s := range RedisClusterOf(t, nodes, 0) {
+		urls = append(urls, s.URL)
+	}
+	return urls
+}
+
+// RedisClusterOf returns the servers of a private Redis Cluster: first the masters, then replicas of them in turn.
+func RedisClusterOf(t testing.TB, masters, replicas int, args ...string) []*Server {
 	t.Helper()
 	const slots = 16384
-	servers := make([]*Server, nodes)
-	urls := make([]string, nodes)
+	servers := make([]*Server, masters+replicas)
+	ids := make([]string, len(servers))
 	for i := range servers {
-		servers[i] = StartRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-		urls[i] = servers[i].URL
+		servers[i] = StartRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)...)
 		host, port, _ := strings.Cut(servers[0].Addr, ":")
-		err := command(servers[i].Addr, func(c *redis.Client) error {
+		err := command(servers[i].Addr, func(c *redis.Client) (err error) {
 			// Distinct epochs before the nodes meet; otherwise they would first have to agree on them.
 			if err := c.Do(background, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 				return err
 			}
-			if err := c.ClusterAddSlotsRange(background, i*slots/nodes, (i+1)*slots/nodes-1).Err(); err != nil {
+			if ids[i], err = c.ClusterMyID(background).Result(); err != nil {
 				return err
+			}
+			if i < masters {
+				if err := c.ClusterAddSlotsRange(background, i*slots/masters, (i+1)*slots/masters-1).Err(); err != nil {
+					return err
+				}
 			}
 			return c.ClusterMeet(background, host, port).Err()
 		})
@@ -117,19 +130,37 @@ func RedisCluster(t testing.TB, nodes int) []string {
 			t.Fatalf("testkit: cluster node %d: %v", i, err)
 		}
 	}
+	knows := func(s *Server, ask func(*redis.Client) (string, error), want ...string) bool {
+		answer := ""
+		err := command(s.Addr, func(c *redis.Client) (err error) {
+			answer, err = ask(c)
+			return err
+		})
+		for _, one := range want {
+			if !strings.Contains(answer, one) {
+				return false
+			}
+		}
+		return err == nil
+	}
 	Eventually(t, startWithin, "every node of the Redis Cluster knows all slots", func() bool {
 		for _, s := range servers {
-			var info string
-			err := command(s.Addr, func(c *redis.Client) (err error) {
-				info, err = c.ClusterInfo(background).Result()
-				return err
-			})
-			if err != nil || !strings.Contains(info, "cluster_state:ok") ||
-				!strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", nodes)) {
+			info := func(c *redis.Client) (string, error) { return c.ClusterInfo(background).Result() }
+			if !knows(s, info, "cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d", len(servers))) {
 				return false
 			}
 		}
 		return true
 	})
-	return urls
+	for i := masters; i < len(servers); i++ {
+		replicate := func(c *redis.Client) error { return c.ClusterReplicate(background, ids[i%masters]).Err() }
+		if err := command(servers[i].Addr, replicate); err != nil {
+			t.Fatalf("testkit: cluster node %d: %v", i, err)
+		}
+		Eventually(t, startWithin, "a node replicates its master", func() bool {
+			info := func(c *redis.Client) (string, error) { return c.Info(background, "replication").Result() }
+			return knows(servers[i], info, "master_link_status:up") && knows(servers[i%masters], info, "state=online")
+		})
+	}
+	return servers
 }

@@ -47,7 +47,10 @@ type batcher struct {
 	recovering bool
 	reported   []reported // by this recovery; the ledger does not know yet
 
+	losses chan struct{} // of use, which the server has lost and watch has not noticed yet
+
 	mu         sync.Mutex
+	known      known
 	unanswered []unanswered
 	queue      []*waiter
 	lanes      [lanesMax]lane
@@ -84,7 +87,9 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 		l.stack = newStack(l.carry)
 	}
 	b.idle.L = &b.mu
+	b.losses = make(chan struct{}, 1)
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
+	r.start(b.watch)
 	return b
 }
 
@@ -219,6 +224,11 @@ func (b *batcher) alone(f func() error) error {
 	return err
 }
 
+// askAlone makes a call to the server while no batch is under way. If the call fails, the server is down.
+func (b *batcher) askAlone(call func() error) error {
+	return b.alone(func() error { return b.ask(call) })
+}
+
 // rest ends the goroutines of lanes that are not in use. While the Redis closes, lanes in use end after their batch.
 func (b *batcher) rest() {
 	b.mu.Lock()
@@ -289,6 +299,9 @@ func (b *batcher) probe() {
 			return
 		}
 		r.cause.Store(&err)
+		if r.servers.cluster != nil {
+			r.servers.cluster.ReloadState(r.closing) // another server may have taken over
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,16 +27,25 @@ const connectionsMax = 1 << 14
 // (ZeroCopyStringCmd.NoRetry), because a call without an answer may have charged. DecideBatch repeats it under its number.
 const redirectsMax = 3
 
+// sentinelScheme begins the URL of servers that Sentinel watches.
+const sentinelScheme = "redis+sentinel://"
+
+// sentinelTimeout is how long a Sentinel may be silent before another one is asked.
+const sentinelTimeout = 500 * time.Millisecond
+
 // connect returns a client that never repeats a call by itself. Its connections enforce the budget.
 func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
+	if strings.HasPrefix(urls, sentinelScheme) {
+		return connectBySentinel(urls, budget)
+	}
 	var addrs []string
 	var first *redis.Options
-	for _, url := range strings.Split(urls, ",") {
-		options, err := redis.ParseURL(strings.TrimSpace(url))
+	for _, text := range strings.Split(urls, ",") {
+		options, err := redis.ParseURL(strings.TrimSpace(text))
 		if err != nil {
 			// err itself is left out: it may contain the URL with the password.
 			return nil, fmt.Errorf("redis: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
-				"or rediss://…", len(addrs)+1, strings.Count(urls, ",")+1)
+				"or rediss://…, nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1, strings.Count(urls, ",")+1)
 		}
 		if first == nil {
 			first = options
@@ -46,13 +57,78 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: addrs, Dialer: dialer.dial, Username: first.Username, Password: first.Password, TLSConfig: first.TLSConfig,
 			Protocol: 2, DisableIdentity: true, MaxRetries: -1, MaxRedirects: redirectsMax, DialerRetries: 1,
-			DialTimeout: dialTimeout, PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
+			ClusterStateReloadInterval: time.Second,
+			DialTimeout:                dialTimeout, PoolSize: connectionsMax, MaintNotificationsConfig: noNotifications(),
 		}), nil
 	}
 	first.Protocol, first.DisableIdentity, first.MaxRetries, first.DialerRetries = 2, true, -1, 1
 	first.Dialer, first.DialTimeout = dialer.dial, dialTimeout
 	first.PoolSize, first.MaintNotificationsConfig = connectionsMax, noNotifications()
 	return redis.NewClient(first), nil
+}
+
+// connectBySentinel is connect for redis+sentinel://[:password@]host:port,host:port/master-name[/db].
+func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient, error) {
+	wrong := errors.New("redis: the Redis URL is not like redis+sentinel://[:password@]host:port,host:port/master-name[/db]")
+	rest := strings.TrimPrefix(text, sentinelScheme)
+	o := &redis.FailoverOptions{
+		Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: connectionsMax,
+		DialTimeout: budget, ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout, // the servers' connections have the budget
+	}
+	hosts, path, _ := strings.Cut(rest[strings.LastIndex(rest, "@")+1:], "/")
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		user, err := url.Parse("redis://" + rest[:at+1])
+		if err != nil {
+			return nil, wrong // err itself is left out: it may contain the password
+		}
+		o.Username = user.User.Username()
+		o.Password, _ = user.User.Password()
+	}
+	name, db, hasDB := strings.Cut(path, "/")
+	if o.MasterName = name; hasDB {
+		var err error
+		if o.DB, err = strconv.Atoi(db); err != nil {
+			return nil, wrong
+		}
+	}
+	for _, addr := range strings.Split(hosts, ",") {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, wrong
+		}
+		o.SentinelAddrs = append(o.SentinelAddrs, addr)
+	}
+	if name == "" {
+		return nil, wrong
+	}
+	client := redis.NewFailoverClient(o)
+	client.AddHook(patient{budget: budget})
+	return client, nil
+}
+
+// patient makes the connections to the servers that Sentinel names patient. Those to the Sentinels themselves are not: one of them is
+// silent until a fail-over.
+type patient struct {
+	hooked
+	budget time.Duration
+}
+
+func (h patient) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: err} // also if no Sentinel answers
+		}
+		return &patientConn{Conn: socket.New(c), budget: h.budget}, nil
+	}
+}
+
+// hooked is a hook that changes nothing.
+type hooked struct{}
+
+func (hooked) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (hooked) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (hooked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 const (

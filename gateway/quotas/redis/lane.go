@@ -58,6 +58,9 @@ func (l *lane) run() {
 	}
 	if l.took > 0 {
 		b.pace.note(l.began, l.took)
+		if use := l.results[0].Verdict.DayUse; use.Used > 0 {
+			b.known = known{l.demands[0].Request, use.Day, l.began}
+		}
 	}
 	if len(l.waiting) > 0 {
 		b.queue = append(b.queue, l.waiting...)
@@ -170,6 +173,10 @@ func (l *lane) distribute() {
 	for _, w := range l.requests {
 		r := &l.results[w.place]
 		if r.Err != nil {
+			if isSlotTrouble(r.Err) {
+				w.end(again)
+				continue
+			}
 			if m := l.batcher.redis.cfg.Metrics; isTimeout(r.Err) {
 				m.timeouts.Inc()
 			} else {

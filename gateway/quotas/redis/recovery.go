@@ -38,12 +38,13 @@ type reported struct {
 func (b *batcher) recover() error {
 	b.recovering = true
 	defer b.settleReported()
+	now := func(call func() error) error { return call() }
 	for _, step := range [...]func() error{
 		b.sendAgain,
-		func() error { return b.tell(Unreported) },
-		func() error { return b.tell(Window) },
+		func() error { return b.tell(Unreported, now) },
+		func() error { return b.tell(Window, now) },
 		b.settleDown,
-		func() error { return b.tell(Unreported) }, // admitted since the first report
+		func() error { return b.tell(Unreported, now) }, // admitted since the first report
 	} {
 		if err := step(); err != nil {
 			return err
@@ -64,16 +65,24 @@ func (b *batcher) settleDown() error {
 	}
 }
 
-// sendAgain sends unanswered batches again under their numbers, so that the script charges them once.
+// sendAgain sends unanswered batches again under their numbers, so that the script charges them once. It is called alone.
 func (b *batcher) sendAgain() error {
-	r := b.redis
-	for ; len(b.unanswered) > 0; b.unanswered = b.unanswered[1:] {
-		u, beganAt := &b.unanswered[0], r.now()
-		results := make([]store.Result, len(u.demands))
-		err := r.store.DecideBatch(r.closing, u.number, u.demands, results)
-		for i := range results {
-			// A record that is unusable has lost what was charged. After any other error, it is unknown.
-			if failed := cmp.Or(err, results[i].Err); failed != nil && !errors.Is(failed, store.ErrRecord) {
+	b.mu.Lock()
+	left := b.unanswered
+	b.unanswered = nil
+	b.mu.Unlock()
+	for i, u := range left {
+		beganAt, results := b.redis.now(), make([]store.Result, len(u.demands))
+		err := b.redis.store.DecideBatch(b.redis.closing, u.number, u.demands, results)
+		for j := range results {
+			failed := cmp.Or(err, results[j].Err)
+			if failed != nil && !errors.Is(failed, store.ErrRecord) { // a record that is unusable has lost what was charged
+				b.mu.Lock()
+				b.unanswered = append(b.unanswered, left[i:]...)
+				b.mu.Unlock()
+				if isSlotTrouble(failed) {
+					failed = nil // it is sent again later
+				}
 				return failed
 			}
 		}
@@ -82,31 +91,36 @@ func (b *batcher) sendAgain() error {
 	return nil
 }
 
-// tell sends the server what the ledger knows in this scope.
-func (b *batcher) tell(s Scope) error {
-	r := b.redis
-	for chunk := range slices.Chunk(r.ledger.Untold(s), tenantsMax) {
-		demands := make([]store.Demand, 0, len(chunk))
-		for _, q := range chunk {
-			if r.batcher(q.Tenant) == b {
-				demands = append(demands, store.Demand{Request: q})
-				r.ledger.Collect(&demands[len(demands)-1])
-			}
-		}
-		if len(demands) == 0 {
-			continue
-		}
-		number, results, beganAt := r.numbers.Add(1), make([]store.Result, len(demands)), r.now()
-		err := r.store.DecideBatch(r.closing, number, demands, results)
-		if err := cmp.Or(b.settle(number, demands, results, err, beganAt), err); err != nil {
+// tell sends the server what the ledger knows in this scope. It makes each trip by do.
+func (b *batcher) tell(s Scope, do func(trip func() error) error) error {
+	for chunk := range slices.Chunk(b.redis.ledger.Untold(s), tenantsMax) {
+		if err := do(func() error { return b.send(chunk) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// send makes one trip with what the ledger knows of these tenants, if they are on this server. It is called alone.
+func (b *batcher) send(tenants []store.Request) error {
+	r := b.redis
+	demands := make([]store.Demand, 0, len(tenants))
+	for _, q := range tenants {
+		if r.batcher(q.Tenant) == b {
+			demands = append(demands, store.Demand{Request: q})
+			r.ledger.Collect(&demands[len(demands)-1])
+		}
+	}
+	if len(demands) == 0 {
+		return nil
+	}
+	number, results, beganAt := r.numbers.Add(1), make([]store.Result, len(demands)), r.now()
+	err := r.store.DecideBatch(r.closing, number, demands, results)
+	return cmp.Or(b.settle(number, demands, results, err, beganAt), err)
+}
+
 // settle reports the outcome of a batch's demands to the ledger. It returns the error of a demand that was not answered, and
-// keeps those with unreported requests for sendAgain.
+// keeps those with unreported requests for sendAgain. If the server has lost use, watch learns it.
 func (b *batcher) settle(number int64, demands []store.Demand, results []store.Result, err error, beganAt instant.Millis) (unsure error) {
 	endedAt := b.redis.now()
 	var lost []store.Demand
@@ -114,6 +128,12 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 		d, v, cause := &demands[i], &results[i].Verdict, err
 		if err == nil {
 			cause = results[i].Err
+		}
+		if results[i].Lost {
+			select {
+			case b.losses <- struct{}{}:
+			default: // watch knows already
+			}
 		}
 		isUnsure, carries := isUnsure(cause), d.Spent != (quota.Spent{})
 		if isUnsure {

@@ -44,6 +44,9 @@ type Config struct {
 	Changed func(down bool, cause error)
 }
 
+// slotPause is how long a request waits before it asks again whether its slot is served.
+const slotPause = 5 * time.Millisecond
+
 // Store decides batches.
 type Store interface {
 	// DecideBatch decides the demands in one trip. The numbers of a gateway's batches increase. A demand that was decided before
@@ -83,6 +86,7 @@ const (
 	Decided            // Redis has decided
 	Remembered         // a remembered refusal answers it
 	Undecided          // the caller has to decide; Redis may have charged it if its answer was lost
+	again              // Take repeats it: no server of the cluster serves its slot at the moment
 )
 
 // Redis holds the connections to all servers.
@@ -127,8 +131,21 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.
 func (r *Redis) Take(q store.Request) (v quota.Verdict, o Outcome) {
-	o = r.batcher(q.Tenant).take(&q, &v)
+	if o = r.batcher(q.Tenant).take(&q, &v); o == again {
+		o = r.takeAgain(&q, &v)
+	}
 	return v, o
+}
+
+// takeAgain repeats a request until the tenant's slot is served, for the budget at most. The server stays up for its other tenants.
+func (r *Redis) takeAgain(q *store.Request, v *quota.Verdict) (o Outcome) {
+	for began := time.Now(); time.Since(began) < r.cfg.Budget; {
+		time.Sleep(slotPause)
+		if o = r.batcher(q.Tenant).take(q, v); o != again {
+			return o
+		}
+	}
+	return Undecided
 }
 
 // HasHeard reports whether the tenant's server has ever answered this gateway.
@@ -155,7 +172,7 @@ func (r *Redis) Resume() {
 		servers[r.batcher(q.Tenant)] = true
 	}
 	for b := range servers {
-		_ = b.alone(func() error { return b.ask(func() error { return b.tell(Unreported) }) })
+		_ = b.tell(Unreported, b.askAlone)
 	}
 }
 

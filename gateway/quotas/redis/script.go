@@ -124,8 +124,7 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
-// reached: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all results have an
-// error, DecideBatch returns one of them: one that is unsure, if there is one.
+// reached, or because no node serves its slot: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all nodes could not be reached, DecideBatch returns one of them: one that is unsure, if there is one.
 func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil
@@ -196,13 +195,23 @@ func (r *script) decideEach(ctx context.Context, t *trip, demands []store.Demand
 		}
 		if err != nil {
 			results[i] = store.Result{Err: fmt.Errorf("redis: decide the quota of %s: %w", demands[i].Tenant, err)}
-			failed++
+			if !isSlotTrouble(err) {
+				failed++
+			}
 		}
 	}
 	if failed == len(demands) {
 		return cmp.Or(unsureIn(results), results[0].Err)
 	}
 	return nil
+}
+
+// isSlotTrouble reports whether a cluster serves a slot nowhere at the moment, because the slot moves or nobody has it. The call
+// was not executed. It concerns only the tenants of that slot.
+func isSlotTrouble(err error) bool {
+	return slices.ContainsFunc([]string{"TRYAGAIN", "CLUSTERDOWN Hash slot", "ASK ", "MOVED "}, func(prefix string) bool {
+		return redis.HasErrorPrefix(err, prefix)
+	})
 }
 
 // isBroken reports whether a call's connection broke, so that it is unknown whether the call was executed. A timeout does

@@ -72,6 +72,9 @@ func (r *Redis) addBatcher(master *redis.Client) *batcher {
 			s.byMaster = map[*redis.Client]*batcher{}
 		}
 		s.byMaster[master] = b
+		if cause := r.Cause(); cause != nil {
+			b.fail(cause) // it may have taken over from a server that is down: it is told what this gateway knows before it decides
+		}
 	}
 	return b
 }

@@ -1,0 +1,120 @@
+package quotas
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+// startFleet opens gateways on one Redis. It returns what they log.
+func startFleet(t *testing.T, gateways int, cfg Config) (fleet []*Shared, log *testkit.Output) {
+	log = new(testkit.Output)
+	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+	cfg.LiveGateways = func() int { return gateways }
+	for range gateways {
+		fleet = append(fleet, openQuotas(t, cfg).(*Shared))
+	}
+	return fleet, log
+}
+
+// keepBusy lets each gateway ask for a tenant of its own until the test ends or stop is called.
+func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
+	ctx, cancel := context.WithCancel(background)
+	var all sync.WaitGroup
+	for i, g := range fleet {
+		all.Go(func() {
+			pace := time.NewTicker(2 * time.Millisecond)
+			defer pace.Stop()
+			for ctx.Err() == nil {
+				mustTake(t, g, asking(100+i, 100_000))
+				<-pace.C
+			}
+		})
+	}
+	stop = func() {
+		cancel()
+		all.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func flush(t *testing.T, urls ...string) {
+	for _, url := range urls {
+		options, err := goredis.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := goredis.NewClient(options)
+		defer c.Close()
+		if err := c.FlushAll(background).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Redis loses its counts, and no connection breaks or only for a moment. The gateways notice, although they have other requests or
+// none, and tell what they know of all tenants: of the window, and of the day. There is no outage.
+func TestLostCountsAreTold(t *testing.T) {
+	const limit = 60
+	f := func(name string, rule quota.Rule, isBusy bool, start func(t *testing.T) (urls string, lose func())) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			urls, lose := start(t)
+			fleet, log := startFleet(t, 3, Config{RedisURL: urls, Rule: rule, Budget: redisBudget})
+			stop := func() {}
+			if isBusy {
+				stop = keepBusy(t, fleet)
+			}
+			r := asking(1, limit)
+			r.Limits.Day = limit
+			if n := takeAll(t, fleet[0], r, 2*limit); n != limit {
+				t.Fatalf("%d admitted, want %d", n, limit)
+			}
+			for losses := range 2 {
+				if rule.Slices == brief.Slices { // the window is over, and only the use of the day is known
+					<-time.After(rule.Window() + rule.Slice)
+				}
+				lose()
+				testkit.Eventually(t, 20*time.Second, "a gateway tells what it knows", func() bool {
+					v, err := fleet[1].Peek(background, store.Request{Tenant: r.Tenant, Limits: r.Limits})
+					return err == nil && v.Day.Used == limit
+				})
+				if v := mustTake(t, fleet[2], r); v.Granted != 0 || v.Degraded {
+					t.Errorf("loss %d: %+v, want a refusal", losses, v)
+				}
+			}
+			stop()
+			if text := log.String(); strings.Contains(text, "without Redis") {
+				t.Errorf("there was an outage: %s", text)
+			}
+		})
+	}
+	flushed := func(t *testing.T) (string, func()) {
+		s := testkit.StartRedis(t)
+		return s.URL, func() { flush(t, s.URL) }
+	}
+	f("flushed, gateways are busy", quota.Product, true, flushed)
+	f("flushed, gateways are idle", quota.Product, false, flushed)
+	f("flushed, only the day is known", brief, true, flushed)
+	f("flushed, only the day is known, gateways are idle", brief, false, flushed)
+	moves := func(t *testing.T) (string, func()) {
+		p := testkit.NewProxy(t, testkit.StartRedis(t).Addr)
+		return "redis://" + p.Addr, func() { p.MoveTo(testkit.StartRedis(t).Addr) }
+	}
+	f("its address moves to an empty server", quota.Product, true, moves)
+	f("its address moves to an empty server, gateways are idle", quota.Product, false, moves)
+	f("a cluster is flushed, gateways are idle", quota.Product, false, func(t *testing.T) (string, func()) {
+		urls := testkit.RedisCluster(t, 3)
+		return strings.Join(urls, ","), func() { flush(t, urls...) }
+	})
+}

@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/shared/core/id"
+)
+
+const (
+	// lookEvery is how often a gateway without requests looks whether a server has lost its counts. A flood of refused requests asks
+	// Redis about once a second, so such a gateway need not look.
+	lookEvery = 1100 * time.Millisecond
+	// remindEvery is how often a gateway tells a server everything, at most.
+	remindEvery = time.Second
+)
+
+// known is a tenant of which the server has use, by the last batch.
+type known struct {
+	request store.Request // no tenant: none
+	day     int64
+	at      time.Time // when the server was asked
+}
+
+// watch tells the server what it does not know, until the Redis closes: what this gateway has not reported yet, and everything
+// if the server has lost use. Every demand carries the use that this gateway knows, so the script notices a loss. A recovery
+// does the same after an outage.
+func (b *batcher) watch() {
+	for {
+		hasLost := false
+		select {
+		case <-b.redis.closing.Done():
+			return
+		case <-b.losses:
+			hasLost = true
+		case <-time.After(b.untilLook()):
+		}
+		if b.down.Load() {
+			continue
+		}
+		_ = b.askAlone(b.sendAgain)
+		_ = b.tell(Unreported, b.askAlone)
+		if !hasLost {
+			b.look()
+			continue
+		}
+		_ = b.tell(Window, b.askAlone)
+		_ = b.tell(Day, b.askAlone)
+		select {
+		case <-b.redis.closing.Done():
+		case <-time.After(remindEvery):
+		}
+	}
+}
+
+// untilLook returns how long watch waits before it looks for a loss.
+func (b *batcher) untilLook() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left := lookEvery - time.Since(b.known.at); left > 0 {
+		return left
+	}
+	return lookEvery
+}
+
+// look asks the server about a known tenant, if it was not asked lately and this gateway knows use of this day.
+func (b *batcher) look() {
+	b.mu.Lock()
+	k, today := b.known, int64(b.redis.now())/b.redis.cfg.Rule.Day.Milliseconds()
+	isDue := k.request.Tenant != (id.Tenant{}) && k.day == today && time.Since(k.at) >= lookEvery
+	if isDue {
+		b.known.at = time.Now()
+	}
+	b.mu.Unlock()
+	if isDue {
+		_ = b.askAlone(func() error { return b.send([]store.Request{k.request}) })
+	}
+}
