@@ -18,12 +18,12 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
 		calls := 0
-		decide := func(ctx context.Context, demands []store.Demand, results []store.Result) error {
+		here := newFake(t, Config{}, func(ctx context.Context, demands []store.Demand, results []store.Result) error {
 			calls++
 			time.Sleep(time.Millisecond) // of the test's clock
 			return records.Decide(ctx, demands, results)
-		}
-		here, elsewhere := newFake(t, Config{}, decide), newFake(t, Config{}, decide)
+		})
+		elsewhere := newFake(t, Config{}, records.Decide)
 		ask := asking(1, 5)
 		current := func(what string, callers, wantCalls int, used int64) {
 			t.Helper()
