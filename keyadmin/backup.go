@@ -191,8 +191,8 @@ func (c *restoreCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: it only looks,
-// and there are none.
+// openForRestore opens the database and, unless it only looks, creates missing tables for a backup that fits them. empty: there are no
+// tables, and it only looks.
 func (a *app) openForRestore(ctx context.Context, b keystore.Backup, look bool) (empty bool, err error) {
 	if err := a.openWith(patient(!look)); err != nil {
 		return false, err

@@ -122,7 +122,7 @@ const (
 	fieldsMax              = 100 // of a request
 )
 
-// upstreamHealthTimeout limits a check of an upstream. It is shorter than a client waits for an upstream that hangs.
+// upstreamHealthTimeout limits a check of an upstream. It is far below UpstreamTimeout, so a check finds an upstream that hangs first.
 const upstreamHealthTimeout = time.Second
 
 // Descriptors returns how many file descriptors clients and upstreams may need.

@@ -19,7 +19,7 @@ type Conn struct {
 	http1.Conn
 	Peer  netip.Addr
 	IsTLS bool
-	Own   interface{ Closed() } // what the handler keeps with the connection, which reads no more requests when Closed is called; nil until it sets it
+	Own   interface{ Closed() } // what the handler keeps with the connection; nil until it sets it. Closed is called when no more requests are read
 
 	server *Server
 	held   *heldConn

@@ -40,7 +40,7 @@ const (
 	Boolean Kind = "boolean"
 )
 
-// kinds are the databases' names of the kinds.
+// kinds finds a kind by the name that a database gives it.
 var kinds = map[string]Kind{
 	"bigint": Integer, "integer": Integer, "text": Text, "bytea": Bytes, "blob": Bytes, "boolean": Boolean,
 }

@@ -85,7 +85,7 @@ func (s *Store) FindTenants(ctx context.Context, text, after string, n int) ([]T
 	return list[Tenant](ctx, s, "find tenants", query, args...)
 }
 
-// TenantsLike lists at most n tenants whose names, or else IDs, begin with a text.
+// TenantsLike lists at most n tenants whose names begin with a text or, if the text has the prefix of IDs, whose IDs do.
 func (s *Store) TenantsLike(ctx context.Context, text string, n int) ([]Tenant, error) {
 	const op = "find tenants"
 	if strings.HasPrefix(text, id.TenantPrefix) { // no name looks like an ID

@@ -81,8 +81,8 @@ type minuteRow struct {
 	Attempts string         `json:"attempts"`
 }
 
-// addMinutes also deletes what is too old: only a tenant that adds something can have too much. A gateway sends minutes once a minute,
-// so this costs little.
+// addMinutes adds minutes, and deletes the old usage of the same tenants, so the tables stop growing with time. A gateway sends minutes once
+// a minute, so this costs little.
 func (s *Store) addMinutes(ctx context.Context, t *sqlx.Tx, gateway string, minutes []UsageMinutes) error {
 	if len(minutes) == 0 {
 		return nil
