@@ -319,7 +319,10 @@ func TestOpen(t *testing.T) {
 	if n := takeAll(t, l, asking(1, 60), 100); n != 1 {
 		t.Errorf("%d admitted by a process that has never heard of Redis, want the least share, 1", n)
 	}
-	for _, url := range []string{"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ","} {
+	for _, url := range []string{
+		"redis//:secret@h", "http://u:secret@h", "redis://h:1,redis://:secret@h:port", ",",
+		"redis+sentinel://:secret@h:1", "redis+sentinel://:secret@h/main", "redis+sentinel://:secret@h:1/main/x", "redis+sentinel://%zz:secret@h:1/main",
+	} {
 		if _, err := Open(background, Config{RedisURL: url}); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("Open(%q): %v", url, err)
 		}
