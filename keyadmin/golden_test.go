@@ -249,7 +249,7 @@ func TestGateway(t *testing.T) {
 func TestUsage(t *testing.T) {
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"operations":[{"id":"listPets"},
-			{"id":"getPet","deprecatedAt":1767225600000,"sunsetAt":1922659200000,"successor":"/v1/pets"}]}`))
+			{"id":"getPet","deprecatedAt":1767225600000,"sunsetAt":1772755200000,"successor":"/v1/pets"}]}`))
 	}))
 	t.Cleanup(admin.Close)
 	eachMode(t, "usage", func(s *shell) {

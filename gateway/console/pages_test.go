@@ -223,6 +223,7 @@ func TestPagesOfABan(t *testing.T) {
 	const marked = `<a href="/console/tenants" aria-current="true">`
 	s.wants(b, "/console/", 200, `<a href="/console/bans">One key is banned</a>`, "!"+marked)
 	s.wants(b, key, 200, `<th scope="row">Told the tenant</th><td>Please pay.</td>`, marked)
+	s.wants(b, "/console/bans", 200, `action="`+key+`/lift"`)
 	s.wants(b, "/console/tenants/"+tenant.ID.String(), 200, marked)
 	s.wants(b, "/console/tenants", 200, "!"+marked, "!All tenants")
 	s.wants(b, "/console/tenants?search=zzz", 200, `<a href="/console/tenants">All tenants</a>`)
