@@ -68,3 +68,11 @@ func TestSpan(t *testing.T) {
 		}
 	}
 }
+
+func TestPlural(t *testing.T) {
+	for n, want := range map[int]string{0: "0 days", 1: "1 day", 2: "2 days", 1739: "1,739 days"} {
+		if got := Plural(n, "day"); got != want {
+			t.Errorf("Plural(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
