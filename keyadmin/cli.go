@@ -28,9 +28,9 @@ type exitCode int
 
 const (
 	exitDone        exitCode = 0 // done, and confirmed by every registered gateway
-	exitFailed      exitCode = 1 // nothing was changed, or the result is unknown
+	exitFailed      exitCode = 1 // nothing was changed
 	exitUsage       exitCode = 2 // the command line is invalid; nothing was tried
-	exitUnconfirmed exitCode = 3 // done, but some registered gateway has not applied it yet
+	exitUnconfirmed exitCode = 3 // done, but some registered gateway has not applied it yet; or it is unknown whether it is done
 )
 
 // cli is the whole command line. Its flags are valid for every command.
@@ -65,7 +65,7 @@ const description = `Keyadmin manages the tenants, plans and keys of Petgate.
 Data goes to standard output, everything else to standard error. Tokens are read from standard input, never from
 arguments. $$DATABASE_URL names the database.
 
-Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by every gateway.`
+Exit status: 0 done and confirmed by every gateway, 1 failed, 2 bad usage, 3 done but not confirmed by every gateway, or perhaps done.`
 
 // app is one run of a command with its input, output and database.
 type app struct {

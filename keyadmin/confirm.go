@@ -107,7 +107,12 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 			return err
 		}
 	}
+	a.store.Seek(operate.Patience(o.wait).Limit())
 	r, err := o.Change(ctx)
+	var unknown *keystore.UnknownError
+	if errors.As(err, &unknown) {
+		return a.unknown(r, unknown)
+	}
 	if err != nil {
 		return err
 	}
@@ -133,4 +138,24 @@ func (a *app) carryOut(ctx context.Context, o operation) error {
 		o.after(r)
 	}
 	return err
+}
+
+// unknown says how to see whether a change was made that may have been made. It prints the token that the change may have stored:
+// otherwise it would be lost.
+func (a *app) unknown(r operate.Outcome, err *keystore.UnknownError) error {
+	look := "keyadmin audit --since 1h --kind " + err.Kind
+	switch {
+	case !err.Key.IsZero():
+		look += " --key " + err.Key.String()
+	case !err.Tenant.IsZero():
+		look += " --tenant " + err.Tenant.String()
+	}
+	text := "may have been made: the answer to its commit was lost. " + err.Error() + "\nOnce the database answers, this lists the change if it was made: " + look
+	if _, token := tokenOf(r.View); token != "" {
+		if err := a.printToken(r.View); err != nil {
+			return err
+		}
+		text += "\nThe token on standard output is valid only then."
+	}
+	return unconfirmedError{text}
 }

@@ -109,7 +109,7 @@ func (a *app) keepKey(ctx context.Context, k keystore.Key, t operate.Owner, wait
 // printCreated prints a new key, and notes on its limits and its tenant.
 func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
 	a.note("%s", r.Done)
-	if err := a.printToken(r.View.(operate.KeyView)); err != nil {
+	if err := a.printToken(r.View); err != nil {
 		return err
 	}
 	if t.Limits.IsSet() && a.ErrTerminal {
@@ -123,13 +123,25 @@ func (a *app) printCreated(r operate.Outcome, t operate.Owner) error {
 	return nil
 }
 
-// printToken prints a new key's token. On a terminal it adds a warning on standard error.
-func (a *app) printToken(v operate.KeyView) error {
+// tokenOf returns the new token in the view of an outcome, if there is one, and the view as scripts get it.
+func tokenOf(view any) (data any, token string) {
+	switch v := view.(type) {
+	case operate.KeyView:
+		return v, v.Token
+	case operate.Rotation:
+		return v.RotationView, v.Token
+	}
+	return view, ""
+}
+
+// printToken prints a view with a new token. On a terminal it adds a warning on standard error.
+func (a *app) printToken(view any) error {
+	data, token := tokenOf(view)
 	if !a.OutTerminal || a.asData() {
-		return a.printSecret(v, v.Token)
+		return a.printSecret(data, token)
 	}
 	a.note("")
-	if err := a.printSecret(v, v.Token); err != nil {
+	if err := a.printSecret(data, token); err != nil {
 		return err
 	}
 	a.note("")
@@ -318,11 +330,8 @@ func (a *app) printRotated(o operate.Outcome) error {
 	if r.Repeated {
 		a.warn("The new token cannot be shown again. If it is lost: keyadmin key rotate %s", r.Fresh.ID)
 	}
-	switch {
-	case a.asData():
-		return a.print(r.RotationView, table{})
-	case r.Repeated:
+	if r.Repeated && !a.asData() {
 		return nil
 	}
-	return a.printToken(r.KeyView)
+	return a.printToken(r)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"petgate/shared/core/id"
 	"petgate/shared/database"
 )
 
@@ -18,6 +19,24 @@ var (
 	ErrOutdated    = fmt.Errorf("%w: out of date", ErrSchema)           // a migration is needed
 	ErrForeign     = fmt.Errorf("%w: another application's", ErrSchema) // DATABASE_URL is probably wrong
 )
+
+// UnknownError means that a change may have been made: the connection broke at its commit, and since then the database could not be
+// asked. The rest describes the change's event.
+type UnknownError struct {
+	Kind   string
+	Tenant id.Tenant
+	Key    id.Key
+	err    error
+}
+
+func (e *UnknownError) Error() string { return e.err.Error() }
+func (e *UnknownError) Unwrap() error { return e.err }
+
+// IsUnknown reports whether err is or wraps an *UnknownError.
+func IsUnknown(err error) bool {
+	var unknown *UnknownError
+	return errors.As(err, &unknown)
+}
 
 // fail names the operation that failed. It hides the driver's errors: callers see ErrUnavailable with the driver's text.
 func fail(op string, err error) error {

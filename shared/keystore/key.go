@@ -36,7 +36,7 @@ func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err
 	return k, err
 }
 
-// CreateKey creates a key and returns its token, which is not stored and cannot be shown again.
+// CreateKey creates a key and returns its token, which is not stored and cannot be shown again. It returns them with an *UnknownError too.
 func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
 	const op = "create key"
 	if spec.Name == "" {
@@ -59,10 +59,10 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if err == nil {
 		c, err = s.make(ctx, op, changes)
 	}
-	if err != nil {
+	if err != nil && !IsUnknown(err) {
 		return Key{}, "", 0, err // no token: the key was not stored
 	}
-	return k, token, c, nil
+	return k, token, c, err
 }
 
 // mint draws a key and its token, and adds the key to the changes.
@@ -132,7 +132,8 @@ func (s *Store) RevokeKey(ctx context.Context, key id.Key) (Key, Change, error) 
 
 // RotateKey replaces a key by a new one with the same tenant, name, scopes, allow-list and lifetime. Both are valid until
 // graceEndsAt, then only the new one. Without a grace period the old key is revoked. Repeated within the grace period, it
-// changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier.
+// changes nothing and returns the new key without its token: ShortenGrace ends the old key earlier. It returns the new key and its
+// token with an *UnknownError too.
 func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.Millis) (fresh Key, token string, c Change, err error) {
 	const op = "rotate key"
 	old, c, err := s.editKey(ctx, op, key, func(old *Key, now instant.Millis) error {
@@ -156,10 +157,10 @@ func (s *Store) RotateKey(ctx context.Context, key id.Key, graceEndsAt instant.M
 	if err == nil && token == "" {
 		fresh, err = s.Key(ctx, old.ReplacedBy)
 	}
-	if err != nil {
+	if err != nil && !IsUnknown(err) {
 		return Key{}, "", 0, err
 	}
-	return fresh, token, c, nil
+	return fresh, token, c, err
 }
 
 // endGrace sets the end of the grace period of a rotated key.

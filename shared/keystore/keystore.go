@@ -61,8 +61,15 @@ type Store struct {
 	actor  string
 	expand *strings.Replacer // replaces what differs between the databases in a statement
 
+	seeks   bool          // Seek was called
+	seekFor time.Duration // given to Seek
+
 	quotasPruned atomic.Int64 // when SaveQuotas last removed old records, in Unix ms
 }
+
+// Seek lets changes know their outcome if the connection breaks at their commit: they look for their event, once and then for up to
+// limit. If they cannot look in that time, their error is an *UnknownError. Call it before the store is used.
+func (s *Store) Seek(limit time.Duration) { s.seeks, s.seekFor = true, limit }
 
 // New returns a store on db. If clock or random is nil, the system's is used. actor is the actor in this store's events: an
 // operator's name or a gateway's ID.
@@ -151,6 +158,7 @@ type tx struct {
 	store  *Store
 	at     instant.Millis
 	change Change
+	event  eventRow // of change
 }
 
 // write runs f in a transaction under the writers' lock, and commits if f has recorded an event.
@@ -188,9 +196,32 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.
 		return last, fail(op, err)
 	}
 	if err := t.Commit(); err != nil {
-		return 0, fail(op, err)
+		return s.settle(ctx, op, t, fail(op, err))
 	}
 	return t.change, nil
+}
+
+// seekEvery is the pause between two looks for an event.
+const seekEvery = 50 * time.Millisecond
+
+// settle returns the outcome of a transaction whose COMMIT has failed. The transaction had the writers' lock: who has the lock now
+// sees how it has ended.
+func (s *Store) settle(ctx context.Context, op string, of *tx, failed error) (Change, error) {
+	if !s.seeks {
+		return 0, failed
+	}
+	for deadline := time.Now().Add(s.seekFor); ; time.Sleep(seekEvery) {
+		made := false
+		_, err := s.write(ctx, op, func(t *tx) error { return t.GetContext(ctx, &made, hasEvent, of.change, of.event.UUID) })
+		switch {
+		case err == nil && made:
+			return of.change, nil
+		case err == nil:
+			return 0, failed
+		case time.Now().After(deadline):
+			return 0, &UnknownError{of.event.Kind, of.event.Tenant, of.event.Key, err}
+		}
+	}
 }
 
 func (t *tx) exec(query string, args ...any) error {

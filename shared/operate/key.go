@@ -151,12 +151,12 @@ func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
 		Change: func(ctx context.Context) (Outcome, error) {
 			// Nothing that can fail may come after the creation of the token.
 			key, token, change, err := o.Store.CreateKey(ctx, spec)
-			if err != nil {
+			if err != nil && !keystore.IsUnknown(err) {
 				return Outcome{}, err
 			}
 			view := ViewKey(key, t, 0, o.Now())
 			view.Token = token
-			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name)}, nil
+			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name)}, err
 		},
 	}
 }
@@ -253,7 +253,7 @@ func (o Operator) RotateKey(t Owner, k keystore.Key, grace Grace) Operation {
 		Change: func(ctx context.Context) (Outcome, error) {
 			// Nothing that can fail may come after the creation of the token.
 			fresh, token, change, err := o.Store.RotateKey(ctx, k.ID, graceEndsAt)
-			if err != nil {
+			if err != nil && !keystore.IsUnknown(err) {
 				return Outcome{}, err
 			}
 			r := Rotation{Was: k, Old: k, Fresh: fresh, RotationView: RotationView{
@@ -265,7 +265,7 @@ func (o Operator) RotateKey(t Owner, k keystore.Key, grace Grace) Operation {
 				return o.repeatedRotation(ctx, t, r, grace, change)
 			}
 			return Outcome{Change: change, View: r, Done: fmt.Sprintf("Rotated key %s of tenant %s: %s replaces it. The old key works until %s.",
-				Describe(k), t.Name, Describe(fresh), r.OldGraceEndsAt)}, nil
+				Describe(k), t.Name, Describe(fresh), r.OldGraceEndsAt)}, err
 		},
 	}
 }

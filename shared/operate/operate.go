@@ -36,7 +36,8 @@ type Operation struct {
 	Harmless bool   // the question is for a person; a script need not answer it
 	Laggard  string // what a gateway that has not applied the change may do: "may still accept this key"
 
-	// Change makes the change. Repeating a change that was made does nothing, and the outcome is that of the earlier one.
+	// Change makes the change. Repeating a change that was made does nothing, and the outcome is that of the earlier one. With a
+	// *keystore.UnknownError, the outcome is what may have been made.
 	Change func(context.Context) (Outcome, error)
 }
 

@@ -24,6 +24,28 @@ type Proxy struct {
 	changed   chan struct{} // closed and replaced when blackHole ends
 	accepted  int
 	trips     int
+	cut       Cut
+}
+
+// Cut is where a proxy ends a connection, once.
+type Cut struct {
+	Trip      int  // the round trip, counted as RoundTrips does; 0: none
+	Delivered bool // it ends instead of the answer, and not before the message
+	ForEver   bool // the proxy refuses connections afterwards, as after Kill
+}
+
+// CutAt sets where the proxy ends the next connection. IsCut reports whether it has.
+func (p *Proxy) CutAt(c Cut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = c
+}
+
+// IsCut reports whether the connection was ended where CutAt said.
+func (p *Proxy) IsCut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut.Trip == 0
 }
 
 // NewProxy returns a healthy proxy to target, host:port or unix:/path. It ends with the test.
@@ -109,6 +131,14 @@ func (p *Proxy) passes(asked *bool, byClient bool) bool {
 		p.trips++
 	}
 	*asked = byClient
+	if p.cut.Trip == p.trips && p.cut.Delivered != byClient {
+		if p.cut.ForEver && p.listener != nil {
+			_ = p.listener.Close()
+			p.listener = nil
+		}
+		p.cut = Cut{}
+		return false
+	}
 	return byClient || !p.deaf
 }
 
