@@ -19,7 +19,7 @@ type bars struct {
 	rows   []barRow
 	limit  int64 // the most requests that a period admits; 0: none
 
-	dayLimit int64 // of hours: the limit of a day, if it is the only one that matters; it is not drawn
+	dayLimit int64 // if the bars are hours: the day's limit, if it is below 60 minutes' limit; it is named, not drawn
 }
 
 // barRow is one period.
@@ -157,7 +157,7 @@ func barsOf(rows []keystore.UsageRow, period time.Duration, limits plan.Limits) 
 	b := bars{period: "day", limit: limits.Day}
 	if period == time.Hour {
 		b = bars{period: "hour", limit: 60 * limits.Minute}
-		if limits.Day < b.limit { // one hour may use it up, but it is the limit of no hour
+		if limits.Day < b.limit { // one hour may use up the day's limit, which is no limit of an hour
 			b.limit, b.dayLimit = 0, limits.Day
 		}
 	}

@@ -37,7 +37,7 @@ type usageView struct {
 	Charged   int64   `json:"charged"` // of the requests: taken from the quota
 }
 
-// grouping is by what usage is added up.
+// grouping says by which fields usage is added up.
 type grouping struct {
 	period                  time.Duration // a minute, an hour or a UTC day; 0: the whole time
 	operation, key, outcome bool
