@@ -62,15 +62,10 @@ func (f *farStore) decide(ctx context.Context, demands []store.Demand, results [
 }
 
 // near lets the store answer at once from now on.
-func (f *farStore) near() { f.move(true) }
-
-// far lets the test answer from now on, as at first.
-func (f *farStore) far() { f.move(false) }
-
-func (f *farStore) move(isNear bool) {
+func (f *farStore) near() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.isNear = isNear
+	f.isNear = true
 }
 
 // wants returns the batches under way, in the order in which they were sent: for each tenant, how many requests.
