@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -116,5 +117,41 @@ func TestLostCountsAreTold(t *testing.T) {
 	f("a cluster is flushed, gateways are idle", quota.Product, false, func(t *testing.T) (string, func()) {
 		urls := testkit.RedisCluster(t, 3)
 		return strings.Join(urls, ","), func() { flush(t, urls...) }
+	})
+}
+
+// Redis loses its counts in an outage. The recovery tells the window's use; what is known of the day is told after it, although all
+// gateways have requests of other tenants only.
+func TestDayIsToldAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	const limit = 60
+	server := testkit.StartRedis(t)
+	proxy := testkit.NewProxy(t, server.Addr)
+	fleet, _ := startFleet(t, 2, Config{RedisURL: "redis://" + proxy.Addr, Rule: brief, Budget: redisBudget})
+	r := asking(1, limit)
+	r.Limits.Day = limit
+	if n := takeAll(t, fleet[0], r, 2*limit); n != limit {
+		t.Fatalf("%d admitted, want %d", n, limit)
+	}
+	defer keepBusy(t, fleet)()
+	<-time.After(brief.Window() + brief.Slice)
+	proxy.Kill()
+	testkit.Eventually(t, 20*time.Second, "an outage", func() bool { return fleet[0].Mode() == modeOutage && fleet[1].Mode() == modeOutage })
+	flush(t, server.URL)
+	proxy.Restore(t)
+	testkit.Eventually(t, 20*time.Second, "the day's use is told", func() bool {
+		v, err := fleet[1].redis.Peek(background, store.Demand{Request: r})
+		return err == nil && v.Day.Used == limit
+	})
+}
+
+// A server that was never asked has not answered.
+func TestUnaskedServerIsUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFake(t, Config{}, func(context.Context, []store.Demand, []store.Result) error { return nil })
+		time.Sleep(time.Minute)
+		if s.redis.HasHeard(tenant(1)) {
+			t.Error("a server is heard that nobody has asked")
+		}
 	})
 }

@@ -224,9 +224,9 @@ func (b *batcher) alone(f func() error) error {
 	return err
 }
 
-// askAlone makes a call to the server while no batch is under way. If the call fails, the server is down.
+// askAlone makes a call to the server while no batch is under way. The call may have nothing to send. If it fails, the server is down.
 func (b *batcher) askAlone(call func() error) error {
-	return b.alone(func() error { return b.ask(call) })
+	return b.alone(func() error { return b.try(call) })
 }
 
 // rest ends the goroutines of lanes that are not in use. While the Redis closes, lanes in use end after their batch.
@@ -240,15 +240,22 @@ func (b *batcher) rest() {
 	}
 }
 
-// ask makes a call to the server. If the call fails, the server is down.
+// ask makes a call to the server, which answers if there is no error. If the call fails, the server is down.
 func (b *batcher) ask(call func() error) error {
+	err := b.try(call)
+	if err == nil {
+		b.heard.Store(true)
+	}
+	return err
+}
+
+// try is ask for a call that may have nothing to send.
+func (b *batcher) try(call func() error) error {
 	if b.down.Load() {
 		return errDown
 	}
 	err := guarded(call)
-	if err == nil {
-		b.heard.Store(true)
-	} else {
+	if err != nil {
 		b.fail(err)
 	}
 	return err

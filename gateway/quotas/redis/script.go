@@ -124,7 +124,8 @@ func (r *script) Decide(ctx context.Context, demands []store.Demand, results []s
 const attemptsMax = 3
 
 // DecideBatch implements Store. On a cluster, a result may also have an error because the tenant's own node could not be
-// reached, or because no node serves its slot: that error does not wrap store.ErrRecord, and the results of other tenants are valid. If all nodes could not be reached, DecideBatch returns one of them: one that is unsure, if there is one.
+// reached, or because no node serves its slot: that error does not wrap store.ErrRecord, and the results of other tenants are
+// valid. If no node could be reached, DecideBatch returns one of the errors: one that is unsure, if there is one.
 func (r *script) DecideBatch(ctx context.Context, number int64, demands []store.Demand, results []store.Result) error {
 	if len(demands) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"time"
 
 	"petgate/gateway/quotas/store"
@@ -26,8 +27,8 @@ type known struct {
 // if the server has lost use. Every demand carries the use that this gateway knows, so the script notices a loss. A recovery
 // does the same after an outage.
 func (b *batcher) watch() {
+	hasLost := false // and it has not been told everything since
 	for {
-		hasLost := false
 		select {
 		case <-b.redis.closing.Done():
 			return
@@ -38,19 +39,26 @@ func (b *batcher) watch() {
 		if b.down.Load() {
 			continue
 		}
-		_ = b.askAlone(b.sendAgain)
+		if b.isOwedAnswers() {
+			_ = b.askAlone(b.sendAgain)
+		}
 		_ = b.tell(Unreported, b.askAlone)
 		if !hasLost {
 			b.look()
 			continue
 		}
-		_ = b.tell(Window, b.askAlone)
-		_ = b.tell(Day, b.askAlone)
+		hasLost = cmp.Or(b.tell(Window, b.askAlone), b.tell(Day, b.askAlone)) != nil
 		select {
 		case <-b.redis.closing.Done():
 		case <-time.After(remindEvery):
 		}
 	}
+}
+
+func (b *batcher) isOwedAnswers() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.unanswered) > 0
 }
 
 // untilLook returns how long watch waits before it looks for a loss.
