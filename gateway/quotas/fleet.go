@@ -96,7 +96,7 @@ func (s *Shared) decides(ctx context.Context) bool {
 	return !s.redis.IsDown()
 }
 
-// takeOver makes what gateways have left unreported requests of this gateway. They are in the file before the database drops them. A
+// takeOver turns requests that gateways have left into unreported requests of this one. They are in the file before the database drops them. A
 // process that is killed between the two leaves them in both, and they are reported twice.
 func (s *Shared) takeOver(texts []string) error {
 	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.taken[text] })

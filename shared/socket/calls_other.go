@@ -38,7 +38,7 @@ func quietPeek(fd uintptr) syscall.Errno {
 	}
 }
 
-// number returns the kernel's number of an error. Package syscall returns no other errors.
+// number returns the kernel's number of an error of package syscall, whose errors are all such numbers.
 func number(err error) syscall.Errno {
 	var errno syscall.Errno
 	errors.As(err, &errno)

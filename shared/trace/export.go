@@ -238,8 +238,8 @@ func (t *Tracer) deliver(body []byte) (int64, error) {
 // never says that a batch must not be sent again.
 const never time.Duration = -1
 
-// post makes one attempt (OTLP, section "OTLP/HTTP Response"). After an error, the batch may be sent again when the given time has
-// passed, for which the collector has asked.
+// post makes one attempt (OTLP, section "OTLP/HTTP Response"). If it fails, after is how long to wait before
+// the batch may be sent again, as the collector asks; 0: it has not asked.
 func (t *Tracer) post(body []byte) (rejected int64, after time.Duration, err error) {
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodPost, t.values.url, bytes.NewReader(body))
 	if err != nil {
