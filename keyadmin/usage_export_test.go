@@ -109,6 +109,8 @@ func TestUsageExportTo(t *testing.T) {
 	}
 	export(exitDone, "7 events of 2026-02-28T12:00:00Z to 2026-03-01T11:00:00Z: 196 requests", "--verify")
 	s.want(exitDone, "No hour since 2026-03-01T11:00:00Z is closed.", "usage", "export", "--format", "csv", "--since", "1h")
+	const noon = "2026-03-01T12:00:00Z"
+	s.want(exitDone, "0 events of "+noon+" to "+noon, "usage", "export", "--format", "csv", "--since", noon)
 }
 
 // Usage of a tenant that is not in the list has its ID as name.

@@ -267,6 +267,10 @@ func TestWatch(t *testing.T) {
 		g.SeenAt, g.Age = seenAt, age
 		return g
 	}
+	silent := gateway(0, 60_000)
+	if silent.Replaced = true; silent.State(1) != keystore.GatewayReplaced {
+		t.Errorf("a process that was replaced and is silent for long is %s", silent.State(1))
+	}
 	var w keystore.Watch
 	if w.Fenced(gateway(100, 1<<40), at(0)) {
 		t.Error("fenced by the database's clock alone")

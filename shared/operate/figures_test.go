@@ -68,8 +68,9 @@ func TestSumTenantsTakesTheLatestUse(t *testing.T) {
 	var w Watch
 	w.compare(answers(1000, LiveTenant{ID: "a", Requests: 5}, LiveTenant{ID: "a", Requests: 5}))
 	now := answers(2000, LiveTenant{ID: "a", Requests: 6, MinuteUsed: 3, DayUsed: 103}, LiveTenant{ID: "a", Requests: 7, MinuteUsed: 4, DayUsed: 102})
+	now[2].Elapsed = 1500
 	w.compare(now)
-	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 {
-		t.Errorf("minute %d, day %d, want 4 and 103", got.MinuteUsed, got.DayUsed)
+	if got := SumTenants(now)["a"]; got.MinuteUsed != 4 || got.DayUsed != 103 || got.Seconds != 1 {
+		t.Errorf("minute %d, day %d, in %v s, want 4 and 103, in 1 s", got.MinuteUsed, got.DayUsed, got.Seconds)
 	}
 }
