@@ -40,6 +40,10 @@ func TestOperations(t *testing.T) {
 	plain := func(prepare func() operate.Operation) func() (operate.Operation, error) {
 		return func() (operate.Operation, error) { return prepare(), nil }
 	}
+	rotate := func() (operate.Operation, error) {
+		now, err := o.Store.Key(ctx, k.ID)
+		return o.RotateKey(owner, now, operate.Grace{Given: true, Length: time.Hour}), err
+	}
 	for _, c := range []struct {
 		name                  string
 		prepare               func() (operate.Operation, error)
@@ -83,6 +87,8 @@ func TestOperations(t *testing.T) {
 			},
 			"", "Changed the limits of tenant acme", "Tenant acme already had these limits.",
 		},
+		{"rotate", rotate, "Rotate key KEY of tenant acme?", "Rotated key KEY of tenant acme", "Key KEY was already rotated"},
+		{"rotate until the same end", rotate, "", "Key KEY was already rotated", "Key KEY was already rotated"},
 	} {
 		for _, done := range []string{c.done, c.again} {
 			op, err := c.prepare()
