@@ -62,29 +62,41 @@ func (c *applyCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.printChanges(shown); err != nil || c.DryRun {
-		return err
+	unseen := c.Yes && !c.DryRun // another writer may be faster, so the changes are printed when they are made
+	if !unseen {
+		if err := a.printChanges(shown); err != nil || c.DryRun {
+			return err
+		}
 	}
 	question := ""
 	if n := shown.edits.Len(); n > 0 {
 		question = "Apply " + operate.Plural(n, "change") + "?"
 	}
-	asked := !c.Yes && question != ""
-	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, Operation: operate.Operation{
+	made := shown
+	return a.carryOut(ctx, operation{yes: c.Yes, wait: c.Wait, print: func(r operate.Outcome) error {
+		var err error
+		if unseen {
+			err = a.printChanges(made)
+		}
+		if r.Done != "" {
+			a.note("%s", r.Done)
+		}
+		return err
+	}, Operation: operate.Operation{
 		Question: question, Laggard: "may not know these changes yet",
 		Change: func(ctx context.Context) (operate.Outcome, error) {
-			made, line := shown, a.statusLine()
+			line := a.statusLine()
 			change, err := a.store.Apply(ctx, func(now keystore.State) (keystore.Edits, error) {
 				var err error
 				if made, err = a.compare(d, c.File, now, c.Prune); err != nil {
 					return keystore.Edits{}, err
 				}
-				if asked && !slices.Equal(made.views, shown.views) {
-					return keystore.Edits{}, errors.New("the database has changed since the question. Nothing was changed: repeat the command")
+				if !c.Yes && !slices.Equal(made.views, shown.views) {
+					return keystore.Edits{}, errors.New("the database has changed since the changes were listed. Nothing was changed: repeat the command")
 				}
 				return made.edits, nil
 			}, func(done int) {
-				line.show(fmt.Sprintf("%s of %s changes written", count(int64(done)), count(int64(shown.edits.Len()))))
+				line.show(fmt.Sprintf("%s of %s changes written", count(int64(done)), count(int64(made.edits.Len()))))
 			})
 			line.end()
 			return operate.Outcome{Change: change, Done: operate.Either(made.edits.Len() > 0, "Applied "+operate.Plural(made.edits.Len(), "change")+".", "")}, err

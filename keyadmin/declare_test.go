@@ -298,10 +298,32 @@ func TestApplyAnsweredTooLate(t *testing.T) {
 		}
 		return copy(p, "y\n"), nil
 	})
-	s.want(exitFailed, "the database has changed since the question. Nothing was changed", "apply", path)
+	s.want(exitFailed, "the database has changed since the changes were listed. Nothing was changed", "apply", path)
 	if got := s.ok("tenant", "list", "-o", "csv") + s.keyadmin("tenant", "list", "-o", "csv").stdout; !strings.Contains(got, "business") {
 		t.Errorf("the other change is lost:\n%s", got)
 	}
+}
+
+// With --yes, apply lists what it does, also if another writer changes the database meanwhile. Without, it then does nothing.
+func TestApplySaysWhatItDid(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	s.ok("tenant", "create", "acme")
+	path := s.file("version: 1\ntenants: [{name: acme, plan: pro}]\n")
+	other := newShell(t, strings.TrimPrefix(s.env[0], "DATABASE_URL="))
+	f := func(before, meanwhile, stdout, stderr string, code exitCode, args ...string) {
+		t.Helper()
+		s.ok("tenant", "set-plan", "acme", before)
+		s.onClock = func() { // the first look at the clock: the state was read, but not the one of the transaction
+			s.onClock = nil
+			other.ok("tenant", "set-plan", "acme", meanwhile)
+		}
+		if r := s.want(code, stderr, append([]string{"apply", path}, args...)...); !strings.Contains(r.stdout, stdout) || stdout == "" && r.stdout != "" {
+			t.Errorf("%s and %s meanwhile: %q", before, meanwhile, r.stdout)
+		}
+	}
+	f("pro", "business", "plan business → pro", "Applied 1 change.", exitDone, "--yes")
+	f("free", "pro", "", "There is nothing to change.", exitDone, "--yes")
+	f("pro", "business", "", "Nothing was changed: repeat the command", exitFailed)
 }
 
 type readerFunc func([]byte) (int, error)

@@ -53,6 +53,7 @@ type shell struct {
 	random   io.Reader
 	ended    bool   // Sleep reports an interrupt
 	onSleep  func() // what happens elsewhere while a command waits
+	onClock  func() // what happens elsewhere when a command looks at the clock; may be nil
 	record   strings.Builder
 	registry *database.DB // has the gateways of the test; nil: there is none
 
@@ -125,7 +126,13 @@ func (s *shell) run(args []string) result {
 		In: in, Out: &stdout, Err: &stderr,
 		InTerminal: s.terminal, OutTerminal: s.terminal, ErrTerminal: s.terminal, Width: s.width, Program: s.program,
 		Secret: func() ([]byte, error) { return []byte(s.stdin), nil },
-		Clock:  func() time.Time { return s.now }, Random: rand.NewChaCha8(seed),
+		Clock: func() time.Time {
+			if s.onClock != nil {
+				s.onClock()
+			}
+			return s.now
+		},
+		Random: rand.NewChaCha8(seed),
 		Sleep: func(_ context.Context, d time.Duration) error {
 			s.now = s.now.Add(d)
 			s.onSleep()
