@@ -24,7 +24,7 @@ type ifNotExists struct {
 
 // waiting is the flag of commands whose change gateways have to apply.
 type waiting struct {
-	Wait patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 0 if only gateways are missing that have been silent for 10 s)."`
+	Wait patience `placeholder:"AGE" help:"How long to wait until all gateways have applied the change: 0 = check once (default: 5s, or 1.5s if only gateways are missing that have been silent for 10 s)."`
 }
 
 // patience is how long to wait for gateways. The zero value is the default.

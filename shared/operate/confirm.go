@@ -19,9 +19,11 @@ type Patience struct {
 const (
 	waitDefault = 5 * time.Second
 
-	// hopelessAfter is how long a gateway must have been silent so that nothing waits for it by default. After an outage of
-	// the database, a gateway needs about a second to be back.
+	// hopelessAfter is how long a gateway must have been silent so that by default it is waited for only as long as beatWithin.
 	hopelessAfter = 10 * time.Second
+
+	// beatWithin is the time in which a gateway is heard that runs: after an outage of the database it needs about a second.
+	beatWithin = 1500 * time.Millisecond
 )
 
 // Limit returns how long to wait.
@@ -78,11 +80,11 @@ func (w Waiter) Wait(ctx context.Context, change keystore.Change, patience Patie
 		if p.IsConfirmed() {
 			return p
 		}
-		if err == nil && patience.isHopeless(p.Laggards) {
-			p.IsHopeless = true
+		p.IsHopeless = err == nil && patience.isHopeless(p.Laggards)
+		if p.IsHopeless && p.Waited >= beatWithin {
 			return p
 		}
-		if err == nil && p.Waited >= sayAfter && !said && w.Say != nil && p.Waited < wait {
+		if err == nil && !p.IsHopeless && p.Waited >= sayAfter && !said && w.Say != nil && p.Waited < wait {
 			said = true
 			w.Say(p)
 		}
@@ -97,7 +99,7 @@ type Progress struct {
 	All, Applied     int
 	Fenced, Laggards []keystore.Gateway
 	Waited           time.Duration
-	IsHopeless       bool  // the laggards are not waited for
+	IsHopeless       bool  // the laggards are not waited for any longer
 	Err              error // the progress cannot be read
 }
 
