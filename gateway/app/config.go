@@ -42,7 +42,7 @@ type Config struct {
 	UpstreamHealthPath  string        `env:"GATEWAY_UPSTREAM_HEALTH_PATH" placeholder:"PATH" help:"Path by which each upstream is checked: /readyz for petsvc. Empty: no checks."`
 	UpstreamHealthEvery time.Duration `env:"GATEWAY_UPSTREAM_HEALTH_EVERY" default:"0s" help:"Time between two checks of an upstream, from 100ms to 1m. 0: 1s."`
 
-	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time, of 512 in all. Further requests get 503."`
+	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
 
 	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
 	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body."`

@@ -43,12 +43,12 @@ func TestDocumentListsEveryCode(t *testing.T) {
 					case c.Code == "address_not_allowed", c.Code == "invalid_parameter", c.Code == "no_such_route": // several stages or none
 					case stage == "report":
 						want = isReport
+					case stage == "forward", c.Code == "upstream_overloaded":
+						want = !isOwn
 					case stage == "authorize", stage == "meter":
 						want = !isReport
 					case stage == "statement":
 						want = isOwn && !isReport
-					case stage == "forward":
-						want = !isOwn
 					case stage != "" && !isOwn:
 						want = true
 					}

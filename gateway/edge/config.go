@@ -81,7 +81,7 @@ type Config struct {
 	// Above it, each further head closes the connection whose head has been arriving for longest. Default: 64 MiB.
 	HeadsBytesMax int
 
-	// TenantConnsMax is how many requests of one tenant an upstream gets at a time.
+	// TenantConnsMax is how many requests of one tenant an upstream gets at a time when nine tenths of UpstreamConnsMax are taken.
 	TenantConnsMax int
 
 	// ConcurrencyMax is how many requests are served at a time; further requests are refused.

@@ -57,8 +57,9 @@ type state struct {
 	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
 	isPublic  bool            // the answer needed no key
 	parameter parameter       // the invalid one, for a 400
-	route     *route
-	allow     string // methods of the path, for a 405
+	found     *route          // what meter has found
+	route     *route          // the same, once the request has passed meter; nil: none
+	allow     string          // methods of the path, for a 405
 
 	refusal refusal
 	limited api.Limited // the details of a 429

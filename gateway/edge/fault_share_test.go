@@ -9,11 +9,12 @@ import (
 	"petgate/shared/testkit"
 )
 
-// One tenant cannot take all of an upstream's slots.
+// One tenant gets nine tenths of an upstream's slots while no other one needs them, and not the last tenth. A request that gets none is
+// not charged.
 func TestTenantHasAShare(t *testing.T) {
-	const share = 3
+	const share = 460
 	r := newRig(t, func(s *setup) {
-		s.TenantConnsMax, s.UpstreamConnsMax, s.UpstreamTimeout = share, 2*share, patience
+		s.UpstreamTimeout = patience
 		s.changeEntries(func(e *directory.Entry) { e.Limits.Minute, e.Limits.Day = 1000, 1000 })
 	})
 	slow := r.hold(t)
@@ -23,6 +24,9 @@ func TestTenantHasAShare(t *testing.T) {
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.refusal(); err != nil || got.Code != "upstream_overloaded" {
 		t.Errorf("the tenant's next request got %d %s %v", got.Status, got.Code, err)
+	}
+	if got := r.admitted.Load(); got != share {
+		t.Errorf("%d requests were charged, want %d", got, share)
 	}
 	other := r.dial(t).ask(t, fromReader)
 	if other.Status != 200 {

@@ -21,6 +21,7 @@ func (e *Edge) finish(x *exchange) {
 		x.fail()
 	}
 	e.leave(x)
+	e.upstreams.Leave(&x.sending)
 	e.respond(x)
 	if x.hasBody {
 		e.bodies.Return(x.entry.Tenant)

@@ -12,20 +12,16 @@ import (
 	"petgate/shared/api"
 )
 
-// forward sends the request to an upstream and reads its response.
+// forward sends the request to the upstream at which meter took a slot, and reads its response.
 func (e *Edge) forward(x *exchange) refusal {
 	x.sent = e.appendRequest(x.sent[:0], x)
-	x.sending = upstream.Request{
-		Tenant: x.entry.Tenant, Head: x.sent, IsHead: x.IsHead(), MayRepeat: x.mayRepeat(), At: x.At,
-	}
+	x.sending.Head, x.sending.IsHead, x.sending.MayRepeat = x.sent, x.IsHead(), x.mayRepeat()
 	if len(x.Body.Bytes) > inlineBytesMax {
 		x.sending.Body = x.Body.Bytes
 	}
 	switch err := e.upstreams.Send(&x.sending, &x.response); {
 	case err == nil:
 		return refusal{}
-	case errors.Is(err, upstream.ErrOverloaded):
-		return refusal{reason: upstreamOverloaded}
 	case errors.Is(err, upstream.ErrTimeout):
 		return refusal{reason: upstreamTimeout}
 	case errors.Is(err, upstream.ErrRefused):

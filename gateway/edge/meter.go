@@ -5,13 +5,22 @@ import (
 
 	"petgate/gateway/quotas"
 	"petgate/gateway/strikes"
+	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/quota"
 )
 
 // meter takes one request from both policies, or from neither. It comes before route, so that probing for paths is not
-// free. The charge is never returned, whatever the response is.
+// free. The charge is never returned, whatever the response is. So it first takes a slot of the upstream: a request for which there is
+// none is not charged.
 func (e *Edge) meter(x *exchange) refusal {
+	x.found = e.routes.find(x.Call, methodName(x.Request.Method), x.Request.Path)
+	if x.found != nil && !x.found.ByGateway {
+		x.sending = upstream.Request{Tenant: x.entry.Tenant, At: x.At}
+		if e.upstreams.Enter(&x.sending) != nil {
+			return refusal{reason: upstreamOverloaded}
+		}
+	}
 	x.isMetered = true
 	var err error
 	if x.verdict, err = e.deps.Quotas.Take(x.ask()); err != nil {

@@ -28,6 +28,7 @@ const (
 	keyBanned
 	directoryUnavailable
 	quotaPolling
+	upstreamOverloaded
 	minuteQuotaExceeded
 	dayQuotaExceeded
 	limitsDegraded
@@ -42,7 +43,6 @@ const (
 	upstreamUnreachable
 	upstreamFailed
 	upstreamRefused
-	upstreamOverloaded
 	upstreamTimeout
 	internal
 	reasons // the number of reasons
@@ -156,6 +156,10 @@ var table = [reasons]row{
 		message: "ask for the quota at most once a second: wait for Retry-After",
 	},
 
+	upstreamOverloaded: {
+		stage: "meter", Code: code.UpstreamOverloaded, retryAfter: 1,
+		message: "the service behind the gateway is busy and did not get the request: try again",
+	},
 	minuteQuotaExceeded: {
 		stage: "meter", Code: code.MinuteQuotaExceeded,
 		message: "the quota of this minute is used up: wait for Retry-After",
@@ -214,10 +218,6 @@ var table = [reasons]row{
 	upstreamRefused: {
 		stage: "forward", Code: code.UpstreamRefused, charged: true,
 		message: "the service behind the gateway does not accept the gateway, and did not carry out the request: this is not a fault of your API key",
-	},
-	upstreamOverloaded: {
-		stage: "forward", Code: code.UpstreamOverloaded, retryAfter: 1, charged: true,
-		message: "the service behind the gateway is busy and did not get the request: try again",
 	},
 	upstreamTimeout: {
 		stage: "forward", Code: code.UpstreamTimeout, charged: true,

@@ -160,7 +160,7 @@ func TestEveryRefusal(t *testing.T) {
 		}
 	}
 	crowded("overloaded", 1, func(s *setup) { s.ConcurrencyMax = 1 })
-	crowded("upstream_overloaded", 2, func(s *setup) { s.UpstreamConnsMax = 1 })
+	crowded("upstream_overloaded", 1, func(s *setup) { s.UpstreamConnsMax = 1 })
 
 	for _, code := range edge.Codes() {
 		if !provoked[code] {

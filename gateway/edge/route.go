@@ -122,9 +122,9 @@ func (r *routes) nearby(path string) string {
 	return ""
 }
 
-// route finds the operation. It refuses if there is none, if it was removed, or if the key may not call it.
+// route refuses if there is no such operation, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
-	if x.route = e.routes.find(x.Call, methodName(x.Request.Method), x.Request.Path); x.route == nil {
+	if x.route = x.found; x.route == nil {
 		path := string(x.Request.Path)
 		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.Has(path) {
 			x.allow = answers.PageMethods

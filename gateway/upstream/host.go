@@ -11,8 +11,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"petgate/gateway/http1"
-	"petgate/gateway/share"
-	"petgate/shared/core/id"
 )
 
 // Passive health: an instance that fails several times in a row gets no requests for a while, if there is another one. The same
@@ -30,7 +28,7 @@ type host struct {
 	bit              uint64 // of this host in a set of hosts
 	pool             *Pool
 
-	inFlight     atomic.Int64
+	inFlight     int          // requests; slots.mu guards it
 	failures     atomic.Int64 // in a row
 	ejectedUntil atomic.Int64 // by requests; Unix ms, by the machine's clock; 0: it is not
 	checkedOut   atomic.Bool  // a check has ejected it
@@ -38,8 +36,6 @@ type host struct {
 	logs         rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
-
-	tenants *share.Shares // of the slots
 
 	// Pool.checking guards the following.
 	standing standing
@@ -56,7 +52,6 @@ type outcome uint8
 
 const (
 	answered    outcome = iota
-	full                // the instance has its maximum of requests; nothing was sent
 	unconnected         // the instance could not be dialed, or closed a new connection at once; nothing was sent
 	refused             // the instance does not accept the gateway; it did not carry out the request
 	stale               // an idle connection was closed; nothing was sent
@@ -68,10 +63,6 @@ const (
 // try makes one attempt and updates the instance's health and connections. mayRepeat reports whether another attempt follows if
 // the connection dies.
 func (h *host) try(request *Request, response *http1.Response, deadline time.Time, mayRepeat bool) outcome {
-	if !h.enter(request.Tenant) {
-		return full
-	}
-	defer h.leave(request.Tenant)
 	for {
 		c, err := h.acquire(request.At, deadline)
 		if err != nil {
@@ -112,21 +103,6 @@ var errRefused = errors.New("it responds with 401: " + refusedReason)
 
 // refusedReason is what a 401 means, and its cure.
 const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
-
-// enter takes a slot, unless all slots are taken or the tenant already has TenantConnsMax. So one tenant cannot block the
-// others.
-func (h *host) enter(t id.Tenant) bool {
-	if h.inFlight.Add(1) <= int64(h.pool.cfg.ConnsMax) && h.tenants.Take(t) {
-		return true
-	}
-	h.inFlight.Add(-1)
-	return false
-}
-
-func (h *host) leave(t id.Tenant) {
-	h.tenants.Return(t)
-	h.inFlight.Add(-1)
-}
 
 // exchange makes one exchange on c and keeps c if it can be used again.
 func (h *host) exchange(c *conn, request *Request, response *http1.Response) (end outcome, err error) {

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"petgate/gateway/http1"
-	"petgate/gateway/share"
 	"petgate/shared/core/id"
 )
 
@@ -26,7 +25,7 @@ type Config struct {
 	Timeout        time.Duration // of an exchange, including a second attempt and dialing
 	IdleTimeout    time.Duration // how long an unused connection is kept
 	ConnsMax       int           // how many requests an instance gets at a time
-	TenantConnsMax int           // how many of these requests may belong to one tenant
+	TenantConnsMax int           // how many of these requests may belong to one tenant when nine tenths of them are there
 	HeaderBytesMax int           // of a response
 	BodyBytesMax   int           // of a response
 	Check          Check
@@ -37,7 +36,7 @@ type Config struct {
 var (
 	ErrUnreachable = errors.New("upstream: no instance can be reached; nothing was sent")
 	ErrBroken      = errors.New("upstream: it got the request, and sent no valid response")
-	ErrOverloaded  = errors.New("upstream: it has its maximum of requests; nothing was sent")
+	ErrOverloaded  = errors.New("upstream: no slot became free in time; nothing was sent")
 	ErrTimeout     = errors.New("upstream: no response in time; it may have got the request")
 	ErrRefused     = errors.New("upstream: it does not accept this gateway, and did not carry out the request")
 )
@@ -49,6 +48,9 @@ type Request struct {
 	IsHead     bool // a response to it has no content
 	MayRepeat  bool // it may be sent twice
 	At         time.Time
+
+	on      *host         // where it has a slot; nil: nowhere
+	granted chan struct{} // closed when it has got a slot that it waited for
 }
 
 // Pool spreads requests over the instances of a service. Its methods are safe for concurrent use.
@@ -57,6 +59,7 @@ type Pool struct {
 	limits  http1.Limits
 	hosts   []*host
 	retries atomic.Int64
+	slots
 
 	checking sync.Mutex // guards the standing of all hosts
 }
@@ -69,7 +72,7 @@ func New(cfg Config) (*Pool, error) {
 	if n := len(cfg.URLs); n == 0 || n > hostsMax {
 		return nil, fmt.Errorf("there are %d upstreams: give 1 to %d", n, hostsMax)
 	}
-	p := &Pool{cfg: cfg, limits: http1.Limits{
+	p := &Pool{cfg: cfg, slots: slots{held: map[id.Tenant]int{}}, limits: http1.Limits{
 		FieldBytesMax: cfg.HeaderBytesMax, FieldsMax: cfg.HeaderBytesMax, BodyBytesMax: cfg.BodyBytesMax, BodyStepBytes: bodyStepBytes,
 	}}
 	var wrong []error
@@ -77,7 +80,7 @@ func New(cfg Config) (*Pool, error) {
 		network, address, err := parseURL(text)
 		wrong = append(wrong, err)
 		p.hosts = append(p.hosts, &host{
-			network: network, address: address, bit: 1 << i, pool: p, tenants: share.New(cfg.TenantConnsMax),
+			network: network, address: address, bit: 1 << i, pool: p,
 			logs: rate.Sometimes{Interval: logEvery}, reports: rate.NewLimiter(rate.Every(logEvery), reportsAtOnce),
 		})
 	}
@@ -108,31 +111,22 @@ func parseURL(text string) (network, address string, err error) {
 	return "tcp", u.Host, nil
 }
 
-// Send sends a request and reads its response within the timeout, which counts from request.At. It sends a request a second time
-// only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot be
-// dialed, nothing was sent, and any request may go to the next instance. The same holds for an instance that has its maximum of
-// requests, and for one that responds with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken: the first one
-// may have been carried out.
+// Send sends a request that has a slot, and reads its response within the timeout, which counts from request.At. It sends a request a
+// second time only if MayRepeat, and if a connection that had served before ended without a byte of the response. If an instance cannot
+// be dialed, nothing was sent, and any request may go to the next instance that has a slot. The same holds for an instance that responds
+// with 401. If a second attempt gets a status of 500 or more, Send returns ErrBroken: the first one may have been carried out.
 func (p *Pool) Send(request *Request, response *http1.Response) error {
 	deadline := request.At.Add(p.cfg.Timeout)
 	mayRepeat := request.MayRepeat
 	var tried uint64
 	failure := ErrUnreachable
 	for {
-		h := p.pick(tried, request.At.UnixMilli())
-		if h == nil {
-			return failure
-		}
+		h := request.on
 		switch outcome := h.try(request, response, deadline, mayRepeat); {
 		case outcome == answered && failure == ErrBroken && response.Status >= 500:
 			return ErrBroken // the response cannot say what the first attempt did
 		case outcome == answered:
 			return nil
-		case outcome == full && failure == ErrBroken:
-			return ErrBroken
-		case outcome == full:
-			tried |= h.bit | p.failing(request.At.UnixMilli())
-			failure = ErrOverloaded
 		case outcome == late:
 			return ErrTimeout
 		case outcome == unconnected:
@@ -149,6 +143,9 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		default:
 			return ErrBroken
 		}
+		if !p.move(request, tried) {
+			return failure
+		}
 	}
 }
 
@@ -157,14 +154,14 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 // were tried.
 func (p *Pool) pick(tried uint64, now int64) *host {
 	var best *host
-	var bestLoad int64
+	var bestLoad int
 	offset := 0
 	if len(p.hosts) > 1 {
 		offset = rand.IntN(len(p.hosts)) // equal instances are chosen evenly
 	}
 	for i := range p.hosts {
 		h := p.hosts[(i+offset)%len(p.hosts)]
-		load := h.inFlight.Load()
+		load := h.inFlight
 		if h.checkedOut.Load() {
 			load += 2 << 32
 		} else if h.ejectedUntil.Load() > now {
@@ -177,8 +174,7 @@ func (p *Pool) pick(tried uint64, now int64) *host {
 	return best
 }
 
-// failing returns the instances that requests have ejected. They may hang, so they do not get what is too much for the others. now is in
-// Unix ms.
+// failing returns the instances that requests have ejected. now is in Unix ms.
 func (p *Pool) failing(now int64) (set uint64) {
 	for _, h := range p.hosts {
 		if h.ejectedUntil.Load() > now {

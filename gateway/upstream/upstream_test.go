@@ -138,10 +138,12 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 }
 
 func (p *Pool) ask(tenant byte, mayRepeat bool) error {
-	var response http1.Response
-	return p.Send(&Request{
-		Tenant: id.Tenant{tenant}, Head: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), MayRepeat: mayRepeat, At: time.Now(),
-	}, &response)
+	r := &Request{Tenant: id.Tenant{tenant}, Head: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), MayRepeat: mayRepeat, At: time.Now()}
+	if err := p.Enter(r); err != nil {
+		return err
+	}
+	defer p.Leave(r)
+	return p.Send(r, &http1.Response{})
 }
 
 // Three requests to one instance: how the last one ends, and how many connections and requests the instance saw.
@@ -261,7 +263,7 @@ func TestIdleConnectionsAreSwept(t *testing.T) {
 	}
 }
 
-// Requests are refused above an instance's number of slots, and above the number of them that one tenant may hold.
+// Requests are refused above an instance's number of slots. One tenant gets all but the reserved ones.
 func TestSlots(t *testing.T) {
 	s := newInstance(t, hang)
 	p := newPool(t, io.Discard, nil, s)
@@ -277,11 +279,11 @@ func TestSlots(t *testing.T) {
 			return total == n
 		})
 	}
-	hold(1, 2)
+	hold(1, 3)
 	if err := p.ask(1, false); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("past a tenant's slots: %v", err)
+		t.Errorf("past all but the reserved slot: %v", err)
 	}
-	hold(2, 2)
+	hold(2, 1)
 	if stats := p.Stats(time.Now())[0]; stats.Open != 4 || stats.Idle != 0 {
 		t.Errorf("with 4 requests: %+v", stats)
 	}
@@ -309,7 +311,11 @@ func TestFullInstance(t *testing.T) {
 	for n := range byte(4) {
 		go func() { done <- p.ask(n/2, false) }()
 	}
-	testkit.Eventually(t, patience, "no free slot", func() bool { return p.hosts[0].inFlight.Load() == 4 })
+	testkit.Eventually(t, patience, "no free slot", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.hosts[0].inFlight == 4
+	})
 	if err := p.ask(3, false); err != nil {
 		t.Errorf("to the other instance: %v", err)
 	}
@@ -319,12 +325,12 @@ func TestFullInstance(t *testing.T) {
 	}
 	p.hosts[1].succeeded()
 	out.answerWith(forbidden)
-	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+	if err := p.ask(3, false); !errors.Is(err, ErrRefused) {
 		t.Errorf("the other instance does not accept the gateway: %v", err)
 	}
 	_ = out.ln.Close()
 	p.CloseIdle()
-	if err := p.ask(3, false); !errors.Is(err, ErrOverloaded) {
+	if err := p.ask(3, false); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("the other instance is gone: %v", err)
 	}
 	in.hangUp()
