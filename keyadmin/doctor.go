@@ -196,7 +196,7 @@ var cureOf = map[string]string{
 func (d *doctor) examineRedis(gateway string, s operate.RedisServer) {
 	part := "redis"
 	if s.Error != "" {
-		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", s.Address, gateway, s.Error), cureOf["quotas"])
+		d.find(part, fmt.Sprintf("%s does not answer gateway %s: %s", cmp.Or(s.Address, "the cluster"), gateway, s.Error), cureOf["quotas"])
 		return
 	}
 	major, _, _ := strings.Cut(s.Version, ".")

@@ -103,6 +103,9 @@ func TestDoctor(t *testing.T) {
 		{"password of Redis", func(_ *shell, g, _ *station) {
 			g.about.Redis[0] = operate.RedisServer{Address: "10.0.0.9:6379", Error: "WRONGPASS"}
 		}, "redis", "WRONGPASS"},
+		{"no node of a cluster", func(_ *shell, g, _ *station) {
+			g.about.Redis[0] = operate.RedisServer{Error: "connection refused"}
+		}, "redis", "the cluster does not answer gateway gw-1: connection refused"},
 		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
 		{"other environment", func(_ *shell, g, _ *station) {

@@ -294,6 +294,10 @@ func (e Explanation) byFigures(f figures) Explanation {
 		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
 		e.Until = roundedUp(retryAt)
 	}
+	if !e.Passes && f.Mode == "outage" {
+		e.Status, e.Code = code.LimitsDegraded.Status, code.LimitsDegraded.Name
+		e.Reason = "Redis does not answer this gateway, and the gateway's share is used up: " + e.Reason
+	}
 	return e
 }
 
