@@ -11,6 +11,7 @@ import (
 	"petgate/gateway/edge"
 	"petgate/gateway/http1"
 	"petgate/gateway/quotas"
+	"petgate/gateway/quotas/redis"
 	"petgate/gateway/upstream"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
@@ -114,8 +115,9 @@ func (c *Config) BadSettings() service.BadSettings {
 		bad.Require(err == nil, "console-database-url", "%v", err)
 	}
 	bad.Require(c.DatabaseConnections >= 1 && c.DatabaseConnections <= 100, "database-connections", "use 1 to 100")
-	for n, part := range strings.Split(string(c.RedisURL), ",") {
-		bad.Require(c.RedisURL == "" || isRedis(part), "redis-url", "number %d is not redis://… or rediss://…", n+1)
+	if c.RedisURL != "" {
+		err = redis.CheckURLs(string(c.RedisURL))
+		bad.Require(err == nil, "redis-url", "%v", err)
 	}
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
@@ -133,21 +135,20 @@ func (c *Config) BadSettings() service.BadSettings {
 	return bad
 }
 
-func isRedis(text string) bool {
-	u, err := url.Parse(strings.TrimSpace(text))
-	return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Host != ""
-}
-
 // quotas returns where quotas are kept, without the credentials of the URLs.
 func (c *Config) quotas() []string {
+	urls := string(c.RedisURL)
+	switch scheme, rest, _ := strings.Cut(urls, "://"); {
+	case urls == "":
+		return []string{"memory"}
+	case scheme == "redis+sentinel": // one place, whose hosts are separated by commas
+		return []string{scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]}
+	}
 	var places []string
-	for part := range strings.SplitSeq(string(c.RedisURL), ",") {
-		if u, err := url.Parse(strings.TrimSpace(part)); err == nil && isRedis(part) {
+	for part := range strings.SplitSeq(urls, ",") {
+		if u, err := url.Parse(strings.TrimSpace(part)); err == nil {
 			places = append(places, u.Scheme+"://"+u.Host+u.Path)
 		}
-	}
-	if places == nil {
-		return []string{"memory"}
 	}
 	return places
 }

@@ -54,6 +54,9 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_TRUSTED_PROXIES", "GATEWAY_LIMITS_ON_OUTAGE", "--tls-cert", "--auth-failures-per-minute",
 		"--directory-max-age", "--drain-limit")
 
+	f("an unknown option for Redis", map[string]string{"REDIS_URL": "redis://:hunter2@a:1?master_name=b"}, "REDIS_URL: number 1")
+	f("Redis behind Sentinel", map[string]string{"REDIS_URL": "redis+sentinel://:hunter2@a:1,b:2/pets"})
+	f("Sentinel without a master", map[string]string{"REDIS_URL": "redis+sentinel://:hunter2@a:1,b:2"}, "REDIS_URL: it is not like redis+sentinel://")
 	f("checks of upstreams without a path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_EVERY": "2s"},
 		"GATEWAY_UPSTREAM_HEALTH_EVERY", "it has no effect without --upstream-health-path: set both or none")
 	f("checks of upstreams too often, at no path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_PATH": "readyz", "GATEWAY_UPSTREAM_HEALTH_EVERY": "1ms"},

@@ -33,6 +33,15 @@ const sentinelScheme = "redis+sentinel://"
 // sentinelTimeout is how long a Sentinel may be silent before another one is asked.
 const sentinelTimeout = 500 * time.Millisecond
 
+// CheckURLs returns an error if Open would refuse the URLs. It connects to nothing, and the error contains no password.
+func CheckURLs(urls string) error {
+	client, err := connect(urls, time.Second)
+	if err != nil {
+		return err
+	}
+	return client.Close()
+}
+
 // connect returns a client that never repeats a call by itself. Its connections enforce the budget.
 func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	if strings.HasPrefix(urls, sentinelScheme) {
@@ -41,11 +50,15 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 	var addrs []string
 	var first *redis.Options
 	for _, text := range strings.Split(urls, ",") {
-		options, err := redis.ParseURL(strings.TrimSpace(text))
-		if err != nil {
+		at, err := url.Parse(strings.TrimSpace(text))
+		var options *redis.Options
+		if err == nil && (at.Scheme == "redis" || at.Scheme == "rediss") && at.Host != "" {
+			options, err = redis.ParseURL(at.String())
+		}
+		if err != nil || options == nil {
 			// err itself is left out: it may contain the URL with the password.
-			return nil, fmt.Errorf("redis: Redis URL %d of %d is not like redis://[user:password@]host:port[/db] "+
-				"or rediss://…, nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1, strings.Count(urls, ",")+1)
+			return nil, fmt.Errorf("number %d is not like redis://[user:password@]host:port[/db] "+
+				"or rediss://…, nor like "+sentinelScheme+"[:password@]host:port,host:port/master-name[/db]", len(addrs)+1)
 		}
 		if first == nil {
 			first = options
@@ -69,7 +82,7 @@ func connect(urls string, budget time.Duration) (redis.UniversalClient, error) {
 
 // connectBySentinel is connect for redis+sentinel://[:password@]host:port,host:port/master-name[/db].
 func connectBySentinel(text string, budget time.Duration) (redis.UniversalClient, error) {
-	wrong := errors.New("redis: the Redis URL is not like redis+sentinel://[:password@]host:port,host:port/master-name[/db]")
+	wrong := errors.New("it is not like redis+sentinel://[:password@]host:port,host:port/master-name[/db]")
 	rest := strings.TrimPrefix(text, sentinelScheme)
 	o := &redis.FailoverOptions{
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1, PoolSize: connectionsMax,

@@ -17,6 +17,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +111,7 @@ type Redis struct {
 func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
 	client, err := connect(cfg.URL, cfg.Budget)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("redis: Redis URL: %w", err)
 	}
 	script := newScript(client, cfg.Prefix, cfg.Rule, takeScript)
 	r := New(cfg, script, ledger)
