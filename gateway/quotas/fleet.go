@@ -101,7 +101,9 @@ func (s *Shared) decides(ctx context.Context) bool {
 func (s *Shared) takeOver(texts []string) error {
 	texts = slices.DeleteFunc(texts, func(text string) bool { return s.fleet.taken[text] })
 	records := s.readAll(texts)
-	if err := s.save(records...); err != nil {
+	s.writing.Lock() // until restore has them: another save would remove them from the file
+	defer s.writing.Unlock()
+	if err := s.saveWith(records...); err != nil {
 		return err
 	}
 	for _, r := range records {

@@ -97,10 +97,15 @@ func (s *Shared) restore() {
 	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Unreported))
 }
 
-// save writes the record if it has changed since the last save. more is what this gateway is about to take over.
-func (s *Shared) save(more ...outageRecord) error {
+// save writes the record if it has changed since the last save.
+func (s *Shared) save() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	return s.saveWith()
+}
+
+// saveWith is save for a caller that holds writing. more is what this gateway is about to take over.
+func (s *Shared) saveWith(more ...outageRecord) error {
 	mark := s.share.changes.Load()
 	if s.config.OutageFile == "" || mark == s.saved && len(more) == 0 {
 		return nil

@@ -56,7 +56,7 @@ func (s *Shared) start(client *redis.Redis) {
 	client.Resume()
 	s.working.run(s.watch)
 	if s.config.OutageFile != "" {
-		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, func() error { return s.save() }) })
+		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
 	}
 }
 
