@@ -148,7 +148,12 @@ func TestSentinelFailOver(t *testing.T) {
 		}
 		return true
 	})
-	failOver(t, "redis+sentinel://"+strings.Join(sentinels, ",")+"/main", func() { master.Kill(t) }, func() bool {
+	url := "redis+sentinel://" + strings.Join(sentinels, ",") + "/main"
+	l := openQuotas(t, Config{RedisURL: url, Budget: redisBudget}).(*Shared)
+	if s := l.redis.Servers(background); len(s) != 1 || s[0].Address != "the master of Sentinel" || s[0].Error != "" {
+		t.Errorf("servers %+v, want one, the master of Sentinel", s)
+	}
+	failOver(t, url, func() { master.Kill(t) }, func() bool {
 		return strings.Contains(replica.Info(background, "replication").Val(), "role:master")
 	}, func(store.Request) bool { return true })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// cures say what an operator can do about a reply of Redis, by the word with which the reply begins.
+// cures say what an operator can do about a reply of Redis, by the words with which the reply begins.
 var cures = map[string]string{
 	"WRONGPASS":  credentials,
 	"NOAUTH":     credentials,
@@ -16,7 +16,16 @@ var cures = map[string]string{
 	"MISCONF":    "Redis cannot write to its disk: its log says why",
 	"READONLY":   "this Redis is a replica: correct REDIS_URL, or promote it",
 	"NOREPLICAS": "Redis has too few replicas that answer (min-replicas-to-write): start them",
+	"MOVED":      "this Redis is a node of a cluster: name at least two nodes in REDIS_URL, separated by commas",
+	noScripts:    "this server runs no scripts: REDIS_URL has to name Redis itself, or a Sentinel as redis+sentinel://…",
+	noCluster:    "this Redis is not a node of a cluster: name one address in REDIS_URL",
 }
+
+// These two replies begin with the word ERR, like many others.
+const (
+	noScripts = "ERR unknown command"
+	noCluster = "ERR This instance has cluster support disabled"
+)
 
 const credentials = "Redis refuses the user or the password: correct REDIS_URL"
 
@@ -39,7 +48,7 @@ func (e *explained) Unwrap() error { return e.err }
 // IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by itself.
 func IsRefused(err error) bool { return cures[kindOf(err)] == credentials }
 
-// kindOf returns the first word of a reply that is an error, or "".
+// kindOf returns the key in cures for a reply that is an error: usually its first word. "": it is no reply.
 func kindOf(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -48,6 +57,11 @@ func kindOf(err error) string {
 	text := reply.Error()
 	if strings.HasPrefix(text, "ERR invalid password") || strings.HasPrefix(text, "ERR AUTH") || strings.HasPrefix(text, "ERR Client sent AUTH") {
 		return "WRONGPASS" // before Redis 6, or a password for a user that has none
+	}
+	for _, kind := range []string{noScripts, noCluster} {
+		if strings.HasPrefix(text, kind) {
+			return kind
+		}
 	}
 	kind, _, _ := strings.Cut(text, " ")
 	return kind

@@ -58,6 +58,9 @@ func (r *Redis) EvictionPolicies(ctx context.Context) (problems []string, err er
 
 func describe(ctx context.Context, node *redis.Client) Server {
 	s := Server{Address: node.Options().Addr}
+	if s.Address == "FailoverClient" { // go-redis does not say which server Sentinel has named
+		s.Address = "the master of Sentinel"
+	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
 		s.Error = err.Error()

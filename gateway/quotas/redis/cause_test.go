@@ -1,0 +1,54 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/gateway/quotas/store"
+	"petgate/gateway/quotas/store/storetest"
+	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
+)
+
+// reply is an error that Redis sent.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// A REDIS_URL that names the wrong kind of server is explained.
+func TestExplain(t *testing.T) {
+	decide := func(url string) error {
+		client, err := connect(url, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		d := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
+		return newScript(client, "explain:", quota.Product, takeScript).Decide(background, d, make([]store.Result, 1))
+	}
+	// A Sentinel, and services without scripts, do not know the command.
+	without := testkit.StartRedis(t, "--rename-command", "EVALSHA", "")
+	single := testkit.StartRedis(t)
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"no scripts", decide("redis://" + without.Addr), "or a Sentinel as redis+sentinel://"},
+		{"two addresses without a cluster", decide("redis://" + single.Addr + ",redis://" + single.Addr), "name one address"},
+		{"one address of a cluster", fmt.Errorf("decide: %w", reply("MOVED 7 127.0.0.1:7001")), "at least two nodes"},
+		{"another error", reply("ERR syntax error"), ""},
+	} {
+		if c.err == nil {
+			t.Errorf("%s: no error", c.name)
+			continue
+		}
+		cure, _, explained := strings.Cut(Explain(c.err).Error(), ": "+c.err.Error())
+		if explained != (c.want != "") || !strings.Contains(cure, c.want) {
+			t.Errorf("%s: %v", c.name, Explain(c.err))
+		}
+	}
+}
