@@ -1,6 +1,11 @@
 package edge
 
-import "petgate/shared/core/access"
+import (
+	"time"
+
+	"petgate/shared/core/access"
+	"petgate/shared/core/instant"
+)
 
 // refusals has the refusal for each result of access.Decide.
 var refusals = [...]refusal{
@@ -32,6 +37,32 @@ func (e *Edge) authenticate(x *exchange) refusal {
 	case !x.isKnown:
 		return e.failed(x)
 	}
+	return e.judge(x)
+}
+
+// again refuses a key that has ended, or may not call any more, while its request waited: what an operator's command has confirmed holds
+// also for requests that have begun.
+func (e *Edge) again(x *exchange) refusal {
+	x.hasKey = false
+	if x.now = instant.Of(e.deps.Clock()); !e.deps.Directory.Fresh(x.now) {
+		return refusal{reason: directoryUnavailable}
+	}
+	entry, isKnown := e.deps.Directory.Lookup(x.hash)
+	if !isKnown { // it was deleted; x.entry stays, because the request counts for its tenant
+		return refusal{reason: invalidKey}
+	}
+	x.entry = entry
+	if r := e.judge(x); r.isRefused() {
+		return r
+	}
+	return e.authorize(x)
+}
+
+// againAfter is how long a request waits for its quota before its key is looked up again.
+const againAfter = time.Second
+
+// judge refuses a key that is not valid here, and decides whether it may call now.
+func (e *Edge) judge(x *exchange) refusal {
 	entry := &x.entry
 	key := access.Key{
 		Environment: entry.Environment, RevokedAt: entry.RevokedAt, ExpiresAt: entry.ExpiresAt, GraceEndsAt: entry.GraceEndsAt,

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"strconv"
+	"time"
 
 	"petgate/gateway/quotas"
 	"petgate/gateway/strikes"
@@ -28,6 +29,9 @@ func (e *Edge) meter(x *exchange) refusal {
 	}
 	if x.verdict.Granted > 0 {
 		x.isTaken = true
+		if time.Since(x.At) > againAfter {
+			return e.again(x)
+		}
 		return refusal{}
 	}
 	if x.verdict.Degraded { // not the client's fault: no strike

@@ -21,5 +21,8 @@ func (e *Edge) receive(x *exchange) refusal {
 		return e.unreadable(err)
 	}
 	x.At = time.Now() // durations count from the last byte
-	return e.enter(x)
+	if r := e.enter(x); r.isRefused() {
+		return r
+	}
+	return e.again(x)
 }
