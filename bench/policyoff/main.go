@@ -56,10 +56,7 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address to serve on")
 	upstream := flag.String("upstream", "http://127.0.0.1:8081", "URL of the origin")
 	flag.Parse()
-	operations, err := api.Operations()
-	if err != nil {
-		log.Fatal(err)
-	}
+	operations := api.Pets().Operations
 	e, err := edge.New(edge.Config{
 		Environment: apikey.Live, Upstreams: []string{*upstream}, UpstreamTimeout: 10 * time.Second, ReadTimeout: 4 * time.Second,
 		BodyBytesMax: 64 << 10, BodiesBytesMax: 256 << 20, TenantConnsMax: 512, ConcurrencyMax: 4096, ConnectionsMax: 32768,

@@ -47,10 +47,7 @@ func exposed(t *testing.T) *describing {
 		t.Fatal(err)
 	}
 	defer limits.Close(t.Context())
-	operations, err := api.Operations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	operations := api.Pets().Operations
 	cfg := edge.Config{
 		Environment: apikey.Live, Upstreams: []string{"http://127.0.0.1:1"}, UpstreamTimeout: time.Second, ReadTimeout: time.Second,
 		BodyBytesMax: 1, BodiesBytesMax: 1, TenantConnsMax: 1, ConcurrencyMax: 1, ConnectionsMax: 1, BanRule: ban.Product,

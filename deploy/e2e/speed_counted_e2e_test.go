@@ -82,10 +82,7 @@ func serveCounted(config string) error {
 	if err != nil {
 		return err
 	}
-	operations, err := api.Operations()
-	if err != nil {
-		return err
-	}
+	operations := api.Pets().Operations
 	tracer, err := trace.Open(trace.Config{
 		Settings: trace.Settings{Endpoint: cfg.Traces, Ratio: "0"}, Program: "gateway", Instance: "counted", Log: log, Metrics: metrics,
 	})

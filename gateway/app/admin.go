@@ -55,9 +55,9 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 		Version: service.Version(), Environment: g.cfg.Environment.String(), Console: g.cfg.Console, Settings: g.cfg.shared(),
 		Mode: g.limits.Mode(), Operations: []aboutOperation{}, Redis: []redis.Server{},
 	}
-	for _, o := range g.operations {
+	for _, o := range g.api.Operations {
 		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-		described := aboutOperation{ID: o.ID, Scopes: o.Scope.Names(), Gone: gone, Successor: o.Successor}
+		described := aboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, Successor: o.Successor}
 		if !o.DeprecatedAt.IsZero() {
 			described.DeprecatedAt = instant.Of(o.DeprecatedAt)
 		}

@@ -72,10 +72,10 @@ type gateway struct {
 	store *keystore.Store
 	keys  *directory.Directory
 
-	limits     quotas.Quotas
-	operations []api.Operation
-	public     *edge.Edge
-	latencies  latencyWindow
+	limits    quotas.Quotas
+	api       *api.API
+	public    *edge.Edge
+	latencies latencyWindow
 
 	closers []func() error // the last one is called first
 }
@@ -181,9 +181,7 @@ func (g *gateway) signOff() {
 // openPublic makes the public side: all that serves requests.
 func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	cfg := &g.cfg
-	if g.operations, err = api.Operations(); err != nil {
-		return err
-	}
+	g.api = api.Pets()
 	edgeConfig := cfg.edge()
 	if cfg.TLSCert != "" {
 		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, g.log)
@@ -198,7 +196,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	}
 	var pages []portal.Page
 	if cfg.Docs {
-		if pages, err = portal.Pages(portal.Config{Title: cfg.DocsTitle, Environment: cfg.Environment}); err != nil {
+		if pages, err = portal.Pages(portal.Config{API: g.api, Title: cfg.DocsTitle, Environment: cfg.Environment}); err != nil {
 			return err
 		}
 	}
@@ -217,7 +215,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
 	g.public, err = edge.New(edgeConfig, edge.Deps{
 		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys, Statements: statements,
-		Operations: g.operations, Pages: pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
+		Operations: g.api.Operations, Pages: pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err

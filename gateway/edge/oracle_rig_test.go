@@ -84,11 +84,11 @@ func (g fakeGuard) Known(netip.Addr) authfailures.State { g.fails("attempts"); r
 
 // operations are those of the contract, with only what these tests need.
 var operations = []api.Operation{
-	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: apikey.PetsRead},
-	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
-	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: apikey.PetsRead},
+	{ID: "listPets", Method: "GET", Path: "/v1/pets", Scope: "pets:read"},
+	{ID: "createPet", Method: "POST", Path: "/v1/pets", Scope: "pets:write", TakesKey: true},
+	{ID: "getPet", Method: "GET", Path: "/v1/pets/{petId}", Scope: "pets:read"},
 	{ID: "getQuota", Method: "GET", Path: "/v1/quota", ByGateway: true, Stability: "beta"},
-	{ID: "getUsage", Method: "GET", Path: "/v1/usage", Scope: apikey.UsageRead, ByGateway: true, Stability: "beta"},
+	{ID: "getUsage", Method: "GET", Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
 }
 
 // entries are the keys that every rig knows, by the hash of their token.

@@ -45,7 +45,7 @@ func newRoutes(operations []api.Operation) (*routes, error) {
 		return nil, errors.New("no operations are given")
 	}
 	for _, o := range operations {
-		one := &route{Operation: o, stability: []byte(o.Stability), needsScope: "the API key needs the scope " + o.Scope.String() + " for this operation"}
+		one := &route{Operation: o, stability: []byte(o.Stability), needsScope: "the API key needs the scope " + o.Scope + " for this operation"}
 		if !o.DeprecatedAt.IsZero() {
 			one.deprecation = strconv.AppendInt([]byte{'@'}, o.DeprecatedAt.Unix(), 10) // RFC 9745
 		}

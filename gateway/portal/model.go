@@ -34,7 +34,7 @@ type model struct {
 // Scoped returns the operations that need a scope.
 func (m *model) Scoped(scope string) (found []operation) {
 	for _, o := range m.Operations {
-		if o.Scope.String() == scope {
+		if o.Scope == scope {
 			found = append(found, o)
 		}
 	}
@@ -115,27 +115,24 @@ type plan struct {
 	Day    int64  `json:"day"`
 }
 
-func newModel(doc *openapi3.T, cfg Config) (*model, error) {
+func newModel(cfg Config) (m *model, err error) {
+	doc := cfg.API.Document
 	intro, _, _ := strings.Cut(doc.Info.Description, "\n\n")
-	m := &model{
+	m = &model{
 		Title: cmp.Or(cfg.Title, doc.Info.Title), Version: doc.Info.Version, Environment: cfg.Environment.String(), Intro: intro,
 	}
 	if err := read(doc.Extensions, "x-plans", &m.Plans); err != nil {
 		return nil, err
 	}
-	known, err := api.Operations()
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range known {
+	for _, o := range cfg.API.Operations {
 		described := doc.Paths.Value(o.Path).GetOperation(o.Method)
 		one, err := newOperation(o, described)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.ID, err)
 		}
 		m.Operations = append(m.Operations, one)
-		if scope := o.Scope.String(); o.Scope != 0 && !slices.Contains(m.Scopes, scope) {
-			m.Scopes = append(m.Scopes, scope)
+		if o.Scope != "" && !slices.Contains(m.Scopes, o.Scope) {
+			m.Scopes = append(m.Scopes, o.Scope)
 		}
 	}
 	if err := m.readErrors(doc); err != nil {

@@ -29,6 +29,7 @@ const Home = "/docs"
 
 // Config is the configuration of the pages.
 type Config struct {
+	API         *api.API
 	Title       string             // of the page; empty: the title of the OpenAPI document
 	Environment apikey.Environment // of the keys that the gateway accepts
 }
@@ -47,15 +48,11 @@ var assets embed.FS
 
 // Pages returns all pages. It fails only if the OpenAPI document has something that the templates do not expect.
 func Pages(cfg Config) ([]Page, error) {
-	doc, err := api.Load()
-	if err != nil {
-		return nil, err
-	}
-	m, err := newModel(doc, cfg)
+	m, err := newModel(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("portal: %w", err)
 	}
-	asJSON, err := json.Marshal(doc)
+	asJSON, err := json.Marshal(cfg.API.Document)
 	if err != nil {
 		return nil, fmt.Errorf("portal: the document as JSON: %w", err)
 	}
@@ -70,7 +67,7 @@ func Pages(cfg Config) ([]Page, error) {
 		{Home + "/petgate.js", "text/javascript; charset=utf-8", asset("petgate.js")},
 		{Home + ".md", markdown, func() ([]byte, error) { return writeText("docs.md", m) }},
 		{"/llms.txt", plain, func() ([]byte, error) { return writeText("llms.txt", m) }},
-		{"/openapi.yaml", "application/yaml", func() ([]byte, error) { return api.Document(), nil }},
+		{"/openapi.yaml", "application/yaml", func() ([]byte, error) { return cfg.API.Source, nil }},
 		{"/openapi.json", "application/json", func() ([]byte, error) { return asJSON, nil }},
 	} {
 		body, err := one.body()

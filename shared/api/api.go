@@ -5,10 +5,11 @@
 package api
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -17,55 +18,63 @@ import (
 )
 
 //go:embed openapi.yaml
-var document []byte
+var pets []byte
 
-// Document returns the OpenAPI document as YAML. It is shared, so change only a copy.
-func Document() []byte { return document }
+// API is what one document says. Nothing in it may be changed.
+type API struct {
+	Name       string // of the document, for messages
+	Title      string
+	Version    string
+	Hash       string // the beginning of the document's SHA-256: 12 hexadecimal digits
+	Source     []byte // the document as text
+	Document   *openapi3.T
+	Operations []Operation // ordered by path and method
+}
 
 // Operation is one operation of the document.
 type Operation struct {
-	ID           string        // operationId
-	Method       string        // in capitals
-	Path         string        // template, as in /v1/pets/{petId}
-	Scope        apikey.Scopes // the scopes that a key needs
-	DeprecatedAt time.Time     // zero = not deprecated
-	SunsetAt     time.Time     // from this instant on it is gone; zero = never
-	Successor    string        // path of what replaces it; empty = nothing
-	ByGateway    bool          // the gateway itself answers it; without a scope: for every valid key
-	Stability    string        // experimental or beta; empty = stable
+	ID           string    // operationId
+	Method       string    // in capitals
+	Path         string    // template, as in /v1/pets/{petId}
+	Scope        string    // that a key needs; empty: none
+	Upstream     string    // the name of the upstreams that serve it; empty: the default
+	DeprecatedAt time.Time // zero = not deprecated
+	SunsetAt     time.Time // from this instant on it is gone; zero = never
+	Successor    string    // path of what replaces it; empty = nothing
+	ByGateway    bool      // the gateway itself answers it; without a scope: for every valid key
+	Stability    string    // experimental or beta; empty = stable
 
 	// TakesKey means that a request with the header KeyHeader may be sent again, whether the first one succeeded or not.
 	TakesKey bool
 }
 
 // IsReport reports whether the gateway itself answers the operation for every valid key. It then has no scope and is not charged.
-func (o Operation) IsReport() bool { return o.ByGateway && o.Scope == 0 }
+func (o Operation) IsReport() bool { return o.ByGateway && o.Scope == "" }
 
 // KeyHeader names a request that a client may repeat (IETF draft-ietf-httpapi-idempotency-key-header).
 const KeyHeader = "Idempotency-Key"
 
-// Operations returns the document's operations, ordered by path and method. Each call returns a copy of its own.
-func Operations() ([]Operation, error) {
-	all, err := read()
-	return slices.Clone(all), err
+// Pets returns the API of the pet service, whose document is a part of the programs.
+func Pets() *API {
+	a, err := Load("openapi.yaml", pets)
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return a
 }
 
-// read reads the document once, although each part of a gateway asks for its operations.
-var read = sync.OnceValues(func() ([]Operation, error) {
-	doc, err := Load()
+// Load reads a document. The name is for messages.
+func Load(name string, data []byte) (*API, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(data)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("api: load %s: %w", name, err)
 	}
-	return operations(doc)
-})
-
-// Load parses the document. Each call returns a copy of its own.
-func Load() (*openapi3.T, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(document)
-	if err != nil {
-		return nil, fmt.Errorf("api: load the document: %w", err)
+	sum := sha256.Sum256(data)
+	a := &API{
+		Name: name, Title: doc.Info.Title, Version: doc.Info.Version, Hash: hex.EncodeToString(sum[:6]), Source: data, Document: doc,
 	}
-	return doc, nil
+	a.Operations, err = operations(doc)
+	return a, err
 }
 
 func operations(doc *openapi3.T) ([]Operation, error) {
@@ -97,7 +106,8 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 		}
 		switch name {
 		case "x-scope":
-			o.Scope, err = apikey.ParseScopes([]string{text})
+			_, err = apikey.ParseScopes([]string{text})
+			o.Scope = text
 		case "x-deprecated-at":
 			o.DeprecatedAt, err = time.Parse(time.RFC3339, text)
 		case "x-sunset":
@@ -119,7 +129,7 @@ func (o *Operation) extend(extensions map[string]any) (err error) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if o.Scope == 0 && !o.ByGateway {
+	if o.Scope == "" && !o.ByGateway {
 		return fmt.Errorf("x-scope is missing: an operation without one would be open to every key")
 	}
 	return nil

@@ -14,12 +14,11 @@ import (
 	"pgregory.net/rapid"
 
 	"petgate/shared/api"
-	"petgate/shared/core/apikey"
 )
 
 func load(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(api.Document())
+	doc, err := openapi3.NewLoader().LoadFromData(api.Pets().Source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,19 +66,16 @@ func TestDocumentKeepsItsPromises(t *testing.T) {
 }
 
 func TestOperations(t *testing.T) {
-	got, err := api.Operations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := api.Pets().Operations
 	want := []api.Operation{
-		{ID: "listPets", Method: http.MethodGet, Path: "/v1/pets", Scope: apikey.PetsRead},
-		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: apikey.PetsWrite, TakesKey: true},
+		{ID: "listPets", Method: http.MethodGet, Path: "/v1/pets", Scope: "pets:read"},
+		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: "pets:write", TakesKey: true},
 		{
-			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: apikey.PetsRead,
+			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: "pets:read",
 			DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
 		},
 		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
-		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: apikey.UsageRead, ByGateway: true, Stability: "beta"},
+		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

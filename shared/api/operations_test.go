@@ -17,7 +17,7 @@ func TestOperationsRefuse(t *testing.T) {
 		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: '5 December 2030'", "getPet: x-sunset"},
 		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: 2030", "not a string"},
 	} {
-		text := strings.Replace(string(document), c.old, c.new, 1)
+		text := strings.Replace(string(pets), c.old, c.new, 1)
 		doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestOperationsRefuse(t *testing.T) {
 }
 
 func TestOperationsReadStability(t *testing.T) {
-	text := strings.Replace(string(document), "x-scope: pets:write", "x-scope: pets:write\n      x-stability: beta", 1)
+	text := strings.Replace(string(pets), "x-scope: pets:write", "x-scope: pets:write\n      x-stability: beta", 1)
 	doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
 	if err != nil {
 		t.Fatal(err)

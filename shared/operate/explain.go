@@ -221,15 +221,13 @@ func (e Explanation) byOperation(ctx context.Context, operation string, k keysto
 		if o.ID != operation {
 			continue
 		}
-		needed, err := apikey.ParseScopes(o.Scopes)
-		if err != nil {
-			return e, err
-		}
-		switch {
-		case o.Gone:
+		if o.Gone {
 			return e.refuse(code.OperationGone, "the operation has been removed. The request is charged"), nil
-		case !k.Scopes.Has(needed):
-			return e.refuse(code.ScopeMissing, "the key does not have the scope "+needed.String()+". The request is charged"), nil
+		}
+		for _, needed := range o.Scopes {
+			if !k.Scopes.Has(needed) {
+				return e.refuse(code.ScopeMissing, "the key does not have the scope "+needed+". The request is charged"), nil
+			}
 		}
 		return e, nil
 	}

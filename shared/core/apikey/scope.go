@@ -43,14 +43,21 @@ next:
 	return set, nil
 }
 
-// Has reports whether s includes all of want.
-func (s Scopes) Has(want Scopes) bool { return s&want == want }
+// Has reports whether s includes the scope with this name. The empty name stands for no scope.
+func (s Scopes) Has(name string) bool {
+	for _, n := range scopeNames {
+		if n.name == name {
+			return s&n.scope != 0
+		}
+	}
+	return name == ""
+}
 
 // Names lists the scopes of s in their fixed order.
 func (s Scopes) Names() []string {
 	names := make([]string, 0, len(scopeNames))
 	for _, n := range scopeNames {
-		if s.Has(n.scope) {
+		if s&n.scope != 0 {
 			names = append(names, n.name)
 		}
 	}
