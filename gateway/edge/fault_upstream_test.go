@@ -112,6 +112,26 @@ func (r *rig) checkOwnAnswers(t *testing.T, client *rawClient) {
 	r.upstream.Seen()
 }
 
+// An upstream may send the content that a response to HEAD, or a 304, announces. If it comes late, no other client gets it.
+func TestLateContentReachesNobody(t *testing.T) {
+	late := says("X-Evil: evil", "Content-Length: 0")
+	for status, request := range map[string]string{"200 OK": strings.Replace(rawGet(), "GET", "HEAD", 1), "304 Not Modified": rawGet()} {
+		r := newFaultRig(t, nil)
+		r.upstream.Answer(func(c net.Conn, q upstreamRequest) bool {
+			if q.Nth > 1 { // it comes when the connection is used again
+				return saying(late)(c, q)
+			}
+			return saying("HTTP/1.1 "+status+"\r\nContent-Length: "+decimal(len(late))+"\r\n\r\n")(c, q)
+		})
+		client := r.dial(t)
+		for range 25 {
+			if got := client.ask(t, request); strings.Contains(fmt.Sprint(got), "evil") {
+				t.Fatalf("%s: got %v", status, got)
+			}
+		}
+	}
+}
+
 // echo answers with the target.
 func echo(c net.Conn, r upstreamRequest) bool {
 	body := `"` + r.Target + `"`
