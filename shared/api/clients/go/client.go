@@ -48,9 +48,10 @@ type Client struct {
 var defaultHTTP = &http.Client{Timeout: 30 * time.Second}
 
 // ListPets returns the pets in the order of their ids. It requests the next page (Link: rel="next", RFC 8288) when the loop has
-// consumed the last one. Limit is the size of a page. After an error the loop ends. params may be nil.
+// consumed the last one. Limit is the size of a page: by default 100, the largest, because each page costs a request of the quota.
+// After an error the loop ends. params may be nil.
 func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2[Pet, error] {
-	query := url.Values{}
+	query := url.Values{"limit": {"100"}}
 	if params != nil && params.Limit != nil {
 		query.Set("limit", strconv.Itoa(*params.Limit))
 	}
@@ -60,10 +61,7 @@ func (c *Client) ListPets(ctx context.Context, params *ListPetsParams) iter.Seq2
 	if params != nil && params.After != nil {
 		query.Set("after", strconv.FormatInt(*params.After, 10))
 	}
-	first := c.address("/v1/pets")
-	if len(query) > 0 {
-		first += "?" + query.Encode()
-	}
+	first := c.address("/v1/pets") + "?" + query.Encode()
 	return func(yield func(Pet, error) bool) {
 		for target := first; target != ""; {
 			var page []Pet

@@ -200,5 +200,5 @@ test("listPets follows the links", all, async (t) => {
   await assert.rejects(async () => {
     for await (const _ of elsewhere.client.listPets());
   }, /another host/);
-  assert.equal(elsewhere.arrivals.length, 2);
+  assert.deepEqual(elsewhere.arrivals.map((a) => a.url), ["/v1/pets?limit=100", "/v1/pets?limit=100"]);
 });

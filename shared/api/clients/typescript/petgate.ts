@@ -78,9 +78,12 @@ export class Client implements Record<keyof operations, unknown> {
     this.#options = { url, token, attemptsMax, waitMaxMs, timeoutMs, fetch: options.fetch ?? ((input, init) => fetch(input, init)) };
   }
 
-  /** The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop has consumed the last one. */
+  /**
+   * The pets in the order of their ids. The next page (Link: rel="next") is requested when the loop has consumed the last one. A page
+   * has 100 pets by default, the most, because each page costs a request of the quota.
+   */
   async *listPets(query: Query<"listPets"> = {}, call: { signal?: AbortSignal } = {}): AsyncGenerator<Pet, void, undefined> {
-    let page: URL | undefined = this.#url("/v1/pets", query);
+    let page: URL | undefined = this.#url("/v1/pets", { ...query, limit: query.limit ?? 100 });
     while (page) {
       const { result, headers }: Answer<Pet[]> = await this.#call({ method: "GET", url: page, ...call });
       yield* result;
