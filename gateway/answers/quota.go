@@ -129,6 +129,8 @@ const (
 	pollInterval   = time.Second
 	pollBurst      = 10
 	pollRecordsMax = 1 << 16 // at about 40 bytes
+
+	PollSeconds = pollBurst // the time after which a key has its whole burst again
 )
 
 // NewPolls returns the limit for keys that have asked nothing yet.
@@ -136,16 +138,18 @@ func NewPolls() Polls {
 	return Polls{sharded.New[id.Key, instant.Millis](pollRecordsMax, func(k id.Key) byte { return k[len(k)-1] })}
 }
 
-// Take reports whether k may have a report at now.
-func (p Polls) Take(k id.Key, now instant.Millis) bool {
+// Take reports whether k may have a report at now. If not, it returns the state of the limit.
+func (p Polls) Take(k id.Key, now instant.Millis) (quota.Usage, bool) {
 	shard := p.freeAt.Lock(k)
 	defer shard.Unlock()
 	latest := now.Add(pollBurst * pollInterval)
 	was := min(shard.Entries[k], latest) // it is later if the clock has stepped back
 	freeAt := max(was, now).Add(pollInterval)
-	if freeAt > latest {
+	state, allowed := quota.Usage{Limit: pollBurst}, freeAt <= latest
+	if !allowed {
+		state.Used, state.ResetAt, state.RetryAt = pollBurst, was, now.Add(freeAt.Sub(latest))
 		freeAt = was
 	}
 	shard.Put(k, freeAt, func(_ id.Key, freeAt instant.Millis) bool { return freeAt <= now })
-	return freeAt != was
+	return state, allowed
 }

@@ -59,15 +59,17 @@ func TestPolls(t *testing.T) {
 		at = at.Add(c.after)
 		n := 0
 		for range 100 {
-			if p.Take(id.Key{1}, at) {
+			if state, allowed := p.Take(id.Key{1}, at); allowed {
 				n++
+			} else if state.Remaining() != 0 || state.RetryAt <= at || state.RetryAt > at+1000 || state.ResetAt.Sub(state.RetryAt) != 9*time.Second {
+				t.Errorf("%v later: %+v", c.after, state)
 			}
 		}
 		if n != c.want {
 			t.Errorf("%v later: %d reports of 100, want %d", c.after, n, c.want)
 		}
 	}
-	if !p.Take(id.Key{2}, at) {
+	if _, allowed := p.Take(id.Key{2}, at); !allowed {
 		t.Error("another key gets no report")
 	}
 }

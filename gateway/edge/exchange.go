@@ -63,6 +63,7 @@ type state struct {
 
 	refusal refusal
 	limited api.Limited // the details of a 429
+	polls   quota.Usage // of a key that asks for its quota too often
 	sending upstream.Request
 }
 

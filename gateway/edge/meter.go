@@ -69,7 +69,11 @@ func (e *Edge) exceeded(x *exchange) refusal {
 	} else {
 		text = append(text, ". At most "...)
 		text = strconv.AppendInt(text, int64(out.StrikesUntilBan), 10)
-		text = append(text, " more requests before then lead to a ban of the API key"...)
+		if out.StrikesUntilBan == 1 {
+			text = append(text, " more request before then leads to a ban of the API key"...)
+		} else {
+			text = append(text, " more requests before then lead to a ban of the API key"...)
+		}
 	}
 	r.message = string(text)
 	return r

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 )
 
@@ -97,8 +98,6 @@ var mustHave = map[string]*regexp.Regexp{
 	"x-ratelimit-limit":     regexp.MustCompile(`^[0-9]+$`),
 	"x-ratelimit-remaining": regexp.MustCompile(`^[0-9]+$`),
 	"x-ratelimit-reset":     regexp.MustCompile(`^[0-9]{10}$`),
-	"ratelimit-policy":      regexp.MustCompile(`^"[a-z-]+";q=[0-9]+;w=[0-9]+(, "[a-z-]+";q=[0-9]+;w=[0-9]+)?$`),
-	"ratelimit":             regexp.MustCompile(`^"[a-z-]+";r=[0-9]+;t=[0-9]+(, "[a-z-]+";r=[0-9]+;t=[0-9]+)?$`),
 	"x-request-id":          regexp.MustCompile(`^[0-9A-Za-z_-]{8,64}$`),
 }
 
@@ -113,12 +112,84 @@ func (a answer) checkFields() error {
 		(len(waits) != 1 || !lengthDigits.MatchString(waits[0])) {
 		return malformed("%d has Retry-After %q", a.Status, waits)
 	}
+	if err := a.checkPolicies(); err != nil {
+		return err
+	}
 	for _, name := range []string{"upgrade", "trailer", "transfer-encoding", "keep-alive", "proxy-connection", "te"} {
 		if a.Fields[name] != nil {
 			return malformed("%d has %s %q", a.Status, name, a.Fields[name])
 		}
 	}
 	return nil
+}
+
+// checkPolicies reads the structured fields (RFC 9651) with a parser that is not ours. The fields of a response agree: X-RateLimit-* are
+// those of the policy that binds first, and on a 429 of the gateway, Retry-After is when that policy admits again.
+func (a answer) checkPolicies() error {
+	limits, err := policiesOf(a.Fields["ratelimit-policy"], "q", "w")
+	if err != nil {
+		return err
+	}
+	states, err := policiesOf(a.Fields["ratelimit"], "r", "t")
+	if err != nil {
+		return err
+	}
+	if len(limits) != len(states) {
+		return malformed("%d has the policies %v and the states %v", a.Status, limits, states)
+	}
+	least, tight := states[0].first, false
+	for _, s := range states {
+		least = min(least, s.first)
+	}
+	for i, s := range states {
+		isTight := s.first == least && a.field("x-ratelimit-remaining") == fmt.Sprint(s.first) && a.field("x-ratelimit-limit") == fmt.Sprint(limits[i].first)
+		if isTight && a.Status == 429 && strings.Contains(a.Body, `"details":`) {
+			wait := fmt.Sprint(s.second)
+			isTight = s.first == 0 && a.field("retry-after") == wait && strings.Contains(a.Body, `"retryAfter":`+wait)
+		}
+		tight = tight || isTight
+		if s.name != limits[i].name || s.first > limits[i].first {
+			return malformed("%d has the policy %v and the state %v", a.Status, limits[i], s)
+		}
+	}
+	if !tight {
+		return malformed("%d has the policies %v, the states %v, and %v", a.Status, limits, states, a.Fields)
+	}
+	if dates := a.Fields["deprecation"]; dates != nil {
+		item, err := httpsfv.UnmarshalItem(dates)
+		if _, isDate := item.Value.(time.Time); err != nil || !isDate {
+			return malformed("%d has Deprecation %q: %v", a.Status, dates, err)
+		}
+	}
+	return nil
+}
+
+// policyItem is an item of RateLimit or RateLimit-Policy.
+type policyItem struct {
+	name          string
+	first, second int64
+}
+
+// policiesOf reads a list of strings with two parameters that are not negative.
+func policiesOf(lines []string, first, second string) (items []policyItem, err error) {
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil || len(list) == 0 {
+		return nil, malformed("policies %q: %v", lines, err)
+	}
+	for _, member := range list {
+		item, _ := member.(httpsfv.Item)
+		name, isName := item.Value.(string)
+		var values [2]int64
+		for i, parameter := range []string{first, second} {
+			value, _ := item.Params.Get(parameter)
+			n, isInteger := value.(int64)
+			if values[i] = n; !isName || !isInteger || n < 0 || len(item.Params.Names()) != 2 {
+				return nil, malformed("policy %v of %q", member, lines)
+			}
+		}
+		items = append(items, policyItem{name, values[0], values[1]})
+	}
+	return items, nil
 }
 
 // refusal reads the Error body of the gateway's own 4xx or 5xx and checks it against the contract. An answer to HEAD has no

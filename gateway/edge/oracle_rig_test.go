@@ -243,10 +243,13 @@ func verdict(limits plan.Limits, used int64) quota.Verdict {
 	if used >= limits.Minute {
 		v.Minute.RetryAt = at + 60_250
 	}
+	if used >= limits.Day {
+		v.Day.RetryAt = v.Day.ResetAt
+	}
 	return v
 }
 
-var guardState = authfailures.State{Limit: 120, Remaining: 120, ResetAt: instant.Of(now) + 60_000}
+var guardState = authfailures.State{Limit: 120, Remaining: 119, ResetAt: instant.Of(now) + 500, ReleaseAt: instant.Of(now) + 500}
 
 // pipeListener accepts connections made in memory.
 type pipeListener struct {

@@ -152,7 +152,7 @@ var table = [reasons]row{
 	},
 
 	quotaPolling: {
-		stage: "report", Code: code.QuotaPolling, retryAfter: 1,
+		stage: "report", Code: code.QuotaPolling,
 		message: "ask for the quota at most once a second: wait for Retry-After",
 	},
 

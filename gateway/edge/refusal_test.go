@@ -72,7 +72,7 @@ func TestEveryRefusal(t *testing.T) {
 	f("invalid_api_key", 401, false, rawKey("Authorization: Bearer "+unknownToken), nil)
 	f("too_many_failed_attempts", 429, false, rawKey("Authorization: Bearer "+unknownToken), func(s *setup) {
 		s.attempts = func() (authfailures.State, bool) {
-			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, RetryAt: instant.Of(now) + 500}, false
+			return authfailures.State{Limit: 120, ResetAt: instant.Of(now) + 60_000, ReleaseAt: instant.Of(now) + 500}, false
 		}
 	})
 	f("address_not_allowed", 403, false, rawKey("Authorization: Bearer "+elsewhereToken), nil)
@@ -83,15 +83,13 @@ func TestEveryRefusal(t *testing.T) {
 	f("minute_quota_exceeded", 429, false, rawKey("Authorization: Bearer "+usedUpToken), nil)
 	f("day_quota_exceeded", 429, false, rawGet(), func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
-			v := verdict(a.Limits, 1000)
-			v.Day.RetryAt = v.Day.ResetAt
-			return v, nil
+			return verdict(a.Limits, 1000), nil
 		}
 	})
 	f("limits_degraded", 429, false, rawGet(), func(s *setup) {
 		s.take = func(a quotas.Request) (quota.Verdict, error) {
 			v := verdict(a.Limits, 1000)
-			v.Degraded, v.Minute.RetryAt = true, v.At+1000
+			v.Degraded, v.Minute.RetryAt, v.Day.RetryAt = true, v.At+1000, v.At+1000
 			return v, nil
 		}
 	})
@@ -131,7 +129,7 @@ func TestEveryRefusal(t *testing.T) {
 	client := r.dial(t)
 	testkit.Eventually(t, patience, "a report is refused", func() bool {
 		got := client.ask(t, rawTarget("/v1/quota"))
-		if err := got.checkFields(); err != nil || got.Status == 429 && !strings.Contains(got.Body, `"details":{"retryAfter":1}`) {
+		if err := got.checkFields(); err != nil || got.Status == 429 && !strings.Contains(got.Body, `"details":{"policy":"quota-polling","plan":"free","limit":10,"used":10,`) {
 			t.Errorf("%v %s", err, got.Body)
 		}
 		return codeOf(got) == "quota_polling"

@@ -24,7 +24,8 @@ func (e *Edge) report(x *exchange) refusal {
 	if !access.Contains(x.entry.Allow, x.client) {
 		return refusal{reason: addressNotAllowed}
 	}
-	if !e.polls.Take(x.entry.Key, x.now) {
+	var allowed bool
+	if x.polls, allowed = e.polls.Take(x.entry.Key, x.now); !allowed {
 		return refusal{reason: quotaPolling}
 	}
 	var err error

@@ -184,65 +184,89 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	if v.At == 0 { // a panic before the use was known
 		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
 	}
-	tight, policy := &v.Day, quota.Day // the policy with fewer requests remaining; the day if they are equal
-	if v.Minute.Remaining() < v.Day.Remaining() {
-		tight, policy = &v.Minute, quota.Minute
-	}
-	switch x.refusal.reason { // on a 429, the policy that was exceeded
-	case minuteQuotaExceeded:
-		tight, policy = &v.Minute, quota.Minute
-	case dayQuotaExceeded:
-		tight, policy = &v.Day, quota.Day
-	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
-	resetAt := tight.ResetAt
+	all := [...]policy{
+		policyOf("minute", answers.MinuteSeconds, &v.Minute, v.At, banned),
+		policyOf("day", answers.DaySeconds, &v.Day, v.At, banned),
+		policyOf("quota-polling", answers.PollSeconds, &x.polls, x.now, 0), // only if it refuses
+	}
+	// The policy that refuses. If none does, the one with fewer requests remaining; the day if they are equal.
+	tight, shown := &all[1], all[:2]
+	switch violated := v.Violated(); {
+	case x.refusal.reason == quotaPolling:
+		tight, shown = &all[2], all[:]
+	case violated == quota.Minute || violated == quota.None && v.Minute.Remaining() < v.Day.Remaining():
+		tight = &all[0]
+	}
 	if banned > 0 {
-		resetAt = x.limited.Ban.EndsAt
+		tight.ResetAt = x.limited.Ban.EndsAt
 	}
+	x.describe(shown, tight)
+	x.limited.Plan = x.entry.Plan
+	if x.refusal.reason == keyBanned { // nothing of a quota was exceeded
+		x.limited.Policy, x.limited.Limit = "ban", 0
+	}
+	return max(1, seconds(tight.release))
+}
+
+func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
+	used := quota.Usage{Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt}
+	all := [...]policy{policyOf("failed-attempts", answers.MinuteSeconds, &used, x.now, 0)}
+	x.describe(all[:], &all[0])
+	return max(1, seconds(all[0].release))
+}
+
+// policy is a limit as responses show it.
+type policy struct {
+	name   string
+	window int64 // seconds
+	quota.Usage
+	release time.Duration // until it admits more
+}
+
+// policyOf returns a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
+func policyOf(name string, window int64, u *quota.Usage, at instant.Millis, banned time.Duration) policy {
+	p := policy{name, window, *u, u.ReleaseAt.Sub(at)}
+	if u.RetryAt != 0 {
+		p.release = max(u.RetryAt.Sub(at), 1)
+	}
+	if banned > 0 {
+		if p.Remaining() > 0 {
+			p.Used, p.release = p.Limit, 0
+		}
+		p.release = max(p.release, banned)
+	}
+	return p
+}
+
+// describe writes the state of policies: of all of them in the fields of the IETF draft (draft-ietf-httpapi-ratelimit-headers), and of
+// the tight one in the older fields and in the details of a 429.
+func (x *exchange) describe(all []policy, tight *policy) {
+	resetAt := max(tight.ResetAt, x.now)
 	x.addInt(nameLimit, tight.Limit)
-	remaining, _ := stateOf(tight, v.At, banned)
-	x.addInt(nameRemaining, remaining)
-	x.addInt(nameReset, max(resetAt, x.now).Seconds())
-	text := appendPolicy(x.text, `"minute"`, v.Minute.Limit, answers.MinuteSeconds)
-	x.addText(namePolicies, appendPolicy(text, `, "day"`, v.Day.Limit, answers.DaySeconds))
-	remaining, release := stateOf(&v.Minute, v.At, banned)
-	text = appendState(x.text, `"minute"`, remaining, release)
-	remaining, release = stateOf(&v.Day, v.At, banned)
-	x.addText(nameStates, appendState(text, `, "day"`, remaining, release))
-	switch x.refusal.reason {
-	case quotaPolling: // the limit of polling belongs to the key, not to the tenant
-	case keyBanned: // nothing of a quota was exceeded
-		x.limited.Policy, x.limited.Plan, x.limited.ResetAt = "ban", x.entry.Plan, resetAt
-	default:
-		x.limited.Policy, x.limited.Plan = policy.String(), x.entry.Plan
-		x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.Limit, tight.Used, resetAt
-	}
-	return max(1, seconds(v.RetryAt().Sub(v.At)), seconds(banned))
-}
-
-// stateOf returns how many requests a policy admits, and when that changes. A ban admits nothing until it ends, whatever is left.
-func stateOf(u *quota.Usage, at instant.Millis, banned time.Duration) (remaining int64, release time.Duration) {
-	remaining, release = u.Remaining(), u.ReleaseAt.Sub(at)
-	switch {
-	case banned > 0 && remaining > 0:
-		return 0, banned
-	case banned > 0:
-		return 0, max(release, banned)
-	}
-	return remaining, release
-}
-
-func (x *exchange) describeAddress(state authfailures.State) (wait int64) {
-	const name = `"failed-attempts"`
-	resetAt := max(state.ResetAt, x.now)
-	x.addInt(nameLimit, int64(state.Limit))
-	x.addInt(nameRemaining, int64(state.Remaining))
+	x.addInt(nameRemaining, tight.Remaining())
 	x.addInt(nameReset, resetAt.Seconds())
-	x.addText(namePolicies, appendPolicy(x.text, name, int64(state.Limit), answers.MinuteSeconds))
-	x.addText(nameStates, appendState(x.text, name, int64(state.Remaining), resetAt.Sub(x.now)))
-	x.limited.Policy, x.limited.Limit = "failed-attempts", int64(state.Limit)
-	x.limited.Used, x.limited.ResetAt = int64(state.Limit-state.Remaining), resetAt
-	return max(1, seconds(state.RetryAt.Sub(x.now)))
+	text := x.text
+	for i := range all {
+		text = all[i].appendTo(text, i > 0, ";q=", all[i].Limit, ";w=", all[i].window)
+	}
+	x.addText(namePolicies, text)
+	text = x.text
+	for i := range all {
+		text = all[i].appendTo(text, i > 0, ";r=", all[i].Remaining(), ";t=", seconds(all[i].release))
+	}
+	x.addText(nameStates, text)
+	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.name, tight.Limit, tight.Used, resetAt
+}
+
+// appendTo appends an item with two parameters to a list.
+func (p *policy) appendTo(dst []byte, follows bool, first string, a int64, second string, b int64) []byte {
+	if follows {
+		dst = append(dst, ", "...)
+	}
+	dst = append(append(append(append(dst, '"'), p.name...), '"'), first...)
+	dst = append(strconv.AppendInt(dst, a, 10), second...)
+	return strconv.AppendInt(dst, b, 10)
 }
 
 func (x *exchange) addInt(name []byte, n int64) { x.addText(name, strconv.AppendInt(x.text, n, 10)) }
@@ -251,17 +275,6 @@ func (x *exchange) addInt(name []byte, n int64) { x.addText(name, strconv.Append
 func (x *exchange) addText(name, text []byte) {
 	x.Response.Add(name, text[len(x.text):])
 	x.text = text
-}
-
-// appendPolicy and appendState append items of the fields in the IETF draft (draft-ietf-httpapi-ratelimit-headers).
-func appendPolicy(dst []byte, name string, limit, window int64) []byte {
-	dst = strconv.AppendInt(append(append(dst, name...), ";q="...), limit, 10)
-	return strconv.AppendInt(append(dst, ";w="...), window, 10)
-}
-
-func appendState(dst []byte, name string, remaining int64, release time.Duration) []byte {
-	dst = strconv.AppendInt(append(append(dst, name...), ";r="...), remaining, 10)
-	return strconv.AppendInt(append(dst, ";t="...), seconds(release), 10)
 }
 
 // seconds rounds up: a client that waits too long is admitted, but one that comes too early is refused. A negative wait

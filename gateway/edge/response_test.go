@@ -97,10 +97,10 @@ HTTP/1.1 401 Unauthorized
 Content-Type: application/json
 Content-Length: 104
 X-RateLimit-Limit: 120
-X-RateLimit-Remaining: 120
-X-RateLimit-Reset: 1780315260
+X-RateLimit-Remaining: 119
+X-RateLimit-Reset: 1780315201
 RateLimit-Policy: "failed-attempts";q=120;w=60
-RateLimit: "failed-attempts";r=120;t=60
+RateLimit: "failed-attempts";r=119;t=1
 X-Request-Id: golden-answer
 WWW-Authenticate: Bearer realm="petgate"
 
@@ -145,9 +145,14 @@ func TestLastStrike(t *testing.T) {
 		s.Clock = func() time.Time { return now.Add(time.Duration(elapsed.Load())) }
 	})
 	client := r.dial(t)
-	for _, want := range []string{`"strikesUntilBan":2}}`, `"strikesUntilBan":1}}`, `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:02Z"}}}`} {
-		if got := client.ask(t, rawKey("Authorization: Bearer "+usedUpToken)); codeOf(got) != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, want) {
-			t.Errorf("%s, want %s", got.Body, want)
+	for _, c := range []struct{ message, details string }{
+		{". At most 2 more requests before then lead to a ban of the API key", `"strikesUntilBan":2}}`},
+		{". At most 1 more request before then leads to a ban of the API key", `"strikesUntilBan":1}}`},
+		{". It is banned until Retry-After has passed", `"strikesUntilBan":0,"ban":{"kind":"automatic","endsAt":"2026-06-01T12:01:02Z"}}}`},
+	} {
+		got := client.ask(t, rawKey("Authorization: Bearer "+usedUpToken))
+		if codeOf(got) != "minute_quota_exceeded" || !strings.HasSuffix(got.Body, c.details) || !strings.Contains(got.Body, c.message+`",`) {
+			t.Errorf("%s, want %s and %s", got.Body, c.message, c.details)
 		}
 		elapsed.Add(int64(time.Second))
 	}

@@ -227,6 +227,16 @@ func TestQuickStart(t *testing.T) {
 	}
 }
 
+// The pages say what the published interface says of the deprecated operation, word for word.
+func TestReplacementOfADeprecatedOperation(t *testing.T) {
+	all := pages(t, portal.Config{})
+	for _, path := range []string{"/docs", "/docs.md", "/openapi.yaml"} {
+		if !strings.Contains(string(all[path].Body), "Deprecated. The replacement is GET /pets with the status filter. The list has each pet") {
+			t.Errorf("%s does not say it", path)
+		}
+	}
+}
+
 func TestLlms(t *testing.T) {
 	text := string(pages(t, portal.Config{})["/llms.txt"].Body)
 	for _, want := range []string{

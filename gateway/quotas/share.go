@@ -87,9 +87,10 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 	}
 	o.set(a.Name(), own)
 	v.Degraded = true
-	if v.Granted < want || v.RetryAt() != 0 {
-		// The share does not tell when Redis would admit more.
-		v.Minute.RetryAt, v.Day.RetryAt = v.At.Add(retryAfter), 0
+	for _, u := range []*quota.Usage{&v.Minute, &v.Day} {
+		if u.RetryAt != 0 {
+			u.RetryAt = v.At.Add(retryAfter) // the share does not tell when Redis would admit more
+		}
 	}
 	show(&v.Minute, a.Limits.Minute)
 	show(&v.Day, a.Limits.Day)

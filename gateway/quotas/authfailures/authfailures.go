@@ -54,7 +54,7 @@ type address struct {
 type State struct {
 	Limit, Remaining int
 	ResetAt          instant.Millis // when the bucket is full again, if no further attempt fails
-	RetryAt          instant.Millis // when the next failure is answered 401 again; 0 = at once
+	ReleaseAt        instant.Millis // when Remaining next grows; ResetAt if nothing was used
 }
 
 // Config is the configuration of a Guard. Every field but Redis is required.
@@ -114,7 +114,7 @@ func (g *Guard) Known(addr netip.Addr) State {
 	client, now := network(addr), g.cfg.Clock()
 	s := g.addresses.Lock(client)
 	defer s.Unlock()
-	return g.state(s.Entries[client], now)
+	return g.state(s.Entries[client], now, true)
 }
 
 // failHere charges the bucket of this gateway, unless Redis has already answered that the address must wait.
@@ -128,12 +128,8 @@ func (g *Guard) failHere(client netip.Prefix, now time.Time) (State, bool) {
 		s.Put(client, a, nil)
 		g.cfg.Metrics.addresses.Add(float64(len(s.Entries) - before))
 	}
-	if g.tokens(a, now)+almost < 1 || !a.here.AllowN(now, 1) {
-		state := g.state(a, now)
-		state.Remaining, state.RetryAt = 0, max(state.RetryAt, instant.Of(now)+1)
-		return state, false
-	}
-	return g.state(a, now), true
+	allowed := g.tokens(a, now)+almost >= 1 && a.here.AllowN(now, 1)
+	return g.state(a, now, allowed), allowed
 }
 
 // failThere charges the bucket that all gateways share. It returns nil if Redis is not asked or does not answer.
@@ -157,7 +153,7 @@ func (g *Guard) learn(client netip.Prefix, now time.Time, answer *redis_rate.Res
 		a = &address{here: *rate.NewLimiter(rate.Every(g.interval), g.limit)}
 	}
 	a.there = now.Add(answer.ResetAfter)
-	return g.state(a, now)
+	return g.state(a, now, answer.Allowed > 0)
 }
 
 // tokens returns how many attempts are left: the smaller value of the two buckets.
@@ -172,15 +168,16 @@ func (g *Guard) tokens(a *address, now time.Time) float64 {
 	return tokens
 }
 
-func (g *Guard) state(a *address, now time.Time) State {
-	tokens := g.tokens(a, now) + almost
-	remaining := max(0, int(tokens))
-	state := State{
-		Limit: g.limit, Remaining: remaining,
-		ResetAt: after(now, (float64(g.limit)-tokens+almost)*float64(g.interval)),
+// state returns what an address has left. After an attempt that was not allowed, that is nothing, whatever the rounding.
+func (g *Guard) state(a *address, now time.Time, allowed bool) State {
+	tokens := g.tokens(a, now)
+	state := State{Limit: g.limit, ResetAt: after(now, (float64(g.limit)-tokens)*float64(g.interval))}
+	if allowed {
+		state.Remaining = max(0, int(tokens+almost))
 	}
-	if remaining == 0 {
-		state.RetryAt = after(now, (1-tokens+almost)*float64(g.interval))
+	state.ReleaseAt = min(state.ResetAt, after(now, max(0, float64(state.Remaining+1)-tokens)*float64(g.interval)))
+	if !allowed {
+		state.ReleaseAt = max(state.ReleaseAt, instant.Of(now)+1)
 	}
 	return state
 }

@@ -70,18 +70,18 @@ func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := alone(120)
 		now := func() instant.Millis { return instant.Of(time.Now()) }
-		if s := g.Known(client); s != (State{Limit: 120, Remaining: 120, ResetAt: now()}) {
+		if s := g.Known(client); s != (State{Limit: 120, Remaining: 120, ResetAt: now(), ReleaseAt: now()}) {
 			t.Errorf("an unknown address: %+v", s)
 		}
 		s, ok := g.Fail(client)
-		if want := (State{Limit: 120, Remaining: 119, ResetAt: now() + 500}); !ok || s != want {
+		if want := (State{Limit: 120, Remaining: 119, ResetAt: now() + 500, ReleaseAt: now() + 500}); !ok || s != want {
 			t.Errorf("after one failure: %+v, %t, want %+v", s, ok, want)
 		}
 		if n := fail(g, client, 1000); n != 119 {
 			t.Errorf("%d more allowed, want 119", n)
 		}
 		s, ok = g.Fail(client)
-		if want := (State{Limit: 120, ResetAt: now() + 60_000, RetryAt: now() + 500}); ok || s != want {
+		if want := (State{Limit: 120, ResetAt: now() + 60_000, ReleaseAt: now() + 500}); ok || s != want {
 			t.Errorf("after too many: %+v, %t, want %+v", s, ok, want)
 		}
 		if known := g.Known(client); known != s {
@@ -90,9 +90,9 @@ func TestGuard(t *testing.T) {
 		if _, ok := g.Fail(netip.MustParseAddr("203.0.113.8")); !ok {
 			t.Error("another address has to wait too")
 		}
-		time.Sleep(time.Until(s.RetryAt.Time()))
+		time.Sleep(time.Until(s.ReleaseAt.Time()))
 		if n := fail(g, client, 5); n != 1 {
-			t.Errorf("%d allowed at RetryAt, want 1", n)
+			t.Errorf("%d allowed at ReleaseAt, want 1", n)
 		}
 		time.Sleep(time.Minute)
 		if n := fail(g, client, 1000); n != 120 {
@@ -140,7 +140,7 @@ func TestGuardIsShared(t *testing.T) {
 		s, ok := two.Fail(client)
 		calls++
 		if !ok {
-			if s.Remaining != 0 || s.RetryAt <= instant.Of(time.Now()) {
+			if s.Remaining != 0 || s.ReleaseAt <= instant.Of(time.Now()) {
 				t.Errorf("refused with %+v", s)
 			}
 			break

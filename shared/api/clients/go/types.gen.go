@@ -287,7 +287,7 @@ type Details struct {
 	// Plan On a 429: the plan that the limits come from.
 	Plan *string `json:"plan,omitempty"`
 
-	// Policy On a 429: the policy whose limit was exceeded (`minute`, `day` or `failed-attempts`), or `ban`.
+	// Policy On a 429: the policy whose limit was exceeded (`minute`, `day`, `quota-polling` or `failed-attempts`), or `ban`.
 	Policy *string `json:"policy,omitempty"`
 
 	// ResetAt On a 429: when the policy is completely free again, if no more requests come. For a ban: its end.
