@@ -34,7 +34,7 @@ type Config struct {
 
 	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
-	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get. Empty: no files."`
+	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
 
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`

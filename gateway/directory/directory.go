@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"petgate/gateway/directory/snapshot"
 	"petgate/shared/core/apikey"
@@ -137,6 +138,12 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	var err error
 	if d.snapshot, err = snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation); err != nil {
 		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", err)
+	}
+	if d.snapshot.IsKept() {
+		d.usage.file = usageFile{path: cfg.Snapshot + ".usage", complaints: rate.Sometimes{Interval: time.Minute}}
+		if err := d.usage.file.read(); err != nil {
+			cfg.Log.Error("directory: usage of an earlier process is lost", "path", d.usage.file.path, "error", err)
+		}
 	}
 	d.metrics = newMetrics(cfg.Metrics, d)
 

@@ -41,6 +41,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { d.writeBans(background) })
 	others.Go(func() { d.flushUsage(background) })
+	others.Go(func() { d.renewUsageFile(background) })
 	others.Go(func() { d.writeSnapshots(background) })
 
 	err := d.follow(ctx)

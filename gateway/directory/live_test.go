@@ -122,8 +122,8 @@ func TestActivityWhileCollecting(t *testing.T) {
 	}
 	d.usage.collect(0)
 	stored := int64(0)
-	for _, sum := range d.usage.backlog {
-		stored += sum.requests
+	for _, sum := range d.usage.Rows {
+		stored += sum.Requests
 	}
 	if stored != 4*each {
 		t.Errorf("the statistics have %d requests, want %d", stored, 4*each)

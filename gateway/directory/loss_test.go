@@ -153,13 +153,13 @@ func TestUsageBacklogIsBounded(t *testing.T) {
 		d.Count(Usage{Tenant: id.Tenant(key), Key: key, Outcome: "ok", Metered: true})
 	}
 	d.usage.collect(0)
-	if n := len(d.usage.backlog); n != usageBacklogMax {
+	if n := len(d.usage.Rows); n != usageBacklogMax {
 		t.Errorf("%d rows wait, want %d", n, usageBacklogMax)
 	}
 	if n := testutil.ToFloat64(d.usage.dropped); n != more {
 		t.Errorf("%v requests dropped, want %d", n, more)
 	}
-	if n := len(d.usage.minutes); n != minutesBacklogMax {
+	if n := len(d.usage.Minutes); n != minutesBacklogMax {
 		t.Errorf("minutes of %d tenants wait, want %d", n, minutesBacklogMax)
 	}
 	if n := testutil.ToFloat64(d.usage.droppedMinutes); n != usageBacklogMax+more-minutesBacklogMax {

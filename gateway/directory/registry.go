@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"petgate/gateway/directory/snapshot"
@@ -21,6 +22,7 @@ type registry struct {
 	generation int64          // as of the last count
 	watch      keystore.Watch // of the silent gateways
 	watchedAt  time.Time
+	ended      []string // incarnations of processes that left usage
 }
 
 // register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly
@@ -30,8 +32,11 @@ func (d *Directory) register(ctx context.Context) error {
 	if err := d.store.CheckSchema(ctx); err != nil {
 		return err
 	}
+	if err := d.storeLeft(ctx); err != nil {
+		return err
+	}
 	self := d.current()
-	generation, err := d.store.Register(ctx, self, d.snapshot.Ended())
+	generation, err := d.store.Register(ctx, self, slices.Concat(d.snapshot.Ended(), d.registry.ended))
 	if err != nil {
 		return err
 	}

@@ -52,46 +52,52 @@ type usage struct {
 	settles        time.Duration
 	collectedAt    instant.Millis // the last time
 	minutesAt      instant.Millis // the minute in which minutes were last sent
-	backlog        map[usageSlot]usageSum
-	minutes        map[minutesSlot]*[60]int64
-	batch          int64       // the last batch's number
-	sent           *usageBatch // the last batch, until the database has certainly stored it
-	dropping       bool        // requests were dropped after the last batch was made
+	unstored                      // this process's
+	file           usageFile
 	dropped        prometheus.Counter
 	droppedMinutes prometheus.Counter
 
 	live live
 }
 
+// unstored is what a process has counted and the database may not have. The file has it too, so its fields are exported.
+type unstored struct {
+	Rows     map[usageSlot]usageSum
+	Minutes  map[minutesSlot]*[60]int64
+	Batch    int64       // the last batch's number
+	Sent     *usageBatch // the last batch, until the database has certainly stored it
+	Dropping bool        // requests were dropped after the last batch was made
+}
+
 // usageSlot is a row that waits for the database.
 type usageSlot struct {
-	tenant             id.Tenant
-	key                id.Key
-	operation, outcome string
-	charged            bool
-	hour               instant.Millis
+	Tenant             id.Tenant
+	Key                id.Key
+	Operation, Outcome string
+	Charged            bool
+	Hour               instant.Millis
 }
 
 type usageSum struct {
-	requests int64
-	lastAt   instant.Millis
+	Requests int64
+	LastAt   instant.Millis
 }
 
 type minutesSlot struct {
-	tenant id.Tenant
-	hour   instant.Millis
+	Tenant id.Tenant
+	Hour   instant.Millis
 }
 
 type usageBatch struct {
-	rows    []keystore.UsageRow
-	minutes []keystore.UsageMinutes
-	dropped bool // requests were dropped since the batch before
+	Rows    []keystore.UsageRow
+	Minutes []keystore.UsageMinutes
+	Dropped bool // requests were dropped since the batch before
 }
 
 // init prepares u. A request is counted at most longest after it was made.
 func (u *usage) init(now instant.Millis, longest time.Duration) {
 	u.counts = sharded.New[Usage, int64](0, func(request Usage) byte { return request.Key[0] })
-	u.backlog, u.minutes = map[usageSlot]usageSum{}, map[minutesSlot]*[60]int64{}
+	u.Rows, u.Minutes = map[usageSlot]usageSum{}, map[minutesSlot]*[60]int64{}
 	u.settles, u.collectedAt, u.minutesAt = longest+usageSlack, now, now.Truncate(time.Minute)
 	u.through.Store(int64(now.Add(-u.settles)))
 }
@@ -142,58 +148,59 @@ func (u *usage) take(at time.Time, to func(Usage, int64)) {
 func (u *usage) add(request Usage, n int64, now instant.Millis) {
 	hour := request.At.Truncate(time.Hour)
 	row := usageSlot{request.Tenant, request.Key, request.Operation, request.Outcome, request.Charged, hour}
-	if sum, known := u.backlog[row]; known || len(u.backlog) < usageBacklogMax {
-		u.backlog[row] = usageSum{sum.requests + n, now}
+	if sum, known := u.Rows[row]; known || len(u.Rows) < usageBacklogMax {
+		u.Rows[row] = usageSum{sum.Requests + n, now}
 	} else {
 		u.dropped.Add(float64(n))
-		u.dropping = true
+		u.Dropping = true
 	}
 	if !request.Metered {
 		return
 	}
 	slot := minutesSlot{request.Tenant, hour}
-	attempts := u.minutes[slot]
+	attempts := u.Minutes[slot]
 	if attempts == nil {
-		if len(u.minutes) >= minutesBacklogMax {
+		if len(u.Minutes) >= minutesBacklogMax {
 			u.droppedMinutes.Add(float64(n))
 			return
 		}
 		attempts = new([60]int64)
-		u.minutes[slot] = attempts
+		u.Minutes[slot] = attempts
 	}
 	attempts[request.At.Sub(hour)/time.Minute] += n
 }
 
 // next returns the batch to send, or nil. It is the last batch again if that may not have been stored.
-func (u *usage) next(withMinutes bool) *usageBatch {
-	if u.sent != nil || len(u.backlog) == 0 && (!withMinutes || len(u.minutes) == 0) {
-		return u.sent
+func (u *unstored) next(withMinutes bool) *usageBatch {
+	if u.Sent != nil || len(u.Rows) == 0 && (!withMinutes || len(u.Minutes) == 0) {
+		return u.Sent
 	}
-	u.batch++
-	u.sent, u.dropping = &usageBatch{dropped: u.dropping}, false
-	for row, sum := range u.backlog {
-		u.sent.rows = append(u.sent.rows, keystore.UsageRow{
-			Tenant: row.tenant, Key: row.key, Operation: row.operation, Outcome: row.outcome, Charged: row.charged,
-			Hour: row.hour, Requests: sum.requests, LastAt: sum.lastAt,
+	u.Batch++
+	u.Sent, u.Dropping = &usageBatch{Dropped: u.Dropping}, false
+	for row, sum := range u.Rows {
+		u.Sent.Rows = append(u.Sent.Rows, keystore.UsageRow{
+			Tenant: row.Tenant, Key: row.Key, Operation: row.Operation, Outcome: row.Outcome, Charged: row.Charged,
+			Hour: row.Hour, Requests: sum.Requests, LastAt: sum.LastAt,
 		})
-		delete(u.backlog, row)
-		if len(u.sent.rows) == usageRowsMax {
+		delete(u.Rows, row)
+		if len(u.Sent.Rows) == usageRowsMax {
 			break
 		}
 	}
 	if !withMinutes {
-		return u.sent
+		return u.Sent
 	}
-	for slot, attempts := range u.minutes {
-		u.sent.minutes = append(u.sent.minutes, keystore.UsageMinutes{Tenant: slot.tenant, Hour: slot.hour, Attempts: *attempts})
-		delete(u.minutes, slot)
-		if len(u.sent.minutes) == usageRowsMax {
+	for slot, attempts := range u.Minutes {
+		u.Sent.Minutes = append(u.Sent.Minutes, keystore.UsageMinutes{Tenant: slot.Tenant, Hour: slot.Hour, Attempts: *attempts})
+		delete(u.Minutes, slot)
+		if len(u.Sent.Minutes) == usageRowsMax {
 			break
 		}
 	}
-	return u.sent
+	return u.Sent
 }
 
+// flushUsage writes what was counted every few seconds. While the database does not take it, a file keeps it.
 func (d *Directory) flushUsage(ctx context.Context) {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -212,33 +219,58 @@ func (d *Directory) flushUsage(ctx context.Context) {
 	}
 }
 
-// drainUsage writes all counts, and the minutes if a new minute has begun or this is the last time. It keeps what it cannot write.
+// drainUsage writes all counts, and the minutes if a new minute has begun or this is the last time. It keeps what it cannot write. One
+// goroutine calls it at a time.
 func (d *Directory) drainUsage(ctx context.Context, last bool) error {
 	u := &d.usage
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	now := instant.Of(d.cfg.Clock())
 	collectedBefore := u.collectedAt
 	u.collect(now)
 	u.collectedAt = now
 	minute := now.Truncate(time.Minute)
 	withMinutes := last || minute != u.minutesAt
-	for batch := u.next(withMinutes); batch != nil; batch = u.next(withMinutes) {
-		if batch.dropped {
-			// Before AddUsage: once that time counts as stored, its gap must be known.
-			if err := d.store.NoteDropped(ctx, *d.self.Load(), u.batch); err != nil {
-				return err
-			}
-		}
-		if err := d.store.AddUsage(ctx, *d.self.Load(), u.batch, batch.rows, batch.minutes); err != nil {
-			return err
-		}
-		u.sent = nil
+	u.mu.Unlock()
+	if err := d.storeUsage(ctx, *d.self.Load(), &u.unstored, withMinutes); err != nil {
+		_ = d.keepUsage(false) // it has complained
+		return err
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if withMinutes {
 		u.minutesAt = minute
 	}
 	// Not now minus settles: if the whole process was paused, requests that began before the pause may not be counted yet.
 	u.through.Store(int64(collectedBefore.Add(-u.settles)))
 	return nil
+}
+
+// storeUsage stores what a process has counted, in batches.
+func (d *Directory) storeUsage(ctx context.Context, process keystore.Registration, from *unstored, withMinutes bool) error {
+	u := &d.usage
+	for {
+		u.mu.Lock()
+		batch := from.next(withMinutes)
+		// Even before the first: the file must not have other requests under a number that the database knows, or they would count twice.
+		err := u.file.renew(d, batch != nil)
+		u.mu.Unlock()
+		if err != nil || batch == nil {
+			return err
+		}
+		slow := time.AfterFunc(keepUsageAfter, func() { _ = d.keepUsage(false) })
+		if batch.Dropped {
+			// Before AddUsage: once that time counts as stored, its gap must be known.
+			err = d.store.NoteDropped(ctx, process, from.Batch)
+		}
+		if err == nil {
+			err = d.store.AddUsage(ctx, process, from.Batch, batch.Rows, batch.Minutes)
+		}
+		slow.Stop()
+		if err != nil {
+			return err
+		}
+		u.mu.Lock()
+		from.Sent = nil
+		u.mu.Unlock()
+	}
 }

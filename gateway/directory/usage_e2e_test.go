@@ -130,7 +130,7 @@ const (
 func storedBefore(u *usage) instant.Millis {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.sent != nil || len(u.backlog) > 0 {
+	if u.Sent != nil || len(u.Rows) > 0 {
 		return 0
 	}
 	return u.collectedAt

@@ -104,11 +104,11 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		now := instant.Of(time.Now())
 		request := Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, At: now}
 		for i := range usageBacklogMax {
-			d.usage.backlog[usageSlot{hour: instant.Millis(i)}] = usageSum{}
+			d.usage.Rows[usageSlot{Hour: instant.Millis(i)}] = usageSum{}
 		}
 		d.Count(request)
 		d.usage.collect(now)
-		clear(d.usage.backlog)
+		clear(d.usage.Rows)
 		d.Count(request)
 		through := d.usage.through.Load()
 		if err := d.drainUsage(t.Context(), false); err != nil {

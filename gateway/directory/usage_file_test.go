@@ -1,0 +1,149 @@
+package directory
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/core/instant"
+	"petgate/shared/keystore"
+	"petgate/shared/testkit"
+)
+
+// What a process has counted and not stored is stored by the next one, once, however the first one ended and whatever has happened to
+// its registration. Only a process that was killed leaves a gap.
+func TestUsageOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		tenant, key, _ := fixture(t, store)
+		want := int64(0)
+		f := func(name string, end func(first *Directory), gap string) {
+			t.Helper()
+			path := snapshotPath(t)
+			first := opened(t, store, Config{Snapshot: path})
+			count := func(n int64) {
+				want += n
+				for range n {
+					first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+				}
+			}
+			count(5)
+			if err := first.drainUsage(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			count(7) // stored, but the answer is lost
+			first.usage.collect(instant.Of(time.Now()))
+			batch := first.usage.next(true)
+			if err := store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes); err != nil {
+				t.Fatal(err)
+			}
+			count(3)
+			end(first)
+			first.snapshot.Close()
+			kept, err := os.ReadFile(path + ".usage")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for try := range 2 { // the second: the process that has stored it was killed before the file was gone
+				next := opened(t, store, Config{Snapshot: path})
+				minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
+				attempts := int64(0)
+				for _, m := range minutes {
+					for _, n := range m.Attempts {
+						attempts += n
+					}
+				}
+				if stored := rowsOf(t, store, tenant); err != nil || stored != want || attempts != want {
+					t.Errorf("%s, start %d: %d requests and %d attempts stored, want %d, %v", name, try+1, stored, attempts, want, err)
+				}
+				if _, err := os.Stat(path + ".usage"); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: the file is still there: %v", name, err)
+				}
+				gaps, err := store.UsageGaps(t.Context(), 0)
+				causes := ""
+				for _, g := range gaps {
+					causes += g.Cause
+				}
+				if err != nil || causes != gap {
+					t.Errorf("%s: gaps %q, want %q, %v", name, causes, gap, err)
+				}
+				if g := registered(t, store); len(g) != 1 || g[0].Incarnation != next.self.Load().Incarnation {
+					t.Errorf("%s: registered are %+v", name, g)
+				}
+				if gap == "" {
+					next.SignOff("")
+					return // its registration ends only when the file is gone
+				}
+				next.snapshot.Close()
+				if err := os.WriteFile(path+".usage", kept, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := store.SignOff(t.Context(), *next.self.Load()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		gone := errors.New("away")
+		f("stopped", func(d *Directory) { d.fault.Store(&gone); d.SignOff("") }, "")
+		f("stopped and forgotten", func(d *Directory) {
+			d.fault.Store(&gone)
+			d.SignOff("")
+			if _, err := store.ForgetGateway(t.Context(), "gw-1"); err != nil {
+				t.Fatal(err)
+			}
+		}, "")
+		f("killed", func(d *Directory) {
+			if err := d.keepUsage(false); err != nil {
+				t.Fatal(err)
+			}
+		}, keystore.GapKilled)
+	})
+}
+
+// While the database takes batches again, the file and the database never have different requests under one number: the process may be
+// killed between two batches.
+func TestUsageFileFollowsTheBatches(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		db := openDB(t, url)
+		store := keystore.New(db, nil, nil, "test")
+		tenant, _, _ := fixture(t, store)
+		path := snapshotPath(t)
+		first := opened(t, store, Config{Snapshot: path})
+		const keys = 2*usageRowsMax + 10
+		for i := range keys {
+			first.Count(Usage{Tenant: tenant.ID, Key: massKey(i), Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+		}
+		if err := first.keepUsage(false); err != nil {
+			t.Fatal(err)
+		}
+		refuse, allow := []string{
+			"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$",
+			"CREATE TRIGGER refuse BEFORE UPDATE ON gateways FOR EACH ROW WHEN (NEW.usage_batch = 2) EXECUTE FUNCTION refuse()",
+		}, "DROP TRIGGER refuse ON gateways"
+		if strings.HasPrefix(url, "sqlite:") {
+			refuse = []string{"CREATE TRIGGER refuse BEFORE UPDATE ON gateways WHEN NEW.usage_batch = 2 BEGIN SELECT RAISE(ABORT, 'refused'); END"}
+			allow = "DROP TRIGGER refuse"
+		}
+		for _, statement := range refuse {
+			execute(t, db, statement)
+		}
+		err := first.storeUsage(t.Context(), *first.self.Load(), &first.usage.unstored, false)
+		if err == nil || rowsOf(t, store, tenant) != usageRowsMax {
+			t.Fatalf("%v; stored %d", err, rowsOf(t, store, tenant))
+		}
+		first.snapshot.Close()
+		execute(t, db, allow)
+		next := opened(t, store, Config{Snapshot: path})
+		rows, err := store.Usage(t.Context(), tenant.ID, 0)
+		if err != nil || len(rows) != keys || slices.ContainsFunc(rows, func(r keystore.UsageRow) bool { return r.Requests != 1 }) {
+			t.Errorf("usage of %d keys is stored, want one request of each of %d, %v", len(rows), keys, err)
+		}
+		next.SignOff("")
+	})
+}
