@@ -39,7 +39,7 @@ func newOverCluster(t *testing.T, c *clusterStore) *Shared {
 	c.records = store.NewMemory(quota.Product, time.Now)
 	c.fault = func(clusterCall) (bool, error) { return true, nil }
 	s := newShared(Config{lanes: 1}.withDefaults())
-	s.start(redis.New(s.redisConfig(), c, s))
+	s.start(background, redis.New(s.redisConfig(), c, s))
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }

@@ -108,7 +108,7 @@ func (s *Shared) takeOver(texts []string) error {
 	}
 	for _, r := range records {
 		for _, one := range r.Unreported {
-			s.share.restore(one, r.SavedAt, true)
+			s.share.restore(one, min(r.SavedAt, s.redisNow()), true)
 		}
 		s.config.Log.Info("this gateway reports to Redis what another one has left", "gateway", r.Gateway, "tenants", len(r.Unreported))
 	}

@@ -194,7 +194,7 @@ func TestClocksOfGatewaysStepInAnOutage(t *testing.T) {
 				t.Errorf("three steps of %v: %d admitted in the outage", step, admitted)
 			}
 			for _, g := range s.gateways {
-				if skew := g.clock.skew(); skew != -3*step {
+				if skew := g.skew(); skew != -3*step {
 					t.Errorf("three steps of %v: a skew of %v", step, skew)
 				}
 			}
@@ -217,7 +217,7 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		s, r := newSite(t, 1), asking(1, 60)
 		s.server.records = store.NewMemory(quota.Product, func() time.Time { return time.Now().Add(ahead) })
 		at := mustTake(t, s.gateways[0], r).At
-		if skew := s.gateways[0].clock.skew(); (skew - ahead).Abs() > 2*time.Millisecond {
+		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
 			t.Errorf("a skew of %v, want %v", skew, ahead)
 		}
 		problems := strings.Join(s.gateways[0].Health(background), "\n")

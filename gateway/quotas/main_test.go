@@ -64,8 +64,7 @@ func newFakeOver(
 ) *Shared {
 	fake.onDecide = onDecide
 	s := newShared(cfg.withDefaults())
-	s.restore()
-	s.start(redis.New(s.redisConfig(), fake, s))
+	s.start(background, redis.New(s.redisConfig(), fake, s))
 	t.Cleanup(func() { _ = s.Close(background) })
 	return s
 }

@@ -15,7 +15,7 @@
 // gives them to the others (fleet). So a window admits at most two limits; decision 5 states the conditions. If only one tenant's record
 // in Redis is unusable, the share decides for that tenant alone. With Refuse, all these requests get ErrUndecided instead.
 //
-// There is one clock, that of Redis. While it is silent, each gateway continues it (clock).
+// There is one clock, that of Redis. While it is silent, each gateway continues it (redis.Redis.Now).
 //
 // # Concurrency
 //
@@ -80,12 +80,11 @@ func Open(ctx context.Context, cfg Config) (Quotas, error) {
 		return openLocal(ctx, cfg), nil
 	}
 	s := newShared(cfg)
-	s.restore() // before redis.Open, because unreported requests are reported as soon as it answers
-	client, err := redis.Open(ctx, s.redisConfig(), s)
+	client, err := redis.Open(s.redisConfig(), s)
 	if err != nil {
 		return nil, err
 	}
-	s.start(client)
+	s.start(ctx, client)
 	if !client.IsDown() {
 		s.Health(ctx)
 	}

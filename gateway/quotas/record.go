@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"petgate/shared/core/instant"
 	"petgate/shared/durable"
@@ -21,7 +22,7 @@ import (
 type outageRecord struct {
 	Gateway    string         `json:"gateway"` // whose record it is
 	SavedAt    instant.Millis `json:"savedAt"` // by the clock of Redis; the use of the window counts from here
-	Ahead      int64          `json:"ahead"`   // see clock
+	Ahead      int64          `json:"ahead"`   // ms: the clock of Redis minus the host's
 	Unreported []entry        `json:"debts"`
 	// Left is what other gateways report since this gateway signed off. It only counts as use of its shares.
 	Left []entry `json:"left,omitempty"`
@@ -85,14 +86,16 @@ func (s *Shared) restore() {
 			"path", path, "error", err)
 		return
 	}
-	s.clock.ahead.Store(r.Ahead)
+	s.redis.Continue(time.Duration(r.Ahead) * time.Millisecond)
+	now := s.redisNow()
+	at := min(r.SavedAt, now)
 	for _, one := range r.Unreported {
-		s.share.restore(one, r.SavedAt, true)
+		s.share.restore(one, at, true)
 	}
-	today := int64(s.clock.now()) / s.config.Rule.Day.Milliseconds()
+	today := int64(now) / s.config.Rule.Day.Milliseconds()
 	s.left = slices.DeleteFunc(r.Left, func(one entry) bool { return one.Day != today })
 	for _, one := range s.left {
-		s.share.restore(one, r.SavedAt, false)
+		s.share.restore(one, at, false)
 	}
 	s.config.Log.Info("the record of an outage is loaded", "tenants", len(r.Unreported))
 }
@@ -124,6 +127,6 @@ func (s *Shared) saveWith(more ...outageRecord) error {
 
 func (s *Shared) record() outageRecord {
 	return outageRecord{
-		Gateway: s.config.GatewayID, SavedAt: s.clock.now(), Ahead: s.clock.skew().Milliseconds(), Unreported: s.share.entries(), Left: s.left,
+		Gateway: s.config.GatewayID, SavedAt: s.redisNow(), Ahead: s.skew().Milliseconds(), Unreported: s.share.entries(), Left: s.left,
 	}
 }

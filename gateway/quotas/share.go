@@ -32,6 +32,7 @@ import (
 // It is safe for concurrent use. One lock is enough: a decision here takes a microsecond.
 type localShare struct {
 	memory *store.Memory
+	now    func(id.Tenant) instant.Millis // by the clock of the tenant's Redis
 
 	mu         sync.Mutex
 	unreported map[store.Name]unreported
@@ -60,8 +61,8 @@ func (u *unreported) lapse(here quota.Verdict) {
 // retryAfter is the wait that a refused request gets: Redis may be back at any time.
 const retryAfter = time.Second
 
-func newLocalShare(memory *store.Memory) *localShare {
-	return &localShare{memory: memory, unreported: make(map[store.Name]unreported)}
+func newLocalShare(memory *store.Memory, now func(id.Tenant) instant.Millis) *localShare {
+	return &localShare{memory: memory, now: now, unreported: make(map[store.Name]unreported)}
 }
 
 // admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. last is the tenant's last
@@ -69,7 +70,7 @@ func newLocalShare(memory *store.Memory) *localShare {
 func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.memory.Now()
+	now := o.now(a.Tenant)
 	d := store.Demand{Request: a}
 	here := o.memory.Take(now, &d)
 	own := o.unreported[a.Name()]
@@ -181,12 +182,11 @@ func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	spent, name := quota.Spent{Minute: e.Minute, Day: quota.DayUse{Day: e.Day, Used: e.DayUsed}}, e.name()
-	o.memory.Take(min(savedAt, o.memory.Now()), &store.Demand{Request: store.Request{Tenant: name.Tenant, Since: name.Since}, Spent: spent})
+	o.memory.Take(savedAt, &store.Demand{Request: store.Request{Tenant: name.Tenant, Since: name.Since}, Spent: spent})
 	if isUnreported {
 		u := o.unreported[name]
 		u.next = plus(u.next, spent)
 		o.set(name, u)
-		o.current(name)
 	}
 }
 
@@ -194,7 +194,7 @@ func (o *localShare) restore(e entry, savedAt instant.Millis, isUnreported bool)
 func (o *localShare) current(t store.Name) unreported {
 	u := o.unreported[t]
 	if u != (unreported{}) {
-		u.lapse(o.memory.Take(o.memory.Now(), &store.Demand{Request: store.Request{Tenant: t.Tenant, Since: t.Since}}))
+		u.lapse(o.memory.Take(o.now(t.Tenant), &store.Demand{Request: store.Request{Tenant: t.Tenant, Since: t.Since}}))
 		o.set(t, u)
 	}
 	return u

@@ -29,7 +29,7 @@ type Shared struct {
 	redis    *redis.Redis
 	seen     *lastSeen
 	share    *localShare
-	clock    *clock
+	clock    clock
 	fleet    *fleet
 	evicting atomic.Bool // at the last check, Redis was set to evict records
 	left     []entry     // by an earlier process of this gateway: see outageRecord
@@ -39,21 +39,20 @@ type Shared struct {
 	asking   singleflight.Group // by record: peeks for Current
 }
 
-// newShared returns quotas to which Open adds the Redis.
+// newShared returns quotas that are to be started.
 func newShared(cfg Config) *Shared {
-	clock := newClock(cfg.Clock)
-	s := &Shared{
-		config: cfg, metrics: newMetrics(cfg.Metrics, clock.skew), seen: newLastSeen(cfg.Rule), clock: clock, fleet: newFleet(cfg.Rule.Window()),
-		share: newLocalShare(store.NewMemory(cfg.Rule, func() time.Time { return clock.now().Time() })),
-	}
-	s.metrics.setMode(modeShared)
+	s := &Shared{config: cfg, seen: newLastSeen(cfg.Rule), clock: newClock(cfg.Clock), fleet: newFleet(cfg.Rule.Window())}
+	s.share = newLocalShare(store.NewMemory(cfg.Rule, nil), func(t id.Tenant) instant.Millis { return s.redis.Now(t) })
 	return s
 }
 
 // start begins to decide in Redis.
-func (s *Shared) start(client *redis.Redis) {
+func (s *Shared) start(ctx context.Context, client *redis.Redis) {
 	s.redis = client
-	client.Resume()
+	s.metrics = newMetrics(s.config.Metrics, s.skew)
+	s.metrics.setMode(modeShared)
+	s.restore() // before Start, because unreported requests are reported as soon as Redis answers
+	client.Start(ctx)
 	s.working.run(s.watch)
 	if s.config.OutageFile != "" {
 		s.working.run(func(closing context.Context) { keepSaving(closing, s.config.Log, s.save) })
@@ -232,7 +231,6 @@ func (s *Shared) Untold(scope redis.Scope) (untold []Request) {
 // Settle implements redis.Ledger.
 func (s *Shared) Settle(d *store.Demand, v *quota.Verdict, decided bool, beganAt, endedAt instant.Millis) {
 	if decided {
-		s.clock.heard(v.At, beganAt, endedAt)
 		s.seen.store(d.Request, beganAt, endedAt, v, v.Granted < d.Want)
 	}
 	s.share.settled(d.Name(), d.Spent, decided)
@@ -293,7 +291,7 @@ func (s *Shared) Health(ctx context.Context) []string {
 	if err != nil {
 		problems = append(problems, "Redis cannot be asked for its memory policy: "+err.Error())
 	}
-	if skew := s.clock.skew(); skew.Abs() > skewMax {
+	if skew := s.skew(); skew.Abs() > skewMax {
 		problems = append(problems, fmt.Sprintf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
 			"the clock of Redis: check NTP on both hosts", skew.Round(100*time.Millisecond)))
 	}
@@ -317,4 +315,10 @@ func (s *Shared) Close(context.Context) error {
 }
 
 // now dates what this gateway remembers.
-func (s *Shared) now() instant.Millis { return s.clock.steady() }
+func (s *Shared) now() instant.Millis { return s.clock.now() }
+
+// skew is how far the clock of Redis is ahead of the host's.
+func (s *Shared) skew() time.Duration { return s.redis.Skew(s.config.Clock()) }
+
+// redisNow is the time of Redis, for all tenants together.
+func (s *Shared) redisNow() instant.Millis { return instant.Of(s.config.Clock()).Add(s.skew()) }

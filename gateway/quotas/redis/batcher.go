@@ -38,7 +38,8 @@ var errDown = errors.New("no answer from Redis lately")
 type batcher struct {
 	redis *Redis
 	down  atomic.Bool
-	heard atomic.Bool // the server has answered at least once
+	heard atomic.Bool  // the server has answered at least once
+	ahead atomic.Int64 // how far its clock is ahead of this gateway's, in ms
 
 	probing id.Tenant // used by probes only; its record is on this server
 	waiters sync.Pool // of *waiter
@@ -56,6 +57,7 @@ type batcher struct {
 	lanes      [lanesMax]lane
 	underWay   int       // how many lanes are in use
 	isHeld     bool      // by the caller of alone: no batch departs
+	isResting  bool      // lanes that are not in use have no goroutine
 	idle       sync.Cond // signaled when no batch is under way, or isHeld ends
 	departing  bool      // the leader of one of them is about to gather its batch
 	arrivals   uint64    // how many requests have arrived
@@ -89,7 +91,6 @@ func newBatcher(r *Redis, probing id.Tenant) *batcher {
 	b.idle.L = &b.mu
 	b.losses = make(chan struct{}, 1)
 	b.waiters.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
-	r.start(b.watch)
 	return b
 }
 
@@ -229,10 +230,11 @@ func (b *batcher) askAlone(call func() error) error {
 	return b.alone(func() error { return b.try(call) })
 }
 
-// rest ends the goroutines of lanes that are not in use. While the Redis closes, lanes in use end after their batch.
+// rest ends the goroutines of lanes, those of lanes in use after their batch.
 func (b *batcher) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.isResting = true
 	for i := range b.lanes {
 		if l := &b.lanes[i]; !l.isUsed {
 			l.stack.close()

@@ -44,7 +44,7 @@ func (l *lane) run() {
 	b := l.batcher
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.redis.closing.Err() != nil {
+	if b.isResting {
 		l.stack.close()
 	}
 	clear(l.places)

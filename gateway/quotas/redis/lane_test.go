@@ -2,12 +2,12 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +17,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit"
 )
 
 // heldStore decides a batch when the test says so.
@@ -116,33 +117,36 @@ func TestALeaderLeavesTenantsUnderWay(t *testing.T) {
 	})
 }
 
-// The servers of a cluster come and go. The lanes of a batcher keep no goroutines when a new server has come, and work again afterwards.
-func TestLanesRestWhenAServerIsNew(t *testing.T) {
-	r := New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}},
-		unnumbered{store.NewMemory(quota.Product, time.Now)}, noLedger{})
+// A server leaves the cluster. Its batcher ends, with all its goroutines. A request that has found it before is still decided.
+func TestBatcherOfAServerThatLeaves(t *testing.T) {
+	r := newOver(unnumbered{store.NewMemory(quota.Product, time.Now)}, noLedger{})
+	var port atomic.Int32
 	r.servers.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return nil, errors.New("no cluster")
+		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", port.Load())}}}}, nil
 	}})
 	defer r.servers.cluster.Close()
 	defer r.Close()
 	running := func() int {
 		all := make([]byte, 1<<20)
-		return strings.Count(string(all[:runtime.Stack(all, true)]), "redis.(*stack).calls(")
+		text := string(all[:runtime.Stack(all, true)])
+		return strings.Count(text, "redis.(*stack).calls(") + strings.Count(text, "redis.(*batcher).watch(")
 	}
-	was := running()
-	old := r.addBatcher(new(redis.Client))
-	q := storetest.Request(storetest.Tenant(1), 60, 100)
-	for n := range int64(2) {
+	was, q := running(), storetest.Request(storetest.Tenant(1), 60, 100)
+	old := r.batcher(q.Tenant)
+	take := func(used int64) {
+		t.Helper()
 		var v quota.Verdict
-		if outcome := old.take(&q, &v); outcome != Decided || v.Minute.Used != n+1 {
-			t.Errorf("request %d: outcome %d, %+v", n, outcome, v)
+		if outcome := old.take(&q, &v); outcome != Decided || v.Minute.Used != used {
+			t.Errorf("outcome %d, %+v, want %d used", outcome, v, used)
 		}
-		if left := running() - was; left != 1 {
-			t.Errorf("%d lanes have a goroutine, want 1", left)
-		}
-		r.addBatcher(new(redis.Client))
-		if left := running() - was; left != 0 {
-			t.Errorf("%d lanes keep a goroutine after a new server has come", left)
-		}
+	}
+	take(1)
+	testkit.Eventually(t, 20*time.Second, "it has a lane and watch", func() bool { return running() == was+2 })
+	port.Store(1)
+	r.servers.cluster.ReloadState(background)
+	testkit.Eventually(t, 20*time.Second, "its goroutines end", func() bool { return running() == was })
+	take(2)
+	if n := running() - was; n != 0 || len(r.servers.byMaster) != 0 {
+		t.Errorf("%d goroutines and %d batchers are left", n, len(r.servers.byMaster))
 	}
 }

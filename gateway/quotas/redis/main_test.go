@@ -38,10 +38,11 @@ func open(t testing.TB, cfg Config) *Redis {
 		cfg.Budget = 10 * time.Second // longer than a busy machine stops Redis
 	}
 	cfg.Clock, cfg.Metrics, cfg.Changed = time.Now, NewMetrics(nil), func(bool, error) {}
-	r, err := Open(background, cfg, noLedger{})
+	r, err := Open(cfg, noLedger{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Start(background)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }

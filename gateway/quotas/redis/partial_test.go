@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,6 +13,17 @@ import (
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/quota"
 )
+
+// storeFunc is a store that decides by a function.
+type storeFunc func(number int64, demands []store.Demand, results []store.Result) error
+
+func (f storeFunc) DecideBatch(_ context.Context, number int64, demands []store.Demand, results []store.Result) error {
+	return f(number, demands, results)
+}
+
+func newOver(s Store, l Ledger) *Redis {
+	return New(Config{Rule: quota.Product, Clock: time.Now, Metrics: NewMetrics(nil), Changed: func(bool, error) {}}, s, l)
+}
 
 // answers is a pipeline whose calls end with these errors.
 type answers []error
@@ -49,4 +62,40 @@ func TestABatchOfWhichNothingIsDecided(t *testing.T) {
 	f(true, timeout, timeout)
 	f(true, timeout, refused)
 	f(true, refused, timeout)
+}
+
+// Two of three unanswered batches are sent again, although a slot of the first is served nowhere. Of that batch, only the demand of that
+// slot is kept.
+func TestUnansweredBatchesAreSentAgain(t *testing.T) {
+	records := store.NewMemory(quota.Product, time.Now)
+	var sent []string
+	var fault error = storetest.Reply("CLUSTERDOWN Hash slot not served")
+	r := newOver(storeFunc(func(number int64, demands []store.Demand, results []store.Result) error {
+		_ = records.Decide(background, demands, results)
+		for i := range demands {
+			sent = append(sent, fmt.Sprint(number, ":", demands[i].Tenant[9]))
+			if demands[i].Tenant == storetest.Tenant(1) {
+				results[i] = store.Result{Err: fault}
+			}
+		}
+		return nil
+	}), noLedger{})
+	defer r.Close()
+	b := r.servers.first
+	for n, tenants := range [][]int{{1, 2}, {3}, {1}, {2}} {
+		u := unanswered{number: int64(n)}
+		for _, tenant := range tenants {
+			u.demands = append(u.demands, store.Demand{Request: storetest.Request(storetest.Tenant(tenant), 10, 100)})
+		}
+		b.keep(u)
+	}
+	for _, want := range []string{"[0:1 0:2 1:3 2:1 3:2]", "[0:1 2:1]"} {
+		if sent = nil; b.sendAgain() != nil || fmt.Sprint(sent) != want {
+			t.Errorf("sent %v, want %s", sent, want)
+		}
+	}
+	fault = &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+	if sent = nil; b.sendAgain() == nil || fmt.Sprint(sent) != "[0:1]" || len(b.unanswered) != 2 {
+		t.Errorf("after a timeout: sent %v, %d batches are kept", sent, len(b.unanswered))
+	}
 }

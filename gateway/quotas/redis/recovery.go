@@ -71,24 +71,39 @@ func (b *batcher) sendAgain() error {
 	left := b.unanswered
 	b.unanswered = nil
 	b.mu.Unlock()
-	for i, u := range left {
+	var failed error
+	for _, u := range left {
+		if failed != nil {
+			b.keep(u)
+			continue
+		}
 		beganAt, results := b.redis.now(), make([]store.Result, len(u.demands))
 		err := b.redis.store.DecideBatch(b.redis.closing, u.number, u.demands, results)
-		for j := range results {
-			failed := cmp.Or(err, results[j].Err)
-			if failed != nil && !errors.Is(failed, store.ErrRecord) { // a record that is unusable has lost what was charged
-				b.mu.Lock()
-				b.unanswered = append(b.unanswered, left[i:]...)
-				b.mu.Unlock()
-				if isSlotTrouble(failed) {
-					failed = nil // it is sent again later
-				}
-				return failed
+		again := unanswered{number: u.number}
+		for i := range results {
+			cause := cmp.Or(err, results[i].Err)
+			if cause == nil || errors.Is(cause, store.ErrRecord) { // a record that is unusable has lost what was charged
+				b.settle(u.number, u.demands[i:i+1], results[i:i+1], nil, beganAt)
+				continue
+			}
+			again.demands = append(again.demands, u.demands[i])
+			if !isSlotTrouble(cause) { // otherwise it is sent again later
+				failed = cause
 			}
 		}
-		b.settle(u.number, u.demands, results, nil, beganAt)
+		b.keep(again)
 	}
-	return nil
+	return failed
+}
+
+// keep keeps an unanswered batch for sendAgain, if it has demands.
+func (b *batcher) keep(u unanswered) {
+	if u.demands == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unanswered = append(b.unanswered, u)
 }
 
 // tell sends the server what the ledger knows in this scope. It makes each trip by do.
@@ -139,6 +154,9 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 		if isUnsure {
 			unsure = cause
 		}
+		if cause == nil {
+			b.hear(v.At, beganAt, endedAt)
+		}
 		switch {
 		case carries && isUnsure:
 			lost = append(lost, *d)
@@ -149,11 +167,7 @@ func (b *batcher) settle(number int64, demands []store.Demand, results []store.R
 			b.redis.ledger.Settle(d, v, cause == nil, beganAt, endedAt)
 		}
 	}
-	if lost != nil {
-		b.mu.Lock()
-		b.unanswered = append(b.unanswered, unanswered{number, lost})
-		b.mu.Unlock()
-	}
+	b.keep(unanswered{number, lost})
 	return unsure
 }
 

@@ -36,8 +36,8 @@ type Config struct {
 	URL     string
 	Prefix  string // begins every name in Redis
 	Rule    quota.Rule
-	Clock   func() time.Time
-	Budget  time.Duration // how long Redis may be silent before it is down, while this process has CPU time
+	Clock   func() time.Time // steps never
+	Budget  time.Duration    // how long Redis may be silent before it is down, while this process has CPU time
 	Metrics *Metrics
 	// Lanes is how many batches may be under way to one server; 0: as many as pay. Only tests set it.
 	Lanes int
@@ -107,18 +107,15 @@ type Redis struct {
 	running  sync.WaitGroup
 }
 
-// Open connects to Redis. Only an invalid URL is an error: a Redis that does not answer is down.
-func Open(ctx context.Context, cfg Config, ledger Ledger) (*Redis, error) {
+// Open returns a Redis that is to be started. Only an invalid URL is an error: a Redis that does not answer is down.
+func Open(cfg Config, ledger Ledger) (*Redis, error) {
 	client, err := connect(cfg.URL, cfg.Budget)
 	if err != nil {
 		return nil, fmt.Errorf("redis: Redis URL: %w", err)
 	}
-	script := newScript(client, cfg.Prefix, cfg.Rule, takeScript)
-	r := New(cfg, script, ledger)
+	r := New(cfg, newScript(client, cfg.Prefix, cfg.Rule, takeScript), ledger)
 	r.client = client
 	r.servers.cluster, _ = client.(*redis.ClusterClient)
-	// preload also opens the connection, so that the first request does not wait for it.
-	_ = r.servers.first.ask(func() error { return script.preload(ctx) })
 	return r, nil
 }
 
@@ -128,6 +125,17 @@ func New(cfg Config, s Store, ledger Ledger) *Redis {
 	r.closing, r.close = context.WithCancel(context.Background())
 	r.servers.first = newBatcher(r, id.Tenant{})
 	return r
+}
+
+// Start connects, and reports what an earlier process of this gateway did not report. No other method may be called before it, but for
+// those of clocks.
+func (r *Redis) Start(ctx context.Context) {
+	if s, ok := r.store.(*script); ok {
+		// preload also opens the connection, so that the first request does not wait for it.
+		_ = r.servers.first.ask(func() error { return s.preload(ctx) })
+	}
+	r.start(r.servers.first.watch)
+	r.Resume()
 }
 
 // Take decides one request. The verdict is valid if the outcome is Decided or Remembered.

@@ -55,19 +55,15 @@ func (s *servers) all() []*batcher {
 	return append(slices.Collect(maps.Values(s.byMaster)), s.first)
 }
 
-// addBatcher adds the batcher of a new master. Another master may have left, and its batcher keeps what it has to send; so no batcher
-// keeps goroutines that it does not use now.
+// addBatcher adds the batcher of a new master.
 func (r *Redis) addBatcher(master *redis.Client) *batcher {
 	s := &r.servers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.byMaster[master]
 	if b == nil {
-		s.first.rest()
-		for _, old := range s.byMaster {
-			old.rest()
-		}
 		b = newBatcher(r, r.probeFor(master))
+		b.ahead.Store(s.first.ahead.Load())
 		if s.byMaster == nil {
 			s.byMaster = map[*redis.Client]*batcher{}
 		}
@@ -75,8 +71,27 @@ func (r *Redis) addBatcher(master *redis.Client) *batcher {
 		if cause := r.Cause(); cause != nil {
 			b.fail(cause) // it may have taken over from a server that is down: it is told what this gateway knows before it decides
 		}
+		r.start(b.watch)
 	}
 	return b
+}
+
+// retire removes a batcher whose server has left the cluster, or has lost the slot by which it is probed: its tenants get another
+// batcher. While it has something to send, it stays, and retire returns false.
+func (r *Redis) retire(b *batcher) bool {
+	s := &r.servers
+	if b == s.first || b.down.Load() || b.isOwedAnswers() {
+		return false
+	}
+	master, err := s.cluster.MasterForKey(r.closing, "{"+b.probing.String()+"}")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || s.byMaster[master] == b {
+		return false
+	}
+	maps.DeleteFunc(s.byMaster, func(_ *redis.Client, other *batcher) bool { return other == b })
+	b.rest()
+	return true
 }
 
 // probeFor returns an ID whose record is on this master. No tenant has that ID, because its first bytes are zero. With n

@@ -12,7 +12,8 @@ const (
 	// lookEvery is how often a gateway without requests looks whether a server has lost its counts. A flood of refused requests asks
 	// Redis about once a second, so such a gateway need not look.
 	lookEvery = 1100 * time.Millisecond
-	// remindEvery is how often a gateway tells a server everything, at most.
+	// remindEvery is how often a gateway tells a server everything, at most. If that takes long, the pause is longer: a server that evicts
+	// records loses some again and again.
 	remindEvery = time.Second
 )
 
@@ -23,21 +24,29 @@ type known struct {
 	at      time.Time // when the server was asked
 }
 
-// watch tells the server what it does not know, until the Redis closes: what this gateway has not reported yet, and everything
+// watch tells the server what it does not know, until the Redis closes or the server has left: what this gateway has not reported yet, and everything
 // if the server has lost use. Every demand carries the use that this gateway knows, so the script notices a loss. A recovery
 // does the same after an outage.
 func (b *batcher) watch() {
 	hasLost := false // and it has not been told everything since
+	var remindAt time.Time
 	for {
+		losses := b.losses
+		if time.Now().Before(remindAt) {
+			losses = nil
+		}
 		select {
 		case <-b.redis.closing.Done():
 			return
-		case <-b.losses:
+		case <-losses:
 			hasLost = true
 		case <-time.After(b.untilLook()):
 		}
 		if b.down.Load() {
 			continue
+		}
+		if b.redis.retire(b) {
+			return
 		}
 		if b.isOwedAnswers() {
 			_ = b.askAlone(b.sendAgain)
@@ -47,11 +56,9 @@ func (b *batcher) watch() {
 			b.look()
 			continue
 		}
+		began := time.Now()
 		hasLost = cmp.Or(b.tell(Window, b.askAlone), b.tell(Day, b.askAlone)) != nil
-		select {
-		case <-b.redis.closing.Done():
-		case <-time.After(remindEvery):
-		}
+		remindAt = time.Now().Add(max(remindEvery, 19*time.Since(began)))
 	}
 }
 
@@ -74,7 +81,7 @@ func (b *batcher) untilLook() time.Duration {
 // look asks the server about a known tenant, if it was not asked lately and this gateway knows use of this day.
 func (b *batcher) look() {
 	b.mu.Lock()
-	k, today := b.known, int64(b.redis.now())/b.redis.cfg.Rule.Day.Milliseconds()
+	k, today := b.known, int64(b.now())/b.redis.cfg.Rule.Day.Milliseconds()
 	isDue := k.request.Tenant != (id.Tenant{}) && k.day == today && time.Since(k.at) >= lookEvery
 	if isDue {
 		b.known.at = time.Now()
