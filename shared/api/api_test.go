@@ -72,7 +72,7 @@ func TestOperations(t *testing.T) {
 		{ID: "createPet", Method: http.MethodPost, Path: "/v1/pets", Scope: "pets:write", TakesKey: true},
 		{
 			ID: "getPet", Method: http.MethodGet, Path: "/v1/pets/{petId}", Scope: "pets:read",
-			DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
+			IsDeprecated: true, DeprecatedAt: time.Unix(1767225600, 0).UTC(), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC), Successor: "/v1/pets",
 		},
 		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
 		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},

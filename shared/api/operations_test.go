@@ -1,44 +1,221 @@
-package api
+package api_test
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/go-cmp/cmp"
+
+	"petgate/shared/api"
 )
 
-func TestOperationsRefuse(t *testing.T) {
-	for _, c := range []struct{ old, new, want string }{
-		{"x-scope: pets:write", "x-scope: pets", "createPet: x-scope"},
-		{"x-scope: pets:write", "x-stability: beta", "x-scope is missing"},
-		{"x-scope: pets:write", "x-stability: shaky", "x-stability"},
-		{"x-scope: pets:write", "x-colour: red", "x-colour"},
-		{"x-answered-by: gateway\n", "x-answered-by: petsvc\n", "getQuota: x-answered-by"},
-		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: '5 December 2030'", "getPet: x-sunset"},
-		{"x-sunset: '2030-12-05T00:00:00Z'", "x-sunset: 2030", "not a string"},
-	} {
-		text := strings.Replace(string(pets), c.old, c.new, 1)
-		doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
-		if err != nil {
-			t.Fatal(err)
+// describe returns a document with these paths.
+func describe(paths string) string {
+	return "openapi: 3.1.0\ninfo: {title: T, version: '2'}\npaths:\n" + paths
+}
+
+func TestLoadReadsOperations(t *testing.T) {
+	got, err := api.Load("t.yaml", []byte(`
+openapi: 3.0.1
+info: {title: Orders, version: '7'}
+servers:
+  - url: https://{host}/{base}/v2/
+    variables: {host: {default: api.example.com}, base: {default: shop}}
+  - url: http://localhost
+paths:
+  /orders:
+    servers: [{url: https://elsewhere.example}]
+    parameters:
+      - {name: idempotency-key, in: header, schema: {type: string}}
+    get: {operationId: listOrders, x-unknown: {a: [1]}}
+    post: {x-scope: 'orders:write', x-upstream: orders, parameters: [{name: Idempotency-Key, in: header, schema: {type: string}}]}
+    head: {operationId: countOrders}
+    options: {operationId: askOrders}
+  /orders/{id}/items/{name}.json:
+    delete: {deprecated: true}
+    patch: {x-sunset: '2030-12-05T00:00:00Z', x-deprecated-at: '2026-01-01T00:00:00+01:00', x-successor: '/orders/{id}', x-stability: beta}
+  /health:
+    get: {x-public: true}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const items = "/shop/v2/orders/{id}/items/{name}.json"
+	want := []api.Operation{
+		{ID: "GET /shop/v2/health", Method: http.MethodGet, Path: "/shop/v2/health", IsPublic: true},
+		{ID: "listOrders", Method: http.MethodGet, Path: "/shop/v2/orders", Scope: "read"},
+		{ID: "countOrders", Method: http.MethodHead, Path: "/shop/v2/orders", Scope: "read"},
+		{ID: "askOrders", Method: http.MethodOptions, Path: "/shop/v2/orders", Scope: "write"},
+		{ID: "POST /shop/v2/orders", Method: http.MethodPost, Path: "/shop/v2/orders", Scope: "orders:write", Upstream: "orders", TakesKey: true},
+		{ID: "DELETE " + items, Method: http.MethodDelete, Path: items, Scope: "write", IsDeprecated: true},
+		{
+			ID: "PATCH " + items, Method: http.MethodPatch, Path: items, Scope: "write", IsDeprecated: true, Stability: "beta", Successor: "/orders/{id}",
+			DeprecatedAt: time.Date(2025, 12, 31, 23, 0, 0, 0, time.UTC), SunsetAt: time.Date(2030, 12, 5, 0, 0, 0, 0, time.UTC),
+		},
+		{ID: "getQuota", Method: http.MethodGet, Path: "/v1/quota", ByGateway: true, Stability: "beta"},
+		{ID: "getUsage", Method: http.MethodGet, Path: "/v1/usage", Scope: "usage:read", ByGateway: true, Stability: "beta"},
+	}
+	if diff := cmp.Diff(want, got.Operations, cmp.Comparer(time.Time.Equal)); diff != "" {
+		t.Error(diff)
+	}
+	if got.Title != "Orders" || got.Version != "7" || len(got.Hash) != 12 || strings.Join(got.Scopes(), " ") != "read write orders:write" {
+		t.Errorf("title %q, version %q, hash %q, scopes %q", got.Title, got.Version, got.Hash, got.Scopes())
+	}
+	// What clients get says where the operations stand, and that they need the gateway's key.
+	shown, err := openapi3.NewLoader().LoadFromData(got.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shown.Validate(t.Context(), openapi3.DisableExamplesValidation()); err != nil && !strings.Contains(err.Error(), "responses") {
+		t.Error(err)
+	}
+	for _, o := range got.Operations {
+		one := shown.Paths.Value(o.Path).GetOperation(o.Method)
+		if one == nil || (one.Security != nil && len(*one.Security) == 0) != o.IsPublic {
+			t.Errorf("%s is described as %+v", o.ID, one)
 		}
-		if all, err := operations(doc); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("with %q: %v, %v; want an error about %q", c.new, all, err, c.want)
+	}
+	if len(shown.Security) != 1 || len(shown.Servers) != 1 || shown.Servers[0].URL != "/" || shown.Paths.Value("/v1/quota").Get.Responses.Value("200") == nil {
+		t.Errorf("the document: security %v, servers %+v", shown.Security, shown.Servers)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	many := strings.Repeat("x", 65)
+	for what, c := range map[string]struct {
+		text string
+		want []string // the problems, in any order
+	}{
+		"nothing":         {"", []string{`version is ""`}},
+		"other text":      {"hello", []string{"the document: "}},
+		"broken YAML":     {"openapi: 3.0.0\na: [\n", []string{"line 2"}},
+		"Swagger 2":       {"swagger: '2.0'\npaths: {}", []string{"line 1: swagger: use OpenAPI 3.0 or 3.1"}},
+		"OpenAPI 4":       {"\nopenapi: 4.0.0\npaths: {}", []string{`line 2: openapi: the version is "4.0.0"`}},
+		"no paths":        {"openapi: 3.0.0\ninfo: {title: T, version: '1'}", []string{"no operations"}},
+		"no operations":   {describe("  /a: {}"), []string{"line 3: paths: the document has no operations"}},
+		"a path twice":    {describe("  /a: {get: {}}\n  /a: {post: {}}"), []string{`line 5: mapping key "/a" already defined at line 4`}},
+		"twice in JSON":   {"{\"openapi\": \"3.0.0\",\n\"paths\": {\"/a\": {\"get\": {}},\n\"/a\": {}}}", []string{`line 3: duplicate object member name "/a"`}},
+		"the same path":   {describe("  /a/{x}: {get: {}}\n  /a/{y}: {get: {}, post: {}}"), []string{"line 5: GET /a/{y}: it is the same path as /a/{x}"}},
+		"ambiguous paths": {describe("  /{x}/b: {get: {}}\n  /a/{y}: {get: {}}"), []string{"line 4: GET /{x}/b: it has paths in common with /a/{y}"}},
+		"two problems": {
+			describe("  a: {get: {}}\n  /b?c=d: {get: {}}\n  /{}: {get: {}}\n  /ü: {get: {}}\n  /a//b: {get: {}}\n  /a/../b: {get: {}}"),
+			[]string{"line 4: a: the path does not begin", "line 5: /b?c=d: the path has a query", "line 6: /{}: ", "line 7: /ü: ", "line 8: /a//b: ", "line 9: /a/../b: "},
+		},
+		"an unknown $ref": {
+			describe("  /a:\n    get:\n      responses:\n        '200': {$ref: '#/components/responses/A'}\n        '201': {$ref: '#/components/responses/B'}"),
+			[]string{"line 7: $ref #/components/responses/A is not in the document", "line 8: $ref #/components/responses/B"},
+		},
+		"a remote $ref": {
+			describe("  /a:\n    get:\n      responses:\n        '200': {$ref: 'http://127.0.0.1:1/a.yaml'}\n        '201': {$ref: 'file:///etc/passwd'}"),
+			[]string{"line 7: $ref http://127.0.0.1:1/a.yaml is in another document", "line 8: $ref file:///etc/passwd is in another document"},
+		},
+		"own paths": {
+			describe("  /v1/quota: {post: {}}\n  /docs: {get: {}}\n  /docs/{page}: {get: {}}\n  /openapi.json: {get: {}}"),
+			[]string{"line 4: POST /v1/quota: the gateway has", "line 5: GET /docs: ", "line 6: GET /docs/{page}: ", "line 7: GET /openapi.json: "},
+		},
+		"names": {
+			describe("  /a: {get: {operationId: x}, put: {operationId: x}, post: {operationId: none}, patch: {operationId: getQuota}}"),
+			[]string{`PUT /a: operationId "x" is also that of GET /a`, `POST /a: operationId "none" is reserved`, `PATCH /a: operationId "getQuota" is also that of the gateway's /v1/quota`},
+		},
+		"extensions": {
+			describe("  /a:\n    get: {x-scope: Pets}\n    put: {x-scope: [a]}\n    post: {x-public: 'yes'}\n    patch: {x-public: true, x-scope: a}\n" +
+				"    delete: {x-sunset: soon}\n    head: {x-stability: shaky}\n    options: {x-successor: \"/a\\r\\nX: y\"}\n    trace: {}\n  /b: {get: {x-scope: " + many + "}, put: {x-upstream: A}}"),
+			[]string{
+				"line 5: GET /a: x-scope is Pets", "line 6: PUT /a: x-scope is [a]", "line 7: POST /a: x-public is yes", "line 8: PATCH /a: it has x-public and x-scope",
+				"line 9: DELETE /a: x-sunset is soon", "line 10: HEAD /a: x-stability", "line 11: OPTIONS /a: x-successor", "line 12: TRACE /a: the gateway does not forward TRACE",
+				"line 13: GET /b: x-scope", "line 13: PUT /b: x-upstream",
+			},
+		},
+		"a server with a query": {"openapi: 3.0.0\nservers: [{url: '/{x}'}]\npaths: {/a: {get: {}}}", []string{"line 2: servers: "}},
+		"too many scopes": {describe("  /a: {get: {x-scope: s}}\n" + func() (paths string) {
+			for i := range 64 {
+				paths += fmt.Sprintf("  /a%d: {get: {x-scope: s%d}}\n", i, i)
+			}
+			return paths
+		}()), []string{"the document has 65 scopes"}},
+		"many aliases":  {"a: &a [1]\nb:\n" + strings.Repeat("- *a\n", 1<<20), []string{"line 1003: the document has more than 1000 YAML aliases"}},
+		"an alias bomb": {"a: &a [1,1,1,1,1,1,1,1,1]\n" + bomb(), []string{"excessive aliasing"}},
+	} {
+		began := time.Now()
+		got, err := api.Load("t.yaml", []byte(c.text))
+		var problems api.Problems
+		if !errors.As(err, &problems) || len(problems) != len(c.want) {
+			t.Errorf("%s: %+v, problems %q; want %q", what, got, problems, c.want)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(strings.Join(problems, "\n"), want) {
+				t.Errorf("%s: no problem has %q: %q", what, want, problems)
+			}
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: it took %v", what, took)
 		}
 	}
 }
 
-func TestOperationsReadStability(t *testing.T) {
-	text := strings.Replace(string(pets), "x-scope: pets:write", "x-scope: pets:write\n      x-stability: beta", 1)
-	doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
-	if err != nil {
-		t.Fatal(err)
+// bomb returns lists each of which has the one before it nine times.
+func bomb() (text string) {
+	for i := range 9 {
+		text += fmt.Sprintf("%c: &%c [%s]\n", 'b'+i, 'b'+i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
 	}
-	all, err := operations(doc)
-	if err != nil {
-		t.Fatal(err)
+	return text
+}
+
+// The gateway's own paths can be moved out of a document's way, also of the pets'.
+func TestOwnPrefix(t *testing.T) {
+	for name, text := range map[string]string{"pets": string(api.Pets().Source), "another": describe("  /v1/quota: {get: {}}")} {
+		a, err := api.LoadWith(name, []byte(text), "/gateway")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var own []string
+		for _, o := range a.Operations {
+			if o.ByGateway {
+				own = append(own, o.Path)
+			}
+		}
+		if strings.Join(own, " ") != "/gateway/quota /gateway/usage" || !strings.Contains(string(a.Source), "\n    /gateway/quota:\n") {
+			t.Errorf("%s: the own operations stand at %s", name, own)
+		}
 	}
-	if got := all[1].Stability; got != "beta" {
-		t.Errorf("the stability of %s is %q", all[1].ID, got)
+	if _, err := api.LoadWith("t", []byte(describe("  /gateway/quota: {get: {}}")), "/gateway"); err == nil || !strings.Contains(err.Error(), "--own-prefix") {
+		t.Errorf("an operation at a moved path: %v", err)
+	}
+}
+
+// Each document of the corpus can be served.
+func TestCorpus(t *testing.T) {
+	names, err := filepath.Glob("testdata/*")
+	if err != nil || len(names) < 10 {
+		t.Fatalf("the corpus has %d documents, %v", len(names), err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := api.Load(name, data)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		again, err := openapi3.NewLoader().LoadFromData(a.Source)
+		if err != nil {
+			t.Errorf("%s: as served: %v", name, err)
+			continue
+		}
+		for _, o := range a.Operations {
+			if again.Paths.Value(o.Path).GetOperation(o.Method) == nil {
+				t.Errorf("%s: as served, it lacks %s", name, o.ID)
+			}
+		}
 	}
 }

@@ -1,0 +1,385 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	documentBytesMax = 32 << 20
+	aliasesMax       = 1000 // of YAML in a document; each may stand for much text
+	scopesMax        = 64
+	nameBytesMax     = 200 // of an operation
+)
+
+// Problems are all reasons why a document cannot be served. Each begins with its place: a line, or a method and a path.
+type Problems []string
+
+func (p Problems) Error() string { return strings.Join(p, "; ") }
+
+// Load reads a document: OpenAPI 3.0 or 3.1, in YAML or JSON. It reads no other file and no URL. Its error is Problems.
+func Load(name string, data []byte) (*API, error) { return LoadWith(name, data, "") }
+
+// LoadWith is Load for a gateway whose own paths have a prefix.
+func LoadWith(name string, data []byte, ownPrefix string) (*API, error) {
+	l := &loading{data: data, ownPrefix: ownPrefix, hasOwn: ownPrefix == "" && bytes.Equal(data, pets)}
+	doc := l.parse()
+	if doc == nil {
+		return nil, l.problems
+	}
+	sum := sha256.Sum256(data)
+	a := &API{Name: name, Hash: hex.EncodeToString(sum[:6]), Source: data, Document: doc, OwnPrefix: ownPrefix}
+	if doc.Info != nil {
+		a.Title, a.Version = doc.Info.Title, doc.Info.Version
+	}
+	a.Operations = l.operations(doc)
+	if len(l.problems) == 0 && !l.hasOwn {
+		l.addOwn(a)
+	}
+	if len(l.problems) > 0 {
+		return nil, l.problems
+	}
+	slices.SortFunc(a.Operations, func(a, b Operation) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method)) })
+	return a, nil
+}
+
+// loading is what Load knows while it reads a document.
+type loading struct {
+	data      []byte
+	ownPrefix string
+	hasOwn    bool   // the document describes the gateway's own operations where they stand
+	prefix    string // of all paths: that of the first server
+	problems  Problems
+	root      *yaml.Node // for lines; nil: not needed yet
+}
+
+func (l *loading) refuse(place, format string, args ...any) {
+	l.problems = append(l.problems, place+": "+fmt.Sprintf(format, args...))
+}
+
+// place returns the line of the member at the end of the keys, if the text gives it, and else the words.
+func (l *loading) place(words string, keys ...string) string {
+	if l.root == nil {
+		l.root = new(yaml.Node)
+		_ = yaml.Unmarshal(l.data, l.root) // without it, there are no lines
+	}
+	line := 0
+	for node := l.root; node != nil; {
+		if node.Kind == yaml.DocumentNode {
+			node = node.Content[0]
+			continue
+		}
+		if len(keys) == 0 || node.Kind != yaml.MappingNode {
+			break
+		}
+		key, value := member(node, keys[0])
+		if key != nil {
+			line = key.Line
+		}
+		node, keys = value, keys[1:]
+	}
+	if line == 0 || len(keys) > 0 {
+		return words
+	}
+	return fmt.Sprintf("line %d: %s", line, words)
+}
+
+func member(mapping *yaml.Node, name string) (key, value *yaml.Node) {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i], mapping.Content[i+1]
+		}
+	}
+	return nil, nil
+}
+
+// alias matches what may be an alias of YAML.
+var alias = regexp.MustCompile(`(?m)[-:,\[] *\*[\w.-]+ *(?:$|[,\]}#])`)
+
+// parse reads the document. It returns nil if it cannot be read.
+func (l *loading) parse() *openapi3.T {
+	if len(l.data) > documentBytesMax {
+		l.refuse("the document", "it has %d bytes, and at most %d are read", len(l.data), documentBytesMax)
+		return nil
+	}
+	if found := alias.FindAllIndex(l.data, aliasesMax+1); len(found) > aliasesMax {
+		l.refuse(fmt.Sprintf("line %d", l.lineAt(found[aliasesMax][0])), "the document has more than %d YAML aliases: write them out", aliasesMax)
+		return nil
+	}
+	isJSON := bytes.HasPrefix(bytes.TrimLeft(l.data, " \t\r\n"), []byte("{"))
+	if isJSON {
+		_, err := jsontext.NewDecoder(bytes.NewReader(l.data)).ReadValue()
+		if twice, _ := errors.AsType[*jsontext.SyntacticError](err); errors.Is(err, jsontext.ErrDuplicateName) {
+			l.refuse(fmt.Sprintf("line %d", l.lineAt(int(twice.ByteOffset))), "%s: remove one of the two", strings.TrimPrefix(err.Error(), "jsontext: "))
+			return nil
+		}
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(l.data)
+	if err != nil {
+		l.root = new(yaml.Node)
+		if yaml.Unmarshal(l.data, l.root) == nil {
+			l.refuseReferences(l.root)
+		}
+		if len(l.problems) == 0 {
+			text := strings.TrimPrefix(err.Error(), "failed to unmarshal data: ")
+			_, asYAML, both := strings.Cut(text, ", yaml error: ")
+			if both && !isJSON {
+				text = strings.TrimPrefix(strings.TrimPrefix(asYAML, "error converting YAML to JSON: "), "error unmarshaling JSON: ")
+			} else {
+				text, _, _ = strings.Cut(strings.TrimPrefix(text, "json error: "), ", yaml error: ")
+			}
+			l.refuse("the document", "%s", strings.Join(strings.Fields(text), " "))
+		}
+		return nil
+	}
+	switch version := doc.OpenAPI; {
+	case strings.HasPrefix(version, "3.0") || strings.HasPrefix(version, "3.1"):
+	case version == "" && doc.Extensions["swagger"] != nil:
+		l.refuse(l.place("swagger", "swagger"), "use OpenAPI 3.0 or 3.1: convert the document")
+		return nil
+	default:
+		l.refuse(l.place("openapi", "openapi"), "the version is %q: use OpenAPI 3.0 or 3.1", version)
+		return nil
+	}
+	return doc
+}
+
+func (l *loading) lineAt(offset int) int {
+	return 1 + bytes.Count(l.data[:min(offset, len(l.data))], []byte{'\n'})
+}
+
+// refuseReferences finds the references that the document does not resolve itself. Examples and values may have anything.
+func (l *loading) refuseReferences(node *yaml.Node) {
+	if node.Kind != yaml.MappingNode {
+		for _, one := range node.Content {
+			l.refuseReferences(one)
+		}
+		return
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		switch {
+		case slices.Contains([]string{"example", "examples", "default", "enum", "const"}, key.Value):
+		case key.Value != "$ref" || value.Kind != yaml.ScalarNode:
+			l.refuseReferences(value)
+		case !strings.HasPrefix(value.Value, "#"):
+			l.refuse(fmt.Sprintf("line %d", key.Line), "$ref %s is in another document, which is never read: copy it into this one", value.Value)
+		case !l.resolves(value.Value):
+			l.refuse(fmt.Sprintf("line %d", key.Line), "$ref %s is not in the document", value.Value)
+		}
+	}
+}
+
+// resolves reports whether the document has what a reference names (RFC 6901).
+func (l *loading) resolves(reference string) bool {
+	node := l.root.Content[0]
+	for name := range strings.SplitSeq(strings.TrimPrefix(strings.TrimPrefix(reference, "#"), "/"), "/") {
+		if unescaped, err := url.PathUnescape(name); err == nil {
+			name = unescaped
+		}
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		switch {
+		case node.Kind == yaml.MappingNode:
+			_, node = member(node, name)
+		case node.Kind == yaml.SequenceNode:
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(node.Content) {
+				return false
+			}
+			node = node.Content[i]
+		default:
+			node = nil
+		}
+		if node == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// operations reads the operations, and makes the paths of the document complete.
+func (l *loading) operations(doc *openapi3.T) (all []Operation) {
+	l.prefix = l.serverPath(doc)
+	complete := openapi3.NewPaths()
+	scopes := map[string]bool{}
+	names := map[string]string{} // by operation ID: where it is
+	if !l.hasOwn {
+		for _, o := range Pets().Operations {
+			if o.ByGateway {
+				names[o.ID] = "the gateway's " + ownPath(l.ownPrefix, o.Path)
+			}
+		}
+	}
+	for _, short := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
+		item, path := doc.Paths.Value(short), l.prefix+short
+		if _, wrong := pattern(path); wrong != "" {
+			l.refuse(l.place(path, "paths", short), "%s", wrong)
+			continue
+		}
+		item.Servers = nil
+		methods := item.Operations()
+		for _, method := range slices.Sorted(maps.Keys(methods)) {
+			described := methods[method]
+			described.Servers = nil
+			o := &Operation{
+				ID: cmp.Or(described.OperationID, method+" "+path), Method: method, Path: path, IsDeprecated: described.Deprecated,
+				TakesKey: takesKey(item.Parameters) || takesKey(described.Parameters),
+			}
+			before := len(l.problems)
+			l.extend(o, described.Extensions)
+			if o.ByGateway && !l.hasOwn { // it is described again, where it stands
+				item.SetOperation(method, nil)
+				continue
+			}
+			complete.Set(path, item)
+			switch first, taken := names[o.ID]; {
+			case method == http.MethodTrace || method == http.MethodConnect:
+				l.refuse(l.placeOf(o), "the gateway does not forward %s: remove the operation", method)
+			case taken:
+				l.refuse(l.placeOf(o), "operationId %q is also that of %s: give each operation its own", o.ID, first)
+			case !isName(o.ID):
+				l.refuse(l.placeOf(o), "operationId %q is reserved, longer than %d bytes, or has characters that cannot be printed: choose another", o.ID, nameBytesMax)
+			}
+			names[o.ID] = method + " " + o.Path
+			if scopes[o.Scope] = true; len(l.problems) == before {
+				all = append(all, *o)
+			}
+		}
+	}
+	if delete(scopes, ""); len(scopes) > scopesMax {
+		l.refuse("x-scope", "the document has %d scopes, and at most %d are possible", len(scopes), scopesMax)
+	}
+	if doc.Paths != nil {
+		complete.Extensions = doc.Paths.Extensions
+	}
+	doc.Paths, doc.Servers = complete, openapi3.Servers{{URL: "/"}}
+	l.refuseClashes(all)
+	if len(all) == 0 && len(l.problems) == 0 {
+		l.refuse(l.place("paths", "paths"), "the document has no operations: describe at least one")
+	}
+	return all
+}
+
+func (l *loading) placeOf(o *Operation) string {
+	return l.place(o.Method+" "+o.Path, "paths", strings.TrimPrefix(o.Path, l.prefix), strings.ToLower(o.Method))
+}
+
+func takesKey(parameters openapi3.Parameters) bool {
+	return parameters.GetByInAndName(openapi3.ParameterInHeader, KeyHeader) != nil
+}
+
+// isName reports whether an operation may have this name, which is shown in lists, logs and metrics.
+func isName(id string) bool {
+	return id != "none" && len(id) <= nameBytesMax && !strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// serverPath returns the path of the first server, which is in front of all paths.
+func (l *loading) serverPath(doc *openapi3.T) string {
+	if len(doc.Servers) == 0 || doc.Servers[0] == nil {
+		return ""
+	}
+	text := doc.Servers[0].URL
+	for name, variable := range doc.Servers[0].Variables {
+		text = strings.ReplaceAll(text, "{"+name+"}", variable.Default)
+	}
+	if _, rest, isAbsolute := strings.Cut(text, "//"); isAbsolute {
+		_, path, _ := strings.Cut(rest, "/")
+		text = "/" + path
+	}
+	text = strings.TrimRight("/"+strings.TrimLeft(text, "/"), "/")
+	if p, wrong := pattern(text + "/"); wrong != "" || strings.Contains(string(p), string(Star)) {
+		l.refuse(l.place("servers", "servers"), "the path of the first server is %q: use a path without parameters, query and fragment", text)
+		return ""
+	}
+	return text
+}
+
+// refuseClashes refuses operations between which a request could not choose, and those that stand in the gateway's own places.
+func (l *loading) refuseClashes(all []Operation) {
+	reserved := Reserved(l.ownPrefix)
+	alike := map[string][]int{} // with the same method and number of segments: others have no path in common
+	patterns := make([]Pattern, len(all))
+	for i, o := range all {
+		patterns[i] = o.Pattern()
+		if !o.ByGateway && slices.ContainsFunc(reserved, func(r Pattern) bool { return r.Matches(string(patterns[i])) }) {
+			l.refuse(l.placeOf(&o), "the gateway has a page or an operation of its own at this path: move those with GATEWAY_OWN_PREFIX or --own-prefix")
+		}
+		kind := o.Method + strings.Repeat("/", strings.Count(o.Path, "/"))
+		for _, j := range alike[kind] {
+			if why := patterns[i].clash(patterns[j]); why != "" {
+				l.refuse(l.placeOf(&o), "it %s %s: a request could mean either", why, all[j].Path)
+			}
+		}
+		alike[kind] = append(alike[kind], i)
+	}
+}
+
+// scopeName is what a scope may be called.
+var scopeName = regexp.MustCompile(`^[a-z0-9:._-]{1,64}$`)
+
+// extend reads the x-… members of an operation that the gateway knows.
+func (l *loading) extend(o *Operation, extensions map[string]any) {
+	text := func(name, rule string, isValid func(string) bool) string {
+		value, isThere := extensions[name]
+		text, isText := value.(string)
+		if isThere && (!isText || !isValid(text)) {
+			l.refuse(l.placeOf(o), "%s is %v: %s", name, value, rule)
+		}
+		return text
+	}
+	instant := func(name string) (at time.Time) {
+		text(name, "use an instant such as 2030-12-05T00:00:00Z, in quotes", func(text string) (isValid bool) {
+			var err error
+			at, err = time.Parse(time.RFC3339, text)
+			return err == nil
+		})
+		return at
+	}
+	const scopeRule = "use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore"
+	o.Scope = text("x-scope", scopeRule, scopeName.MatchString)
+	o.Upstream = text("x-upstream", scopeRule, scopeName.MatchString)
+	o.DeprecatedAt, o.SunsetAt = instant("x-deprecated-at"), instant("x-sunset")
+	o.IsDeprecated = o.IsDeprecated || !o.DeprecatedAt.IsZero()
+	o.Successor = text("x-successor", "use a path or a URL", func(text string) bool {
+		u, err := url.Parse(text)
+		return err == nil && u.String() == text && !strings.ContainsAny(text, "<>\"") || templateOf(text)
+	})
+	o.Stability = text("x-stability", "use experimental or beta", func(text string) bool { return text == "experimental" || text == "beta" })
+	o.ByGateway = text("x-answered-by", "use gateway", func(text string) bool { return text == "gateway" }) != ""
+	if isPublic, isThere := extensions["x-public"]; isThere {
+		if o.IsPublic, isThere = isPublic.(bool); !isThere {
+			l.refuse(l.placeOf(o), "x-public is %v: use true or false", isPublic)
+		}
+	}
+	switch {
+	case o.IsPublic && o.Scope != "":
+		l.refuse(l.placeOf(o), "it has x-public and x-scope: a public operation needs no key, so remove one of them")
+	case o.IsPublic || o.ByGateway || o.Scope != "":
+	case o.Method == http.MethodGet || o.Method == http.MethodHead:
+		o.Scope = "read"
+	default:
+		o.Scope = "write"
+	}
+}
+
+func templateOf(text string) bool {
+	_, wrong := pattern(text)
+	return wrong == ""
+}

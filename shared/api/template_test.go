@@ -1,0 +1,88 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawPattern draws a pattern of few characters, so that patterns often have paths in common.
+func drawPattern(t *rapid.T, name string) Pattern {
+	segment := rapid.StringMatching("[ab*]{1,3}")
+	segments := rapid.SliceOfN(segment, 1, 2).Draw(t, name)
+	for i, s := range segments {
+		for strings.Contains(s, "**") {
+			s = strings.ReplaceAll(s, "**", "*")
+		}
+		segments[i] = strings.ReplaceAll(s, "*", string(Star))
+	}
+	return Pattern("/" + strings.Join(segments, "/"))
+}
+
+// paths are all paths of one or two segments of up to four of two characters.
+var paths = func() (all []string) {
+	segments := []string{""}
+	for i := 0; i < len(segments); i++ {
+		if s := segments[i]; len(s) < 4 {
+			segments = append(segments, s+"a", s+"b")
+		}
+	}
+	for _, one := range segments[1:] {
+		all = append(all, "/"+one)
+		for _, two := range segments[1:] {
+			all = append(all, "/"+one+"/"+two)
+		}
+	}
+	return all
+}()
+
+// matchesByTrying is Matches, the long way.
+func matchesByTrying(p, path string) bool {
+	if p == "" || path == "" {
+		return p == path
+	}
+	if p[0] != Star {
+		return p[0] == path[0] && matchesByTrying(p[1:], path[1:])
+	}
+	for n := 1; n <= len(path) && path[n-1] != '/'; n++ {
+		if matchesByTrying(p[1:], path[n:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Of two patterns that can both be served, the one that comes first in the order has no path that belongs to the other.
+func TestPatterns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, q := drawPattern(t, "p"), drawPattern(t, "q")
+		both, onlyP, onlyQ := 0, 0, 0
+		for _, path := range paths {
+			inP, inQ := p.Matches(path), q.Matches(path)
+			if inP != matchesByTrying(string(p), path) {
+				t.Fatalf("%q matches %q: %t", p, path, inP)
+			}
+			switch {
+			case inP && inQ:
+				both++
+			case inP:
+				onlyP++
+			case inQ:
+				onlyQ++
+			}
+		}
+		clash := ""
+		if strings.Count(string(p), "/") == strings.Count(string(q), "/") {
+			clash = p.clash(q)
+		}
+		switch {
+		case clash == "" && both > 0 && onlyP > 0 && onlyQ > 0:
+			t.Fatalf("%q and %q have %d paths in common, and do not clash", p, q, both)
+		case clash == "" && both > 0 && (p.Compare(q) < 0) != (onlyP == 0):
+			t.Fatalf("%q and %q are in the wrong order", p, q)
+		case clash == "is the same path as" && onlyP+onlyQ > 0:
+			t.Fatalf("%q and %q are not the same", p, q)
+		}
+	})
+}
