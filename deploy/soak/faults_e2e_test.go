@@ -158,15 +158,13 @@ func failing(all []fault) []fault {
 	return all
 }
 
-// snapshotWithin is how long after its start a gateway may have no snapshot yet.
-const snapshotWithin = 5 * time.Second
+// servesWithin is how long after its start a gateway may serve nothing yet.
+const servesWithin = 5 * time.Second
 
 // startCut kills a gateway. Its next process reaches Postgres only when the fault is over.
 func (r *run) startCut(g *gateway) {
-	ends := r.faultsIn(r.now()-snapshotWithin, r.now(), func(f *fault) bool { return f.on == g && (f.kills || f.stops) })
 	g.database.Kill()
 	g.Kill()
-	r.locked(func() { g.blind = g.blind || ends > 1 }) // this one is counted too
 	g.Launch(r.t)
 }
 
@@ -176,9 +174,9 @@ func (r *run) endCut(g *gateway) {
 		r.locked(func() { n = r.probes })
 		return n
 	}
-	testkit.Await(snapshotWithin, g.Ready)
+	testkit.Await(servesWithin, g.Ready)
 	from := probes()
-	testkit.Await(snapshotWithin, func() bool { return probes() > from+100 })
+	testkit.Await(servesWithin, func() bool { return probes() > from+100 })
 	g.database.Restore(r.t)
 }
 

@@ -132,7 +132,6 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	tenant, revoked, revokedHash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	awaitSnapshot(t, path)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
@@ -200,7 +199,6 @@ func TestMaxAgeOutlivesARestart(t *testing.T) {
 	path := snapshotPath(t)
 	const maxAge = 3 * time.Second
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: maxAge})
-	awaitSnapshot(t, path)
 	proxy.Kill()
 	d.stop()
 	for _, configured := range []time.Duration{0, time.Hour} {
@@ -222,7 +220,6 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 	store, proxied, proxy := behindProxy(t)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path, MaxAge: 3 * time.Second})
-	awaitSnapshot(t, path)
 	proxy.Kill()
 	d.awaitOutage(t)
 	d.stop()
@@ -303,9 +300,6 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	_, _, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := opened(t, store, Config{Snapshot: path})
-	if err := d.takeSnapshot(); err != nil {
-		t.Fatal(err)
-	}
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

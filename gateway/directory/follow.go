@@ -171,13 +171,15 @@ func (d *Directory) load(ctx context.Context) error {
 	f.loaded, f.rewound, f.confirmed, f.beatAt = true, false, snapshot.Position{}, time.Time{}
 	d.position.Store(&snapshot.Position{Last: last, UUID: uuid})
 	d.metrics.loads.Inc()
-	// This must come before the heartbeat that confirms the load, because the file does not contain what was loaded.
-	d.snapshot.Invalidate()
-	if d.seen.Load() == nil { // it serves even if the first heartbeat fails, because the file is gone
+	if d.seen.Load() == nil { // it serves even if the first heartbeat fails
 		d.counted(gateways)
 		d.seen.Store(&f.registeredAt)
 	}
 	d.loaded(next)
+	// Before the heartbeat that confirms the load: this process may be killed at any moment, and has to start without the database then.
+	if d.takeSnapshot() != nil {
+		_ = d.snapshot.Remove() // it lacks what was loaded; confirmable tries again
+	}
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"petgate/shared/keystore"
 )
 
-// keepEvery is how often the last contact with the database is added to the snapshot, or a new one is written.
+// keepEvery is how often the last contact with the database is added to the snapshot, or a new one is written if it is time.
 const keepEvery = time.Minute
 
 // restore serves from the snapshot until the database is back.
@@ -70,38 +70,38 @@ func (d *Directory) head() snapshot.Head {
 	return h
 }
 
-// writeSnapshots takes a snapshot after each load, and again when many changes have been appended to it.
+// writeSnapshots takes a new snapshot when many changes have been appended to the last one, or if that could not be written.
 func (d *Directory) writeSnapshots(ctx context.Context) {
-	if !d.snapshot.IsKept() {
-		return
-	}
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	for {
-		var err error
 		select {
-		case <-d.snapshot.Wanted:
-			err = d.takeSnapshot()
 		case <-tick.C:
-			if d.snapshot.IsOutdated() {
-				err = d.takeSnapshot()
-			} else {
-				d.record(nil)
-			}
 		case <-ctx.Done():
 			return
 		}
-		if err != nil {
-			d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
+		if d.snapshot.IsOutdated() {
+			_ = d.takeSnapshot() // the next tick tries again
+		} else {
+			d.record(nil)
 		}
 	}
 }
 
-// takeSnapshot writes a new file.
+// takeSnapshot writes a new file, if one is kept.
 func (d *Directory) takeSnapshot() error {
+	if !d.snapshot.IsKept() {
+		return nil
+	}
+	d.taking.Lock()
+	defer d.taking.Unlock()
 	d.mu.Lock() // so that the image is consistent; later changes are appended
 	image := d.state.Load().image()
 	d.snapshot.Begin()
 	d.mu.Unlock()
-	return d.snapshot.Replace(d.head(), image)
+	err := d.snapshot.Replace(d.head(), image)
+	if err != nil {
+		d.cfg.Log.Error("directory: cannot write the snapshot; trying again in a minute", "path", d.cfg.Snapshot, "error", err)
+	}
+	return err
 }

@@ -25,7 +25,6 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	awaitSnapshot(t, path)
 	for _, statement := range []string{
 		"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$",
 		"CREATE CONSTRAINT TRIGGER late AFTER DELETE ON gateways DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()",
@@ -76,7 +75,6 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		_, key, hash := fixture(t, store)
 		path := snapshotPath(t)
 		d := start(t, store, Config{Snapshot: path})
-		awaitSnapshot(t, path)
 		// A directory that is not empty cannot be removed or replaced, not even by root.
 		obstacle := filepath.Join(path, "file")
 		if err := os.Remove(path); err != nil {
@@ -85,7 +83,9 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		if err := os.MkdirAll(obstacle, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		d.snapshot.Invalidate()
+		if d.snapshot.Remove() == nil {
+			t.Fatal("the snapshot is removed")
+		}
 		_, c, err := store.RevokeKey(t.Context(), key.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -125,9 +125,7 @@ func TestSnapshotThatIsNotKeptIsRemoved(t *testing.T) {
 		path := snapshotPath(t)
 		_, key, _ := fixture(t, store)
 		d := opened(t, store, Config{Snapshot: path})
-		if err := d.takeSnapshot(); err != nil { // then it hangs: Run does not begin
-			t.Fatal(err)
-		}
+		// Then it hangs: Run does not begin.
 		without := start(t, store, Config{GatewayID: c.id, Snapshot: path})
 		if err := store.SignOff(t.Context(), *d.self.Load()); err != nil { // as if an operator forgot it
 			t.Fatal(err)
@@ -174,7 +172,6 @@ func TestLateSignOff(t *testing.T) {
 	fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, store, Config{Snapshot: path})
-	awaitSnapshot(t, path)
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
 	d.signOff(late, "")

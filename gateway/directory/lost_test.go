@@ -213,7 +213,6 @@ func TestRefusalsOfASnapshotSurviveARewind(t *testing.T) {
 	tenant, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d := start(t, proxied, Config{Snapshot: path})
-	awaitSnapshot(t, path)
 	last, err := store.LastEvent(t.Context())
 	confirm(t, store)(last, err)
 	_, _, err = store.Suspend(t.Context(), tenant.ID)

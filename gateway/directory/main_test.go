@@ -289,11 +289,6 @@ func eventually(t testing.TB, what string, cond func() bool) {
 
 func snapshotPath(t testing.TB) string { return filepath.Join(t.TempDir(), "gateway.snapshot") }
 
-func awaitSnapshot(t testing.TB, path string) {
-	t.Helper()
-	eventually(t, "the snapshot is there", func() bool { _, err := os.Stat(path); return err == nil })
-}
-
 func bogus(i uint64) (h apikey.Hash) {
 	binary.LittleEndian.PutUint64(h[:], i*0x9e3779b97f4a7c15)
 	return h

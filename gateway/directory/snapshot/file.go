@@ -43,10 +43,8 @@ const (
 	current                   // all that this process has loaded
 )
 
-// File is a gateway's snapshot. Its methods are safe for concurrent use, but for Begin and Replace, which one goroutine calls.
+// File is a gateway's snapshot. Its methods are safe for concurrent use, but for Begin and Replace: one goroutine at a time calls them.
 type File struct {
-	Wanted chan struct{} // gets a value when a new file should be written
-
 	path, gateway string
 	processes     processes // without the lock, no file is kept
 
@@ -61,7 +59,7 @@ type File struct {
 // Open locks the snapshot of a gateway for this process. With an empty path, none is kept. If the lock fails, none is kept either, and
 // Open also returns the cause. A file of this gateway is then stale: a later process could start from it.
 func Open(path, gateway, incarnation string) (f *File, err error) {
-	f = &File{Wanted: make(chan struct{}, 1), path: path, gateway: gateway}
+	f = &File{path: path, gateway: gateway}
 	if path == "" {
 		return f, nil
 	}
@@ -78,21 +76,6 @@ func (f *File) IsKept() bool { return f.processes.file != nil }
 // Ended returns the incarnations of this gateway's earlier processes that have certainly ended.
 func (f *File) Ended() []string { return f.processes.ended }
 
-// Invalidate makes the file stale: something was loaded that it does not have. A new file that is being written is dropped.
-func (f *File) Invalidate() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.IsKept() {
-		return
-	}
-	f.taking, f.meanwhile = false, nil
-	_ = f.discard() // Clean tries again
-	select {
-	case f.Wanted <- struct{}{}:
-	default:
-	}
-}
-
 // Clean removes a stale file, if there is one.
 func (f *File) Clean() error {
 	f.mu.Lock()
@@ -100,7 +83,7 @@ func (f *File) Clean() error {
 	return f.removeStale()
 }
 
-// Remove removes the file, before the gateway signs off.
+// Remove removes the file. If it cannot, the file is stale.
 func (f *File) Remove() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,8 +175,7 @@ func (f *File) Begin() {
 	f.taking, f.meanwhile = true, nil
 }
 
-// Replace writes a new file with all rows of an image, which was made at Begin or later. The file replaces the old one, unless it was
-// invalidated since Begin.
+// Replace writes a new file with all rows of an image, which was made at Begin or later. The file replaces the old one.
 func (f *File) Replace(h Head, image func(keystore.Rows)) error {
 	next, err := createFrames(f.path)
 	if err == nil {
@@ -201,20 +183,21 @@ func (f *File) Replace(h Head, image func(keystore.Rows)) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err == nil && f.taking {
+	f.taking = false
+	if err == nil {
 		for _, records := range f.meanwhile {
 			next.write(records)
 		}
 		if err = next.buffer.Flush(); err == nil {
 			f.shut()
 			if err = durable.Replace(next.File, f.path); err == nil {
-				f.to, f.standing, f.taking, f.meanwhile, f.changed = next, current, false, nil, 0
+				f.to, f.standing, f.meanwhile, f.changed = next, current, nil, 0
 				return nil
 			}
 			_ = f.discard() // the new file may have its name already, but perhaps not on disk; Clean tries again
 		}
 	}
-	f.taking, f.meanwhile = false, nil
+	f.meanwhile = nil
 	if next != nil {
 		next.Close()
 		os.Remove(next.Name())

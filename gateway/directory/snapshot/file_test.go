@@ -65,10 +65,6 @@ func TestFileIsNeverBehind(t *testing.T) {
 	// A change that is applied while a file is being written may be confirmed before that is complete.
 	replace(t, f, func() { appendTo(t, f, ban(3)) })
 	expect(t, f, 3)
-	// A file that lacks what was loaded since it was begun never gets the name.
-	replace(t, f, f.Invalidate)
-	expect(t, f, 0)
-	replace(t, f, func() {})
 	// A file that lacks a change, because the change cannot be appended, is removed.
 	if err := f.to.File.Close(); err != nil { // writes fail from now on
 		t.Fatal(err)
@@ -90,8 +86,10 @@ func TestOutdated(t *testing.T) {
 		}
 	}
 	wants(false, "the start")
-	f.Invalidate()
-	wants(true, "a load")
+	if err := f.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	wants(true, "a removal")
 	replace(t, f, func() {})
 	wants(false, "a new file")
 	appendTo(t, f, ban(2))
