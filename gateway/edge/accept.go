@@ -2,10 +2,12 @@ package edge
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
+	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
 )
@@ -41,6 +43,9 @@ func (e *Edge) unreadable(err error) refusal {
 		return refusal{reason: requestTimeout}
 	case http1.Malformed, http1.Ended:
 		return refusal{reason: badRequest, message: err.(*http1.Error).Reason}
+	}
+	if errors.Is(err, front.ErrPlainHTTP) {
+		return refusal{reason: badRequest, message: "this port speaks TLS: use https://"}
 	}
 	return refusal{reason: overloaded} // http1.Busy, or too many connections
 }

@@ -2,6 +2,7 @@ package front
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -47,7 +48,7 @@ func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	s.crowd.put(c, &s.crowd.strangers)
 	conn := net.Conn(c.held)
 	if s.cfg.TLS != nil {
-		// The first read or write does the handshake, in the connection's own goroutine.
+		// The handshake is done in the connection's own goroutine: see isPlain.
 		_ = conn.SetDeadline(c.acceptedAt.Add(s.http.Timeouts.Read))
 		conn, c.IsTLS = tls.Server(conn, s.cfg.TLS), true
 	}
@@ -86,13 +87,13 @@ func (c *Conn) serve(isPastMax bool) {
 			_ = c.held.Close()
 		}
 	}()
-	if isPastMax {
-		if c.begin(); c.Begin() {
-			c.call.Err = ErrTooManyConns
-			c.answer()
-		}
-		c.free()
-	} else {
+	switch {
+	case isPastMax:
+		c.refuse(ErrTooManyConns)
+	case c.isPlain():
+		c.Init(c.held, &c.server.http, c)
+		c.refuse(ErrPlainHTTP)
+	default:
 		for c.read() && c.answer() {
 			c.free()
 		}
@@ -100,6 +101,25 @@ func (c *Conn) serve(isPastMax bool) {
 	}
 	c.leave()
 	_ = c.Close()
+}
+
+// refuse answers the first request without reading it.
+func (c *Conn) refuse(err error) {
+	if c.begin(); c.Begin() {
+		c.call.Err = err
+		c.answer()
+	}
+	c.free()
+}
+
+// isPlain reports whether the client of a connection that should be TLS sends HTTP instead. It does the handshake.
+func (c *Conn) isPlain() bool {
+	encrypted, ok := c.Conn.Conn.(*tls.Conn)
+	if !ok {
+		return false
+	}
+	notTLS, ok := errors.AsType[tls.RecordHeaderError](encrypted.Handshake())
+	return ok && notTLS.Conn != nil && notTLS.RecordHeader[0] >= 'A' && notTLS.RecordHeader[0] <= 'Z' // a method
 }
 
 // leave tells the handler that the connection has ended.

@@ -43,8 +43,11 @@ type Config struct {
 // RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed without a response.
 const RefusedMax = 1024
 
-// ErrTooManyConns is the error of a Call on a connection past ConnectionsMax.
-var ErrTooManyConns = errors.New("front: too many connections")
+// Errors of a Call whose request was not read.
+var (
+	ErrTooManyConns = errors.New("front: too many connections") // the connection is past ConnectionsMax
+	ErrPlainHTTP    = errors.New("front: no TLS")               // the client speaks HTTP without TLS, which it needs here
+)
 
 // Server serves clients. Its methods are safe for concurrent use.
 type Server struct {
