@@ -20,6 +20,9 @@ func (e *Edge) accept(x *exchange) refusal {
 	x.trace = e.deps.Tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
 	x.client = e.clientAddress(x.Conn.Peer, x.forwardedFor)
 	if x.Err != nil {
+		if kind := http1.KindOf(x.Err); kind != http1.Malformed && kind != http1.Ended && !r.isRefused() {
+			e.recognize(x)
+		}
 		return e.unreadable(x.Err)
 	}
 	if r.isRefused() {

@@ -130,3 +130,47 @@ func TestUsageOfRequests(t *testing.T) {
 		}
 	}
 }
+
+// A request that is refused for its size or its time has the figures of its key, and counts for its tenant, if its head is whole. It
+// is not charged.
+func TestRefusalsOfASizeNameTheKey(t *testing.T) {
+	var counted []directory.Usage
+	r := newRig(t, func(s *setup) {
+		s.ReadTimeout = time.Second
+		s.count = func(u directory.Usage) { counted = append(counted, u) }
+	})
+	known := entries[apikey.Sum([]byte(token))]
+	f := func(code, request string, isNamed bool) {
+		t.Helper()
+		counted = nil
+		r.accessLog.Reset()
+		got := r.dial(t).ask(t, request)
+		r.awaitLines(t, 1)
+		limit, isLogged := "120", strings.Contains(r.accessLog.String(), known.Key.String())
+		if isNamed {
+			limit = "60"
+		}
+		if codeOf(got) != code || got.field("x-ratelimit-limit") != limit || isLogged != isNamed || (len(counted) == 1) != isNamed ||
+			isNamed && (counted[0].Tenant != known.Tenant || counted[0].Outcome != code || counted[0].Charged || counted[0].Metered) {
+			t.Errorf("%.80q: got %d %s, limit %s; counted %+v; logged %s", request, got.Status, codeOf(got), got.field("x-ratelimit-limit"), counted, r.accessLog)
+		}
+	}
+	last := func(request string) string { return strings.Replace(request, authorization+"\r\n", "", 1) }
+	withKeyLast := func(request string) string {
+		return strings.TrimSuffix(last(request), "\r\n") + authorization + "\r\n\r\n"
+	}
+	tooLarge := rawPost("Content-Length: " + decimal(bodyMax+1))
+	f("request_timeout", rawPost("Content-Length: 5")+"hell", true)
+	f("body_too_large", tooLarge, true)
+	f("body_too_large", rawChunked(hexadecimal(bodyMax+1)+"\r\n"), true)
+	f("uri_too_long", rawTarget(longTarget(targetMax+1)), true)
+	f("expectation_failed", withKeyLast(rawGet("Expect: more")), true)
+	f("headers_too_large", withKeyLast(rawGet(numbered("X-", 200)...)), true)
+	f("headers_too_large", withKeyLast(rawGet("X: "+repeat("a", fieldsMax))), true)
+
+	f("body_too_large", last(tooLarge), false)
+	f("body_too_large", strings.Replace(tooLarge, token, unknownToken, 1), false)
+	f("body_too_large", strings.Replace(tooLarge, authorization, authorization+"\r\n"+authorization, 1), false)
+	f("headers_too_large", rawGet("X: "+repeat("a", 64<<10)), false) // the head does not fit
+	f("bad_request", rawGet("X : y"), false)
+}

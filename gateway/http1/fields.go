@@ -84,23 +84,31 @@ type framing struct {
 const namedMax = 16
 
 // read reads the lines of a head after its first one. own handles the fields that only requests or only responses have.
+//
+// If there are too many fields, or they are too large, it returns an error but still reads Authorization, because the refusal depends on it.
 func (f *fields) read(rest []byte, l *Limits, own func(kind, []byte) error) error {
+	isTooLarge := false
 	for {
 		var line []byte
 		if line, rest = cutLine(rest); len(line) == 0 {
 			break
 		}
 		f.count++
-		if f.size += len(line); f.count > l.FieldsMax || f.size > l.FieldBytesMax {
-			return errFieldsTooLarge
-		}
+		f.size += len(line)
+		isTooLarge = isTooLarge || f.count > l.FieldsMax || f.size > l.FieldBytesMax
 		name, value, ok := cutField(line)
-		if !ok {
+		switch {
+		case isTooLarge && (!ok || !EqualFold(name, "authorization") || len(f.Fields) > l.FieldsMax):
+			continue
+		case !ok:
 			return errField
 		}
 		if err := f.add(name, value, own); err != nil {
 			return err
 		}
+	}
+	if isTooLarge {
+		return errFieldsTooLarge
 	}
 	for i := range f.Fields {
 		f.Fields[i].IsNamed = f.isNamed(f.Fields[i].Name)

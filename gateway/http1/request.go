@@ -15,6 +15,7 @@ type Request struct {
 
 	fields
 	hasHost bool
+	isUnmet bool // it expects something else than 100-continue
 	head    []byte
 }
 
@@ -88,10 +89,8 @@ func (q *Request) readField(k kind, value []byte) error {
 		}
 		q.hasHost, q.Host = true, value
 	case expect:
-		if !EqualFold(value, "100-continue") {
-			return errExpectation
-		}
-		q.AwaitsContinue = true
+		q.AwaitsContinue = EqualFold(value, "100-continue")
+		q.isUnmet = q.isUnmet || !q.AwaitsContinue
 	}
 	return nil
 }
@@ -108,6 +107,8 @@ func (q *Request) check(l *Limits) error {
 		return errLengthAndChunk
 	case q.isChunked && q.Version == 0:
 		return errOldCoding
+	case q.isUnmet:
+		return errExpectation
 	case q.length > int64(l.BodyBytesMax):
 		return errBodyTooLarge
 	}
