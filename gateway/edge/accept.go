@@ -31,6 +31,17 @@ func (e *Edge) accept(x *exchange) refusal {
 	return e.enter(x)
 }
 
+// recognize looks for the key of a request that is refused for its size or its time. The refusal then counts for the tenant and shows
+// its limits. A token that is not a valid key changes nothing, and is not counted as a failed attempt.
+func (e *Edge) recognize(x *exchange) {
+	if e.identify(x).isRefused() || x.env != e.cfg.Environment || !e.deps.Directory.Fresh(x.now) {
+		return
+	}
+	if x.entry, x.isKnown = e.deps.Directory.Lookup(x.hash); x.isKnown {
+		e.judge(x)
+	}
+}
+
 // unreadable returns the refusal of a request that could not be read.
 func (e *Edge) unreadable(err error) refusal {
 	switch http1.KindOf(err) {
@@ -117,7 +128,15 @@ const forwardedPrefix = "x-forwarded-"
 
 // kinds has the fields that are not forwarded unchanged.
 var kinds = func() (n http1.Names[kind]) {
-	n.Add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret", "x-real-ip", "forwarded")
+	// Only the gateway says who calls.
+	n.Add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret")
+	// Proxies and frameworks take the client's address from these.
+	n.Add(withheld, "forwarded", "forwarded-for", "x-forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip",
+		"x-original-forwarded-for", "x-original-host", "x-host", "x-remote-addr", "x-remote-ip", "cf-connecting-ip", "cf-connecting-ipv6",
+		"fastly-client-ip", "fly-client-ip", "x-appengine-user-ip", "x-azure-clientip", "x-azure-socketip", "x-envoy-external-address")
+	// Frameworks take these for the method or the path, which the gateway has checked without them.
+	n.Add(withheld, "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-original-method",
+		"x-rewrite-url")
 	n.Add(authorization, "authorization")
 	n.Add(requestID, "x-request-id")
 	n.Add(forwardedFor, "x-forwarded-for")

@@ -149,6 +149,13 @@ var fields = slices.Concat(
 		"forwarding fields", "7239 8.1", ok, one(rawGet),
 		"X-Forwarded-For: evil\r\nX-Forwarded-Proto: evil\r\nX-Forwarded-Host: evil\r\nForwarded: for=evil",
 		"X-Forwarded-Port: evil\r\nX-Real-IP: evil\r\nX-Forwarded-Server: evil", "X_Forwarded_For: evil",
+		"True-Client-IP: evil\r\nX-Client-IP: evil\r\nCF-Connecting-IP: evil", "Fastly-Client-IP: evil\r\nX-Cluster-Client-IP: evil",
+		"X-Forwarded: evil\r\nX-Remote-Addr: evil\r\nX-Envoy-External-Address: evil", "x-original-forwarded-for: evil\r\nX-Host: evil",
+	),
+	alike(
+		"fields that replace the method or the target", "9110 9.1", ok, one(rawGet),
+		"X-HTTP-Method-Override: evil\r\nX-HTTP-Method: evil\r\nX-Method-Override: evil", "X-Original-URL: /evil\r\nX-Rewrite-URL: /evil",
+		"X-Gateway-Secret: evil",
 	),
 	alike(
 		"traces", "trace-context 3.2", ok, one(rawGet),

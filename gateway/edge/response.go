@@ -150,6 +150,7 @@ const (
 )
 
 var ours = func() (n http1.Names[bool]) {
+	n.Add(true, "x-gateway-secret") // of an upstream that returns what it gets: it is for upstreams only
 	n.Add(true, "ratelimit", "ratelimit-policy", "x-request-id", "x-key-expires", "x-stability", "deprecation", "sunset", "date", "server")
 	return n
 }()

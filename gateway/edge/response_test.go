@@ -163,14 +163,14 @@ func TestUpstreamCannotSpeakForTheGateway(t *testing.T) {
 	r := newRig(t, nil)
 	theirs := rawBare("HTTP/1.1 200 OK", "X-RateLimit-Limit: 7", "x-ratelimit-used: 7", "RateLimit: x", "RateLimit-Policy: x",
 		"Retry-After: 7", "X-Request-Id: theirs-theirs", "X-Key-Expires: x", "Deprecation: x", "Sunset: x", "X-Stability: x",
-		"Server: theirs", "Date: theirs", "Keep-Alive: x", "X-Own: kept", "Link: </v1/pets?after=1>; rel=\"next\"",
+		"Server: theirs", "Date: theirs", "Keep-Alive: x", "X-Gateway-Secret: returned", "X-Own: kept", "Link: </v1/pets?after=1>; rel=\"next\"",
 		"Content-Type: application/json", "Content-Length: 2") + "[]"
 	r.upstream.Answer(saying(theirs))
 	got := r.dial(t).ask(t, rawGet())
 	if err := got.checkFields(); err != nil || got.Status != 200 || got.field("x-ratelimit-limit") != "60" {
 		t.Errorf("got %d %v %v", got.Status, got.Fields, err)
 	}
-	for _, name := range []string{"x-ratelimit-used", "retry-after", "x-key-expires", "deprecation", "sunset", "x-stability", "server"} {
+	for _, name := range []string{"x-ratelimit-used", "retry-after", "x-key-expires", "deprecation", "sunset", "x-stability", "server", "x-gateway-secret"} {
 		if got.Fields[name] != nil {
 			t.Errorf("%s is %q", name, got.field(name))
 		}
