@@ -85,6 +85,7 @@ type Edge struct {
 	routes      *routes
 	pages       *answers.Pages
 	cors        *answers.CORS
+	options     *answers.Answer // to OPTIONS *
 	polls       answers.Polls
 	statements  *answers.Usage
 	upstreams   *upstream.Pool

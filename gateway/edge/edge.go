@@ -28,7 +28,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 	}
 	e := &Edge{
 		cfg: cfg, deps: deps, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
-		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
+		options: answers.NewOptions(routes.methods),
+		polls:   answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),
 	}

@@ -44,6 +44,8 @@ type state struct {
 	hasSlot  bool
 	hasBody  bool // it counts among its tenant's large bodies
 
+	isUnwanted bool // the client waits for 100 (Continue) in vain: route refuses the request, whose body is not read
+
 	isKnown bool // entry is the key of the token, which may have ended
 	hasKey  bool // entry is a key that is valid here
 	entry   directory.Entry
@@ -57,7 +59,7 @@ type state struct {
 	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
 	isPublic  bool            // the answer needed no key
 	parameter parameter       // the invalid one, for a 400
-	found     *route          // what meter has found
+	found     *route          // what meter has found, or receive
 	route     *route          // the same, once the request has passed meter; nil: none
 	allow     string          // methods of the path, for a 405
 

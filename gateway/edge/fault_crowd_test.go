@@ -133,6 +133,33 @@ func TestBodyWaitsForTheKey(t *testing.T) {
 	}
 }
 
+// A client that waits for 100 (Continue) gets the refusal instead, and is charged, if there is no such path or method, or if its key may
+// not call it. The connection ends, because the body may still come.
+func TestContinueWaitsForTheRoute(t *testing.T) {
+	r := newRig(t, sunsetAt(now))
+	const wait = "Expect: 100-continue"
+	for want, request := range map[string]string{
+		"no_such_route":      rawStart("POST /v1/cats HTTP/1.1", wait, "Content-Length: 5"),
+		"method_not_allowed": rawStart("PUT /v1/pets HTTP/1.1", wait, "Transfer-Encoding: chunked"),
+		"operation_removed":  rawStart("GET /v1/pets/7 HTTP/1.1", wait, "Content-Length: 5"),
+		"insufficient_scope": strings.Replace(rawPost(wait, "Content-Length: 5"), token, readerToken, 1),
+	} {
+		before := r.admitted.Load()
+		client := r.say(t, request)
+		line, err := client.in.ReadString('\n')
+		if err != nil || strings.Contains(line, "100") {
+			t.Fatalf("%s: %q %v", want, line, err)
+		}
+		client.in = bufio.NewReader(io.MultiReader(strings.NewReader(line), client.in))
+		if got, err := readAnswer(client.in, no); err != nil || codeOf(got) != want || !got.Closes || r.admitted.Load() != before+1 {
+			t.Errorf("got %d %s %v, closes: %t, want %s; %d were charged", got.Status, codeOf(got), err, got.Closes, want, r.admitted.Load()-before)
+		}
+	}
+	if seen := r.upstream.Seen(); len(seen) != 0 {
+		t.Errorf("the upstream saw %q", texts(seen))
+	}
+}
+
 // A request whose body is still to come leaves its slot to others, and needs one again when the body is there.
 func TestBodyThatIsToComeHoldsNoSlot(t *testing.T) {
 	r := newRig(t, func(s *setup) { s.ConcurrencyMax, s.ReadTimeout, s.UpstreamTimeout = 1, patience, patience })

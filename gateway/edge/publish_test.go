@@ -113,3 +113,14 @@ func TestOnlyPagesNeedNoKey(t *testing.T) {
 		t.Errorf("with a key: got %d %v, charged %d", got.Status, got.Fields, r.admitted.Load())
 	}
 }
+
+// OPTIONS * asks for the methods of the server, and needs no key. A path with OPTIONS is not answered so.
+func TestOptionsOfTheServer(t *testing.T) {
+	r := newRig(t, nil)
+	if got := r.fetch(t, keyless("OPTIONS * HTTP/1.1")); got.StatusCode != 204 || got.Header.Get("Allow") != "GET, HEAD, POST" || got.body != "" {
+		t.Errorf("%d %v %q", got.StatusCode, got.Header, got.body)
+	}
+	if got := r.fetch(t, keyless("OPTIONS /v1/pets HTTP/1.1")); got.StatusCode != 401 {
+		t.Errorf("a path: %d", got.StatusCode)
+	}
+}

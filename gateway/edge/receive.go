@@ -6,12 +6,18 @@ import "time"
 const bodiesPart = 2
 
 // receive reads the rest of a large body after the key was checked. So a body without a valid key costs the gateway at
-// most front.EarlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway. While the
-// body arrives, the request holds no slot, so a slow client does not block others. The bodies of one tenant take at most half
+// most front.EarlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway, also for its path,
+// its method or its scope. While the body arrives, the request holds no slot, so a slow client does not block others. The bodies of one tenant take at most half
 // of the memory for bodies.
 func (e *Edge) receive(x *exchange) refusal {
 	if x.Body.IsComplete() {
 		return refusal{}
+	}
+	if x.Request.AwaitsContinue {
+		x.found = e.find(x)
+		if x.isUnwanted = !x.mayCall(); x.isUnwanted { // meter charges it, and route refuses it
+			return refusal{}
+		}
 	}
 	if x.hasBody = e.bodies.Take(x.entry.Tenant); !x.hasBody {
 		return refusal{reason: overloaded, message: "your account sends too many large bodies at the same time: try again"}

@@ -122,6 +122,16 @@ func (r *routes) nearby(path string) string {
 	return ""
 }
 
+func (e *Edge) find(x *exchange) *route {
+	return e.routes.find(x.Call, methodName(x.Request.Method), x.Request.Path)
+}
+
+// mayCall reports whether there is such an operation, and the key may call it.
+func (x *exchange) mayCall() bool {
+	r := x.found
+	return r != nil && (r.sunset == 0 || r.sunset > x.now) && x.entry.Scopes.Has(r.Scope)
+}
+
 // route refuses if there is no such operation, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
 	if x.route = x.found; x.route == nil {
@@ -137,7 +147,7 @@ func (e *Edge) route(x *exchange) refusal {
 	switch {
 	case x.route.sunset != 0 && x.route.sunset <= x.now:
 		return refusal{reason: operationRemoved}
-	case !x.entry.Scopes.Has(x.route.Scope):
+	case x.isUnwanted, !x.entry.Scopes.Has(x.route.Scope):
 		return refusal{reason: insufficientScope, message: x.route.needsScope}
 	}
 	return refusal{}
