@@ -136,7 +136,7 @@ func (c *Console) sendData(w http.ResponseWriter, r *http.Request, v *visit, nam
 		w.Header().Set("Link", "<"+address(r, "after", next)+`>; rel="next"`)
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`inline; filename="%s.%s"`, name, format))
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s.%s"`, name, format))
 	_, _ = body.WriteTo(w)
 	return true, nil
 }

@@ -58,7 +58,7 @@ func WriteRows[V any](w io.Writer, format string, rows iter.Seq2[V, error]) erro
 }
 
 // WriteCSV writes a list of views, or one view, as RFC 4180 with a header line. The columns are the members of the JSON output.
-// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC.
+// Members of inner objects are named like limits.day, and lists are separated by spaces. Times are RFC 3339 in UTC. Text that a spreadsheet would run as a formula begins with an apostrophe.
 // If headed, the header was written before.
 func WriteCSV(w io.Writer, data any, headed bool) error {
 	out := csvWriter(w)
@@ -135,18 +135,26 @@ func cellsOf(v reflect.Value, t reflect.Type) []string {
 	return cells
 }
 
-func cellOf(v reflect.Value) string {
+// cellOf returns a cell that a spreadsheet takes for text: names come from customers, and one like =HYPERLINK(…) would be run.
+func cellOf(v reflect.Value) (text string) {
 	switch {
 	case !v.IsValid():
 		return ""
+	case v.CanInt() || v.CanFloat():
+		return fmt.Sprint(v.Interface())
 	case v.Type() == rawJSON:
-		return string(v.Bytes())
+		text = string(v.Bytes())
 	case v.Kind() == reflect.Slice:
 		texts := make([]string, v.Len())
 		for i := range texts {
 			texts[i] = fmt.Sprint(v.Index(i).Interface())
 		}
-		return strings.Join(texts, " ")
+		text = strings.Join(texts, " ")
+	default:
+		text = fmt.Sprint(v.Interface())
 	}
-	return fmt.Sprint(v.Interface())
+	if text != "" && strings.Contains("=+-@\t\r", text[:1]) {
+		return "'" + text
+	}
+	return text
 }
