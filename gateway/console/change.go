@@ -186,11 +186,10 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 			return c.show(w, v, http.StatusConflict, "message", "This form was sent before", message{Text: sentBefore, Back: p.back})
 		}
 		outcome, err := p.Change(ctx)
-		if errors.Is(err, keystore.ErrUnavailable) || err != nil && ctx.Err() != nil {
+		var unknown *keystore.UnknownError
+		if errors.As(err, &unknown) {
 			// The note stays: if the change was made, the same form must not make it again.
-			c.cfg.Log.Warn("console: it is not known whether a change was made", "path", r.URL.Path, "error", err)
-			return c.show(w, v, http.StatusServiceUnavailable, "message", "It is not known whether the change was made",
-				message{Text: notKnown + err.Error(), Back: cmp.Or(p.back, Home+"tenants")})
+			return c.showUnknown(w, v, outcome, unknown)
 		}
 		if err != nil {
 			c.notes.remove(once)
@@ -211,9 +210,25 @@ func (c *Console) changing(prepare func(context.Context, *form) (prepared, error
 const (
 	sentBefore = "A form is carried out once, and nothing was changed now. If you have not seen the token of the new key, revoke the newest key " +
 		"and create another."
-	notKnown = "The database did not answer. Look whether the change is there, and repeat it if it is not. If it created a key and " +
-		"you have not seen the token, revoke that key and create another. The error: "
+	notKnown = "The database did not answer when the change was stored, and it has not answered since. Once it answers, the audit log has " +
+		"the change if it was made; if it has not, repeat the change. The error: "
 )
+
+// showUnknown says that a change may have been made, and where to look. It shows the token that the change may have stored: otherwise
+// it would be lost.
+func (c *Console) showUnknown(w http.ResponseWriter, v *visit, outcome operate.Outcome, err *keystore.UnknownError) error {
+	const title = "The change may have been made"
+	c.cfg.Log.Warn("console: it is not known whether a change was made", "kind", err.Kind, "error", err)
+	if made, isMade := newToken(outcome.View); isMade {
+		n := note{Done: title + ".", Confirmed: notKnown + err.Error(), Cure: "The token below is valid only if the change was made."}
+		return c.show(w, v, http.StatusServiceUnavailable, "token", title, tokenPage{n, made})
+	}
+	look := url.Values{"kind": {err.Kind}}
+	if !err.Key.IsZero() {
+		look.Set("key", err.Key.String())
+	}
+	return c.show(w, v, http.StatusServiceUnavailable, "message", title, message{Text: notKnown + err.Error(), Back: Home + "audit?" + look.Encode()})
+}
 
 // formPath returns the path of the page with the form that a request sends: forms are sent to their page or to a path below it.
 func formPath(r *http.Request) string {

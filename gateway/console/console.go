@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"petgate/gateway/portal"
@@ -75,10 +76,11 @@ type Console struct {
 
 	routes []string // the patterns of mux
 
-	watch   watch
-	streams chan struct{} // one for each that is open
-	ctx     context.Context
-	end     context.CancelFunc // ends ctx
+	watch    watch
+	sessions sync.Map // SHA-256 of a token: the keystore.ConsoleSession that the database has confirmed
+	streams  streams
+	ctx      context.Context
+	end      context.CancelFunc // ends ctx
 }
 
 // New returns a console. It fails only if an embedded page is invalid.
@@ -89,7 +91,8 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Forms == nil {
 		cfg.Forms = cfg.Store
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}, streams: make(chan struct{}, streamsMax)}
+	cfg.Forms.Seek(changeWithin - databaseWithin)
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
 	c.ctx, c.end = context.WithCancel(operate.WithAdminTLS(context.Background(), cfg.AdminTLS))
 	c.watch = watch{store: cfg.Store, every: liveEvery, clock: cfg.Clock, ctx: c.ctx, own: cfg.Problems, self: cfg.Gateway}
 	for _, name := range []string{
@@ -271,6 +274,6 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	default:
 		c.cfg.Log.Warn("console: the database cannot be used", "error", err)
 		_ = c.say(w, v, http.StatusServiceUnavailable, "The database cannot be used",
-			"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
+			operate.Either(v != nil && v.form != "", "Nothing was changed. ", "")+"Try again in a moment. If this stays, `keyadmin doctor` finds the cause. The error: "+err.Error())
 	}
 }

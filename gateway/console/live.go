@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"petgate/shared/keystore"
@@ -17,22 +18,51 @@ const livePath = Home + "live"
 const (
 	// liveEvery is how often a stream sends figures.
 	liveEvery = 2 * time.Second
-	// streamsMax is how many streams a gateway serves at once. A browser needs one for each visible page with live figures.
-	streamsMax = 16
+	// streamsMax is how many streams a gateway serves at once, and ownStreamsMax how many of one session. A browser needs one for each
+	// visible page with live figures.
+	streamsMax    = 16
+	ownStreamsMax = 4
 	// readWithin is how long a browser may take to read an event.
 	readWithin = 10 * time.Second
 )
 
+// streams counts the open streams of each session. It is safe for concurrent use.
+type streams struct {
+	mu   sync.Mutex
+	all  int
+	each map[string]int
+}
+
+// add counts one more stream of a session (n is 1), unless there are too many, or one less (n is -1).
+func (s *streams) add(session string, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all+n > streamsMax || s.each[session]+n > ownStreamsMax {
+		return false
+	}
+	if s.each == nil {
+		s.each = map[string]int{}
+	}
+	s.all += n
+	if s.each[session] += n; s.each[session] == 0 {
+		delete(s.each, session)
+	}
+	return true
+}
+
 // live streams the figures of the overview as server-sent events (HTML, section 9.2), until the session ends, the browser closes the
 // stream or the console is closed. It sends the same parts of the page that the overview has.
-func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	select {
-	case c.streams <- struct{}{}:
-		defer func() { <-c.streams }()
-	default:
+func (c *Console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
+	// A browser sends the cookie to every port of the host, for a page of any of them.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		http.Error(w, "Only pages of this console may open live figures.", http.StatusForbidden)
+		return nil
+	}
+	if !c.streams.add(v.session.ID, 1) {
 		http.Error(w, "Too many pages show live figures. Close some of them.", http.StatusServiceUnavailable)
 		return nil
 	}
+	defer c.streams.add(v.session.ID, -1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
@@ -71,7 +101,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, _ *visit) error {
 func (c *Console) nextEvent(ctx context.Context, r *http.Request) (event []byte, isLast bool, err error) {
 	asking, cancel := context.WithTimeout(ctx, databaseWithin)
 	defer cancel()
-	if _, err = sessionOf(asking, c.cfg.Store, r); errors.Is(err, keystore.ErrNotFound) {
+	if _, err = c.sessionOf(asking, c.cfg.Store, r); errors.Is(err, keystore.ErrNotFound) {
 		return []byte("event: end\ndata: Your session has ended. Sign in again.\n\n"), true, nil
 	}
 	seen := c.watch.look()

@@ -141,25 +141,50 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A gateway serves a bounded number of streams, and Close ends them.
+// A gateway serves a bounded number of streams, and fewer to each session. Close ends them.
 func TestStreamsAreBounded(t *testing.T) {
 	s := newSite(t)
-	b := s.signIn(keystore.ConsoleInvitation{})
 	var open []*bufio.Reader
-	for i := range streamsMax {
-		response, events := s.stream(b)
-		if response.StatusCode != http.StatusOK {
-			t.Fatalf("stream %d: %d", i, response.StatusCode)
+	for len(open) < streamsMax {
+		b := s.signIn(keystore.ConsoleInvitation{})
+		for range ownStreamsMax {
+			response, events := s.stream(b)
+			if response.StatusCode != http.StatusOK {
+				t.Fatalf("stream %d: %d", len(open), response.StatusCode)
+			}
+			open = append(open, events)
 		}
-		open = append(open, events)
+		if response, _ := s.stream(b); response.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("one stream of a session too many: %d", response.StatusCode)
+		}
 	}
-	if response, _ := s.stream(b); response.StatusCode != http.StatusServiceUnavailable {
+	if response, _ := s.stream(s.signIn(keystore.ConsoleInvitation{})); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one stream too many: %d", response.StatusCode)
 	}
 	s.console.Close()
 	for i, events := range open {
 		if _, err := io.Copy(io.Discard, events); err != nil {
 			t.Errorf("stream %d: %v", i, err)
+		}
+	}
+	if s.console.streams.all != 0 || len(s.console.streams.each) != 0 {
+		t.Errorf("closed streams are counted: %d, %v", s.console.streams.all, s.console.streams.each)
+	}
+}
+
+// Pages of other sites, and of other ports of the host, open no stream.
+func TestForeignPagesOpenNoStream(t *testing.T) {
+	s := newSite(t)
+	b := s.signIn(keystore.ConsoleInvitation{})
+	for site, want := range map[string]int{"": 200, "same-origin": 200, "none": 200, "same-site": 403, "cross-site": 403} {
+		r := s.request(t.Context(), b, livePath)
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+		}
+		w := httptest.NewRecorder()
+		s.console.ServeHTTP(&controlled{ResponseWriter: w}, r)
+		if w.Code != want {
+			t.Errorf("Sec-Fetch-Site %q: %d, want %d", site, w.Code, want)
 		}
 	}
 }

@@ -2,52 +2,121 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
 	"petgate/shared/keystore"
-	"petgate/shared/operate"
+	"petgate/shared/testkit"
 )
 
-// If the database does not answer, the change may have been made: the page says so, and the same form does not make it again.
-func TestUnknownOutcome(t *testing.T) {
-	s := newSite(t)
+// proxied returns a site whose database can be cut off, and a store that cannot.
+func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
+	t.Helper()
+	u, err := url.Parse(testkit.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := keystore.New(testkit.Open(t, u.String(), keystore.Migrations), nil, nil, "keyadmin:alice")
+	proxy := testkit.NewProxy(t, u.Host)
+	u.Host = proxy.Addr
+	return newSiteOn(t, u.String()), proxy, direct
+}
+
+// However the connection to the database breaks, the page says the truth about the change. No token is lost or shown in vain, and the
+// same form does not make the change again.
+func TestFormsKnowTheirOutcome(t *testing.T) {
+	s, proxy, direct := proxied(t)
+	tenant, _, err := direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := s.signIn(keystore.ConsoleInvitation{})
-	failure, made := error(nil), 0
-	s.console.handle("POST /console/test", s.console.changing(func(context.Context, *form) (prepared, error) {
-		return prepared{back: "/console/tenants/acme", Operation: operate.Operation{Change: func(context.Context) (operate.Outcome, error) {
-			made++
-			return operate.Outcome{View: operate.KeyView{Token: "secret"}}, failure
-		}}}, nil
-	}))
-	lost := fmt.Errorf("create key: %w: connection reset", keystore.ErrUnavailable)
-	for _, test := range []struct {
-		once    string
-		failure error
-		status  int
-		says    string
-		made    int
-	}{
-		{"a", lost, 503, "It is not known whether the change was made", 1},
-		{"a", nil, 409, "revoke the newest key", 1},
-		{"b", errors.New("a mistake"), 503, "The database cannot be used", 2},
-		{"b", nil, 200, "secret", 3},
-		{"b", nil, 409, "revoke the newest key", 3},
-		{strings.Repeat("c", 65), nil, 422, "Nothing was changed", 3},
-	} {
-		failure = test.failure
-		status, _, page := s.send(b, "POST", "/console/test", "once="+test.once)
-		if status != test.status || !strings.Contains(page, test.says) || made != test.made {
-			t.Errorf("%s with %v: %d after %d changes, want %d, %d and %q in\n%s", test.once, test.failure, status, made, test.status, test.made, test.says, page)
+	keys := func() int {
+		all, err := keystore.Collect(direct.Keys(t.Context(), tenant.ID))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if (test.once == "a" || test.status == 409) && !strings.Contains(page, `href="/console/tenants/acme"`) {
-			t.Errorf("%s: the page has no link back:\n%s", test.once, page)
+		return len(all)
+	}
+	path, outcomes := "/console/tenants/"+tenant.ID.String()+"/keys", map[string]int{}
+	for _, mode := range []testkit.Cut{{}, {Delivered: true}, {ForEver: true}, {Delivered: true, ForEver: true}} {
+		for k := 1; ; k++ {
+			before := keys()
+			mode.Trip = proxy.RoundTrips() + k
+			proxy.CutAt(mode)
+			body := fmt.Sprintf("name=ci&scope=pets:read&once=%d-%t-%t", k, mode.Delivered, mode.ForEver)
+			status, _, page := s.send(b, "POST", path, body)
+			isCut := proxy.IsCut()
+			proxy.CutAt(testkit.Cut{})
+			proxy.Restore(t)
+			made, tokens := keys() > before, tokenFound.FindAllString(page, -1)
+			isUnknown := strings.Contains(page, "The change may have been made")
+			switch {
+			case status == 200 && made && len(tokens) == 1:
+			case status == 503 && !isUnknown && !made && len(tokens) == 0 && strings.Contains(page, "Nothing was changed"):
+			case status == 503 && isUnknown && mode.ForEver && len(tokens) == 1:
+				if status, _, _ := s.send(b, "POST", path, body); status != 409 {
+					t.Errorf("the same form again: %d", status)
+				}
+			default:
+				t.Errorf("%+v: the change was made: %t; %d with %d tokens\n%s", mode, made, status, len(tokens), page)
+			}
+			for _, token := range tokens {
+				if _, err := direct.KeyByToken(t.Context(), token); (err == nil) != made {
+					t.Errorf("%+v: the change was made: %t; the token: %v", mode, made, err)
+				}
+			}
+			outcomes[fmt.Sprintf("%d, unknown %t, made %t", status, isUnknown, made)]++
+			if !isCut {
+				break
+			}
 		}
 	}
+	if len(outcomes) != 4 {
+		t.Errorf("not all outcomes have occurred: %v", outcomes)
+	}
+}
+
+var tokenFound = regexp.MustCompile(`ptg_live_\w+`)
+
+// While the database is away, a session that it has confirmed before shows live figures, and forms are closed.
+func TestConsoleWithoutDatabase(t *testing.T) {
+	s, proxy, _ := proxied(t)
+	b, unknown := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{})
+	s.busy("gw-2")
+	if status, _, page := s.send(b, "GET", Home, ""); status != 200 || !strings.Contains(page, "gw-2") {
+		t.Fatalf("%d\n%s", status, page)
+	}
+	proxy.Kill()
+	f := func(b *http.Client, method, path string, want int, says ...string) {
+		t.Helper()
+		body := ""
+		if method == "POST" {
+			body = "name=acme&plan=free"
+		}
+		status, _, page := s.send(b, method, path, body)
+		for _, text := range says {
+			if status != want || !strings.Contains(page, text) {
+				t.Errorf("%s %s: %d, want %d and %q in\n%s", method, path, status, want, text, page)
+			}
+		}
+	}
+	f(b, "GET", Home, 200, "The database is away", `<th scope="row">gw-2</th>`, "1.2 ms", "Sign out")
+	f(b, "GET", Home+"tenants", 503, "The database cannot be used", "Sign out")
+	f(b, "POST", Home+"tenants", 503, "Forms are closed", "Nothing was changed")
+	f(unknown, "GET", Home, 503, "The database cannot be used")
+	proxy.Restore(t)
+	if _, err := s.operator.EndConsoles(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f(b, "GET", Home, 303, "")
+	proxy.Kill()
+	f(b, "GET", Home, 303, "")
 }
 
 // A browser that leaves a page cancels the page's statements. That says nothing about the database.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 )
@@ -68,16 +71,44 @@ func checkFile(store *keystore.Store) error {
 	return store.CheckFile()
 }
 
-// sessionOf returns the open session of a request. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
-func sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (keystore.ConsoleSession, error) {
+// rememberedWithin is how long the database has to confirm a session that it has confirmed before.
+const rememberedWithin = time.Second
+
+// sessionOf returns the open session of a request. If the database is away, it is the one that the database has confirmed before: that is
+// enough for reading. Errors: http.ErrNoCookie, or keystore.ErrNotFound if the session has ended.
+func (c *Console) sessionOf(ctx context.Context, store *keystore.Store, r *http.Request) (session keystore.ConsoleSession, err error) {
 	cookie, err := r.Cookie(cookieName(r))
-	if err == nil {
-		err = checkFile(store)
-	}
 	if err != nil {
-		return keystore.ConsoleSession{}, err
+		return session, err
 	}
-	return store.ConsoleSession(ctx, cookie.Value)
+	token := sha256.Sum256([]byte(cookie.Value))
+	kept, isKept := c.sessions.Load(token)
+	if isKept && isRead(r) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, rememberedWithin)
+		defer cancel()
+	}
+	if err = checkFile(store); err == nil {
+		session, err = store.ConsoleSession(ctx, cookie.Value)
+	}
+	now := instant.Of(c.cfg.Clock())
+	switch {
+	case err == nil:
+		c.sessions.Range(func(other, session any) bool {
+			if session.(keystore.ConsoleSession).EndsAt <= now {
+				c.sessions.Delete(other)
+			}
+			return true
+		})
+		c.sessions.Store(token, session)
+	case errors.Is(err, keystore.ErrNotFound):
+		c.sessions.Delete(token)
+	case isKept && isRead(r) && !hasLeft(r):
+		if remembered := kept.(keystore.ConsoleSession); now < remembered.EndsAt {
+			return remembered, nil
+		}
+	}
+	return session, err
 }
 
 // inSession serves requests of an open session. It sends others to the page that opens one.
@@ -87,7 +118,7 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 		if !isRead(r) {
 			store = c.cfg.Forms
 		}
-		session, err := sessionOf(r.Context(), store, r)
+		session, err := c.sessionOf(r.Context(), store, r)
 		switch {
 		case errors.Is(err, http.ErrNoCookie):
 			toLogin(w, r, "")
@@ -97,6 +128,11 @@ func (c *Console) inSession(serve func(http.ResponseWriter, *http.Request, *visi
 			toLogin(w, r, "?ended")
 			return
 		case hasLeft(r):
+			return
+		case errors.Is(err, keystore.ErrUnavailable) && !isRead(r):
+			c.cfg.Log.Warn("console: the database cannot be used", "error", err)
+			_ = c.say(w, nil, http.StatusServiceUnavailable, "Forms are closed",
+				"Nothing was changed. The database is away; the overview shows what the gateways do. The error: "+err.Error())
 			return
 		case err != nil:
 			c.fail(w, nil, err)
@@ -208,6 +244,7 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, v *visit) error
 	if err := v.store.EndConsole(r.Context(), v.session); err != nil {
 		return err
 	}
+	c.sessions.Clear() // the others are confirmed again
 	setCookie(w, r, "")
 	http.Redirect(w, r, loginPath, http.StatusSeeOther)
 	return nil

@@ -28,6 +28,7 @@ type watch struct {
 	mu       sync.Mutex
 	at       time.Time // of seen; zero: never
 	gateways operate.Watch
+	known    []keystore.Gateway // when the database was last read
 	seen     overviewLive
 }
 
@@ -71,8 +72,10 @@ func (w *watch) refresh(now time.Time) {
 	}
 	gateways, views, err := operate.Operator{Store: w.store}.ViewGateways(ctx)
 	if err != nil {
-		found.add("", service.Problem{Detail: "The database cannot be read, so no gateway can be asked: " + err.Error()})
+		found.add("", service.Problem{Detail: "The database cannot be read. These are the gateways that were registered before: " + err.Error()})
+		gateways, views = w.known, make([]operate.GatewayView, len(w.known))
 	}
+	w.known = gateways
 	others := make([][]service.Problem, len(gateways))
 	var group sync.WaitGroup
 	for i, g := range gateways {
@@ -91,11 +94,14 @@ func (w *watch) refresh(now time.Time) {
 	for i, f := range figures {
 		id, state := f.Gateway.ID, views[i].State
 		row := gatewayRow{
-			ID: id, State: state, IsWell: state == keystore.GatewayLive, Lag: fmt.Sprint(views[i].Lag),
+			ID: id, State: operate.OrDash(state), IsWell: state == keystore.GatewayLive || err != nil, Lag: "-",
 			Mode: cmp.Or(modes[f.Mode], f.Mode, "-"), Rate: "-", Refused: "-", P50: millis(f.P50), P99: millis(f.P99),
 		}
-		if cure := cureOf(f.Gateway, state); cure != "" {
-			found.add(id, service.Problem{Detail: cure})
+		if err == nil {
+			row.Lag = fmt.Sprint(views[i].Lag)
+			if cure := cureOf(f.Gateway, state); cure != "" {
+				found.add(id, service.Problem{Detail: cure})
+			}
 		}
 		if f.Err != nil {
 			found.add(id, service.Problem{Detail: "its figures are missing: " + f.Err.Error()})

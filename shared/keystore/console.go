@@ -30,7 +30,7 @@ type ConsoleSession struct {
 
 // As returns a store whose events name another actor.
 func (s *Store) As(actor string) *Store {
-	return &Store{db: s.db, clock: s.clock, random: s.random, actor: actor, expand: s.expand}
+	return &Store{db: s.db, clock: s.clock, random: s.random, actor: actor, expand: s.expand, seeks: s.seeks, seekFor: s.seekFor}
 }
 
 // InviteToConsole returns a code with which one browser can open a session in the name of this store's actor. The code is not
