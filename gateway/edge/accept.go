@@ -10,6 +10,7 @@ import (
 	"petgate/gateway/front"
 	"petgate/gateway/http1"
 	"petgate/shared/core/access"
+	"petgate/shared/trace"
 )
 
 // accept is the first stage, after http1 has read the request. It takes the fields that are for the gateway, gives the
@@ -18,6 +19,9 @@ func (e *Edge) accept(x *exchange) refusal {
 	r := x.claims.take(&x.Request)
 	x.setID()
 	x.trace = e.deps.Tracer.Begin(x.traceParent, len(x.traceParent) > 0 && e.isTrusted(x.Conn.Peer))
+	if !x.trace.Continued || !trace.IsState(x.traceState) {
+		x.traceState = nil
+	}
 	x.client = e.clientAddress(x.Conn.Peer, x.forwardedFor)
 	if x.Err != nil {
 		if kind := http1.KindOf(x.Err); kind != http1.Malformed && kind != http1.Ended && !r.isRefused() {
@@ -157,18 +161,14 @@ func (c *claims) add(k kind, value []byte) refusal {
 	case requestID:
 		c.single(k, &c.requestID, value)
 	case forwardedFor:
-		// Several lines form one list (RFC 9110, section 5.3): a proxy may add its line after the client's line.
-		if c.once(k) {
-			c.forwardedFor = slices.Clip(value) // so that append copies
-		} else {
-			c.forwardedFor = append(append(c.forwardedFor, ','), value...)
-		}
+		// A proxy may add its line after the client's line.
+		c.join(k, &c.forwardedFor, value)
 	case forwardedProto:
 		c.single(k, &c.forwardedProto, value)
 	case traceParent:
 		c.single(k, &c.traceParent, value)
 	case traceState:
-		c.single(k, &c.traceState, value)
+		c.join(k, &c.traceState, value)
 	}
 	return refusal{}
 }
@@ -187,6 +187,15 @@ func (c *claims) single(k kind, dst *[]byte, value []byte) {
 		*dst = value
 	} else {
 		*dst = nil
+	}
+}
+
+// join takes a field that is a list: several lines are one list (RFC 9110, section 5.3).
+func (c *claims) join(k kind, dst *[]byte, value []byte) {
+	if c.once(k) {
+		*dst = slices.Clip(value) // so that append copies
+	} else {
+		*dst = append(append(*dst, ','), value...)
 	}
 }
 

@@ -46,6 +46,15 @@ func (l *accessLog) write(x *exchange, took time.Duration) {
 // loggedPathBytesMax is how much of a path is logged.
 const loggedPathBytesMax = 256
 
+// loggedPath returns the path for logs and spans.
+func (x *exchange) loggedPath() []byte {
+	path := x.Request.Path
+	if bytes.Contains(path, tokenMark) {
+		return []byte("withheld")
+	}
+	return path[:min(len(path), loggedPathBytesMax)]
+}
+
 // appendAccess appends the line. Everything that comes from a client is written as a JSON string. Clients sometimes put
 // secrets into wrong places, so the line has no query, and no method or path that seems to contain a token.
 func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
@@ -61,11 +70,8 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	if method := x.Request.Method; len(method) > 0 && !bytes.Contains(method, tokenMark) {
 		dst = api.AppendString(append(dst, `,"method":`...), method)
 	}
-	if path := x.Request.Path; len(path) > 0 {
-		if bytes.Contains(path, tokenMark) {
-			path = []byte("withheld")
-		}
-		dst = api.AppendString(append(dst, `,"path":`...), path[:min(len(path), loggedPathBytesMax)])
+	if path := x.loggedPath(); len(path) > 0 {
+		dst = api.AppendString(append(dst, `,"path":`...), path)
 	}
 	if x.route != nil {
 		dst = api.AppendString(append(dst, `,"operation":`...), x.route.ID)

@@ -69,7 +69,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 		dst = append(append(dst, "\r\nX-Forwarded-Host: "...), q.Host...)
 	}
 	dst = x.trace.AppendTo(append(dst, "\r\ntraceparent: "...))
-	if x.trace.Continued && len(x.traceState) > 0 {
+	if len(x.traceState) > 0 {
 		dst = append(append(dst, "\r\ntracestate: "...), x.traceState...)
 	}
 	dst = append(dst, e.secretField...)

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,24 +27,39 @@ func (x *exchange) mark(m mark) {
 	}
 }
 
+// knownMethods are those that spans name (OpenTelemetry's conventions for HTTP).
+var knownMethods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodOptions, http.MethodTrace, http.MethodConnect,
+}
+
 // export ends the span of a sampled request. Its attributes are those of OpenTelemetry's conventions for HTTP servers, and some of
-// the access log. The path and the query are not among them, because clients sometimes put secrets there.
+// the access log. The query is not among them, because clients sometimes put secrets there. A request that was refused before its
+// operation was known has the name of the operation too.
 func (e *Edge) export(x *exchange, took time.Duration) {
 	span := e.deps.Tracer.Start(&x.trace, x.At)
 	if span == nil {
 		return
 	}
-	method := "_OTHER"
-	if slices.Contains(e.routes.methods, string(x.Request.Method)) {
+	name, method := "HTTP", "_OTHER"
+	if slices.Contains(knownMethods, string(x.Request.Method)) {
 		method = string(x.Request.Method)
+		name = method
+	} else if !bytes.Contains(x.Request.Method, tokenMark) {
+		span.Set("http.request.method_original", string(x.Request.Method))
 	}
-	name := method
-	if method == "_OTHER" {
-		name = "HTTP"
+	found := x.route
+	if path := x.loggedPath(); len(path) > 0 {
+		span.Set("url.path", string(path))
+		if found == nil {
+			found = e.find(x)
+		}
+	}
+	if found != nil {
+		name += " " + found.Path
+		span.Set("http.route", found.Path)
 	}
 	if x.route != nil {
-		name += " " + x.route.Path
-		span.Set("http.route", x.route.Path)
 		span.Set("petgate.operation", x.route.ID)
 	}
 	span.Name(name)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,7 +80,8 @@ func TestSpan(t *testing.T) {
 			t.Errorf("the span has a secret: %v", s)
 		}
 		if i < len(seen) {
-			if want := fmt.Sprintf("00-%x-%x-01", s.TraceId, s.SpanId); len(seen[i].Fields["traceparent"]) != 1 || seen[i].Fields["traceparent"][0] != want {
+			flags := []string{"03", "01"}[i] // an ID made here is random
+			if want := fmt.Sprintf("00-%x-%x-%s", s.TraceId, s.SpanId, flags); len(seen[i].Fields["traceparent"]) != 1 || seen[i].Fields["traceparent"][0] != want {
 				t.Errorf("the upstream got %q, want %s", seen[i].Fields["traceparent"], want)
 			}
 		}
@@ -101,10 +103,64 @@ func TestSpan(t *testing.T) {
 	}
 	entry := entries[apikey.Sum([]byte(token))]
 	f(spans[0], "GET /v1/pets", 3, map[string]string{
-		"http.request.method": "GET", "http.route": "/v1/pets", "url.scheme": "http", "petgate.operation": "listPets", "petgate.outcome": "ok",
+		"http.request.method": "GET", "http.route": "/v1/pets", "url.path": "/v1/pets", "url.scheme": "http", "petgate.operation": "listPets", "petgate.outcome": "ok",
 		"petgate.tenant": entry.Tenant.String(), "petgate.key": entry.Key.String(),
 	})
-	f(spans[2], "GET", 2, map[string]string{"petgate.outcome": "minute_quota_exceeded", "http.route": ""})
+	f(spans[2], "GET /v1/pets", 2, map[string]string{
+		"petgate.outcome": "minute_quota_exceeded", "http.route": "/v1/pets", "url.path": "/v1/pets", "petgate.operation": "",
+	})
+}
+
+// The names and the paths of spans are those of OpenTelemetry's conventions for HTTP servers, also if the request was refused. A path with
+// a token is withheld.
+func TestNamesOfSpans(t *testing.T) {
+	r := newTraced(t, "1", false)
+	cases := []struct{ request, name, method, original, route, path string }{
+		{rawTarget("/v1/pets/7"), "GET /v1/pets/{petId}", "GET", "", "/v1/pets/{petId}", "/v1/pets/7"},
+		{rawBare("POST /v1/pets?a=secret HTTP/1.1", "Host: a"), "POST /v1/pets", "POST", "", "/v1/pets", "/v1/pets"}, // without a key
+		{rawTarget("/v1/cats"), "GET", "GET", "", "", "/v1/cats"},
+		{rawStart("OPTIONS /v1/pets HTTP/1.1"), "OPTIONS", "OPTIONS", "", "", "/v1/pets"},
+		{rawStart("BREW /v1/pets HTTP/1.1"), "HTTP", "_OTHER", "BREW", "", "/v1/pets"},
+		{rawTarget("/v1/" + token), "GET", "GET", "", "", "withheld"},
+		{rawStart(token[:8] + " /v1/pets HTTP/1.1"), "HTTP", "_OTHER", "", "", "/v1/pets"},
+		{rawTarget(longTarget(targetMax + 1)), "GET", "GET", "", "", ""},
+	}
+	for _, c := range cases {
+		r.dial(t).ask(t, c.request)
+	}
+	spans := r.spans(t, len(cases))
+	for i, c := range cases {
+		texts := spans[i].Texts()
+		if got := []string{
+			spans[i].Name, texts["http.request.method"], texts["http.request.method_original"], texts["http.route"], texts["url.path"],
+		}; !slices.Equal(got, []string{c.name, c.method, c.original, c.route, c.path}) || strings.Contains(spans[i].String(), "secret") {
+			t.Errorf("%.60q has %q in %v", c.request, got, texts)
+		}
+	}
+}
+
+// The fields tracestate of a request are one list (RFC 9110, section 5.3). A list that is not valid, or without a valid traceparent, is
+// not passed on.
+func TestStateIsJoinedAndChecked(t *testing.T) {
+	r := newRig(t, nil)
+	client := r.dial(t)
+	for _, c := range []struct {
+		fields []string
+		want   string
+	}{
+		{[]string{sampledField, "tracestate: a=1"}, "a=1"},
+		{[]string{sampledField, "tracestate: a=1", "TraceState: b=2,c=3"}, "a=1,b=2,c=3"},
+		{[]string{sampledField, "tracestate: ", "tracestate: a=1"}, ",a=1"},
+		{[]string{sampledField, "tracestate: a=1", "tracestate: b = 2"}, ""},
+		{[]string{sampledField, "tracestate: \x80=1"}, ""},
+		{[]string{"tracestate: a=1"}, ""},
+		{[]string{sampledField, sampledField, "tracestate: a=1"}, ""},
+	} {
+		client.ask(t, rawGet(c.fields...))
+		if got := strings.Join(r.upstream.Seen()[0].Fields["tracestate"], " AND "); got != c.want {
+			t.Errorf("%q gave %q, want %q", c.fields, got, c.want)
+		}
+	}
 }
 
 // Only a trusted proxy's flag samples. A refusal has a span too.
@@ -137,7 +193,7 @@ func TestTwoTracesBecomeOne(t *testing.T) {
 	r := newTraced(t, "0", true)
 	r.dial(t).ask(t, rawGet(sampledField, strings.ToUpper(sampledField[:11])+sampledField[11:]))
 	fields := r.upstream.Seen()[0].Fields["traceparent"]
-	if len(fields) != 1 || strings.Contains(fields[0], callersTrace) || !strings.HasSuffix(fields[0], "-00") {
+	if len(fields) != 1 || strings.Contains(fields[0], callersTrace) || !strings.HasSuffix(fields[0], "-02") {
 		t.Errorf("%q", fields)
 	}
 	if spans := r.spans(t, 1); len(spans) != 0 {

@@ -16,9 +16,8 @@ type Span struct {
 	record *tracepb.Span
 }
 
-// The flags of an exported span: it is sampled, it says whether its parent is in another program, and its parent is.
+// The flags of an exported span beside those of its trace: it says whether its parent is in another program, and its parent is.
 const (
-	flagSampled     = 0x1
 	flagKnowsRemote = 0x100
 	flagRemote      = 0x200
 )
@@ -30,7 +29,7 @@ func (t *Tracer) Start(c *Context, begun time.Time) *Span {
 	}
 	s := &Span{tracer: t, record: &tracepb.Span{
 		TraceId: bytes.Clone(c.Trace[:]), SpanId: bytes.Clone(c.Span[:]), Kind: tracepb.Span_SPAN_KIND_SERVER,
-		StartTimeUnixNano: nanos(begun), Flags: flagSampled | flagKnowsRemote,
+		StartTimeUnixNano: nanos(begun), Flags: uint32(c.flags()) | flagKnowsRemote,
 	}}
 	if (c.Parent != SpanID{}) {
 		s.record.ParentSpanId = bytes.Clone(c.Parent[:])
@@ -48,7 +47,7 @@ func (s *Span) Call(name string) *Span {
 	return &Span{tracer: s.tracer, record: &tracepb.Span{
 		TraceId: s.record.TraceId, SpanId: binary.BigEndian.AppendUint64(nil, id), ParentSpanId: s.record.SpanId,
 		Name: name, Kind: tracepb.Span_SPAN_KIND_CLIENT,
-		StartTimeUnixNano: nanos(time.Now()), Flags: flagSampled | flagKnowsRemote,
+		StartTimeUnixNano: nanos(time.Now()), Flags: s.record.Flags &^ flagRemote,
 	}}
 }
 

@@ -12,9 +12,11 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+	"strings"
 )
 
 // TraceID identifies a trace, and SpanID a span in it (W3C Trace Context, section 3.2.2). All zeros mean none.
@@ -38,6 +40,7 @@ type Context struct {
 	Parent    SpanID // the span of the caller; zero: none
 	Continued bool   // the trace is the caller's, so its tracestate is passed on
 	Sampled   bool   // the span is exported, and the programs that this one calls export theirs
+	Random    bool   // the last 56 bits of the trace's ID are random
 }
 
 // Begin returns the context of a request. traceparent is the value of its header field, or nothing.
@@ -63,7 +66,7 @@ func (t *Tracer) Begin(traceparent []byte, trusted bool) Context {
 	random := newRandom()
 	binary.BigEndian.PutUint64(c.Trace[:], newRandom())
 	binary.BigEndian.PutUint64(c.Trace[8:], random)
-	return Context{Trace: c.Trace, Span: newSpanID(), Sampled: t.samples(random)}
+	return Context{Trace: c.Trace, Span: newSpanID(), Sampled: t.samples(random), Random: true}
 }
 
 // randomBits are the bits of a trace ID that decide: its last 56.
@@ -95,10 +98,23 @@ func newSpanID() (id SpanID) {
 func (c *Context) AppendTo(dst []byte) []byte {
 	dst = hex.AppendEncode(append(dst, "00-"...), c.Trace[:])
 	dst = hex.AppendEncode(append(dst, '-'), c.Span[:])
+	return append(dst, '-', '0', '0'+c.flags())
+}
+
+// The flags of a trace.
+const (
+	flagSampled = 1 << iota
+	flagRandom
+)
+
+func (c *Context) flags() (flags uint8) {
 	if c.Sampled {
-		return append(dst, "-01"...)
+		flags |= flagSampled
 	}
-	return append(dst, "-00"...)
+	if c.Random {
+		flags |= flagRandom
+	}
+	return flags
 }
 
 // parse reads the value of a field traceparent (W3C Trace Context, section 3.2). Span is the caller's. Upper case is invalid. A later
@@ -115,8 +131,44 @@ func parse(field []byte) (c Context, ok bool) {
 	if !ok {
 		return Context{}, false
 	}
-	c.Continued, c.Sampled = true, bits[0]&1 == 1
+	c.Continued, c.Sampled, c.Random = true, bits[0]&flagSampled != 0, bits[0]&flagRandom != 0
 	return c, true
+}
+
+// IsState reports whether list is the value of a field tracestate (W3C Trace Context 2, section 3.3.1.3): at most 32 members, which may be
+// empty. A list that is not must not be passed on. The same key may occur twice.
+func IsState(list []byte) bool {
+	for range 32 {
+		member, rest, isMore := bytes.Cut(list, []byte{','})
+		if member = bytes.Trim(member, " \t"); len(member) > 0 {
+			key, value, ok := bytes.Cut(member, []byte{'='})
+			if !ok || !isStateKey(key) || !isStateValue(value) {
+				return false
+			}
+		}
+		if !isMore {
+			return true
+		}
+		list = rest
+	}
+	return false
+}
+
+// stateBytesMax is the length of a key, and of a value.
+const stateBytesMax = 256
+
+func isStateKey(key []byte) bool {
+	const begins = "abcdefghijklmnopqrstuvwxyz0123456789"
+	return len(key) > 0 && len(key) <= stateBytesMax && strings.IndexByte(begins, key[0]) >= 0 && len(bytes.Trim(key, begins+"_-*/@")) == 0
+}
+
+func isStateValue(value []byte) bool {
+	for _, c := range value {
+		if c < ' ' || c > '~' || c == '=' {
+			return false
+		}
+	}
+	return len(value) > 0 && len(value) <= stateBytesMax
 }
 
 // decode reads hexadecimal digits in lower case.
