@@ -82,10 +82,8 @@ type Edge struct {
 	deps Deps
 
 	front       *front.Server
-	routes      *routes
+	routes      atomic.Pointer[routes]
 	pages       *answers.Pages
-	cors        *answers.CORS
-	options     *answers.Answer // to OPTIONS *
 	polls       answers.Polls
 	statements  *answers.Usage
 	upstreams   *upstream.Pool

@@ -11,13 +11,14 @@ import (
 	"petgate/gateway/share"
 	"petgate/gateway/strikes"
 	"petgate/gateway/upstream"
+	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
 
 // New returns an edge that is ready to serve.
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
-	routes, routesErr := newRoutes(deps.Operations)
+	routes, routesErr := newRoutes(deps.Operations, cfg.CORSOrigins)
 	upstreams, upstreamsErr := upstream.New(upstream.Config{
 		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
 		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
@@ -27,9 +28,8 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, deps: deps, routes: routes, pages: answers.NewPages(deps.Pages), cors: answers.NewCORS(cfg.CORSOrigins, routes.methods),
-		options: answers.NewOptions(routes.methods),
-		polls:   answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
+		cfg: cfg, deps: deps, pages: answers.NewPages(deps.Pages),
+		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),
 	}
@@ -37,6 +37,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
 	}
 	e.metrics = newMetrics(deps.Metrics, e)
+	e.use(routes)
 	if deps.AccessLog != nil {
 		e.accessLog = newAccessLog(deps.AccessLog, deps.Log, e.metrics.droppedLines)
 	}
@@ -44,6 +45,22 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		HTTP: cfg.http(), ConnectionsMax: cfg.ConnectionsMax, TLS: cfg.TLS, Handler: e.serve, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	return e, nil
+}
+
+// SetOperations replaces the operations. Requests that have begun end as they were understood.
+func (e *Edge) SetOperations(operations []api.Operation) error {
+	routes, err := newRoutes(operations, e.cfg.CORSOrigins)
+	if err == nil {
+		e.use(routes)
+	}
+	return err
+}
+
+func (e *Edge) use(r *routes) {
+	for _, one := range r.all {
+		one.metrics = e.metrics.of(one.ID)
+	}
+	e.routes.Store(r)
 }
 
 // serve is the life of a request. front calls it for each one.
@@ -69,6 +86,9 @@ func (e *Edge) decide(x *exchange) refusal {
 	if x.answer = e.publish(x); x.answer != nil {
 		x.isPublic = true
 		return refusal{}
+	}
+	if e.isOpen(x) {
+		return e.open(x)
 	}
 	if r := e.identify(x); r.isRefused() {
 		return r

@@ -55,9 +55,11 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 		dst = append(append(dst, f.Value...), "\r\n"...)
 	}
 	dst = append(append(dst, "X-Request-Id: "...), x.id...)
-	dst = x.entry.Tenant.AppendTo(append(dst, "\r\nX-Tenant-Id: "...))
-	dst = x.entry.Key.AppendTo(append(dst, "\r\nX-Key-Id: "...))
-	dst = append(append(dst, "\r\nX-Plan: "...), x.entry.Plan...)
+	if !x.isPublic {
+		dst = x.entry.Tenant.AppendTo(append(dst, "\r\nX-Tenant-Id: "...))
+		dst = x.entry.Key.AppendTo(append(dst, "\r\nX-Key-Id: "...))
+		dst = append(append(dst, "\r\nX-Plan: "...), x.entry.Plan...)
+	}
 	dst = append(dst, "\r\nX-Forwarded-For: "...)
 	if x.client.IsValid() {
 		dst = x.client.AppendTo(dst)

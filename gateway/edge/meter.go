@@ -15,7 +15,9 @@ import (
 // free. The charge is never returned, whatever the response is. So it first takes a slot of the upstream: a request for which there is
 // none is not charged.
 func (e *Edge) meter(x *exchange) refusal {
-	x.found = e.find(x)
+	if x.found == nil {
+		x.found = e.find(x)
+	}
 	if x.found != nil && !x.found.ByGateway {
 		x.sending = upstream.Request{Tenant: x.entry.Tenant, At: x.At}
 		if e.upstreams.Enter(&x.sending) != nil {

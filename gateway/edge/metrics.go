@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,8 +20,9 @@ import (
 type metrics struct {
 	requests [reasons]prometheus.Counter
 	own      map[string]prometheus.Counter // of what the gateway answers itself, by outcome
-	noRoute  routeMetrics                  // of requests that were answered before their operation was known
-	all      []*routeMetrics               // with noRoute
+	noRoute  *routeMetrics                 // of requests that were answered before their operation was known
+	ofRoutes sync.Map                      // by operation: of all that were ever served
+	of       func(operation string) *routeMetrics
 	bans     prometheus.Counter
 	ended    [access.Banned]prometheus.Counter // requests with keys that are not valid, by why
 
@@ -76,17 +78,15 @@ func newMetrics(reg prometheus.Registerer, e *Edge) *metrics {
 		m.requests[r] = requests.WithLabelValues(reason(r).outcome())
 	}
 	m.own[none.outcome()] = m.requests[none]
-	watch := func(operation string, of *routeMetrics) {
-		m.all = append(m.all, of)
-		of.seconds = seconds.WithLabelValues(operation)
+	m.of = func(operation string) *routeMetrics {
+		of := &routeMetrics{seconds: seconds.WithLabelValues(operation)}
 		for class := 2; class < len(of.responses); class++ {
 			of.responses[class] = responses.WithLabelValues(operation, string('0'+rune(class))+"xx")
 		}
+		known, _ := m.ofRoutes.LoadOrStore(operation, of)
+		return known.(*routeMetrics)
 	}
-	watch(noOperation, &m.noRoute)
-	for _, r := range e.routes.all {
-		watch(r.ID, &r.metrics)
-	}
+	m.noRoute = m.of(noOperation)
 	reg.MustRegister(upstreamMetrics{e.upstreams})
 	make.NewCounterFunc(prometheus.CounterOpts{
 		Name: "petgate_gateway_upstream_retries_total",
@@ -108,9 +108,9 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	if x.isKnown && x.why.IsOfKey() {
 		m.ended[x.why].Inc()
 	}
-	of := &m.noRoute
+	of := m.noRoute
 	if x.route != nil {
-		of = &x.route.metrics
+		of = x.route.metrics
 	}
 	if class := x.Response.Status / 100; class < len(of.responses) && of.responses[class] != nil {
 		of.responses[class].Inc()
@@ -178,8 +178,8 @@ type Latencies struct {
 // Latencies returns the times of all requests since the start.
 func (e *Edge) Latencies() Latencies {
 	var l Latencies
-	for _, one := range e.metrics.all {
-		h := read(one.seconds.(prometheus.Metric)).GetHistogram()
+	for _, one := range e.metrics.ofRoutes.Range {
+		h := read(one.(*routeMetrics).seconds.(prometheus.Metric)).GetHistogram()
 		l.All += h.GetSampleCount()
 		for i, bucket := range h.GetBucket() {
 			if i == len(l.Bounds) {

@@ -10,7 +10,7 @@ func (e *Edge) publish(x *exchange) *answers.Answer {
 		return page
 	}
 	if string(x.Request.Path) == "*" { // http1 accepts it only for OPTIONS
-		return e.options
+		return e.routes.Load().options
 	}
-	return e.cors.Preflight(&x.Request)
+	return e.routes.Load().cors.Preflight(&x.Request)
 }

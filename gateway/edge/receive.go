@@ -30,5 +30,8 @@ func (e *Edge) receive(x *exchange) refusal {
 	if r := e.enter(x); r.isRefused() {
 		return r
 	}
+	if x.isPublic {
+		return refusal{}
+	}
 	return e.again(x)
 }

@@ -10,7 +10,7 @@ import (
 
 // isReport reports whether the request asks how much of the quota is left. The gateway answers it itself.
 func (e *Edge) isReport(x *exchange) bool {
-	r := e.routes.report
+	r := e.routes.Load().report
 	return r != nil && string(x.Request.Path) == r.Path &&
 		(string(x.Request.Method) == http.MethodGet || string(x.Request.Method) == http.MethodHead)
 }
@@ -20,7 +20,7 @@ func (e *Edge) isReport(x *exchange) bool {
 //
 // A key that is used from an address outside its networks gets no report: it may be stolen.
 func (e *Edge) report(x *exchange) refusal {
-	x.route = e.routes.report
+	x.route = e.routes.Load().report
 	if !access.Contains(x.entry.Allow, x.client) {
 		return refusal{reason: addressNotAllowed}
 	}

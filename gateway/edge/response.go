@@ -44,7 +44,7 @@ func (e *Edge) writeResponse(x *exchange) {
 		wait = e.describeLimits(x)
 	}
 	x.Response.Add(nameRequestID, x.id)
-	x.Response.Fields = append(x.Response.Fields, e.cors.Fields(&x.Request)...)
+	x.Response.Fields = append(x.Response.Fields, e.routes.Load().cors.Fields(&x.Request)...)
 	if x.hasKey && x.entry.GraceEndsAt != 0 {
 		x.addText(nameKeyExpires, x.entry.GraceEndsAt.Time().AppendFormat(x.text, http.TimeFormat))
 	}

@@ -1,17 +1,20 @@
 package edge
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fasthttp/router"
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
-	"petgate/gateway/front"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
@@ -19,63 +22,141 @@ import (
 // route is an operation with the values that its responses need.
 type route struct {
 	api.Operation
-	sunset instant.Millis // 0: never
+	pattern api.Pattern
+	sunset  instant.Millis // 0: never
 
 	// Values of response headers. An empty value is not sent.
 	deprecation, sunsetDate, link, stability []byte
 
 	needsScope string // the message for a key without the scope
 
-	metrics routeMetrics
+	metrics *routeMetrics
 }
 
-// routes finds operations by method and path. Paths with parameters are found in the router's tree: a handler only stores its route. The
-// router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
+// routes finds the operations of one document.
 type routes struct {
-	fixed   map[string][]fixedRoute // by path: those without parameters, which need no search in the tree
-	router  *router.Router
 	all     []*route
-	methods []string // of any operation
-	report  *route   // the operation that the gateway answers itself; nil: none
+	methods []string                // of any operation
+	fixed   map[string][]fixedRoute // by path: the operations without parameters, which need no search
+	search  map[string]*paths       // by method: the others
+	report  *route                  // the operation that the gateway answers itself; nil: none
+	cors    *answers.CORS
+	options *answers.Answer // to OPTIONS *
+
+	hasPublic bool // some operations need no key
 }
 
-func newRoutes(operations []api.Operation) (*routes, error) {
-	r := &routes{router: router.New(), fixed: map[string][]fixedRoute{}}
+// paths are the operations of one method whose paths have parameters.
+type paths struct {
+	// routers have each path with whole segments for parameters, without the slash at its end: the second one has the paths that end so.
+	// A handler only stores the group of the path. The router's own responses (redirects, OPTIONS, 405 in plain text) are not used.
+	routers [2]*router.Router
+	groups  map[string]*group // by what the routers have
+	sorted  []*route          // of two that have a path in common, the narrower one comes first
+}
+
+// group is what a router finds. It is only where the search begins: fasthttp's router knows no parameter that is a part of a segment, and
+// in some trees it finds a wider path, or none: with /users/bob, /users/bill and /users/{id}, it does not find /users/b.
+type group struct {
+	pattern api.Pattern
+	own     *route   // the operation with this pattern; nil: none
+	inside  []*route // the narrower ones, sorted
+}
+
+func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
+	r := &routes{fixed: map[string][]fixedRoute{}, search: map[string]*paths{}}
 	if len(operations) == 0 {
 		return nil, errors.New("no operations are given")
 	}
 	for _, o := range operations {
-		one := &route{Operation: o, stability: []byte(o.Stability), needsScope: "the API key needs the scope " + o.Scope + " for this operation"}
-		if !o.DeprecatedAt.IsZero() {
-			one.deprecation = strconv.AppendInt([]byte{'@'}, o.DeprecatedAt.Unix(), 10) // RFC 9745
-		}
-		if !o.SunsetAt.IsZero() {
-			one.sunset = instant.Of(o.SunsetAt)
-			one.sunsetDate = o.SunsetAt.UTC().AppendFormat(nil, http.TimeFormat) // RFC 8594
-		}
-		if o.Successor != "" {
-			one.link = []byte("<" + o.Successor + `>; rel="successor-version"`) // RFC 5829
-		}
+		one := newRoute(o)
 		r.all = append(r.all, one)
+		r.hasPublic = r.hasPublic || o.IsPublic
 		if o.IsReport() {
 			r.report = one
 		}
-		methods := []string{o.Method}
-		if o.Method == http.MethodGet {
-			methods = append(methods, http.MethodHead)
+		r.add(o.Method, one)
+	}
+	for _, one := range r.all { // HEAD is answered like GET, if it is no operation of its own
+		if one.Method == http.MethodGet && !slices.ContainsFunc(r.all, func(o *route) bool { return o.Method == http.MethodHead && o.pattern == one.pattern }) {
+			r.add(http.MethodHead, one)
 		}
-		for _, method := range methods {
-			if !strings.Contains(o.Path, "{") {
-				r.fixed[o.Path] = append(r.fixed[o.Path], fixedRoute{method, one})
-			}
-			r.router.Handle(method, o.Path, func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundRoute, one) })
-			if !slices.Contains(r.methods, method) {
-				r.methods = append(r.methods, method)
+	}
+	for method, p := range r.search {
+		p.build(method)
+	}
+	slices.Sort(r.methods)
+	r.cors, r.options = answers.NewCORS(origins, r.methods), answers.NewOptions(r.methods)
+	return r, nil
+}
+
+func newRoute(o api.Operation) *route {
+	one := &route{
+		Operation: o, pattern: o.Pattern(), stability: []byte(o.Stability),
+		needsScope: "the API key needs the scope " + o.Scope + " for this operation",
+	}
+	if !o.DeprecatedAt.IsZero() {
+		one.deprecation = strconv.AppendInt([]byte{'@'}, o.DeprecatedAt.Unix(), 10) // RFC 9745
+	}
+	if !o.SunsetAt.IsZero() {
+		one.sunset = instant.Of(o.SunsetAt)
+		one.sunsetDate = o.SunsetAt.UTC().AppendFormat(nil, http.TimeFormat) // RFC 8594
+	}
+	if o.Successor != "" {
+		one.link = []byte("<" + o.Successor + `>; rel="successor-version"`) // RFC 5829
+	}
+	return one
+}
+
+// add makes an operation known for a method.
+func (r *routes) add(method string, one *route) {
+	if !slices.Contains(r.methods, method) {
+		r.methods = append(r.methods, method)
+	}
+	if !strings.ContainsRune(string(one.pattern), api.Star) {
+		r.fixed[string(one.pattern)] = append(r.fixed[string(one.pattern)], fixedRoute{method, one})
+		return
+	}
+	if r.search[method] == nil {
+		r.search[method] = &paths{routers: [2]*router.Router{router.New(), router.New()}, groups: map[string]*group{}}
+	}
+	p := r.search[method]
+	p.sorted = append(p.sorted, one)
+}
+
+// part matches a parameter and what is beside it in its segment.
+var part = regexp.MustCompile(`[^/]*` + string(api.Star) + `[^/]*`)
+
+// build prepares the search.
+func (p *paths) build(method string) {
+	slices.SortStableFunc(p.sorted, func(a, b *route) int { return a.pattern.Compare(b.pattern) })
+	for _, one := range p.sorted {
+		whole := part.ReplaceAllString(string(one.pattern), string(api.Star))
+		if p.groups[whole] == nil {
+			found := &group{pattern: api.Pattern(whole)}
+			p.groups[whole] = found
+			short, ending := split(whole)
+			p.routers[ending].Handle(method, strings.ReplaceAll(short, string(api.Star), "{p}"), func(rc *fasthttp.RequestCtx) { rc.SetUserValue(foundGroup, found) })
+		}
+		if string(one.pattern) == whole {
+			p.groups[whole].own = one
+		}
+	}
+	for _, g := range p.groups {
+		for _, one := range p.sorted {
+			if one != g.own && g.pattern.Matches(string(one.pattern)) {
+				g.inside = append(g.inside, one)
 			}
 		}
 	}
-	slices.Sort(r.methods)
-	return r, nil
+}
+
+// split removes the slash at the end of a path, and returns the number of its router.
+func split(path string) (short string, ending int) {
+	if short, ok := strings.CutSuffix(path, "/"); ok && short != "" {
+		return short, 1
+	}
+	return path, 0
 }
 
 // fixedRoute is a method of a path without parameters.
@@ -84,30 +165,75 @@ type fixedRoute struct {
 	route  *route
 }
 
-// foundRoute is the user value in which a handler stores its route.
-const foundRoute = "route"
+// foundGroup is the user value in which a handler stores its group.
+const foundGroup = "group"
 
-// find returns the route of a request, or nil. The path is matched byte for byte as it was sent.
-func (r *routes) find(call *front.Call, method string, path []byte) *route {
-	for _, one := range r.fixed[string(path)] {
+// carriers take a group from a handler to the caller.
+var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
+
+// find returns the route of a request, or nil. The path is matched byte for byte as it was sent. A path that is another operation's
+// after an upstream has decoded it is no operation's: the upstream could carry out one that the key may not call.
+func (r *routes) find(method string, path []byte) *route {
+	found := r.match(method, path)
+	if found != nil && bytes.ContainsAny(path, "%;") {
+		if other := r.match(method, decoded(path)); other != nil && other != found {
+			return nil
+		}
+	}
+	return found
+}
+
+// decoded returns a path as an upstream may read it: without percent-encoding and without parameters of segments, which some servers drop.
+func decoded(path []byte) []byte {
+	segments := strings.Split(string(path), "/")
+	for i, s := range segments {
+		s, _, _ = strings.Cut(s, ";")
+		segments[i] = api.Canonical(s)
+	}
+	return []byte(strings.Join(segments, "/"))
+}
+
+func (r *routes) match(method string, sent []byte) *route {
+	for _, one := range r.fixed[string(sent)] {
 		if one.method == method {
 			return one.route
 		}
 	}
-	handler, _ := r.router.Lookup(method, string(path), nil)
-	if handler == nil {
+	p := r.search[method]
+	if p == nil {
 		return nil
 	}
-	rc := call.Context()
-	handler(rc)
-	return rc.UserValue(foundRoute).(*route)
+	path := string(sent)
+	short, ending := split(path)
+	if handler, _ := p.routers[ending].Lookup(method, short, nil); handler != nil {
+		rc := carriers.Get().(*fasthttp.RequestCtx)
+		handler(rc)
+		g := rc.UserValue(foundGroup).(*group)
+		carriers.Put(rc)
+		if g.pattern.Matches(path) {
+			if one := first(g.inside, path); one != nil || g.own != nil {
+				return cmp.Or(one, g.own)
+			}
+		}
+	}
+	return first(p.sorted, path)
+}
+
+// first returns the first route that has the path, or nil.
+func first(sorted []*route, path string) *route {
+	for _, one := range sorted {
+		if one.pattern.Matches(path) {
+			return one
+		}
+	}
+	return nil
 }
 
 // allowed lists the methods of a path. It is empty for an unknown path.
 func (r *routes) allowed(path string) string {
 	var methods []string
 	for _, method := range r.methods {
-		if handler, _ := r.router.Lookup(method, path, nil); handler != nil {
+		if r.match(method, []byte(path)) != nil {
 			methods = append(methods, method)
 		}
 	}
@@ -123,7 +249,7 @@ func (r *routes) nearby(path string) string {
 }
 
 func (e *Edge) find(x *exchange) *route {
-	return e.routes.find(x.Call, methodName(x.Request.Method), x.Request.Path)
+	return e.routes.Load().find(methodName(x.Request.Method), x.Request.Path)
 }
 
 // mayCall reports whether there is such an operation, and the key may call it.
@@ -135,12 +261,12 @@ func (x *exchange) mayCall() bool {
 // route refuses if there is no such operation, if it was removed, or if the key may not call it.
 func (e *Edge) route(x *exchange) refusal {
 	if x.route = x.found; x.route == nil {
-		path := string(x.Request.Path)
-		if x.allow = e.routes.allowed(path); x.allow == "" && e.pages.Has(path) {
+		path, routes := string(x.Request.Path), e.routes.Load()
+		if x.allow = routes.allowed(path); x.allow == "" && e.pages.Has(path) {
 			x.allow = answers.PageMethods
 		}
 		if x.allow == "" {
-			return refusal{reason: noSuchRoute, message: e.routes.nearby(path)}
+			return refusal{reason: noSuchRoute, message: routes.nearby(path)}
 		}
 		return refusal{reason: methodNotAllowed, message: "the path does not have this method. Its methods are " + x.allow}
 	}
@@ -168,6 +294,8 @@ func methodName(method []byte) string {
 		return http.MethodPatch
 	case http.MethodDelete:
 		return http.MethodDelete
+	case http.MethodOptions:
+		return http.MethodOptions
 	}
 	return ""
 }

@@ -23,8 +23,7 @@ type Call struct {
 	MadeAt   time.Time // when the response was made: the handler sets it
 	Own      Own       // what the handler keeps with a Call; nil until it sets it
 
-	rc     fasthttp.RequestCtx
-	hasCtx bool // rc has the request
+	rc fasthttp.RequestCtx // its response is what fasthttp writes
 }
 
 // Own is a handler's own part of a Call. The handler finds it in a later Call again.
@@ -62,23 +61,6 @@ func newCall() *Call {
 
 // IsHead reports whether the response has no content.
 func (c *Call) IsHead() bool { return string(c.Request.Method) == http.MethodHead }
-
-// Context returns the request as fasthttp's router wants it.
-func (c *Call) Context() *fasthttp.RequestCtx {
-	if !c.hasCtx {
-		c.hasCtx = true
-		c.rc.SetRemoteAddr(c.Conn.RemoteAddr())
-		h := &c.rc.Request.Header
-		h.DisableNormalizing()
-		h.SetMethodBytes(c.Request.Method)
-		h.SetRequestURIBytes(c.Request.Target)
-		h.SetHostBytes(c.Request.Host)
-		for _, f := range c.Request.Fields {
-			h.AddBytesKV(f.Name, f.Value)
-		}
-	}
-	return &c.rc
-}
 
 // isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
 // after a body (RFC 9112, section 2.2): then its request is not the last thing.
@@ -128,10 +110,6 @@ func (c *Call) write(closes bool) error {
 func (c *Call) reset() {
 	if c.Own != nil {
 		c.Own.Reset()
-	}
-	if c.hasCtx {
-		c.rc.Request.Reset()
-		c.hasCtx = false
 	}
 	c.rc.Response.Reset()
 	c.Request.Reset()

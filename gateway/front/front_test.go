@@ -180,31 +180,6 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// fasthttp's RequestCtx tells what the client sent, and nothing of an earlier request.
-func TestContext(t *testing.T) {
-	r := newRig(t, func(c *Config) {
-		c.Handler = func(c *Call) {
-			rc := c.Context()
-			rc.SetUserValue("seen", true)
-			echo(c)
-			c.Response.Body = fmt.Appendf(nil, "%s %s %s %q %s %t", rc.Method(), rc.RequestURI(), rc.Host(), rc.Request.Header.Peek("x-Own"), rc.Path(),
-				rc.RemoteAddr().String() == c.Conn.RemoteAddr().String() && rc.UserValue("old") == nil)
-			rc.SetUserValue("old", true)
-		}
-	}, nil)
-	c := r.dial(t)
-	for request, want := range map[string]string{
-		get("x-Own: 1"):                         `GET /a?b a "1" /a true`,
-		post("Content-Length: 0", "x-Other: 2"): `POST /a?b a "" /a true`,
-	} {
-		for range 2 {
-			if _, body, err := c.ask(request); err != nil || body != want {
-				t.Errorf("%q: %s, %v, want %s", request, body, err, want)
-			}
-		}
-	}
-}
-
 // A request that has begun to arrive when the server is shut down is still read and answered. A connection between two requests ends
 // at once, and a new one is waited for.
 func TestShutdownWaitsForWhatHasBegun(t *testing.T) {

@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
+	"unicode"
 )
 
 // Pattern is the template of a path, with a Star for each parameter.
@@ -86,6 +88,27 @@ func (p Pattern) meets(q Pattern) bool {
 	return true
 }
 
+// Canonical returns a path in which no character is percent-encoded that may stand there as it is (RFC 3986, section 6.2.2). Its
+// percent-encoding must be valid.
+func Canonical(path string) string {
+	first, rest, isEncoded := strings.Cut(path, "%")
+	if !isEncoded {
+		return path
+	}
+	var b strings.Builder
+	b.WriteString(first)
+	for part := range strings.SplitSeq(rest, "%") {
+		plain, _ := url.PathUnescape("%" + part[:2])
+		if c := plain[0]; c < 0x80 && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)) || strings.IndexByte("-._~!$&'()*+,;=:@", c) >= 0) {
+			b.WriteByte(c)
+		} else {
+			b.WriteString("%" + strings.ToUpper(part[:2]))
+		}
+		b.WriteString(part[2:])
+	}
+	return b.String()
+}
+
 // Pattern returns the pattern of the operation's path, which Load has checked.
 func (o Operation) Pattern() Pattern {
 	p, _ := pattern(o.Path)
@@ -110,7 +133,10 @@ func pattern(template string) (p Pattern, wrong string) {
 				return "", fmt.Sprintf("the path has the character %q: write it percent-encoded", literal[i:i+1])
 			}
 		}
-		b.WriteString(literal)
+		if _, err := url.PathUnescape(literal); err != nil {
+			return "", "the path has an invalid percent-encoding"
+		}
+		b.WriteString(Canonical(literal))
 		if !isOpen {
 			break
 		}

@@ -1,0 +1,29 @@
+package edge
+
+import "petgate/gateway/upstream"
+
+// isOpen reports whether the request is for an operation that needs no key. A document without such operations costs no search.
+func (e *Edge) isOpen(x *exchange) bool {
+	if !e.routes.Load().hasPublic {
+		return false
+	}
+	x.found = e.find(x)
+	return x.found != nil && x.found.IsPublic
+}
+
+// open serves an operation that needs no key. No quota is charged, and a key is not read. The client stays a stranger: its connection
+// is one of those that make room first, and all strangers together get the slots of one tenant.
+func (e *Edge) open(x *exchange) refusal {
+	x.isPublic = true
+	if r := e.receive(x); r.isRefused() {
+		return r
+	}
+	x.sending = upstream.Request{At: x.At}
+	if e.upstreams.Enter(&x.sending) != nil {
+		return refusal{reason: upstreamOverloaded}
+	}
+	if r := e.route(x); r.isRefused() {
+		return r
+	}
+	return e.forward(x)
+}

@@ -1,0 +1,182 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"petgate/shared/api"
+)
+
+// narrowest is what find must return for a path that nobody has encoded: of the operations that have it, the one that all others have too.
+func narrowest(operations []api.Operation, method, path string) (best *api.Operation) {
+	for i, o := range operations {
+		isMethod := o.Method == method || method == http.MethodHead && o.Method == http.MethodGet
+		if !isMethod || !o.Pattern().Matches(path) {
+			continue
+		}
+		if best == nil || best.Pattern().Matches(string(o.Pattern())) && (best.Pattern() != o.Pattern() || o.Method == method) {
+			best = &operations[i]
+		}
+	}
+	return best
+}
+
+// check compares what a document serves with its operations: a path of each template, and that path with something changed.
+func check(t *testing.T, a *api.API) {
+	t.Helper()
+	r, err := newRoutes(a.Operations, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range a.Operations {
+		for _, parameter := range []string{"7", "b", "bi", "x.y", "a.json", "default", "me:publish", "a..b"} {
+			path := strings.ReplaceAll(string(o.Pattern()), string(api.Star), parameter)
+			for _, path := range []string{path, path + "/", path + "x", strings.TrimSuffix(path, "/"), path[:len(path)-1]} {
+				for _, method := range []string{o.Method, http.MethodHead} {
+					got, want := r.find(method, []byte(path)), narrowest(a.Operations, method, path)
+					if (got == nil) != (want == nil) || got != nil && got.Operation != *want {
+						t.Fatalf("%s %s is %+v, want %+v", method, path, got, want)
+					}
+				}
+			}
+		}
+		if i == 2000 { // of a document that a fuzzer or somebody else wrote
+			return
+		}
+	}
+}
+
+// corpus has the documents of shared/api.
+func corpus(t testing.TB) (documents map[string][]byte) {
+	t.Helper()
+	names, err := filepath.Glob("../../shared/api/testdata/*")
+	if err != nil || len(names) < 10 {
+		t.Fatalf("the corpus has %d documents, %v", len(names), err)
+	}
+	documents = map[string][]byte{"pets": api.Pets().Source}
+	for _, name := range names {
+		if documents[name], err = os.ReadFile(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return documents
+}
+
+func TestRoutesOfCorpus(t *testing.T) {
+	for name, data := range corpus(t) {
+		a, err := api.Load(name, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(name), func(t *testing.T) { check(t, a) })
+	}
+}
+
+// FuzzDocument: no document makes the gateway panic, and what it serves is what it says that it serves.
+func FuzzDocument(f *testing.F) {
+	for _, data := range corpus(f) {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a, err := api.Load("fuzzed", data); err == nil {
+			check(t, a)
+		} else if err.Error() == "" {
+			t.Error("a document is refused without a reason")
+		}
+	})
+}
+
+// A path that an upstream may read as another operation's is no operation's. A fixed path is matched as it was sent.
+func TestEncodedPaths(t *testing.T) {
+	a, err := api.Load("t", []byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
+		"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRoutes(a.Operations, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/users/admin": "admin", "/users/%61dmin": "", "/users/admi%6E": "", "/users/admin;v=1": "", "/users/%61dmin;": "", "/users/b%6fb": "user",
+		"/users/bob;v=1": "user", "/users/%C3%A9": "user", "/%75sers/admin": "", "/caf%C3%A9/a": "cafe", "/caf%C3%A9/%61": "", "/caf%C3%A9/b": "other",
+		"/files/a:drop": "drop", "/files/a%3Adrop": "", "/files/a": "file",
+	} {
+		got := ""
+		if one := r.find(http.MethodGet, []byte(path)); one != nil {
+			got = one.ID
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
+}
+
+// large returns a document with n operations, most of which look alike.
+func large(n int) []byte {
+	var b strings.Builder
+	b.WriteString("openapi: 3.0.3\ninfo: {title: Large, version: '1'}\npaths:\n")
+	for i := range n / 5 {
+		for j := range 5 {
+			fmt.Fprintf(&b, "  /group%d/{id}/part%d/{name}/: {get: {operationId: get%d-%d, tags: [t%d], summary: One, parameters: [{name: id, in: path, required: true, schema: {type: string}}],"+
+				" responses: {'200': {description: OK, content: {application/json: {schema: {type: object, properties: {a: {type: string}}}}}}}}}\n", i, j, i, j, i)
+		}
+	}
+	return []byte(b.String())
+}
+
+// A request to one of a thousand operations costs what it costs to one of five.
+func TestSearchInThousandOperations(t *testing.T) {
+	cost := func(n int) (allocs float64) {
+		a, err := api.Load("large", large(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newRoutes(a.Operations, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := a.Operations[n-1]
+		path := []byte(strings.ReplaceAll(string(last.Pattern()), string(api.Star), "some-name"))
+		p := r.search[http.MethodGet]
+		if len(p.groups) != n {
+			t.Fatalf("%d groups of %d operations", len(p.groups), n)
+		}
+		for _, g := range p.groups {
+			if len(g.inside) > 0 {
+				t.Fatalf("%q has %d narrower ones", g.pattern, len(g.inside))
+			}
+		}
+		return testing.AllocsPerRun(1000, func() {
+			if one := r.find(http.MethodGet, path); one == nil || one.ID != last.ID {
+				t.Fatalf("%s is %+v", path, one)
+			}
+		})
+	}
+	if few, many := cost(5), cost(1000); few != many {
+		t.Errorf("%v allocations among 5 operations, %v among 1,000", few, many)
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	for _, n := range []int{5, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			a, err := api.Load("large", large(n))
+			if err != nil {
+				b.Fatal(err)
+			}
+			r, err := newRoutes(a.Operations, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			path := []byte(strings.ReplaceAll(string(a.Operations[n-1].Pattern()), string(api.Star), "some-name"))
+			for b.Loop() {
+				r.find(http.MethodGet, path)
+			}
+		})
+	}
+}
