@@ -361,6 +361,10 @@ func TestSecretsAreDrawnOnce(t *testing.T) {
 	if want := "postgres://gateway:" + password + "@postgres:5432/petgate?sslmode=disable\n"; len(password) != 48 || url != want {
 		t.Errorf("the gateway's URL is %q, want %q", url, want)
 	}
+	// The pets have a database of their own.
+	if pets := read(t, dir+"/readers/petsvc/petsvc_database_url"); !strings.HasSuffix(pets, "@postgres:5432/pets?sslmode=disable\n") {
+		t.Errorf("the pet service's URL is %q", pets)
+	}
 	if again := draw(); again != url {
 		t.Errorf("drawn again: %q, %q before", again, url)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,27 +26,67 @@ func TestRoles(t *testing.T) {
 		t.Fatal(reply)
 	}
 	before.Stop()
-	as := func(role string) string {
-		u, err := url.Parse(f.Database)
+	owner := f.Database
+	as := func(role, database string) string {
+		u, err := url.Parse(owner)
 		if err != nil {
 			t.Fatal(err)
 		}
-		u.User = url.UserPassword(role, role+" secret")
+		if database != "" {
+			u.Path = database
+		}
+		if role != "" {
+			u.User = url.UserPassword(role, role+" secret")
+		}
 		return u.String()
 	}
-	roles := map[string]string{"gateway": as("gateway"), "petsvc": as("petsvc"), "keyadmin": as("keyadmin")}
-	script := read(t, "roles.sql")
-	for role := range roles {
-		script = strings.ReplaceAll(script, ":'"+role+"_password'", "'"+role+" secret'")
+	roles := map[string]string{"gateway": as("gateway", ""), "petsvc": as("petsvc", ""), "keyadmin": as("keyadmin", "")}
+	bin, err := testkit.PostgresBin()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for range 2 {
-		if err := execute(t, f.Database, script); err != nil {
+	create := func() {
+		t.Helper()
+		shell(t, filepath.Join(bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--set=gateway_password=gateway secret",
+			"--set=petsvc_password=petsvc secret", "--set=keyadmin_password=keyadmin secret", "--file=roles.sql", owner)
+	}
+	create()
+	create()
+
+	// While a gateway of an earlier version runs, it can do its work.
+	for _, statement := range []string{
+		`GRANT INSERT, UPDATE, DELETE ON events, gateways TO gateway`,
+		`INSERT INTO gateways (id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
+			VALUES ('old', 'old', 1, '', 0, 1, 1, 0, 0)`,
+	} {
+		if err := execute(t, owner, statement); err != nil {
 			t.Fatal(err)
 		}
 	}
+	create()
+	if err := execute(t, roles["gateway"], `UPDATE gateways SET seen_at = 2`); err != nil {
+		t.Errorf("a gateway that started before the migration: %v", err)
+	}
+	if err := execute(t, owner, `DELETE FROM gateways`); err != nil {
+		t.Fatal(err)
+	}
+	create()
 
+	// The pets of an earlier version stay where they are, until they are moved as docs/upgrade.md says.
 	f.Database = roles["keyadmin"]
-	pets := f.AddPets("DATABASE_URL=" + roles["petsvc"])
+	shared := f.AddPets("DATABASE_URL=" + roles["petsvc"])
+	if reply := shared.Client().Must(t, fleet.Request("GET /v1/pets", "", "")); !strings.Contains(reply.Body, "from before") {
+		t.Errorf("the pets from before are not found: %v", reply)
+	}
+	shared.Stop()
+	shell(t, "sh", "-euc", `"$0/pg_dump" --schema=petsvc --file="$3" "$1" && "$0/psql" --quiet --set=ON_ERROR_STOP=1 --single-transaction --file="$3" "$2"`,
+		bin, owner, as("", "pets"), filepath.Join(t.TempDir(), "pets.sql"))
+	if err := execute(t, owner, `DROP SCHEMA petsvc CASCADE`); err != nil {
+		t.Fatal(err)
+	}
+	create()
+
+	pets := f.AddPets("DATABASE_URL=" + as("petsvc", "pets"))
 	gateway := f.AddGateway("DATABASE_URL="+roles["gateway"], "GATEWAY_UPSTREAMS="+pets.URL, "GATEWAY_BAN_AFTER=1",
 		"GATEWAY_DRAIN_DELAY=0s", "GATEWAY_CONSOLE=true", "GATEWAY_CONSOLE_DATABASE_URL="+roles["keyadmin"])
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -55,7 +96,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("a pet is not created: %v", reply)
 	}
 	if reply := c.Must(t, fleet.Request("GET /v1/pets", key.Token, "")); !strings.Contains(reply.Body, "from before") {
-		t.Errorf("the pets from before are not found: %v", reply)
+		t.Errorf("the pets from before are not found in their own database: %v", reply)
 	}
 	f.MustKeyadmin("plan", "create", "team", "--minute", "10", "--day", "100")
 	f.MustKeyadmin("tenant", "set-plan", "acme", "team")
@@ -115,16 +156,56 @@ func TestRoles(t *testing.T) {
 		t.Errorf("%d texts are taken: %v", taken, err)
 	}
 
+	// What the gateway's role writes, it writes in its own name, and an operator's ban is not shortened.
+	f.MustKeyadmin("ban", "add", deaf.ID, "--for", "2h", "--reason", "abuse", "--yes")
+	for _, until := range []string{"1", "1900000000000"} { // the operator's ban ends later than the first and earlier than the second
+		if err := execute(t, roles["gateway"], `SELECT gateway_ban('keyadmin:ada', 'uuid', '`+deaf.ID+`', `+until+`, 'mine', 1)`); err != nil {
+			t.Error(err)
+		}
+		if bans := f.MustKeyadmin("ban", "list", "-o", "json"); strings.Contains(bans, `"abuse"`) != (until == "1") {
+			t.Errorf("after a ban until %s:\n%s", until, bans)
+		}
+	}
+	if log := f.MustKeyadmin("audit", "-o", "json"); !strings.Contains(log, `"gateway:keyadmin:ada"`) || strings.Contains(log, `"keyadmin:ada"`) {
+		t.Errorf("the audit log does not name the role:\n%s", log)
+	}
+
+	// The lock of the pet service's database is not that of the keys' database.
+	petsDB, err := database.Open(as("petsvc", "pets"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer petsDB.Close()
+	petsDB.SetMaxOpenConns(1)
+	if _, err := petsDB.Exec(`SELECT pg_advisory_lock(123581046915073)`); err != nil {
+		t.Fatal(err)
+	}
+	f.MustKeyadmin("key", "revoke", deaf.ID, "--yes")
+
+	everywhere := []string{
+		`CREATE TABLE public.mine (n int)`, `CREATE ROLE other`, `ALTER ROLE keyadmin SUPERUSER`, `COPY (SELECT 1) TO PROGRAM 'true'`,
+		`SELECT pg_read_file('PG_VERSION')`, `TRUNCATE events`, `DROP TABLE tenants`, `DELETE FROM events`, `UPDATE events SET actor = ''`,
+		`DELETE FROM tenants`, `DELETE FROM tenant_keys`, `DELETE FROM plans`, `DELETE FROM bans`, `INSERT INTO gateways SELECT * FROM gateways`,
+		`UPDATE gateways SET applied_event = 1`, `DELETE FROM gateways`, `UPDATE gateway_registry SET generation = 1`,
+		`UPDATE usage_hours SET requests = 0`, `DELETE FROM usage_hours`, `DELETE FROM usage_minutes`, `DELETE FROM usage_gaps`,
+		`DELETE FROM quota_records`, `INSERT INTO unreported_requests SELECT * FROM unreported_requests`, `UPDATE keystore_schema SET version_id = 1`,
+		`ALTER TABLE events DROP CONSTRAINT events_form`, `DROP FUNCTION writers_lock`,
+	}
 	for role, statements := range map[string][]string{
 		"gateway": {
 			`INSERT INTO tenant_keys SELECT * FROM tenant_keys`, `INSERT INTO tenants SELECT * FROM tenants`, `UPDATE tenants SET plan = 'pro'`,
 			`UPDATE tenant_keys SET revoked_at = 0`, `UPDATE plans SET minute_limit = 1`, `DELETE FROM events`, `UPDATE events SET actor = ''`,
-			`SELECT * FROM petsvc.pets`, `CREATE TABLE public.mine (n int)`, `CREATE ROLE other`,
+			`INSERT INTO events SELECT MAX(id) + 1, 'u', 0, 'x', 'x', 'not-an-id', '', '', '', '' FROM events`,
+			`SELECT append_event(1, 'c', 'u', 1, 'keyadmin:ada', 'plan.updated', '', '', 'free', '', '')`,
+			`INSERT INTO bans SELECT * FROM bans`, `UPDATE bans SET lifted_at = 1`, `INSERT INTO lost_refusals SELECT * FROM lost_refusals`,
+			`DELETE FROM lost_refusals`, `UPDATE tenant_keys SET last_used_at = 0`, `INSERT INTO usage_hours SELECT * FROM usage_hours`,
+			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`, `SELECT * FROM console_sessions`,
+			`SELECT * FROM usage_exports`, `UPDATE usage_ledger SET seal = 0`, `CREATE TEMPORARY TABLE events (n int)`, `SET ROLE keyadmin`,
 		},
-		"petsvc":   {`SELECT * FROM public.tenant_keys`, `SELECT * FROM public.events`, `CREATE TABLE public.mine (n int)`, `CREATE ROLE other`},
-		"keyadmin": {`DELETE FROM events`, `UPDATE events SET actor = ''`, `DROP TABLE tenants`, `SELECT * FROM petsvc.pets`, `CREATE ROLE other`},
+		"petsvc": {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},
+		"keyadmin": {`DELETE FROM quota_records`, `SELECT * FROM unreported_requests, pg_authid`, `INSERT INTO usage_hours SELECT * FROM usage_hours`},
 	} {
-		for _, statement := range statements {
+		for _, statement := range append(statements, everywhere...) {
 			if err := execute(t, roles[role], statement); err == nil || !isDenied(err) {
 				t.Errorf("%s: %s: %v, want it refused", role, statement, err)
 			}
@@ -150,7 +231,19 @@ func signIn(t *testing.T, gateway *fleet.Program, code string) (status int, page
 }
 
 func isDenied(err error) bool {
-	return strings.Contains(err.Error(), "permission denied") || strings.Contains(err.Error(), "must be owner")
+	for _, text := range []string{"permission denied", "must be owner", "must be superuser"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
+}
+
+func shell(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 func execute(t *testing.T, url, statement string) error {

@@ -2,11 +2,13 @@ package keystore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 )
 
 // storedBan is a ban's row.
@@ -33,7 +35,7 @@ func findBan(t *tx, key id.Key) (b storedBan, err error) {
 }
 
 // AddBan bans a key and returns its ban: the earlier one if that is in force and does not end sooner, or if it is the same ban,
-// even if it was lifted.
+// even if it was lifted. On PostgreSQL, an automatic ban is returned as it was given.
 func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 	change, err := s.write(ctx, "add ban", func(t *tx) error {
 		k, err := findKey(t.ctx, t, ban.Key)
@@ -49,6 +51,9 @@ func (s *Store) AddBan(ctx context.Context, ban Ban) (Ban, Change, error) {
 		}
 		if ban.Until <= ban.ImposedAt {
 			return invalid("the end of a ban must not be in the past: %s", ban.Until)
+		}
+		if ban.Automatic && s.db.Dialect() == database.Postgres {
+			return t.call(banByGatewayPostgres, ban.By, rand.Text(), ban.Key, ban.Until, ban.Reason, ban.ImposedAt)
 		}
 		was, err := findBan(t, ban.Key)
 		if err != nil {

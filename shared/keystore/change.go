@@ -272,7 +272,7 @@ func (s *Store) makeOne(ctx context.Context, c *changes) (last Change, err error
 	if err == nil && last == 0 {
 		err = errOvertaken
 	}
-	return last, c.explain(err)
+	return last, c.explain(s.explain(ctx, err))
 }
 
 // put writes rows and their events under the writers' lock. The IDs of the events are larger than after.

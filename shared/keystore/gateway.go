@@ -40,7 +40,7 @@ func (s *Store) ForgetGateway(ctx context.Context, gateway string) (Change, erro
 			return fmt.Errorf("%w: no gateway %q is registered", ErrNotFound, gateway)
 		}
 		first := processes[0]
-		if _, err := nextGeneration(t.ctx, t, 0); err != nil {
+		if _, err := s.nextGeneration(t.ctx, t, 0); err != nil {
 			return err
 		}
 		if err := s.endProcess(t.ctx, t, first.ID, first.Incarnation, GapForgotten); err != nil {
@@ -71,7 +71,7 @@ var ErrRewound = errors.New("the last event is missing: the database is an older
 // still wait for an earlier process with the same gateway ID until it signs off, unless its incarnation is one of the dead ones.
 func (s *Store) Register(ctx context.Context, r Registration, dead []string) (generation int64, err error) {
 	err = s.transact(ctx, "register gateway", func(t *sqlx.Tx) error {
-		if generation, err = nextGeneration(ctx, t, r.Generation); err != nil {
+		if generation, err = s.nextGeneration(ctx, t, r.Generation); err != nil {
 			return err
 		}
 		for _, incarnation := range dead {
@@ -83,15 +83,15 @@ func (s *Store) Register(ctx context.Context, r Registration, dead []string) (ge
 			r.UsageThrough); err != nil {
 			return err
 		}
-		_, err := t.ExecContext(ctx, closeGap, r.ID, r.Incarnation)
+		_, err := t.ExecContext(ctx, s.expand.Replace(closeGap), r.ID, r.Incarnation)
 		return err
 	})
 	return generation, err
 }
 
 // nextGeneration makes the registry's generation larger than before and larger than least.
-func nextGeneration(ctx context.Context, q sqlx.QueryerContext, least int64) (generation int64, err error) {
-	err = sqlx.GetContext(ctx, q, &generation, growGeneration, least)
+func (s *Store) nextGeneration(ctx context.Context, q sqlx.QueryerContext, least int64) (generation int64, err error) {
+	err = sqlx.GetContext(ctx, q, &generation, s.expand.Replace(growGeneration), least)
 	return generation, err
 }
 
@@ -168,7 +168,7 @@ var errNoProcess = errors.New("no such process")
 // such a process, or one that leaves unreported requests. more are the parameters of the statement after the ID and the incarnation.
 func (s *Store) remove(ctx context.Context, op string, r Registration, cause, query string, more ...any) (removed bool, err error) {
 	err = s.transact(ctx, op, func(t *sqlx.Tx) error {
-		if _, err := nextGeneration(ctx, t, r.Generation); err != nil {
+		if _, err := s.nextGeneration(ctx, t, r.Generation); err != nil {
 			return err
 		}
 		if cause != "" {
@@ -176,11 +176,11 @@ func (s *Store) remove(ctx context.Context, op string, r Registration, cause, qu
 				return err
 			}
 		}
-		removed, err = affected(t.ExecContext(ctx, query, append([]any{r.ID, r.Incarnation}, more...)...))
+		removed, err = affected(t.ExecContext(ctx, s.expand.Replace(query), append([]any{r.ID, r.Incarnation}, more...)...))
 		switch {
 		case err != nil:
 		case r.Unreported != "":
-			_, err = t.ExecContext(ctx, leaveUnreported, r.Incarnation, r.Unreported)
+			_, err = t.ExecContext(ctx, s.expand.Replace(leaveUnreported), r.Incarnation, r.Unreported)
 		case !removed:
 			err = errNoProcess
 		}
@@ -202,10 +202,10 @@ func (s *Store) Unreported(ctx context.Context) ([]string, error) {
 func (s *Store) TakeUnreported(ctx context.Context, keep func(texts []string) error) error {
 	return s.transact(ctx, "take unreported requests", func(t *sqlx.Tx) error {
 		var texts []string
-		if err := t.SelectContext(ctx, &texts, takeUnreported); err != nil || len(texts) == 0 {
+		if err := t.SelectContext(ctx, &texts, s.expand.Replace(takeUnreported)); err != nil || len(texts) == 0 {
 			return err
 		}
-		if _, err := nextGeneration(ctx, t, 0); err != nil { // gateways that see a new generation read the list again
+		if _, err := s.nextGeneration(ctx, t, 0); err != nil { // gateways that see a new generation read the list again
 			return err
 		}
 		return keep(texts)
@@ -217,7 +217,7 @@ func (s *Store) endProcess(ctx context.Context, t sqlx.ExecerContext, gateway, i
 	if err := s.noteGap(ctx, t, gateway, incarnation, cause); err != nil {
 		return err
 	}
-	_, err := t.ExecContext(ctx, deleteProcess, gateway, incarnation)
+	_, err := t.ExecContext(ctx, s.expand.Replace(deleteProcess), gateway, incarnation)
 	return err
 }
 

@@ -59,7 +59,7 @@ type Store struct {
 	clock  func() time.Time
 	random io.Reader
 	actor  string
-	expand *strings.Replacer // replaces what differs between the databases in a statement
+	expand expander
 
 	seeks   bool          // Seek was called
 	seekFor time.Duration // given to Seek
@@ -83,25 +83,63 @@ func New(db *database.DB, clock func() time.Time, random io.Reader, actor string
 	return &Store{db: db, clock: clock, random: random, actor: actor, expand: expansion(db.Dialect())}
 }
 
-func expansion(dialect database.Dialect) *strings.Replacer {
+// expander replaces what differs between the databases in a statement.
+type expander struct {
+	functions map[string]string // in place of whole statements
+	parts     *strings.Replacer
+}
+
+// Replace returns a statement as the database gets it.
+func (e expander) Replace(query string) string {
+	if function := e.functions[query]; function != "" {
+		return "SELECT * FROM " + function
+	}
+	return e.parts.Replace(query)
+}
+
+func expansion(dialect database.Dialect) expander {
 	if dialect == database.SQLite {
-		return strings.NewReplacer(
+		return expander{nil, strings.NewReplacer(
 			"{now}", `CAST(unixepoch('subsec') * 1000 AS BIGINT)`,
 			"{rows}", `json_each($1)`,
 			"{record}", `unhex(value->>'record')`,
 			"{hash}", `unhex(k->>'hash')`,
 			"{listed}", `IN (SELECT value->>'operation' FROM json_each($1))`,
 			"{locked}", `true`,
-		)
+		)}
 	}
-	return strings.NewReplacer(
+	return expander{gatewayFunctions, strings.NewReplacer(
 		"{now}", `CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)`,
 		"{rows}", `json_array_elements(CAST($1 AS json)) AS r(value)`,
 		"{record}", `decode(value->>'record', 'hex')`,
 		"{hash}", `decode(k->>'hash', 'hex')`,
 		"{listed}", `= ANY (ARRAY(SELECT value->>'operation' FROM json_array_elements(CAST($1 AS json)) AS r(value)))`, // uses an index
 		"{locked}", fmt.Sprintf(`(SELECT pg_advisory_xact_lock(%d)) IS NOT NULL`, writeLock),
-	)
+	)}
+}
+
+// gatewayFunctions are the statements that PostgreSQL has as functions, so that the role of gateways needs no right to write to tables. A
+// function has the statement's text: who changes one adds a migration with a new function.
+var gatewayFunctions = map[string]string{
+	growGeneration:  "gateway_grow_generation($1)",
+	register:        "gateway_register($1, $2, $3, $4, $5, $6)",
+	heartbeat:       "gateway_heartbeat($1, $2, $3, $4, $5, $6)",
+	deleteProcess:   "gateway_delete_process($1, $2)",
+	deleteSilent:    "gateway_delete_silent($1, $2, $3, $4)",
+	leaveUnreported: "gateway_leave_unreported($1, $2)",
+	takeUnreported:  "gateway_take_unreported()",
+	claimUsage:      "gateway_claim_usage($1, $2, $3)",
+	addUsage:        "gateway_add_usage($1)",
+	addMinutes:      "gateway_add_minutes($1, $2)",
+	touchKeys:       "gateway_touch_keys($1)",
+	pruneUsage:      "gateway_prune_usage($1, $2)",
+	pruneMinutes:    "gateway_prune_minutes($1, $2)",
+	noteGap:         "gateway_note_gap($1, $2, $3)",
+	noteDropped:     "gateway_note_dropped($1, $2, $3, $4)",
+	closeGap:        "gateway_close_gap($1, $2)",
+	pruneGaps:       "gateway_prune_gaps($1)",
+	upsertQuotas:    "gateway_upsert_quotas($1, $2)",
+	pruneQuotas:     "gateway_prune_quotas($1)",
 }
 
 // CheckSchema returns an error that wraps ErrSchema if the tables have a different version than this program needs.
@@ -189,7 +227,7 @@ func (s *Store) writeOn(ctx context.Context, on beginner, op string, at instant.
 		err = f(t)
 	}
 	if err != nil {
-		return 0, fail(op, err)
+		return 0, fail(op, s.explain(ctx, err))
 	}
 	if t.change == 0 {
 		last, _, err := s.lastEvent(ctx, t)
@@ -232,6 +270,14 @@ func (t *tx) exec(query string, args ...any) error {
 // affects runs a statement and reports whether it has changed a row.
 func (t *tx) affects(query string, args ...any) (bool, error) {
 	return affected(t.ExecContext(t.ctx, t.store.expand.Replace(query), args...))
+}
+
+// call runs a function that returns the ID of the event that it has added, or NULL.
+func (t *tx) call(query string, args ...any) error {
+	var c sql.NullInt64
+	err := t.GetContext(t.ctx, &c, query, args...)
+	t.change = max(t.change, Change(c.Int64))
+	return err
 }
 
 // subject names the rows that an event is about. A tail reads these rows again.

@@ -2,12 +2,14 @@ package keystore
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"github.com/jmoiron/sqlx"
 
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
+	"petgate/shared/database"
 )
 
 // The kinds of lost refusals.
@@ -44,6 +46,12 @@ func findLost(ctx context.Context, q sqlx.QueryerContext) ([]LostRefusal, error)
 func (s *Store) ReportLost(ctx context.Context, lost []LostRefusal) (Change, error) {
 	return s.write(ctx, "report lost refusals", func(t *tx) error {
 		for _, l := range lost {
+			if s.db.Dialect() == database.Postgres {
+				if err := t.call(reportLostPostgres, s.actor, rand.Text(), l.Tenant, l.Key, l.Kind, l.At, t.at); err != nil {
+					return err
+				}
+				continue
+			}
 			added, err := t.affects(insertLost, l.Tenant, l.Key, l.Kind, l.At, s.actor, t.at)
 			if err == nil && added {
 				err = t.record(RefusalLost, subject{tenant: l.Tenant, key: l.Key}, nil, l)

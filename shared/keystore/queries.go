@@ -334,3 +334,12 @@ const (
 			COALESCE(value->>'tenantId', ''), COALESCE(value->>'keyId', ''), value->>'plan', value->>'before', value->>'after' FROM {rows}
 		RETURNING id`
 )
+
+// What a gateway calls on PostgreSQL. See the functions' migration. $1: gateway, $2: the event's UUID, then the row.
+const (
+	banByGatewayPostgres = `SELECT gateway_ban($1, $2, $3, $4, $5, $6)`
+
+	reportLostPostgres = `SELECT gateway_report_lost($1, $2, $3, $4, $5, $6, $7)`
+
+	lockHoldersPostgres = `SELECT * FROM writers_lock() ORDER BY pid`
+)

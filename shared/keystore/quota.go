@@ -32,7 +32,7 @@ func (s *Store) SaveQuotas(ctx context.Context, now instant.Millis, records []Qu
 	prunes := now.Sub(instant.Millis(s.quotasPruned.Load())) >= pruneQuotasEvery
 	err := s.transact(ctx, "save quotas", func(t *sqlx.Tx) error {
 		if prunes {
-			if _, err := t.ExecContext(ctx, pruneQuotas, now.Add(-QuotaKept)); err != nil {
+			if _, err := t.ExecContext(ctx, s.expand.Replace(pruneQuotas), now.Add(-QuotaKept)); err != nil {
 				return err
 			}
 		}

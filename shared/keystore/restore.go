@@ -292,7 +292,7 @@ func (r *Restore) fill(t *tx) error {
 		if err := json.Unmarshal(line, &row); err != nil {
 			return fmt.Errorf("%w: the row of %s: %w", ErrNoBackup, registry, err)
 		}
-		_, err := nextGeneration(t.ctx, t, row[0])
+		_, err := t.store.nextGeneration(t.ctx, t, row[0])
 		return err
 	})
 }

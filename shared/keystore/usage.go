@@ -39,7 +39,7 @@ func (s *Store) AddUsage(ctx context.Context, r Registration, batch int64, rows 
 		if err := s.lockUsage(ctx, t); err != nil {
 			return err
 		}
-		if claimed, err := affected(t.ExecContext(ctx, claimUsage, r.ID, r.Incarnation, batch)); err != nil {
+		if claimed, err := affected(t.ExecContext(ctx, s.expand.Replace(claimUsage), r.ID, r.Incarnation, batch)); err != nil {
 			return err
 		} else if !claimed {
 			return s.checkRegistration(ctx, t, r)
@@ -245,7 +245,7 @@ func (s *Store) UsageGaps(ctx context.Context, since instant.Millis) ([]UsageGap
 
 // noteGap notes that a registered process ended without storing all its usage.
 func (s *Store) noteGap(ctx context.Context, t sqlx.ExecerContext, gateway, incarnation, cause string) error {
-	if _, err := t.ExecContext(ctx, pruneGaps, s.now().Add(-usageKept)); err != nil {
+	if _, err := t.ExecContext(ctx, s.expand.Replace(pruneGaps), s.now().Add(-usageKept)); err != nil {
 		return err
 	}
 	_, err := t.ExecContext(ctx, s.expand.Replace(noteGap), gateway, incarnation, cause)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// hold takes the writers' lock in a session of its own, until the test ends.
+func hold(t *testing.T, s *shell) (pid int) {
+	t.Helper()
+	session, err := sql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.SetMaxOpenConns(1)
+	t.Cleanup(func() { session.Close() })
+	if err := session.QueryRow(`SELECT pg_backend_pid() FROM pg_advisory_lock(123581046915073)`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// A change that waits too long for the lock of all changes says who holds it, and so does doctor.
+func TestHeldLockIsNamed(t *testing.T) {
+	s := newMigrated(t, testkit.Postgres(t))
+	s.ok("tenant", "create", "acme")
+	pid := hold(t, s)
+	cure := fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid)
+	s.env[0] += "&statement_timeout=500"
+	for _, change := range [][]string{
+		{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}, {"tenant", "set-plan", "acme", "pro"}, {"console", "--end-sessions", "--yes"},
+	} {
+		if r := s.keyadmin(change...); r.code == exitDone || !strings.Contains(r.stderr, "application intruder") || !strings.Contains(r.stderr, cure) {
+			t.Errorf("%v: exit %d: %s", change, r.code, r.stderr)
+		}
+	}
+	testkit.Eventually(t, 5*lagMax, "doctor names the holder", func() bool {
+		out := s.keyadmin("doctor", "-o", "json").stdout
+		return strings.Contains(out, "application intruder") && strings.Contains(out, cure)
+	})
+	if _, err := s.open().Exec(`SELECT pg_terminate_backend($1)`, pid); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, "the cure helps", func() bool { return s.keyadmin("tenant", "suspend", "acme", "--yes").code == exitDone })
+}
+
+// An event with the largest ID leaves none for the next change. Keyadmin says so, and the cure helps.
+func TestLargestEventIDIsNamed(t *testing.T) {
+	for _, database := range []func(testing.TB) string{testkit.SQLite, testkit.Postgres} {
+		url := database(t)
+		t.Run(url[:6], func(t *testing.T) {
+			s := newMigrated(t, url)
+			s.ok("tenant", "create", "acme")
+			db := s.open()
+			if _, err := db.Exec(`INSERT INTO events VALUES (9007199254740992, 'x', 1, 'b', 'plan.updated', '', '', 'free', '', '')`); err == nil {
+				t.Error("an ID that is too large is accepted")
+			}
+			if _, err := db.Exec(`INSERT INTO events VALUES (9007199254740991, 'x', 1, 'b', 'plan.updated', '', '', 'free', '', '')`); err != nil {
+				t.Fatal(err)
+			}
+			for _, change := range [][]string{{"tenant", "suspend", "acme", "--yes"}, {"key", "create", "acme"}} {
+				s.want(exitFailed, "an event has the largest ID", change...)
+			}
+			if out := s.keyadmin("doctor").stdout; !strings.Contains(strings.Join(strings.Fields(out), " "), "DELETE FROM events") {
+				t.Errorf("doctor names no cure:\n%s", out)
+			}
+			if _, err := db.Exec(`DELETE FROM events WHERE id >= 9007199254740991`); err != nil {
+				t.Fatal(err)
+			}
+			s.ok("tenant", "suspend", "acme", "--yes")
+		})
+	}
+}
