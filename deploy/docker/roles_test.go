@@ -202,7 +202,7 @@ func TestRoles(t *testing.T) {
 			`INSERT INTO quota_records SELECT * FROM quota_records`, `DELETE FROM unreported_requests`, `SELECT * FROM console_sessions`,
 			`SELECT * FROM usage_exports`, `UPDATE usage_ledger SET seal = 0`, `CREATE TEMPORARY TABLE events (n int)`, `SET ROLE keyadmin`,
 		},
-		"petsvc": {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},
+		"petsvc":   {`SELECT 1`, `SELECT pg_advisory_lock(123581046915073)`, `SELECT * FROM tenant_keys`},
 		"keyadmin": {`DELETE FROM quota_records`, `SELECT * FROM unreported_requests, pg_authid`, `INSERT INTO usage_hours SELECT * FROM usage_hours`},
 	} {
 		for _, statement := range append(statements, everywhere...) {

@@ -93,6 +93,7 @@ type Directory struct {
 	unreported atomic.Pointer[[]string]          // see Unreported
 	skew       atomic.Int64                      // time.Duration: this clock minus the database's
 	position   atomic.Pointer[snapshot.Position] // of the state
+	failing    atomic.Pointer[time.Time]         // since when it cannot be followed although it is available; nil: it can
 	fault      atomic.Pointer[error]             // why the database cannot be followed; nil: it is followed
 
 	mu       sync.Mutex // guards changes of the state except bans; never taken by a request
@@ -216,11 +217,21 @@ func (d *Directory) Ready() error {
 		return fmt.Errorf("directory: never loaded: %w", *fault)
 	case seen == nil: // for a moment only: fault is about to change too
 		return errors.New("directory: not loaded")
+	case fault != nil && d.isFailing():
+		return fmt.Errorf("directory: the database is available, but cannot be followed, so keys that were revoked may be accepted: %w", *fault)
 	case !d.Fresh(now):
 		return fmt.Errorf("directory: stale: the last contact with the database was %s ago, the maximum is %s",
 			d.age(seen, now).Truncate(time.Millisecond), time.Duration(d.maxAge.Load())*time.Millisecond)
 	}
 	return nil
+}
+
+// failingMax is how long a database that is available may not be followed.
+const failingMax = 5 * time.Second
+
+func (d *Directory) isFailing() bool {
+	since := d.failing.Load()
+	return since != nil && d.cfg.Clock().Sub(*since) > failingMax
 }
 
 // Behind returns an error if the gateway serves what it loaded earlier because it cannot follow the database.

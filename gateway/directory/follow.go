@@ -219,7 +219,8 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 	}
 }
 
-// tail applies the next events and returns how many there were. If the database was restored, it loads everything and returns 0.
+// tail applies the next events and returns how many there were. If the database was restored or an event cannot be read, it loads
+// everything and returns 0.
 func (d *Directory) tail(ctx context.Context) (int, error) {
 	s, at := d.state.Load(), d.position.Load()
 	// Everything is read before anything is applied, so that no lock is held during database calls.
@@ -227,6 +228,12 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	events, err := d.store.Tail(ctx, at.Last, at.UUID, tailEvents, c.rows())
 	if err != nil || len(events) == 0 {
 		return 0, err
+	}
+	if i := slices.IndexFunc(events, func(e keystore.EventRow) bool { return e.Err != nil }); i >= 0 {
+		d.metrics.unreadable.Inc()
+		d.cfg.Log.Error("directory: an event cannot be read, so everything is loaded, and the events after it are followed", "event",
+			int64(events[i].ID), "error", events[i].Err)
+		return 0, d.load(ctx)
 	}
 	// Earlier events may have come with rows that the restore has undone, so no event of their own brings these back. The database still
 	// has all that this process has confirmed, so it has lost no refusal.
@@ -266,6 +273,11 @@ func (d *Directory) setBan(b keystore.BanRow) {
 func (d *Directory) report(err error) {
 	f := &d.follower
 	was := d.fault.Load()
+	if err == nil || errors.Is(err, keystore.ErrUnavailable) {
+		d.failing.Store(nil)
+	} else if now := d.cfg.Clock(); d.failing.Load() == nil {
+		d.failing.Store(&now)
+	}
 	switch {
 	case err == nil:
 		d.fault.Store(nil)

@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	loads         prometheus.Counter
 	events        prometheus.Counter
+	unreadable    prometheus.Counter
 	unwrittenBans prometheus.Counter
 }
 
@@ -55,6 +56,9 @@ func newMetrics(reg prometheus.Registerer, d *Directory) *metrics {
 		}),
 		events: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_directory_events_total", Help: "Events applied.",
+		}),
+		unreadable: make.NewCounter(prometheus.CounterOpts{
+			Name: "petgate_gateway_directory_unreadable_events_total", Help: "Events that could not be read. Everything was loaded instead.",
 		}),
 		unwrittenBans: make.NewCounter(prometheus.CounterOpts{
 			Name: "petgate_gateway_bans_unwritten_total",

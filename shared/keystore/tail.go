@@ -19,10 +19,11 @@ type EventRow struct {
 	UUID   string
 	Kind   string
 	Tenant id.Tenant
+	Err    error // why the event, or a row that it is about, cannot be read
 }
 
 // Tail returns the events after the given one, at most max of them. It passes their plans, tenants, keys and bans to the
-// functions of to, as they are now, which may be newer than the event. Before the first event, after is 0 and uuid "".
+// functions of to, as they are now, which may be newer than the event. An event that cannot be read has an Err. Before the first event, after is 0 and uuid "".
 // ErrRewound: the given event is gone.
 //
 // It is one statement, so one round trip and one snapshot, unless there are more than a few events.
@@ -57,19 +58,20 @@ type tailReader struct {
 func (r *tailReader) read(row []driver.Value) error {
 	c := columns{row: row}
 	e := EventRow{ID: Change(c.integer()), UUID: c.text(), Kind: c.text()}
-	c.scan(&e.Tenant)
-	if c.err == nil && e.ID == r.after {
+	if c.err != nil {
+		return c.err
+	}
+	if e.ID == r.after {
 		if e.UUID != r.uuid {
 			return ErrRewound
 		}
 		r.found = true
 		return nil
 	}
-	if c.err == nil && r.after != 0 && !r.found {
+	if r.after != 0 && !r.found {
 		return ErrRewound
 	}
-	r.events = append(r.events, e)
-
+	c.scan(&e.Tenant)
 	if c.skipNull(3) {
 		r.to.plan(&c)
 	}
@@ -82,7 +84,9 @@ func (r *tailReader) read(row []driver.Value) error {
 	if c.skipNull(4) {
 		r.to.ban(&c)
 	}
-	return c.err
+	e.Err = c.err
+	r.events = append(r.events, e)
+	return nil
 }
 
 // plan reads a plan. Like the others, it passes what it has read unless a column is wrong.
