@@ -17,6 +17,8 @@ type config struct {
 	Connections int `env:"PETSVC_CONNECTIONS" default:"8" placeholder:"N" help:"Database connections for requests. One more watches the database."`
 	Queue       int `env:"PETSVC_QUEUE" default:"512" placeholder:"N" help:"Requests that may wait for a connection, for up to a second. Further requests get 503."`
 
+	BodyBytesMax int `env:"PETSVC_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway's --body-bytes-max holds before it."`
+
 	AccessLog bool `env:"PETSVC_ACCESS_LOG" default:"true" negatable:"" help:"Write a line for each request to standard output."`
 
 	Traces           trace.Settings `embed:""`
@@ -35,6 +37,7 @@ func (c *config) BadSettings() service.BadSettings {
 	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
 	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
 	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
+	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
 	c.Traces.Check(&bad)
 	return bad
 }

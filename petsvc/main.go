@@ -59,7 +59,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	}
 	defer tracer.Close(trace.CloseMax)
 	p := pets.Open(ctx, db, pets.Config{
-		Secret: string(c.Secret), Queue: c.Queue, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
+		Secret: string(c.Secret), Queue: c.Queue, BodyBytesMax: c.BodyBytesMax, Log: log, AccessLog: accessLog, Tracer: tracer, Metrics: admin.Metrics,
 	})
 	admin.SetReady(func() []service.Problem {
 		if serving, cause := p.Health(); cause != nil {

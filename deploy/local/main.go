@@ -135,7 +135,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 
-	stopPets, err := servePets(ctx, db, log)
+	stopPets, err := servePets(ctx, db, cfg.BodyBytesMax, log)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func buildKeyadmin(ctx context.Context) error {
 }
 
 // servePets serves the pet service on a socket. The path is relative, so it is short in any source tree.
-func servePets(ctx context.Context, db *database.DB, log *slog.Logger) (stop func(), err error) {
+func servePets(ctx context.Context, db *database.DB, bodyBytesMax int, log *slog.Logger) (stop func(), err error) {
 	listener, err := service.Listen("unix:"+socketPath, "another copy of the source tree")
 	if err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func servePets(ctx context.Context, db *database.DB, log *slog.Logger) (stop fun
 	if err := os.Chmod(socketPath, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	server := pets.Open(ctx, db, pets.Config{Queue: 64, Log: log, Metrics: prometheus.NewRegistry()})
+	server := pets.Open(ctx, db, pets.Config{Queue: 64, BodyBytesMax: bodyBytesMax, Log: log, Metrics: prometheus.NewRegistry()})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	return func() {

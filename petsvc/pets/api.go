@@ -9,6 +9,7 @@
 package pets
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -40,9 +41,9 @@ const challenge = `Bearer realm="petgate"`
 
 const requestIDHeader = "X-Request-Id"
 
-// Limits of the server. They are wider than the gateway's: only petMax is narrower, and it is checked when the body is read.
+// Limits of the server. They are wider than the gateway's.
 const (
-	bodyBytesMax   = 4 << 20
+	wholeBytesMax  = 4 << 20 // a body up to this size is read whole, also if it is refused
 	headerBytesMax = 64 << 10
 	connectionsMax = 1 << 20 // so high that it is never reached: fasthttp would refuse in plain text
 
@@ -60,6 +61,9 @@ type Config struct {
 
 	// Queue is how many requests may wait for a connection to the database. 0 lets none wait.
 	Queue int
+
+	// BodyBytesMax bounds the body of a request. Default: 64 KiB.
+	BodyBytesMax int
 
 	Log       *slog.Logger
 	AccessLog *slog.Logger  // one line for each request; nil = none
@@ -81,6 +85,7 @@ type Service struct {
 // whether it is available; it need not be available yet. Shutdown ends the watch. The caller closes db. When ctx ends, the service
 // serves as before, but responds to the gateway's checks that it is stopping.
 func Open(ctx context.Context, db *database.DB, config Config) *Service {
+	config.BodyBytesMax = cmp.Or(config.BodyBytesMax, 64<<10)
 	m := newMetrics(config.Metrics)
 	s := &Service{config: config, stopping: ctx.Done(), metrics: m, store: openStore(ctx, db, config.Queue, config.Log, m)}
 	m.watch(config.Metrics, s.store)
@@ -90,7 +95,7 @@ func Open(ctx context.Context, db *database.DB, config Config) *Service {
 		Logger:                       slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
 		Concurrency:                  connectionsMax,
 		ReadBufferSize:               headerBytesMax,
-		MaxRequestBodySize:           bodyBytesMax,
+		MaxRequestBodySize:           max(wholeBytesMax, config.BodyBytesMax),
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
@@ -289,7 +294,7 @@ func (s *Service) handleUnreadable(rc *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &tooSmall):
 		cause = errLongHead
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		cause = tooLarge(bodyBytesMax)
+		cause = tooLarge(s.config.BodyBytesMax)
 	case errors.As(err, &network) && network.Timeout():
 		cause = errSlow
 	}
@@ -326,10 +331,10 @@ func (s *Service) create(rc *fasthttp.RequestCtx, span *trace.Span) (outcome str
 	case !isJSON(contentType):
 		return "", newRefusal(code.UnsupportedMediaType,
 			fmt.Sprintf("Content-Type is %.100q: send Content-Type: application/json", contentType))
-	case len(rc.Request.Header.ContentEncoding()) != 0:
+	case !isPlain(string(rc.Request.Header.ContentEncoding())):
 		return "", errEncoded
-	case len(body) > petMax:
-		return "", tooLarge(petMax)
+	case len(body) > s.config.BodyBytesMax:
+		return "", tooLarge(s.config.BodyBytesMax)
 	}
 	p, err := decode(body)
 	if err != nil {
@@ -394,6 +399,9 @@ func answer(rc *fasthttp.RequestCtx, status int, body []byte) {
 	rc.Response.Header.SetContentType("application/json")
 	rc.Response.SetBodyRaw(body)
 }
+
+// isPlain reports whether a Content-Encoding is absent or "identity", which clients should not send (RFC 9110, section 8.4.1) but some do.
+func isPlain(encoding string) bool { return encoding == "" || strings.EqualFold(encoding, "identity") }
 
 // isJSON reports whether a Content-Type is absent or application/json with any parameters.
 func isJSON(contentType string) bool {

@@ -144,6 +144,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/pets", rex, []string{"Content-Type: multipart/form-data; boundary=x"}, 415, "unsupported_media_type", "application/json"},
 		{"POST", "/v1/pets", rex, []string{"Content-Type: ;application/json"}, 415, "unsupported_media_type", "application/json"},
 		{"POST", "/v1/pets", rex, []string{"Content-Encoding: gzip"}, 415, "unsupported_media_type", "Content-Encoding"},
+		{"POST", "/v1/pets", rex, []string{"Content-Encoding: identity, gzip"}, 415, "unsupported_media_type", "Content-Encoding"},
 		{"POST", "/v1/pets", "", nil, 400, "invalid_request", "the body is empty"},
 		{"POST", "/v1/pets", rex + rex, nil, 400, "invalid_request", "the JSON is malformed at byte 30"},
 		{"POST", "/v1/pets", `{"name":nope}`, nil, 400, "invalid_request", `is malformed at byte 10`},
@@ -181,6 +182,16 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("something was stored: %s", a.body)
 		}
 	})
+}
+
+// A larger limit admits larger bodies. A body that says it is not encoded is stored.
+func TestBodyBytesMax(t *testing.T) {
+	r := start(t, testkit.SQLite(t), pets.Config{BodyBytesMax: 5 << 20})
+	for size, want := range map[int]int{64<<10 + 1: 201, 5 << 20: 201, 5<<20 + 1: 413} {
+		if a := r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`+strings.Repeat(" ", size-29), "Content-Encoding: Identity"); a.status != want {
+			t.Errorf("%d bytes: %d %s", size, a.status, a.body)
+		}
+	}
 }
 
 // By default, the responses that fasthttp makes itself are text.

@@ -49,10 +49,7 @@ func (p Pet) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-const (
-	nameMax = 200      // characters
-	petMax  = 64 << 10 // bytes of a body; a name that is written in escapes takes 2,400
-)
+const nameMax = 200 // characters
 
 // rules say what the members of a new pet must be.
 var rules = map[string]string{
