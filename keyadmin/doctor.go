@@ -21,7 +21,7 @@ type doctorCommand struct{}
 
 // finding is something that is wrong, as JSON; scripts rely on its fields.
 type finding struct {
-	Part    string `json:"part"` // database, schema, redis, or the ID of a gateway
+	Part    string `json:"part"` // database, schema, redis, or the IDs of the gateways that have it
 	Problem string `json:"problem"`
 	Cure    string `json:"cure"`
 }
@@ -45,7 +45,8 @@ func (doctorCommand) Run(ctx context.Context, a *app) error {
 type doctor struct {
 	app      *app
 	findings []finding
-	fine     []string // what was examined
+	fine     []string       // what was examined
+	causes   map[string]int // the findings by the cause of a gateway's problem
 }
 
 func (d *doctor) find(part, problem, cure string) {
@@ -179,7 +180,7 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 			continue
 		}
 		for _, p := range answer.problems {
-			d.find(name, p.Name+": "+p.Detail, cureOf[p.Name])
+			d.findProblem(name, p)
 		}
 		for _, server := range answer.about.Redis {
 			d.examineRedis(name, server)
@@ -190,6 +191,25 @@ func (d *doctor) examineAnswers(ctx context.Context, gateways []keystore.Gateway
 	d.fine = append(d.fine, operate.Plural(len(answered), "gateway")+" without a problem")
 	if len(answered) > 0 && len(answered[0].Redis) > 0 {
 		d.fine = append(d.fine, "Redis keeps what it is given")
+	}
+}
+
+// findProblem adds a problem of a gateway. If other problems have the same cause, such as a full disk, it is one finding of all gateways.
+func (d *doctor) findProblem(gateway string, p service.Problem) {
+	_, cure, hasCause := strings.Cut(p.Cure, ": ")
+	if !hasCause {
+		cure = cmp.Or(p.Cure, cureOf[p.Name])
+	}
+	id := cmp.Or(p.Cure, p.Name+p.Detail)
+	if d.causes == nil {
+		d.causes = map[string]int{}
+	}
+	at, known := d.causes[id]
+	if !known {
+		d.causes[id] = len(d.findings)
+		d.find(gateway, p.Name+": "+p.Detail, cure)
+	} else if known := &d.findings[at]; !slices.Contains(strings.Split(known.Part, ", "), gateway) {
+		known.Part += ", " + gateway
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,33 @@ func TestDoctor(t *testing.T) {
 				t.Errorf("one fault, %d findings:\n%s", len(found), r.stdout)
 			}
 		})
+	}
+}
+
+// A problem that carries its cause gets that cure, not the one for its name. One cause is one finding, with all gateways that have it.
+func TestDoctorFindsTheCause(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	one, two := newStation(t), newStation(t)
+	s.gateway(s.store(), "gw-1", one.url)
+	s.gateway(s.store(), "gw-2", two.url)
+	const full = "the disk of the database is full: make room"
+	one.problems = []service.Problem{
+		{Name: "quotas", Detail: "quotas cannot be saved: " + full + ": code 13", Cure: full},
+		{Name: "database", Detail: "not read for 3s: " + full + ": code 13", Cure: full},
+		{Name: "clock", Detail: "it is late"},
+	}
+	two.problems = []service.Problem{{Name: "database", Detail: "not read for 4s: " + full + ": code 13", Cure: full}, {Name: "clock", Detail: "it is late"}}
+	r := s.keyadmin("doctor", "-o", "json")
+	var found []finding
+	if err := json.Unmarshal([]byte(r.stdout), &found); err != nil {
+		t.Fatal(err)
+	}
+	want := []finding{
+		{"gw-1, gw-2", "quotas: " + one.problems[0].Detail, "make room"},
+		{"gw-1, gw-2", "clock: it is late", cureOf["clock"]},
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("%+v\nwant %+v", found, want)
 	}
 }
 

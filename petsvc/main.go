@@ -63,7 +63,7 @@ func run(ctx context.Context, c config, log *slog.Logger) error {
 	})
 	admin.SetReady(func() []service.Problem {
 		if serving, cause := p.Health(); cause != nil {
-			return []service.Problem{{Name: "database", Detail: cause.Error(), Serving: serving}}
+			return []service.Problem{service.ProblemOf("database", cause, serving)}
 		}
 		return nil
 	})

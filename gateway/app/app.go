@@ -238,12 +238,12 @@ func (g *gateway) mountAdmin(address string) error {
 func (g *gateway) problems() []service.Problem {
 	found := g.cfg.problems(g.keys)
 	if err := g.limits.Ready(); err != nil {
-		found = append(found, service.Problem{Name: "quotas", Detail: err.Error()})
+		found = append(found, service.ProblemOf("quotas", err, false))
 	}
 	asking, cancel := context.WithTimeout(context.Background(), healthWithin)
 	defer cancel()
 	for _, complaint := range g.limits.Health(asking) {
-		found = append(found, service.Problem{Name: "quotas", Detail: complaint, Serving: true})
+		found = append(found, service.ProblemOf("quotas", complaint, true))
 	}
 	if refusing := g.public.Refusing(); len(refusing) > 0 {
 		found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
@@ -275,10 +275,10 @@ func reachable(address net.Addr) string {
 
 func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 	if err := keys.Ready(); err != nil {
-		found = append(found, service.Problem{Name: "directory", Detail: err.Error()})
+		found = append(found, service.ProblemOf("directory", err, false))
 	}
 	if err := keys.Behind(); err != nil {
-		found = append(found, service.Problem{Name: "database", Detail: err.Error(), Serving: true})
+		found = append(found, service.ProblemOf("database", err, true))
 	}
 	if err := keys.Skewed(); err != nil {
 		found = append(found, service.Problem{Name: "clock", Detail: err.Error(), Serving: true})

@@ -289,7 +289,7 @@ func TestHealth(t *testing.T) {
 	log := new(testkit.Output)
 	l := openQuotas(t, Config{RedisURL: server.URL, Budget: redisBudget, Log: slog.New(slog.NewTextHandler(log, nil))})
 	for range 3 {
-		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "allkeys-lru") {
+		if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "allkeys-lru") {
 			t.Errorf("an evicting Redis: %q", got)
 		}
 	}
@@ -304,7 +304,7 @@ func TestHealth(t *testing.T) {
 	}
 	server.Kill(t)
 	mustTake(t, l, asking(1, 60))
-	if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0], "does not answer") {
+	if got := l.Health(background); len(got) != 1 || !strings.Contains(got[0].Error(), "does not answer") {
 		t.Errorf("no Redis: %q", got)
 	}
 }

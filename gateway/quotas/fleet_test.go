@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,7 +221,7 @@ func TestSharesFollowTheClockOfRedis(t *testing.T) {
 		if skew := s.gateways[0].skew(); (skew - ahead).Abs() > 2*time.Millisecond {
 			t.Errorf("a skew of %v, want %v", skew, ahead)
 		}
-		problems := strings.Join(s.gateways[0].Health(background), "\n")
+		problems := fmt.Sprint(s.gateways[0].Health(background))
 		if !strings.Contains(problems, "7h0m0.3s") {
 			t.Errorf("the skew is not reported: %s", problems)
 		}

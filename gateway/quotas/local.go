@@ -3,6 +3,7 @@ package quotas
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,9 +84,9 @@ func (l *Local) Peek(_ context.Context, r Request) (quota.Verdict, error) { retu
 func (l *Local) Mode() string { return modeMemory }
 
 // Health reports that the quotas cannot be saved, for example because the disk is full.
-func (l *Local) Health(context.Context) []string {
+func (l *Local) Health(context.Context) []error {
 	if err := l.unsaved.Load(); err != nil {
-		return []string{"quotas cannot be saved, so a restart would forget them: " + (*err).Error()}
+		return []error{fmt.Errorf("quotas cannot be saved, so a restart would forget them: %w", *err)}
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ type Quotas interface {
 	// Ready returns an error while no request can be decided.
 	Ready() error
 	// Health returns the problems that an operator has to fix. They do not stop requests.
-	Health(ctx context.Context) []string
+	Health(ctx context.Context) []error
 	// AuthFailures limits failed authentications per address and minute; 0 = no limit. It is called once.
 	AuthFailures(perMinute int) *authfailures.Guard
 	// Close closes the connections to Redis, or saves the records one last time. No other method may be called after it.

@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	named := func(l Quotas, isReady bool) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, "the cause is named", func() bool {
-			problems := strings.Join(l.Health(background), "\n")
+			problems := fmt.Sprint(l.Health(background))
 			return strings.Contains(problems, "refuses the user or the password: correct REDIS_URL") && (l.Ready() == nil) == isReady
 		})
 	}
@@ -58,7 +59,7 @@ func TestRefusedPasswordIsNamed(t *testing.T) {
 	named(l, true)
 	do("ACL", "SETUSER", "petgate", ">"+wrong, "-eval", "-evalsha")
 	testkit.Eventually(t, 10*time.Second, "a missing right is named", func() bool {
-		return strings.Contains(strings.Join(l.Health(background), "\n"), "ACL SETUSER")
+		return strings.Contains(fmt.Sprint(l.Health(background)), "ACL SETUSER")
 	})
 	do("ACL", "SETUSER", "petgate", "+@all")
 	healthy()

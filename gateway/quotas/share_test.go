@@ -3,7 +3,6 @@ package quotas
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -339,7 +338,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		saver.fail(errTest)
 		mustTake(t, l, a)
 		time.Sleep(2 * saveEvery)
-		if problems := l.Health(background); len(problems) != 1 || !strings.Contains(problems[0], errTest.Error()) {
+		if problems := l.Health(background); len(problems) != 1 || !errors.Is(problems[0], errTest) {
 			t.Errorf("while nothing can be saved: %q", problems)
 		}
 		saver.fail(nil)

@@ -276,23 +276,26 @@ const skewMax = time.Second
 
 // Health returns the problems that an operator has to fix. It asks Redis for its eviction policy, because a Redis that
 // evicts records admits more than the limits.
-func (s *Shared) Health(ctx context.Context) []string {
+func (s *Shared) Health(ctx context.Context) (problems []error) {
 	if s.redis.IsDown() {
-		problem := "Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")"
+		problem := errors.New("Redis does not answer: quotas are decided without it (" + s.config.OnOutage.String() + ")")
 		if cause := s.redis.Cause(); cause != nil {
-			problem += ": " + redis.Explain(cause).Error()
+			problem = fmt.Errorf("%w: %w", problem, redis.Explain(cause))
 		}
-		return []string{problem}
+		return []error{problem}
 	}
-	problems, err := s.redis.EvictionPolicies(ctx)
-	if evicting := len(problems) > 0; s.evicting.Swap(evicting) != evicting && evicting {
-		s.config.Log.Error("Redis may drop quotas", "problems", problems)
+	evicting, err := s.redis.EvictionPolicies(ctx)
+	if is := len(evicting) > 0; s.evicting.Swap(is) != is && is {
+		s.config.Log.Error("Redis may drop quotas", "problems", evicting)
+	}
+	for _, problem := range evicting {
+		problems = append(problems, errors.New(problem))
 	}
 	if err != nil {
-		problems = append(problems, "Redis cannot be asked for its memory policy: "+err.Error())
+		problems = append(problems, fmt.Errorf("Redis cannot be asked for its memory policy: %w", err))
 	}
 	if skew := s.skew(); skew.Abs() > skewMax {
-		problems = append(problems, fmt.Sprintf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
+		problems = append(problems, fmt.Errorf("the clock of Redis minus this host's is %s; minutes and days are counted by "+
 			"the clock of Redis: check NTP on both hosts", skew.Round(100*time.Millisecond)))
 	}
 	return problems

@@ -107,6 +107,7 @@ type explainedError struct {
 
 func (e *explainedError) Error() string { return e.cure + ": " + e.err.Error() }
 func (e *explainedError) Unwrap() error { return e.err }
+func (e *explainedError) Cure() string  { return e.cure }
 
 const diskIsFull = "the disk of the database is full: make room"
 

@@ -23,9 +23,19 @@ import (
 
 // Problem is something that /readyz reports.
 type Problem struct {
-	Name    string `json:"name"`    // the affected part in one word, such as "database"
-	Detail  string `json:"detail"`  // what is wrong and how to mend it
-	Serving bool   `json:"serving"` // the program can serve in spite of it
+	Name    string `json:"name"`           // the affected part in one word, such as "database"
+	Detail  string `json:"detail"`         // what is wrong and how to mend it
+	Serving bool   `json:"serving"`        // the program can serve in spite of it
+	Cure    string `json:"cure,omitempty"` // the cause and its cure, if they are known more exactly than by the name
+}
+
+// ProblemOf is the problem that an error means. If an error in its chain has a method Cure() string, the problem has that cure.
+func ProblemOf(name string, err error, serving bool) Problem {
+	p := Problem{Name: name, Detail: err.Error(), Serving: serving}
+	if known := (interface{ Cure() string })(nil); errors.As(err, &known) {
+		p.Cure = known.Cure()
+	}
+	return p
 }
 
 // Admin is the private port: /healthz, /readyz, /metrics, /debug/pprof and the handlers of the program. It must not be

@@ -44,6 +44,7 @@ type explained struct {
 
 func (e *explained) Error() string { return e.cure + ": " + e.err.Error() }
 func (e *explained) Unwrap() error { return e.err }
+func (e *explained) Cure() string  { return e.cure }
 
 // IsRefused reports whether Redis refuses the credentials of this gateway. This does not end by itself.
 func IsRefused(err error) bool { return cures[kindOf(err)] == credentials }
