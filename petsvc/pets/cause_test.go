@@ -89,7 +89,7 @@ func TestFullDiskIsNamed(t *testing.T) {
 			break
 		}
 	}
-	if failed.status != 503 || failed.code() != "database_unavailable" {
+	if failed.status != 503 || failed.code() != "database_full" {
 		t.Errorf("POST: %d %s", failed.status, failed.body)
 	}
 	if a := r.do(t, "GET", "/v1/pets", ""); a.status != 200 || !r.isReady() {

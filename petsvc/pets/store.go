@@ -60,7 +60,9 @@ var (
 	errOverloaded  = newRefusal(code.Overloaded, "too many requests are waiting; nothing was stored, try again")
 	errUnavailable = newRefusal(code.DatabaseUnavailable, "the database is unavailable at the moment; nothing was stored, try again")
 	errReadOnly    = newRefusal(code.DatabaseUnavailable, "the database is read-only at the moment; nothing was stored, try again later")
-	errUncertain   = newRefusal(code.OutcomeUnknown, "the connection to the database broke while the pet was being stored: "+
+	errFull        = newRefusal(code.DatabaseFull, "the database has no room; nothing was stored, and sending it again helps only after its operator "+
+		"has made room")
+	errUncertain = newRefusal(code.OutcomeUnknown, "the connection to the database broke while the pet was being stored: "+
 		"with an Idempotency-Key, send it again; without one, list the pets before you do")
 )
 
@@ -253,6 +255,8 @@ func (s *store) failed(doing string, err error) error {
 		}
 	}
 	switch {
+	case database.IsFull(err): // also at a COMMIT: it was refused
+		err = fmt.Errorf("%w: %w", errFull, err)
 	case database.IsReadOnly(err):
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	case database.IsUnavailable(err):

@@ -55,10 +55,15 @@ func IsUnavailable(err error) bool {
 // itself: a full disk, a damaged file, a missing right, a read-only database.
 func NeedsOperator(err error) bool {
 	switch sqliteCode(err) & 0xff {
-	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return true
 	}
-	return IsReadOnly(err) || pq.As(err, "53100") != nil || IsDenied(err)
+	return IsFull(err) || IsReadOnly(err) || IsDenied(err)
+}
+
+// IsFull reports whether the disk of the database is full. Nothing was stored.
+func IsFull(err error) bool {
+	return pq.As(err, pqerror.DiskFull) != nil || sqliteCode(err)&0xff == sqlite3.SQLITE_FULL
 }
 
 // IsDenied reports whether err means that the role lacks a right.
@@ -119,17 +124,17 @@ const (
 
 // The errors of a server that can be reached (PostgreSQL, appendix A).
 var curesOfPostgres = map[pqerror.Code]string{
-	"53100": diskIsFull,
-	"57014": "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL",
-	"53300": "the server has its maximum of connections: raise max_connections, or lower those of its clients",
-	"3D000": "the server has no such database: create it, or correct DATABASE_URL",
-	"28P01": refused,
-	"28000": refused,
-	"40001": tryAgain,
-	"40P01": tryAgain,
-	"55P03": "another transaction holds a lock: find it in pg_stat_activity, or try again",
-	"42P07": "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL",
-	"42501": "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL",
+	pqerror.DiskFull: diskIsFull,
+	"57014":          "it took longer than statement_timeout: ask for less, such as a shorter time, or set statement_timeout=MILLISECONDS in DATABASE_URL",
+	"53300":          "the server has its maximum of connections: raise max_connections, or lower those of its clients",
+	"3D000":          "the server has no such database: create it, or correct DATABASE_URL",
+	"28P01":          refused,
+	"28000":          refused,
+	"40001":          tryAgain,
+	"40P01":          tryAgain,
+	"55P03":          "another transaction holds a lock: find it in pg_stat_activity, or try again",
+	"42P07":          "another application's table has this name: create a database for Petgate alone, and correct DATABASE_URL",
+	"42501":          "the role may not do this: grant it the rights in deploy/docker/roles.sql, or correct DATABASE_URL",
 }
 
 var curesOfSQLite = map[int]string{

@@ -75,6 +75,7 @@ var (
 	UnsupportedMediaType = is("unsupported_media_type", http.StatusUnsupportedMediaType)
 	IdempotencyKeyReused = is("idempotency_key_reused", http.StatusUnprocessableEntity)
 	DatabaseUnavailable  = is("database_unavailable", http.StatusServiceUnavailable)
+	DatabaseFull         = is("database_full", http.StatusServiceUnavailable)
 	OutcomeUnknown       = is("outcome_unknown", http.StatusServiceUnavailable)
 )
 

@@ -30,6 +30,7 @@ const (
 	ErrorCodeAddressNotAllowed     ErrorCode = "address_not_allowed"
 	ErrorCodeBadRequest            ErrorCode = "bad_request"
 	ErrorCodeBodyTooLarge          ErrorCode = "body_too_large"
+	ErrorCodeDatabaseFull          ErrorCode = "database_full"
 	ErrorCodeDatabaseUnavailable   ErrorCode = "database_unavailable"
 	ErrorCodeDayQuotaExceeded      ErrorCode = "day_quota_exceeded"
 	ErrorCodeDirectoryUnavailable  ErrorCode = "directory_unavailable"
@@ -79,6 +80,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeBadRequest:
 		return true
 	case ErrorCodeBodyTooLarge:
+		return true
+	case ErrorCodeDatabaseFull:
 		return true
 	case ErrorCodeDatabaseUnavailable:
 		return true
