@@ -214,6 +214,43 @@ func TestShutdownWaitsForWhatHasBegun(t *testing.T) {
 	}
 }
 
+// Clients that send requests ahead, again and again, lose no response to a shutdown: each gets whole responses, and then the end of
+// the connection. What came after the last one is not served.
+func TestShutdownCutsNoPipeline(t *testing.T) {
+	const rounds, clients, ahead = 20, 12, 5
+	for range rounds {
+		r := newRig(t, nil, nil)
+		var reading, started sync.WaitGroup
+		for range clients {
+			c := r.dial(t)
+			started.Add(1)
+			reading.Go(func() {
+				defer c.Close()
+				for n := 0; ; n++ {
+					if n%ahead == 0 {
+						_, _ = io.WriteString(c, strings.Repeat(get(), ahead)) // fails if the server has ended the connection
+					}
+					if _, err := c.in.Peek(1); err == io.EOF {
+						return
+					}
+					if _, _, err := c.read(http.MethodGet); err != nil {
+						t.Errorf("after %d responses: %v", n, err)
+						return
+					}
+					if n == 0 {
+						started.Done()
+					}
+				}
+			})
+		}
+		started.Wait()
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		reading.Wait()
+	}
+}
+
 // A client that does not begin the TLS handshake is disconnected after the read timeout, also if its connection is above the
 // maximum and would only get a refusal.
 func TestSilentHandshake(t *testing.T) {

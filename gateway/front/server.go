@@ -43,6 +43,9 @@ type Config struct {
 // RefusedMax is how many connections past ConnectionsMax get a refusal. Further ones are closed without a response.
 const RefusedMax = 1024
 
+// lingeringMax is how many connections linger. Further ones are closed at once.
+const lingeringMax = 256
+
 // Errors of a Call whose request was not read.
 var (
 	ErrTooManyConns = errors.New("front: too many connections") // the connection is past ConnectionsMax
@@ -70,6 +73,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, http: cfg.HTTP}
 	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
+	s.http.Lingering = http1.NewBudget(lingeringMax)
 	s.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
 	make := promauto.With(cfg.Metrics)
 	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{

@@ -25,6 +25,8 @@ type Settings struct {
 	// MakeRoom frees a large buffer when the budget for heads is used up, and reports whether it did. Conns call it from their
 	// own goroutines.
 	MakeRoom func() bool
+
+	Lingering *Budget // how many connections may linger
 }
 
 // Owner is the server's part of a connection.
@@ -58,10 +60,11 @@ const smallBytes = 512
 //
 //	idle ──first byte──► arriving ──Begin──► serving ──Next──► replying ──Await──► idle
 //	 │                      │                   └──Finish──► ending
-//	 └──CloseIdle, Abandon──┴──Abandon──► closed ◄──AbandonReply── replying
+//	 ├──Abandon─────────────┴──Abandon──► closed ◄──AbandonReply── replying
+//	 └──CloseIdle──► ending
 //
-// A request is served or its connection is closed by another goroutine, never both: Begin and Abandon leave the states idle and
-// arriving by one compare-and-swap.
+// A request is served or its connection is closed by another goroutine, never both: Begin, CloseIdle and Abandon leave the states
+// idle and arriving by one compare-and-swap.
 type connState uint32
 
 const (
@@ -73,11 +76,13 @@ const (
 	closed                    // closed by another goroutine before Begin
 )
 
-// lingering limits what is read and discarded before a close. A close with unread bytes sends a reset, which can overtake the
-// response (RFC 9112, section 9.6).
+// A connection that the server ends lingers first: a close with unread bytes sends a reset, which can overtake the response (RFC
+// 9112, section 9.6). What is read and discarded meanwhile must not delay other clients. So there is a pause after each piece, and
+// nothing is read while more than half of the places for lingering connections are taken.
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
+	lingerPause = 20 * time.Millisecond
 )
 
 // Init prepares the zero c for the connection nc.
@@ -171,6 +176,9 @@ func (c *Conn) awaitHead() error {
 func (c *Conn) unreadable(err error) error {
 	switch unused := c.reader.unused(); {
 	case len(unused) == 0:
+		if KindOf(err) == TimedOut {
+			c.move(idle, ending) // Close lingers: a request may be on its way
+		}
 		return io.EOF
 	case err == errFieldsTooLarge && bytes.IndexByte(unused, '\n') < 0:
 		return errTargetTooLong
@@ -255,14 +263,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// CloseIdle closes the connection if no part of a request has arrived since the last response.
+// CloseIdle ends the connection if no part of a request has arrived since the last response. Await and Begin fail then, and their
+// caller closes the connection.
 func (c *Conn) CloseIdle() {
-	if c.move(idle, closed) {
-		_ = c.Close()
+	if c.move(idle, ending) {
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // Await may be waiting
 	}
 }
 
-// Close closes the connection. After Finish it lingers, unless nothing more can come.
+// Close closes the connection. If the server has ended it, it lingers first, unless nothing more can come.
 func (c *Conn) Close() (err error) {
 	c.closing.Do(func() {
 		if c.is(ending) && !(c.isLast && c.isDrained()) {
@@ -273,26 +282,41 @@ func (c *Conn) Close() (err error) {
 	return err
 }
 
+// under returns the connection, without TLS.
+func (c *Conn) under() net.Conn {
+	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		return over.NetConn()
+	}
+	return c.Conn
+}
+
 // isDrained reports whether the client is still there and has sent nothing that was not read.
 func (c *Conn) isDrained() bool {
-	nc := c.Conn
-	if over, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
-		nc = over.NetConn()
-	}
-	socket, ok := nc.(interface{ Check() error })
+	socket, ok := c.under().(interface{ Check() error })
 	return ok && socket.Check() == nil
 }
 
+// linger ends the sending side, and waits for the end of the client's side. If all places are taken, it does nothing.
 func (c *Conn) linger() {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+	places := c.settings.Lingering
+	if !places.take(1) {
 		return
 	}
-	for rest := lingerBytes; rest > 0; {
-		n, err := c.Conn.Read(c.small[:])
+	defer places.give(1)
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	until := time.Now().Add(lingerTime)
+	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(until) != nil {
+		return
+	}
+	piece := mediumBodies.Get().(*[mediumBodyBytes]byte)
+	defer mediumBodies.Put(piece)
+	for rest := lingerBytes; rest > 0 && !places.IsTight(); {
+		n, err := c.under().Read(piece[:]) // what is discarded need not be decrypted
 		if err != nil {
 			return
 		}
 		rest -= n
+		time.Sleep(lingerPause)
 	}
+	time.Sleep(time.Until(until))
 }

@@ -3,6 +3,7 @@ package http1
 import (
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func TestClosedByOthers(t *testing.T) {
 				t.Errorf("%s: %s: the next request is served: %t", when, how, served)
 			}
 		}
-		try("closed", func(c *Conn, under *closable) bool { c.CloseIdle(); return under.isClosed }, isClosed)
+		try("ended", func(c *Conn, _ *closable) bool { c.CloseIdle(); return c.is(ending) }, isClosed)
 		try("abandoned", func(c *Conn, _ *closable) bool { return c.Abandon() }, isAbandoned)
 		try("abandoned in the reply", func(c *Conn, _ *closable) bool { return c.AbandonReply() }, isReplyAbandoned)
 	}
@@ -104,7 +105,8 @@ func (c *halfClosable) CloseWrite() error { c.isHalfOpen = true; return nil }
 func (c *halfClosable) Check() error      { return c.unread }
 
 // A connection that ends with a response lingers, so that what the client has sent after the request does not cut the response off.
-// There is nothing to wait for if the client has announced its last request, and has sent nothing else.
+// There is nothing to wait for if the client has announced its last request, and has sent nothing else. Lingering connections have
+// few places, and read only while half of these are free.
 func TestLingering(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 	for _, f := range []struct {
@@ -112,24 +114,47 @@ func TestLingering(t *testing.T) {
 		isLast  bool
 		sent    string
 		unread  error
+		taken   int // places
 		lingers bool
+		reads   bool
 	}{
-		{"the last request", true, request, nil, false},
-		{"a request that is not the last", false, request, nil, true},
-		{"the last request, and more in the same packet", true, request + request, nil, true},
-		{"the last request, and more that was not read", true, request, io.ErrUnexpectedEOF, true},
+		{"the last request", true, request, nil, 0, false, false},
+		{"a request that is not the last", false, request, nil, 0, true, true},
+		{"the last request, and more in the same packet", true, request + request, nil, 0, true, true},
+		{"the last request, and more that was not read", true, request, io.ErrUnexpectedEOF, 0, true, true},
+		{"half of the places are taken", false, request, nil, 4, true, false},
+		{"all places are taken", false, request, nil, 8, false, false},
 	} {
-		c, under := &Conn{}, &halfClosable{unread: f.unread}
-		under.pieces = [][]byte{[]byte(f.sent)}
-		c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits)}, nil)
-		var q Request
-		var b Body
-		if err := c.Await(); err != nil || c.ReadHead(&q, &b) != nil || !c.Begin() {
-			t.Fatalf("%s: %v", f.name, err)
-		}
-		c.Finish(time.Now(), f.isLast)
-		if err := c.Close(); err != nil || !under.isClosed || under.isHalfOpen != f.lingers {
-			t.Errorf("%s: %v, closed: %t, has lingered: %t", f.name, err, under.isClosed, under.isHalfOpen)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			c, under := &Conn{}, &halfClosable{unread: f.unread}
+			under.pieces = [][]byte{[]byte(f.sent)}
+			places := NewBudget(8)
+			places.take(f.taken)
+			c.Init(under, &Settings{Limits: testLimits, Buffers: NewBuffers(&testLimits), Lingering: places}, nil)
+			var q Request
+			var b Body
+			if err := c.Await(); err != nil || c.ReadHead(&q, &b) != nil || !c.Begin() {
+				t.Fatalf("%s: %v", f.name, err)
+			}
+			c.Finish(time.Now(), f.isLast)
+			const pieces = 100
+			for range pieces {
+				under.pieces = append(under.pieces, []byte(request))
+			}
+			var want time.Duration
+			switch {
+			case f.reads:
+				want = pieces * lingerPause // a stream has no deadline
+			case f.lingers:
+				want = lingerTime
+			}
+			began := time.Now()
+			if err := c.Close(); err != nil || !under.isClosed || under.isHalfOpen != f.lingers || places.Used() != int64(f.taken) {
+				t.Errorf("%s: %v, closed: %t, has lingered: %t, %d places", f.name, err, under.isClosed, under.isHalfOpen, places.Used())
+			}
+			if took, isRead := time.Since(began), len(under.pieces) == 0; isRead != f.reads || took != want {
+				t.Errorf("%s: closed after %v, want %v; all was read: %t", f.name, took, want, isRead)
+			}
+		})
 	}
 }

@@ -48,7 +48,7 @@ func (p *Buffers) get(free func() bool) *[]byte {
 			return nil
 		}
 		// The budget is taken before free is called: otherwise another head could take what free releases.
-		if b.used.Add(int64(p.size)) > b.bytesMax && (free == nil || !free()) {
+		if b.used.Add(int64(p.size)) > b.most && (free == nil || !free()) {
 			b.used.Add(-int64(p.size))
 			return nil
 		}
