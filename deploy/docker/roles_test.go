@@ -156,6 +156,15 @@ func TestRoles(t *testing.T) {
 		t.Errorf("%d texts are taken: %v", taken, err)
 	}
 
+	// Nor does a function delete what is new.
+	stored := f.MustKeyadmin("usage", "show", "deaf", "-o", "json")
+	if err := execute(t, roles["gateway"], `SELECT gateway_prune_usage((SELECT json_agg(json_build_object('tenantId', id))::text FROM tenants), 4000000000000)`); err != nil {
+		t.Error(err)
+	}
+	if after := f.MustKeyadmin("usage", "show", "deaf", "-o", "json"); after != stored {
+		t.Errorf("usage was deleted:\n%s\n%s", stored, after)
+	}
+
 	// What the gateway's role writes, it writes in its own name, and an operator's ban is not shortened.
 	f.MustKeyadmin("ban", "add", deaf.ID, "--for", "2h", "--reason", "abuse", "--yes")
 	for _, until := range []string{"1", "1900000000000"} { // the operator's ban ends later than the first and earlier than the second

@@ -190,11 +190,12 @@ const (
 		FROM (SELECT value->>'keyId' AS key_id, MAX(CAST(value->>'lastAt' AS BIGINT)) AS last_at FROM {rows} GROUP BY 1) AS u
 		WHERE tenant_keys.id = u.key_id AND tenant_keys.last_used_at <= u.last_at - 60000`
 
-	// $1: rows with tenantId, $2: the first hour that is kept.
-	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
+	// $1: rows with tenantId, $2: the first hour that is kept. 400 days are always kept, as in pruneGaps: a gateway in wrong hands cannot
+	// delete them.
+	pruneUsage = `DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 34560000000`
 
-	// $1: rows with tenantId, $2: the first hour that is kept.
-	pruneMinutes = `DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2`
+	// $1: rows with tenantId, $2: the first hour that is kept. 34 days are always kept.
+	pruneMinutes = `DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM {rows}) AND hour < $2 AND hour < {now} - 2937600000`
 
 	// $1: tenant, $2: the first hour.
 	usageOfTenant = `SELECT hour, key_id, operation, outcome, charged, CAST(SUM(requests) AS BIGINT) AS requests
@@ -249,7 +250,7 @@ const (
 	gapsSince = `SELECT gateway, cause, since, seen_at, noted_at FROM usage_gaps WHERE noted_at > $1 ORDER BY noted_at, gateway, incarnation`
 
 	// $1: instant in ms. Gaps that were noted before are as old as the usage that is deleted.
-	pruneGaps = `DELETE FROM usage_gaps WHERE noted_at < $1`
+	pruneGaps = `DELETE FROM usage_gaps WHERE noted_at < $1 AND noted_at < {now} - 34560000000`
 )
 
 const (

@@ -106,12 +106,14 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION gateway_prune_usage(TEXT, BIGINT) RETURNS VOID LANGUAGE sql AS $$
     DELETE FROM usage_hours WHERE tenant_id IN (SELECT value->>'tenantId' FROM json_array_elements(CAST($1 AS json)) AS r(value)) AND hour < $2
+        AND hour < CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - 34560000000
 $$;
 -- +goose StatementEnd
 
 -- +goose StatementBegin
 CREATE FUNCTION gateway_prune_minutes(TEXT, BIGINT) RETURNS VOID LANGUAGE sql AS $$
     DELETE FROM usage_minutes WHERE tenant_id IN (SELECT value->>'tenantId' FROM json_array_elements(CAST($1 AS json)) AS r(value)) AND hour < $2
+        AND hour < CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - 2937600000
 $$;
 -- +goose StatementEnd
 
@@ -140,7 +142,7 @@ $$;
 
 -- +goose StatementBegin
 CREATE FUNCTION gateway_prune_gaps(BIGINT) RETURNS VOID LANGUAGE sql AS $$
-    DELETE FROM usage_gaps WHERE noted_at < $1
+    DELETE FROM usage_gaps WHERE noted_at < $1 AND noted_at < CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - 34560000000
 $$;
 -- +goose StatementEnd
 
