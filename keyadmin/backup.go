@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,30 @@ import (
 
 type backupCommand struct {
 	File string `arg:"" help:"The file to write, which must not exist."`
+	signing
 }
+
+// signing is the flag of the commands that write or read a backup.
+type signing struct {
+	KeyFile string `placeholder:"FILE" help:"A file with a secret, such as from openssl rand -hex 32. A restore with the same secret notices if anybody else has changed the backup."`
+}
+
+// key reads the secret; nil: none is wanted.
+func (s signing) key() ([]byte, error) {
+	if s.KeyFile == "" {
+		return nil, nil
+	}
+	key, err := os.ReadFile(s.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --key-file: %w", err)
+	}
+	if key = bytes.TrimSpace(key); len(key) < signingBytesMin {
+		return nil, fmt.Errorf("--key-file: %s has %d bytes, which can be guessed: openssl rand -hex 32 > %[1]s", s.KeyFile, len(key))
+	}
+	return key, nil
+}
+
+const signingBytesMin = 16
 
 // backupView is a backup as JSON; scripts rely on its fields.
 type backupView struct {
@@ -38,6 +62,10 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if _, err := os.Lstat(c.File); err == nil {
 		return fmt.Errorf("%s exists. Nothing was written: choose another name", c.File)
 	}
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
 	if err := a.openWith(patient(false)); err != nil {
 		return err
 	}
@@ -45,13 +73,13 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var h keystore.BackupHeader
-	err := writeFile(c.File, func(file *os.File) (err error) {
+	err = writeFile(c.File, func(file *os.File) (err error) {
 		line := a.statusLine()
 		defer line.end()
-		if h, err = a.store.WriteBackup(ctx, file, line.rows); err != nil {
+		if h, err = a.store.WriteBackup(ctx, file, key, line.rows); err != nil {
 			return err
 		}
-		_, err = keystore.ReadBackup(file)
+		_, err = keystore.ReadBackup(file, key)
 		return err
 	})
 	if err != nil {
@@ -103,6 +131,7 @@ type restoreCommand struct {
 	File      string `arg:"" help:"A file that backup wrote."`
 	DryRun    bool   `help:"Only check the file, and list what the database has and the backup has not."`
 	LoseNewer bool   `help:"Do not make revocations, rotations, suspensions and bans again that the backup lacks."`
+	signing
 	asking
 	waiting
 }
@@ -124,14 +153,24 @@ type newerView struct {
 }
 
 func (c *restoreCommand) Run(ctx context.Context, a *app) error {
+	key, err := c.key()
+	if err != nil {
+		return err
+	}
 	file, err := os.Open(c.File)
 	if err != nil {
 		return fmt.Errorf("read the backup: %w", err)
 	}
 	defer file.Close()
-	backup, err := keystore.ReadBackup(file)
+	backup, err := keystore.ReadBackup(file, key)
+	if err == nil {
+		err = backup.CheckRows()
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
+	}
+	if key == nil && backup.MAC != "" {
+		a.warn("The backup was written with --key-file. Without it, a change of the file is not noticed.")
 	}
 	if empty, err := a.openForRestore(ctx, backup, c.DryRun); err != nil {
 		return err

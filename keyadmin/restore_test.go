@@ -121,7 +121,7 @@ func TestRestoreOfAnotherVersion(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "backup")
 	if err := writeFile(path, func(file *os.File) error {
-		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil)
+		_, err := keystore.New(db, nil, nil, "ada").WriteBackup(t.Context(), file, nil, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -177,6 +177,23 @@ func TestRestoreOfAnotherInstallation(t *testing.T) {
 }
 
 // Another application's database, and tables of another version, are left alone.
+func TestBackupWithAKey(t *testing.T) {
+	s := newMigrated(t, testkit.SQLite(t))
+	dir := t.TempDir()
+	path, key, short := filepath.Join(dir, "backup"), filepath.Join(dir, "key"), filepath.Join(dir, "short")
+	for name, text := range map[string]string{key: "0123456789abcdef0123456789abcdef\n", short: "secret\n", key + "2": "another0123456789\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(exitFailed, "openssl rand", "backup", path, "--key-file", short)
+	s.want(exitFailed, "no such file", "backup", path, "--key-file", filepath.Join(dir, "none"))
+	s.ok("backup", path, "--key-file", key)
+	s.ok("restore", path, "--dry-run", "--key-file", key)
+	s.want(exitDone, "was written with --key-file", "restore", path, "--dry-run")
+	s.want(exitFailed, "it was not written with this key, or it was changed since", "restore", path, "--key-file", key+"2")
+}
+
 func TestRestoreRefuses(t *testing.T) {
 	s := newMigrated(t, testkit.SQLite(t))
 	path := filepath.Join(t.TempDir(), "backup")

@@ -269,10 +269,10 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		if _, err := store.WriteBackup(ctx, file, nil); err != nil {
+		if _, err := store.WriteBackup(ctx, file, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		backup, err := keystore.ReadBackup(file)
+		backup, err := keystore.ReadBackup(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,16 +4,20 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
 
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 )
@@ -27,6 +31,9 @@ const headerBytes = 8192
 const (
 	backupMagic   = "petgate keys"
 	backupVersion = 1
+
+	// lineBytesMax bounds a row: no program writes one that is nearly as long.
+	lineBytesMax = 1 << 20
 )
 
 // ErrNoBackup means that a file is not a backup, or is damaged.
@@ -40,15 +47,27 @@ type BackupHeader struct {
 	TakenAt   instant.Millis `json:"takenAt"`   // ms, by the clock of the store
 	LastEvent Change         `json:"lastEvent"` // 0: none
 	Tables    []BackupTable  `json:"tables"`
-	Sum       string         `json:"sum"` // SHA-256 of this header without its sum, in hexadecimal
+	MAC       string         `json:"mac,omitempty"` // HMAC-SHA256 of the rows and this header without sum and MAC, in hexadecimal; empty: no key
+	Sum       string         `json:"sum"`           // SHA-256 of this header without its sum, in hexadecimal
+}
+
+// finish adds this header to a hash and returns the result, in hexadecimal.
+func (h BackupHeader) finish(sum hash.Hash) (string, error) {
+	text, err := json.Marshal(h)
+	sum.Write(text)
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
 // sum returns what Sum must be.
 func (h BackupHeader) sum() (string, error) {
 	h.Sum = ""
-	text, err := json.Marshal(h)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
+	return h.finish(sha256.New())
+}
+
+// mac returns what MAC must be, after the rows were added to a hash with the key.
+func (h BackupHeader) mac(rows hash.Hash) (string, error) {
+	h.Sum, h.MAC = "", ""
+	return h.finish(rows)
 }
 
 // BackupTable is one table of a backup.
@@ -69,8 +88,8 @@ func (h BackupHeader) Rows(table string) int64 {
 
 // WriteBackup writes all that operators and gateways have stored, as it was at one instant, to a file that is empty. Gateways and
 // operators go on meanwhile. Not written: which gateways run, and sessions of the console. progress, which may be nil, is called now and
-// then. The store's database is one of OpenPatient.
-func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress database.Progress) (h BackupHeader, err error) {
+// then. With a key, the file gets a MAC. The store's database is one of OpenPatient.
+func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, key []byte, progress database.Progress) (h BackupHeader, err error) {
 	defer failed("back up", &err)
 	h = BackupHeader{Magic: backupMagic, Version: backupVersion, TakenAt: s.now()}
 	if h.Schema, _, err = s.db.Schema(ctx, Migrations); err != nil {
@@ -80,7 +99,7 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress d
 	if err != nil {
 		return h, err
 	}
-	out := bufio.NewWriter(file)
+	out, signed := bufio.NewWriter(file), hmac.New(sha256.New, key)
 	if _, err := out.Write(make([]byte, headerBytes)); err != nil {
 		return h, err
 	}
@@ -89,7 +108,9 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress d
 			return err
 		}
 		sums, err := database.RowsOf(ctx, q, tables).Pass(func(_ database.Table, line []byte) error {
-			_, err := out.Write(append(line, '\n'))
+			line = append(line, '\n')
+			signed.Write(line)
+			_, err := out.Write(line)
 			return err
 		}, progress)
 		for _, t := range tables {
@@ -102,6 +123,11 @@ func (s *Store) WriteBackup(ctx context.Context, file io.WriteSeeker, progress d
 	}
 	if err := out.Flush(); err != nil {
 		return h, err
+	}
+	if len(key) > 0 {
+		if h.MAC, err = h.mac(signed); err != nil {
+			return h, err
+		}
 	}
 	if h.Sum, err = h.sum(); err != nil {
 		return h, err
@@ -127,8 +153,8 @@ type Backup struct {
 	file io.ReadSeeker
 }
 
-// ReadBackup reads and checks a whole file. Errors: ErrNoBackup, or a failure to read.
-func ReadBackup(file io.ReadSeeker) (Backup, error) {
+// ReadBackup reads a whole file and checks its sums, and with a key its MAC. Errors: ErrNoBackup, or a failure to read.
+func ReadBackup(file io.ReadSeeker, key []byte) (Backup, error) {
 	b := Backup{file: file}
 	head := make([]byte, headerBytes)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -147,7 +173,12 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 	if sum, err := b.sum(); err != nil || sum != b.Sum {
 		return b, errors.Join(err, fmt.Errorf("%w: its first line does not match its checksum", ErrNoBackup))
 	}
-	sums, err := database.Rows(b.rows).Sums()
+	signed := hmac.New(sha256.New, key)
+	sums, err := database.Rows(b.rows).Pass(func(_ database.Table, line []byte) error {
+		signed.Write(line)
+		signed.Write([]byte("\n"))
+		return nil
+	}, nil)
 	if err != nil {
 		return b, err
 	}
@@ -155,6 +186,12 @@ func ReadBackup(file io.ReadSeeker) (Backup, error) {
 		if sums[t.Name] != t.Sum {
 			return b, fmt.Errorf("%w: the rows of %s do not match their checksum", ErrNoBackup, t.Name)
 		}
+	}
+	if len(key) == 0 {
+		return b, nil
+	}
+	if mac, err := b.mac(signed); err != nil || !hmac.Equal([]byte(mac), []byte(b.MAC)) {
+		return b, errors.Join(err, fmt.Errorf("%w: it was not written with this key, or it was changed since", ErrNoBackup))
 	}
 	return b, nil
 }
@@ -181,10 +218,13 @@ func (b Backup) rows(f func(t database.Table, line []byte) error) error {
 	if _, err := b.file.Seek(headerBytes, io.SeekStart); err != nil {
 		return err
 	}
-	lines := bufio.NewReader(b.file)
+	lines := bufio.NewReaderSize(b.file, lineBytesMax)
 	for _, t := range b.Tables {
 		for range t.Sum.Rows {
-			line, err := lines.ReadBytes('\n')
+			line, err := lines.ReadSlice('\n')
+			if errors.Is(err, bufio.ErrBufferFull) {
+				return fmt.Errorf("%w: a row of %s is longer than %d bytes", ErrNoBackup, t.Name, lineBytesMax)
+			}
 			if errors.Is(err, io.EOF) {
 				return fmt.Errorf("%w: it ends in the rows of %s", ErrNoBackup, t.Name)
 			}
@@ -200,6 +240,61 @@ func (b Backup) rows(f func(t database.Table, line []byte) error) error {
 		return fmt.Errorf("%w: there is more after its last row", ErrNoBackup)
 	}
 	return nil
+}
+
+// readers read the columns that gateways and keyadmin parse, by table and column, or by column for all other tables.
+var readers = map[string]func(value any) error{
+	"tenants.id":              func(v any) error { return new(id.Tenant).Scan(v) },
+	"tenant_keys.id":          func(v any) error { return new(id.Key).Scan(v) },
+	"events.id":               checkEventID,
+	"quota_records.tenant_id": func(v any) error { return new(quotaName).Scan(v) },
+	"tenant_id":               func(v any) error { return new(id.Tenant).Scan(v) },
+	"key_id":                  func(v any) error { return new(id.Key).Scan(v) },
+	"replaced_by":             func(v any) error { return new(id.Key).Scan(v) },
+	"environment":             func(v any) error { return new(apikey.Environment).Scan(v) },
+	"scopes":                  func(v any) error { return new(apikey.Scopes).Scan(v) },
+	"allow_list":              func(v any) error { return new(Prefixes).Scan(v) },
+	"hash":                    checkHash,
+}
+
+func checkEventID(value any) error {
+	if n, isNumber := value.(float64); !isNumber || n < 1 || n > float64(LastID) {
+		return fmt.Errorf("%v is not from 1 to %d", value, LastID)
+	}
+	return nil
+}
+
+func checkHash(value any) error {
+	text, _ := value.(string)
+	if n, err := hex.DecodeString(text); err != nil || len(n) != sha256.Size {
+		return errors.New("it is not a SHA-256")
+	}
+	return nil
+}
+
+// CheckRows returns an error that names the first row that gateways and keyadmin could not read.
+func (b Backup) CheckRows() error {
+	number := 1 // of the header's line
+	return b.rows(func(t database.Table, line []byte) error {
+		number++
+		var row []any
+		if err := json.Unmarshal(line, &row); err != nil || len(row) != len(t.Columns) {
+			return fmt.Errorf("%w: line %d is not a row of %s", ErrNoBackup, number, t.Name)
+		}
+		for i, c := range t.Columns {
+			reader := readers[t.Name+"."+c.Name]
+			if reader == nil {
+				reader = readers[c.Name]
+			}
+			if reader == nil {
+				continue
+			}
+			if err := reader(row[i]); err != nil {
+				return fmt.Errorf("%w: line %d, a row of %s: %s: %w", ErrNoBackup, number, t.Name, c.Name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // CheckSchema returns ErrSchema unless the backup has the schema that this program has. It changes nothing.

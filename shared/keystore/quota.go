@@ -77,26 +77,35 @@ func quotaRows(records []QuotaRecord) string {
 func (s *Store) LoadQuotas(ctx context.Context) (all []QuotaRecord, err error) {
 	defer failed("load quotas", &err)
 	var rows []struct {
-		Name   string `db:"name"`
-		Record []byte `db:"record"`
+		Name   quotaName `db:"name"`
+		Record []byte    `db:"record"`
 	}
 	if err := s.db.SelectContext(ctx, &rows, loadQuotas); err != nil {
 		return nil, err
 	}
 	records := make([]QuotaRecord, len(rows))
 	for i, row := range rows {
-		tenant, since, isReset := strings.Cut(row.Name, ":")
-		ms, err := int64(0), error(nil)
-		if isReset {
-			ms, err = strconv.ParseInt(since, 10, 64)
-		}
-		parsed, idErr := id.ParseTenant(tenant)
-		if err := cmp.Or(idErr, err); err != nil {
-			return nil, err
-		}
-		records[i] = QuotaRecord{parsed, instant.Millis(ms), row.Record}
+		records[i] = QuotaRecord{row.Name.tenant, row.Name.since, row.Record}
 	}
 	return records, nil
+}
+
+// quotaName is the name of a record: a tenant and, after a colon, its last reset if there was one.
+type quotaName struct {
+	tenant id.Tenant
+	since  instant.Millis
+}
+
+// Scan reads a name.
+func (n *quotaName) Scan(column any) error {
+	text, _ := column.(string)
+	tenant, since, isReset := strings.Cut(text, ":")
+	ms, err := int64(0), error(nil)
+	if isReset {
+		ms, err = strconv.ParseInt(since, 10, 64)
+	}
+	n.since = instant.Millis(ms)
+	return cmp.Or(n.tenant.Scan(tenant), err)
 }
 
 // ResetUsage gives the tenant fresh limits: its use counts from now on.

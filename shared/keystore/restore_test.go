@@ -45,11 +45,11 @@ func backup(t *testing.T, s *keystore.Store) (keystore.Backup, *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	written, err := s.WriteBackup(t.Context(), file, nil)
+	written, err := s.WriteBackup(t.Context(), file, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := keystore.ReadBackup(file)
+	b, err := keystore.ReadBackup(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,6 +282,79 @@ func TestRestoreIntoAnEmptyDatabase(t *testing.T) {
 	})
 }
 
+// A backup whose rows gateways could not read is refused with the line, before anything is written.
+func TestBackupWithUnreadableRows(t *testing.T) {
+	const event = `INSERT INTO events SELECT MAX(id) + 1, 'u', 0, 'x', 'x', `
+	for name, c := range map[string]struct{ statement, want string }{
+		"environment": {`UPDATE tenant_keys SET environment = 'evil'`, `a row of tenant_keys: environment: `},
+		"hash":        {`UPDATE tenant_keys SET hash = x'00'`, `a row of tenant_keys: hash: `},
+		"allow-list":  {`UPDATE tenant_keys SET allow_list = '10.0.0.0/99'`, `a row of tenant_keys: allow_list: `},
+		"event":       {event + `'not-an-id', '', '', '', '' FROM events`, `a row of events: tenant_id: "not-an-id"`},
+		"event's key": {event + `'', 'key_', '', '', '' FROM events`, `a row of events: key_id: `},
+		"largest ID":  {`UPDATE events SET id = 9007199254740992 WHERE id = 1`, `a row of events: id: `},
+		"quota":       {`INSERT INTO quota_records VALUES ('acme:x', x'00', 1)`, `a row of quota_records: tenant_id: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, testkit.SQLite(t))
+			s := keystore.New(db, nil, nil, "ada")
+			newKey(t, s, keystore.KeySpec{Tenant: newTenant(t, s, "acme").ID})
+			b, _ := backup(t, s)
+			if err := b.CheckRows(); err != nil {
+				t.Fatal(err)
+			}
+			for _, statement := range []string{`DROP TRIGGER events_form`, `DROP TRIGGER tenant_keys_environment`, c.statement} {
+				if _, err := db.Exec(statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b, _ = backup(t, s)
+			wantError(t, b.CheckRows(), keystore.ErrNoBackup, c.want, "line ")
+		})
+	}
+}
+
+// A line is not read without a limit.
+func TestBackupWithALongLine(t *testing.T) {
+	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
+	newTenant(t, s, "acme")
+	_, file := backup(t, s)
+	whole, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Replace(whole, []byte(`"acme"`), append(bytes.Repeat([]byte("a"), 2<<20), '"'), 1)
+	_, err = keystore.ReadBackup(bytes.NewReader(text), nil)
+	wantError(t, err, keystore.ErrNoBackup, "a row of tenants is longer than 1048576 bytes")
+}
+
+// With its key, a backup that somebody has changed is refused, even if all sums are right.
+func TestSignedBackup(t *testing.T) {
+	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
+	newTenant(t, s, "acme")
+	file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	key := []byte("0123456789abcdef")
+	if _, err := s.WriteBackup(t.Context(), file, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, unsigned := backup(t, s)
+	for name, c := range map[string]struct {
+		file *os.File
+		key  string
+		good bool
+	}{
+		"its key": {file, string(key), true}, "no key": {file, "", true}, "another key": {file, "0123456789abcdeg", false},
+		"sums without a MAC": {unsigned, string(key), false}, // who changes a file can do no more
+	} {
+		if _, err := keystore.ReadBackup(c.file, []byte(c.key)); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestDamagedBackup(t *testing.T) {
 	s := keystore.New(open(t, testkit.SQLite(t)), nil, nil, "ada")
 	newTenant(t, s, "acme")
@@ -301,7 +374,7 @@ func TestDamagedBackup(t *testing.T) {
 		"another event": bytes.Replace(whole, []byte(`"lastEvent":1,`), []byte(`"lastEvent":7,`), 1),
 		"another table": bytes.Replace(whole, []byte(`"rows":4,`), []byte(`"rows":3,`), 1),
 	} {
-		_, err := keystore.ReadBackup(bytes.NewReader(text))
+		_, err := keystore.ReadBackup(bytes.NewReader(text), nil)
 		if err == nil || name != "empty" && !strings.Contains(err.Error(), keystore.ErrNoBackup.Error()) {
 			t.Errorf("%s: %v", name, err)
 		}
