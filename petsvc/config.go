@@ -25,8 +25,11 @@ type config struct {
 	service.Settings `embed:"" envprefix:"PETSVC_"`
 }
 
-// AdminAddress returns the address of the admin port.
-func (c *config) AdminAddress() string { return c.AdminListen }
+// Addresses returns the addresses of both ports.
+func (c *config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
+
+// Written returns nothing: petsvc writes no files but the database's.
+func (c *config) Written() []string { return nil }
 
 // BadSettings checks the values.
 func (c *config) BadSettings() service.BadSettings {
@@ -35,6 +38,7 @@ func (c *config) BadSettings() service.BadSettings {
 	bad.Require(err == nil, "database-url", "%v", err)
 	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port or unix:/path")
 	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port or unix:/path")
+	bad.RequireOther("admin-listen", c.AdminListen, "listen", c.Listen)
 	bad.Require(c.Connections >= 1 && c.Connections <= 1000, "connections", "use 1 to 1000")
 	bad.Require(c.Queue >= 0, "queue", "it must not be negative")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"crypto/tls"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func TestCheck(t *testing.T) {
 		t.Logf("figure: %s --check names all of %d bad settings at once, exit 2", program, len(named))
 	}
 	f("gateway",
-		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "GATEWAY_UPSTREAMS=unix:/run/pets.sock"},
+		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "GATEWAY_UPSTREAMS=unix:/run/pets.sock", "GATEWAY_LISTEN=127.0.0.1:0", "GATEWAY_ADMIN_LISTEN=127.0.0.1:0"},
 		[]string{
 			"DATABASE_URL=mysql://u:hunter2@h/d", "REDIS_URL=http://:hunter2@h", "GATEWAY_LISTEN=nowhere", "GATEWAY_ADMIN_LISTEN=no port",
 			"GATEWAY_UPSTREAMS=ftp://h", "GATEWAY_ENVIRONMENT=moon", "GATEWAY_TRUSTED_PROXIES=everyone", "GATEWAY_TLS_CERT=/nonexistent",
@@ -122,7 +123,7 @@ func TestCheck(t *testing.T) {
 			"GATEWAY_BAN_AFTER", "GATEWAY_DRAIN_DELAY", "GATEWAY_LIMITS_ON_OUTAGE", "--body-bytes-max",
 		})
 	f("petsvc",
-		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "PETSVC_LISTEN=unix:/run/pets.sock"},
+		[]string{"DATABASE_URL=postgres://u:hunter2@nowhere.invalid/d", "PETSVC_LISTEN=unix:" + filepath.Join(t.TempDir(), "s"), "PETSVC_ADMIN_LISTEN=127.0.0.1:0"},
 		[]string{
 			"DATABASE_URL=mysql://u:hunter2@h/d", "PETSVC_LISTEN=nowhere", "PETSVC_ADMIN_LISTEN=unix:", "PETSVC_CONNECTIONS=0",
 			"PETSVC_QUEUE=-1", "PETSVC_DRAIN_DELAY=soon", "PETSVC_LOG_LEVEL=loud",

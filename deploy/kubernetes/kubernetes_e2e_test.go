@@ -222,7 +222,7 @@ func checkSettings(t *testing.T, what, program string, c container, config *obje
 		env = append(env, name+"="+value)
 	}
 	path := testkit.Build(t, "petgate/"+program)
-	check := testkit.Start(t, path, env, "--check")
+	check := testkit.Start(t, path, env, "--check", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0")
 	if code := check.ExitCode(t); code != 0 {
 		t.Errorf("%s: --check of its settings: exit code %d\n%s", what, code, check.Stderr)
 	}

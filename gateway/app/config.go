@@ -73,8 +73,11 @@ type Config struct {
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
 }
 
-// AdminAddress returns the address of the admin port.
-func (c *Config) AdminAddress() string { return c.AdminListen }
+// Addresses returns the addresses of both ports.
+func (c *Config) Addresses() (public, admin string) { return c.Listen, c.AdminListen }
+
+// Written returns the path of the snapshot. The other files are next to it.
+func (c *Config) Written() []string { return []string{c.Snapshot} }
 
 // maxAgeMin leaves room for one read of the database that comes late. A gateway with a shorter maximum age would refuse requests
 // although nothing is wrong.
@@ -91,6 +94,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.BanMax >= c.BanFor, "ban-max", "it must not be shorter than --ban-for")
 	bad.Require(service.IsAddress(c.Listen), "listen", "use host:port")
 	bad.Require(service.IsAddress(c.AdminListen), "admin-listen", "use host:port")
+	bad.RequireOther("admin-listen", c.AdminListen, "listen", c.Listen)
 	bad.Require(c.UpstreamTimeout > 0, "upstream-timeout", "it must be positive")
 	if c.UpstreamHealthPath != "" {
 		err := upstream.CheckPath(c.UpstreamHealthPath)

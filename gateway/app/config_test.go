@@ -18,7 +18,7 @@ func TestProblems(t *testing.T) {
 			}
 			var cfg app.Config
 			var out, errs bytes.Buffer
-			code, _ := service.Load(&cfg, "gateway", "", []string{"--check"}, &out, &errs)
+			code, _ := service.Load(&cfg, "gateway", "", nil, &out, &errs)
 			if wantCode := min(len(want), 1) * 2; code != wantCode {
 				t.Errorf("exit code %d, want %d: %s", code, wantCode, errs.String())
 			}
@@ -33,6 +33,8 @@ func TestProblems(t *testing.T) {
 		})
 	}
 	f("defaults", nil)
+	f("one port for two", map[string]string{"GATEWAY_LISTEN": "127.0.0.1:9090"}, "GATEWAY_ADMIN_LISTEN", "it must differ from --listen")
+	f("no such port", map[string]string{"GATEWAY_LISTEN": ":80800"}, `GATEWAY_LISTEN (--listen) is ":80800": use host:port`)
 	f("everything set", map[string]string{
 		"DATABASE_URL": "postgres://petgate@db/petgate", "REDIS_URL": "redis://a:1,rediss://b:2", "GATEWAY_LISTEN": ":8443",
 		"GATEWAY_UPSTREAMS": "http://a:1,unix:/run/pets.sock", "GATEWAY_ENVIRONMENT": "test", "GATEWAY_BAN_AFTER": "0",
@@ -71,7 +73,7 @@ func TestBadDatabaseURLIsNamedOnce(t *testing.T) {
 	t.Setenv("DATABASE_URL", "mysql://h/d")
 	var cfg app.Config
 	var out, errs bytes.Buffer
-	code, _ := service.Load(&cfg, "gateway", "", []string{"--check"}, &out, &errs)
+	code, _ := service.Load(&cfg, "gateway", "", nil, &out, &errs)
 	if n := strings.Count(errs.String(), "DATABASE_URL"); code != 2 || n != 1 {
 		t.Errorf("exit code %d, DATABASE_URL is named %d times: %s", code, n, errs.String())
 	}

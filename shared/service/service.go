@@ -183,6 +183,9 @@ func IsAddress(address string) bool {
 		return path != ""
 	}
 	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	return err == nil && port != ""
 }
 

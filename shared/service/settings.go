@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +21,7 @@ type Settings struct {
 	AdminHosts []string      `env:"ADMIN_HOSTS" placeholder:"NAME" help:"Additional host names of the admin port, beside loopback names, its address and this host's name."`
 	AdminTLS   `embed:""`
 	Pprof      bool             `env:"PPROF" default:"true" negatable:"" help:"Serve /debug/pprof on the admin port."`
-	Check      bool             `help:"Check the settings and exit: 0 if they are valid, 2 if not."`
+	Check      bool             `help:"Check the settings, ports and files, and exit: 0 if nothing is wrong, 2 if something is. Ports of a running program with these settings are not checked."`
 	Probe      bool             `help:"Ask the program that runs with these settings whether it is ready, and exit: 0 if it is, 1 if not."`
 	Version    kong.VersionFlag `help:"Print the version and exit."`
 }
@@ -70,6 +69,11 @@ func (b *BadSettings) Require(ok bool, flag, rule string, args ...any) {
 	}
 }
 
+// RequireOther records an address as bad if another setting has the same one. Port 0 is any free one.
+func (b *BadSettings) RequireOther(flag, address, otherFlag, other string) {
+	b.Require(address != other || strings.HasSuffix(address, ":0"), flag, "it must differ from --%s", otherFlag)
+}
+
 // Checker checks its values after they have been parsed. Settings and commands may be Checkers.
 type Checker interface{ BadSettings() BadSettings }
 
@@ -77,7 +81,8 @@ type Checker interface{ BadSettings() BadSettings }
 type Program interface {
 	Checker
 	Common() *Settings
-	AdminAddress() string // the setting of the admin port's address
+	Addresses() (public, admin string) // the settings of the ports' addresses
+	Written() []string                 // the paths of files that the program writes; empty paths are left out
 }
 
 // Fixer is a Program that sets some of its settings itself. These are not in its help.
@@ -96,32 +101,15 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 	case command == nil:
 		return 0, true
 	case settings.Common().Check:
+		if problems := inspect(settings, name); len(problems) > 0 {
+			fmt.Fprintln(stderr, &UsageError{Program: name, Problems: problems})
+			return exitUsage, true
+		}
 		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
 		return 0, true
 	case settings.Common().Probe:
-		return probe(settings.AdminAddress(), settings.Common().AdminTLS.isSet(), name, stdout, stderr), true
+		_, admin := settings.Addresses()
+		return probe(admin, settings.Common().AdminTLS.isSet(), name, stdout, stderr), true
 	}
 	return 0, false
-}
-
-// unknown returns the variables of environ that begin with one of the prefixes and are not settings of the program. They are probably
-// misspelt. They are not an error, because Kubernetes sets variables for every service: for one named gateway, GATEWAY_SERVICE_HOST.
-func unknown(settings Program, prefixes, environ []string) []string {
-	p := newParser(settings, CommandLine{})
-	var known []string
-	for _, flag := range p.Model.Flags {
-		known = append(known, flag.Envs...)
-	}
-	for _, flag := range p.secrets {
-		known = append(known, flag.Envs[0], flag.Envs[0]+"_FILE")
-	}
-	var names []string
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		isOurs := slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-		if isOurs && !slices.Contains(known, name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }

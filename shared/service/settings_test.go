@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"petgate/shared/service"
+	"petgate/shared/testkit"
 )
 
 type settings struct {
@@ -22,12 +23,14 @@ type settings struct {
 
 	Listen   string         `env:"TEST_LISTEN" default:"127.0.0.1:8080" help:"Public address."`
 	Admin    string         `name:"admin-listen" env:"TEST_ADMIN_LISTEN" default:"127.0.0.1:1" help:"Private address."`
+	File     string         `env:"TEST_FILE" help:"It is written."`
 	After    int            `name:"ban-after" env:"TEST_BAN_AFTER" default:"30" help:"Strikes."`
 	Proxies  []netip.Prefix `env:"TEST_PROXIES" help:"Trusted."`
 	Database service.Secret `name:"database-url" env:"TEST_DATABASE" default:"sqlite:var/x.db" help:"Where data is."`
 }
 
-func (s *settings) AdminAddress() string { return s.Admin }
+func (s *settings) Addresses() (public, admin string) { return s.Listen, s.Admin }
+func (s *settings) Written() []string                 { return []string{"", s.File} }
 
 func (s *settings) BadSettings() service.BadSettings {
 	bad := s.Settings.BadSettings()
@@ -121,12 +124,12 @@ func TestSecretFromFile(t *testing.T) {
 }
 
 func TestUnknownVariables(t *testing.T) {
-	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin"}
+	environ := []string{"TEST_LISTEN=:1", "TEST_DRAIN_DELAY=1s", "TEST_DATABASE_FILE=/x", "OTHER_LISTN=1", "PATH=/bin", "TEST_SERVICE_HOST=a", "TEST_PORT_80_TCP=b"}
 	if names := service.Unknown(&settings{}, []string{"TEST_"}, environ); names != nil {
 		t.Errorf("good variables: %q", names)
 	}
-	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x"))
-	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN", "TEST_LISTEN_FILE"}) {
+	names := service.Unknown(&settings{}, []string{"TEST_", "OTHER_"}, append(environ, "TEST_LISTN=hunter2", "TEST_LISTEN_FILE=/x", "TET_BAN_AFTER=1", "PETGATE_LISTEN=1", "PETGATE_TOKEN=1"))
+	if !slices.Equal(names, []string{"OTHER_LISTN", "TEST_LISTN (did you mean TEST_LISTEN?)", "TEST_LISTEN_FILE", "TET_BAN_AFTER (did you mean TEST_BAN_AFTER?)", "PETGATE_LISTEN (did you mean TEST_LISTEN?)"}) {
 		t.Errorf("misspelt variables: %q", names)
 	}
 }
@@ -141,10 +144,50 @@ func TestAskedFor(t *testing.T) {
 	if _, code, done, _, _ := load("--check"); code != 2 || !done {
 		t.Errorf("--check of bad settings: code %d", code)
 	}
-	t.Setenv("TEST_BAN_AFTER", "1")
-	if _, code, done, out, _ := load("--check"); code != 0 || !done || !strings.Contains(out, "good") {
-		t.Errorf("--check of good settings: code %d, %q", code, out)
+}
+
+// --check finds what the values do not show, all at once.
+func TestCheck(t *testing.T) {
+	port := func() string { return fmt.Sprint("127.0.0.1:", testkit.FreePort(t)) }
+	dir := t.TempDir()
+	t.Setenv("TEST_LISTEN", port())
+	t.Setenv("TEST_ADMIN_LISTEN", port())
+	t.Setenv("TEST_FILE", filepath.Join(dir, "not", "made", "yet"))
+	check := func(want int, says ...string) {
+		t.Helper()
+		_, code, done, out, errs := load("--check")
+		for _, text := range says {
+			if code != want || !done || !strings.Contains(out+errs, text) {
+				t.Errorf("code %d, done %t, want %d and %q in\n%s%s", code, done, want, text, out, errs)
+			}
+		}
 	}
+	check(0, "good")
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it has left %v, %v", left, err)
+	}
+	taken, err := service.Listen(os.Getenv("TEST_LISTEN"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	t.Setenv("TEST_ADMIN_LISTEN", "192.0.2.1:1")
+	t.Setenv("TEST_FILE", filepath.Join(os.Args[0], "file"))
+	t.Setenv("PROG_LISTN", ":1")
+	check(2, "4 problems", os.Getenv("TEST_LISTEN")+" is in use", "PROG_LISTEN or --listen", "listen on 192.0.2.1:1", "cannot be written", "PROG_LISTN is not a setting")
+
+	// The program itself has the ports.
+	ln, err := service.Listen("127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := service.NewAdmin(quiet, service.Settings{}, "")
+	if err := admin.Start(ln); err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	t.Setenv("TEST_ADMIN_LISTEN", ln.Addr().String())
+	check(2, "2 problems", "cannot be written", "PROG_LISTN is not a setting")
 }
 
 func TestProbe(t *testing.T) {

@@ -14,7 +14,8 @@ type settings struct {
 	service.Settings `embed:"" envprefix:"TEST_"`
 }
 
-func (s *settings) AdminAddress() string { return "" }
+func (s *settings) Addresses() (public, admin string) { return "", "" }
+func (s *settings) Written() []string                 { return nil }
 
 func (s *settings) BadSettings() service.BadSettings {
 	bad := s.Settings.BadSettings()
