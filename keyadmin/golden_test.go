@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -360,11 +361,12 @@ func TestUsageExplain(t *testing.T) {
 		}
 		set := func(mode, minute, day string) {
 			answers["/quota/"+acme] = `{"environment":"live","tenant":"` + acme + `","plan":"free","limits":{"minute":60,"day":1000},"mode":"` + mode +
-				`","minute":{` + minute + `},"day":{` + day + `}}`
+				fmt.Sprintf(`","degraded":%t,"refuses":%t`, mode != "shared" && mode != "memory", mode == "refuse") + `,"minute":{` + minute + `},"day":{` + day + `}}`
 		}
 		const (
 			minuteFree = `"limit":60,"used":3,"remaining":57,"resetAt":1772366450250,"retryAt":0`
 			minuteFull = `"limit":60,"used":60,"remaining":0,"resetAt":1772366450250,"retryAt":1772366430001`
+			minuteLeft = `"limit":60,"used":40,"remaining":5,"resetAt":1772366450250,"retryAt":0`
 			dayFree    = `"limit":1000,"used":3,"remaining":997,"resetAt":1772409600000,"retryAt":0`
 			dayFull    = `"limit":1000,"used":1000,"remaining":0,"resetAt":1772409600000,"retryAt":1772409600000`
 		)
@@ -376,8 +378,13 @@ func TestUsageExplain(t *testing.T) {
 		explain(token)
 		s.keyadmin("usage", "explain", "acme", "-o", "json")
 		explain(token, "-o", "json")
-		set("outage", minuteFull, dayFull)
+		set("outage", minuteLeft, dayFree)
 		explain(token)
+		set("outage", minuteFull, dayFree)
+		explain(token)
+		set("refuse", minuteFull, dayFree)
+		explain(token)
+		set("shared", minuteFull, dayFull)
 		s.want(exitUnconfirmed, "may still accept this key", "ban", "add", key, "--for", "10m", "--reason", "scraping", "-y", "--wait", "0")
 		explain(token)
 		answers = map[string]string{}

@@ -92,9 +92,12 @@ func (f frame) gateways(all []topGateway) []string {
 	if len(all) == 0 {
 		return []string{"No gateway is registered."}
 	}
-	var out []string
+	var out, away []string
 	var answering []topGateway
 	for _, g := range all {
+		if g.Mode == "outage" {
+			away = append(away, g.ID)
+		}
 		if g.Error != "" {
 			out = append(out, f.warning(fmt.Sprintf("! %s (%s): %s", g.ID, operate.OrDash(g.AdminAddress), g.Error)))
 		} else {
@@ -103,6 +106,9 @@ func (f frame) gateways(all []topGateway) []string {
 	}
 	if len(answering) == 0 {
 		return out
+	}
+	if away != nil {
+		out = append(out, f.warning("! Redis is away from "+strings.Join(away, ", ")+": MINUTE and DAY show what one gateway knows"))
 	}
 	shown := len(answering)
 	if f.height > 0 {

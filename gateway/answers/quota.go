@@ -93,7 +93,7 @@ type reportedKey struct {
 
 func (q *Quota) policy(of quota.Policy, u *quota.Usage, window int64) policy {
 	p := policy{
-		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), Window: window, ResetAt: roundUp(max(u.ResetAt, q.Now)),
+		Name: of.String(), Limit: u.Limit, Used: u.Used, Remaining: q.Verdict.Remaining(of), Window: window, ResetAt: roundUp(max(u.ResetAt, q.Now)),
 	}
 	if u.RetryAt != 0 && u.Limit > 0 { // a limit of 0 admits none at any time
 		// Like Retry-After, a time from now, because the clock that decides may differ.

@@ -2,6 +2,7 @@ package answers
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,8 +44,8 @@ func TestReport(t *testing.T) {
 		`"expiresAt":null,"endsAt":null,"replacedBy":null},"ban":null,"suspended":false,"strikesUntilBan":null}`)
 	q.Entry.ExpiresAt, q.Entry.GraceEndsAt, q.Entry.ReplacedBy, q.Entry.Suspended = at+1, at+60_000, id.Key{9}, true
 	q.Entry.BannedUntil, q.Ban = at+30_000, api.Ban{EndsAt: at + 30_000, Notice: "Invoice 77 is unpaid."}
-	q.StrikesLeft, q.Verdict.Degraded = 3, true
-	f(`{"plan":"free","tenant":"ten_1000000000000000","degraded":true,` + policies +
+	q.StrikesLeft, q.Verdict.Degraded, q.Verdict.Admits = 3, true, [2]int64{0, 7}
+	f(`{"plan":"free","tenant":"ten_1000000000000000","degraded":true,` + strings.Replace(policies, "940", "7", 1) +
 		`"expiresAt":"2026-06-01T12:00:01Z","endsAt":"2026-06-01T12:01:00Z","replacedBy":"key_1400000000000000"},` +
 		`"ban":{"kind":"manual","endsAt":"2026-06-01T12:00:30Z","notice":"Invoice 77 is unpaid."},"suspended":true,"strikesUntilBan":3}`)
 }

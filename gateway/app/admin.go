@@ -113,8 +113,8 @@ type usage struct {
 	RetryAt   instant.Millis `json:"retryAt"` // when the next request is admitted; 0: at once
 }
 
-func report(u quota.Usage) usage {
-	return usage{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
+func report(v *quota.Verdict, of quota.Policy, u quota.Usage) usage {
+	return usage{Limit: u.Limit, Used: u.Used, Remaining: v.Remaining(of), ResetAt: u.ResetAt, RetryAt: u.RetryAt}
 }
 
 // errUnknownTenant means that this gateway does not know a tenant.
@@ -149,9 +149,14 @@ func (g *gateway) serveQuota(w http.ResponseWriter, r *http.Request) {
 			Plan        string      `json:"plan"`
 			Limits      plan.Limits `json:"limits"`
 			Mode        string      `json:"mode"`
+			Degraded    bool        `json:"degraded"` // Redis is away: the use is what is known here, and remaining is this gateway's share
+			Refuses     bool        `json:"refuses"`  // all requests, until Redis answers
 			Minute      usage       `json:"minute"`
 			Day         usage       `json:"day"`
-		}{g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(), report(used.Minute), report(used.Day)})
+		}{
+			g.cfg.Environment.String(), tenant, terms.Plan, terms.Limits, g.limits.Mode(),
+			used.Degraded, used.Degraded && g.cfg.LimitsOnOutage == quotas.Refuse, report(&used, quota.Minute, used.Minute), report(&used, quota.Day, used.Day),
+		})
 	}
 }
 

@@ -190,6 +190,8 @@ func TestQuotasSurviveARestart(t *testing.T) {
 			Environment string
 			Tenant      id.Tenant
 			Plan, Mode  string
+			Degraded    bool
+			Refuses     bool
 			Limits      struct{ Minute, Day int64 }
 			Minute, Day usage
 		}
@@ -198,7 +200,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 		if err := decoder.Decode(&report); err != nil {
 			t.Fatalf("%v: %s", err, body)
 		}
-		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Limits.Minute != 60 ||
+		if report.Environment != "live" || report.Tenant != tenant || report.Plan != "free" || report.Mode != "memory" || report.Degraded || report.Refuses || report.Limits.Minute != 60 ||
 			report.Minute.Used != 3 || report.Minute.Remaining != 57 || report.Day.Used != 3 || report.Day.Limit != 1000 ||
 			report.Day.ResetAt%1000 != 0 || report.Minute.RetryAt != 0 {
 			t.Errorf("after the restart: %s", body)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/quotas"
 	"petgate/shared/core/access"
 	"petgate/shared/core/apikey"
 )
@@ -31,8 +32,7 @@ func (e *Edge) report(x *exchange) refusal {
 	var err error
 	x.verdict, err = e.deps.Quotas.Current(x.ask())
 	if err != nil {
-		x.verdict = e.deps.Quotas.Known(x.ask())
-		x.verdict.Degraded = true
+		x.verdict = quotas.Undecided(e.deps.Quotas.Known(x.ask()))
 	}
 	known := answers.Quota{
 		Entry: &x.entry, Hint: apikey.Hint(string(x.token)), Verdict: x.verdict, Ban: x.entryBan(),

@@ -187,16 +187,16 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
 	all := [...]policy{
-		policyOf("minute", answers.MinuteSeconds, &v.Minute, v.At, banned),
-		policyOf("day", answers.DaySeconds, &v.Day, v.At, banned),
-		policyOf("quota-polling", answers.PollSeconds, &x.polls, x.now, 0), // only if it refuses
+		policyOf("minute", answers.MinuteSeconds, &v.Minute, v.Remaining(quota.Minute), v.At, banned),
+		policyOf("day", answers.DaySeconds, &v.Day, v.Remaining(quota.Day), v.At, banned),
+		policyOf("quota-polling", answers.PollSeconds, &x.polls, x.polls.Remaining(), x.now, 0), // only if it refuses
 	}
 	// The policy that refuses. If none does, the one with fewer requests remaining; the day if they are equal.
 	tight, shown := &all[1], all[:2]
 	switch violated := v.Violated(); {
 	case x.refusal.reason == quotaPolling:
 		tight, shown = &all[2], all[:]
-	case violated == quota.Minute || violated == quota.None && v.Minute.Remaining() < v.Day.Remaining():
+	case violated == quota.Minute || violated == quota.None && v.Remaining(quota.Minute) < v.Remaining(quota.Day):
 		tight = &all[0]
 	}
 	if banned > 0 {
@@ -212,7 +212,7 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 
 func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
 	used := quota.Usage{Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt}
-	all := [...]policy{policyOf("failed-attempts", answers.MinuteSeconds, &used, x.now, 0)}
+	all := [...]policy{policyOf("failed-attempts", answers.MinuteSeconds, &used, used.Remaining(), x.now, 0)}
 	x.describe(all[:], &all[0])
 	return max(1, seconds(all[0].release))
 }
@@ -222,18 +222,19 @@ type policy struct {
 	name   string
 	window int64 // seconds
 	quota.Usage
-	release time.Duration // until it admits more
+	remaining int64
+	release   time.Duration // until it admits more
 }
 
 // policyOf returns a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
-func policyOf(name string, window int64, u *quota.Usage, at instant.Millis, banned time.Duration) policy {
-	p := policy{name, window, *u, u.ReleaseAt.Sub(at)}
+func policyOf(name string, window int64, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) policy {
+	p := policy{name, window, *u, remaining, u.ReleaseAt.Sub(at)}
 	if u.RetryAt != 0 {
 		p.release = max(u.RetryAt.Sub(at), 1)
 	}
 	if banned > 0 {
-		if p.Remaining() > 0 {
-			p.Used, p.release = p.Limit, 0
+		if p.remaining > 0 {
+			p.remaining, p.Used, p.release = 0, p.Limit, 0
 		}
 		p.release = max(p.release, banned)
 	}
@@ -245,7 +246,7 @@ func policyOf(name string, window int64, u *quota.Usage, at instant.Millis, bann
 func (x *exchange) describe(all []policy, tight *policy) {
 	resetAt := max(tight.ResetAt, x.now)
 	x.addInt(nameLimit, tight.Limit)
-	x.addInt(nameRemaining, tight.Remaining())
+	x.addInt(nameRemaining, tight.remaining)
 	x.addInt(nameReset, resetAt.Seconds())
 	text := x.text
 	for i := range all {
@@ -254,7 +255,7 @@ func (x *exchange) describe(all []policy, tight *policy) {
 	x.addText(namePolicies, text)
 	text = x.text
 	for i := range all {
-		text = all[i].appendTo(text, i > 0, ";r=", all[i].Remaining(), ";t=", seconds(all[i].release))
+		text = all[i].appendTo(text, i > 0, ";r=", all[i].remaining, ";t=", seconds(all[i].release))
 	}
 	x.addText(nameStates, text)
 	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.name, tight.Limit, tight.Used, resetAt

@@ -333,8 +333,9 @@ func TestRefuse(t *testing.T) {
 	if _, err := l.Take(asking(1, 60)); !errors.Is(err, ErrUndecided) {
 		t.Errorf("Take without Redis: %v", err)
 	}
-	if _, err := l.Peek(background, asking(1, 60)); !errors.Is(err, ErrUndecided) {
-		t.Errorf("Peek without Redis: %v", err)
+	v, err := l.Peek(background, asking(1, 60))
+	if err != nil || !v.Degraded || v.Minute.Limit != 60 || v.Remaining(quota.Minute) != 0 || v.RetryAt() != v.At+1000 {
+		t.Errorf("Peek without Redis: %+v, %v", v, err)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestCurrentAsksOnceASecond(t *testing.T) {
 	})
 }
 
-// Without Redis, Current returns the figures on which this gateway decides, or an error if it decides nothing.
+// Without Redis, Current and Known return the figures on which this gateway decides. If it decides nothing, they admit nothing.
 func TestCurrentWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := store.NewMemory(quota.Product, time.Now)
@@ -79,13 +79,19 @@ func TestCurrentWithoutRedis(t *testing.T) {
 		down = true
 		time.Sleep(time.Second)
 		v, err := shares.Current(ask)
-		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 || next.Minute.Remaining() != v.Minute.Remaining()-1 {
+		if next := mustTake(t, shares, ask); err != nil || !v.Degraded || next.Granted != 1 || next.Remaining(quota.Minute) != v.Remaining(quota.Minute)-1 || shares.Known(ask) != withoutGrant(next) {
 			t.Errorf("%+v, %v; then %+v", v, err, next)
 		}
-		if v, err := refuses.Current(ask); err == nil {
-			t.Errorf("%+v, although nothing is decided", v)
+		v, err = refuses.Current(ask)
+		if err != nil || !v.Degraded || v.Minute.Used != 1 || v.Remaining(quota.Minute) != 0 || v.RetryAt() != v.At+1000 || refuses.Known(ask) != v {
+			t.Errorf("with refuse: %+v, %v", v, err)
 		}
 	})
+}
+
+func withoutGrant(v quota.Verdict) quota.Verdict {
+	v.Granted = 0
+	return v
 }
 
 // A trip of Current that is sent after that of a request, but decided and answered before it, does not hide the request.

@@ -43,6 +43,13 @@ const (
 // not loaded yet.
 var ErrUndecided = errors.New("quotas: quotas cannot be decided now")
 
+// Undecided returns figures of a tenant whose requests get ErrUndecided: nothing is admitted, and a second later it may be.
+func Undecided(known quota.Verdict) quota.Verdict {
+	known.Degraded, known.Admits = true, [2]int64{}
+	known.Minute.RetryAt, known.Day.RetryAt = known.At.Add(retryAfter), 0
+	return known
+}
+
 // Request is one tenant's question: may a request pass under these limits?
 type Request = store.Request
 
@@ -54,7 +61,7 @@ type Quotas interface {
 	// Known returns the last known figures without I/O.
 	Known(r Request) quota.Verdict
 	// Current returns a tenant's figures, at most a second old, and charges nothing. It asks Redis at most once a second for
-	// each tenant. An error means that there are no figures; it wraps ErrUndecided.
+	// each tenant. An error means that nothing is known yet; it wraps ErrUndecided. While Redis does not answer, the figures are Degraded.
 	Current(r Request) (quota.Verdict, error)
 	// Peek returns a tenant's current figures and charges nothing.
 	Peek(ctx context.Context, r Request) (quota.Verdict, error)

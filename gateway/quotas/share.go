@@ -66,7 +66,7 @@ func newLocalShare(memory *store.Memory, now func(id.Tenant) instant.Millis) *lo
 }
 
 // admit decides one request if want is 1. If it is 0, admit returns the figures on which it would decide. last is the tenant's last
-// known use.
+// known use. The use in the verdict is the known use and what this gateway has admitted since.
 func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gateways int64) quota.Verdict {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,8 +93,10 @@ func (o *localShare) admit(a store.Request, want int64, last quota.Verdict, gate
 			u.RetryAt = v.At.Add(retryAfter) // the share does not tell when Redis would admit more
 		}
 	}
-	show(&v.Minute, a.Limits.Minute)
-	show(&v.Day, a.Limits.Day)
+	v.Admits = [2]int64{v.Minute.Remaining(), v.Day.Remaining()}
+	open = own.all()
+	show(&v.Minute, a.Limits.Minute, &last.Minute, open.Minute)
+	show(&v.Day, a.Limits.Day, &last.Day, open.Day.Used)
 	return v
 }
 
@@ -103,10 +105,15 @@ func shareOf(limit, known, charged, gateways int64) int64 {
 	return max(1, max(0, charged)+max(0, limit-known)/gateways)
 }
 
-// show reports a share as if it were the whole limit, with the same number of requests remaining.
-func show(u *quota.Usage, limit int64) {
-	u.Used = limit - min(limit, u.Remaining())
-	u.Limit = limit
+// show turns the use of a share into that of the whole limit: the last known use, and more that was admitted here since.
+func show(u *quota.Usage, limit int64, last *quota.Usage, more int64) {
+	if last.Used > 0 {
+		if u.Used == 0 || last.ReleaseAt < u.ReleaseAt {
+			u.ReleaseAt = last.ReleaseAt
+		}
+		u.ResetAt = max(u.ResetAt, last.ResetAt)
+	}
+	u.Limit, u.Used = limit, last.Used+more
 }
 
 // collect returns the unreported use of a tenant that no demand carries. The caller puts it into a demand, and passes that demand's

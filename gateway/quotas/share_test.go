@@ -79,14 +79,14 @@ func TestMergeBack(t *testing.T) {
 		for range 100 {
 			v := mustTake(t, l, a)
 			admitted += int(v.Granted)
-			if v.Minute.Limit != 60 || v.Granted == 1 && v.Minute.Remaining() != int64(20-admitted) {
+			if v.Minute.Limit != 60 || v.Minute.Used != int64(20+admitted) || v.Remaining(quota.Minute) != int64(20-admitted) {
 				t.Fatalf("during the outage, after %d: %+v", admitted, v)
 			}
 			if !v.Degraded || v.Granted == 0 && v.RetryAt() != v.At+1000 {
 				t.Fatalf("a decision without Redis, after %d: %+v", admitted, v)
 			}
 			now, err := l.Peek(background, a)
-			if now.Minute != v.Minute || now.Day != v.Day || err != nil {
+			if now.Minute != v.Minute || now.Day != v.Day || now.Admits != v.Admits || err != nil {
 				t.Fatalf("Peek tells of %+v, %v; the last request was told of %+v", now, err, v)
 			}
 		}

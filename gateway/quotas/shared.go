@@ -106,12 +106,17 @@ func (s *Shared) gateways(t id.Tenant) int64 {
 }
 
 // Known returns the tenant's last known figures under the request's limits, without I/O. A tenant without figures has its whole
-// limits.
-func (s *Shared) Known(r Request) quota.Verdict { return s.seen.verdict(r, s.now()) }
+// limits. In an outage they are those on which this gateway decides.
+func (s *Shared) Known(r Request) quota.Verdict {
+	if s.redis.IsDownFor(r.Tenant) {
+		return s.peekHere(r)
+	}
+	return s.seen.verdict(r, s.now())
+}
 
-// knownEverywhere is Known plus the day's requests of gateways that have left, if Redis has not got them.
+// knownEverywhere is the last known use plus the day's requests of gateways that have left, if Redis has not got them.
 func (s *Shared) knownEverywhere(r Request) quota.Verdict {
-	v := s.Known(r)
+	v := s.seen.verdict(r, s.now())
 	v.Day.Used += s.fleet.leftOf(r.Name(), v.DayUse.Day)
 	return v
 }
@@ -120,12 +125,12 @@ func (s *Shared) knownEverywhere(r Request) quota.Verdict {
 // that is recent. Otherwise it asks Redis, once for all callers that wait, and remembers the answer like a decision. If Redis
 // has no figures, it is asked again after a second; until then, they are those on which this gateway decides.
 func (s *Shared) Current(r Request) (quota.Verdict, error) {
-	if v, ok, err := s.recent(r); ok {
-		return v, err
+	if v, ok := s.recent(r); ok {
+		return v, nil
 	}
-	asked, err, _ := s.asking.Do(string(strconv.AppendInt(r.Tenant[:], int64(r.Since), 10)), func() (any, error) {
-		if v, ok, err := s.recent(r); ok { // another caller has just asked
-			return v, err
+	asked, _, _ := s.asking.Do(string(strconv.AppendInt(r.Tenant[:], int64(r.Since), 10)), func() (any, error) {
+		if v, ok := s.recent(r); ok { // another caller has just asked
+			return v, nil
 		}
 		sentAt := s.now()
 		v, err := s.peek(context.Background(), r)
@@ -133,42 +138,36 @@ func (s *Shared) Current(r Request) (quota.Verdict, error) {
 			if !s.redis.IsDownFor(r.Tenant) { // while it is down, it is not asked anyway
 				s.seen.fail(r.Name(), s.now())
 			}
-			return s.peekHere(r, err)
+			return s.peekHere(r), nil
 		}
 		// Figures that admit no request are a refusal.
 		s.seen.store(r, sentAt, s.now(), &v, v.RetryAt() != 0)
 		return v, nil
 	})
-	if err != nil {
-		return quota.Verdict{}, err
-	}
 	return asked.(quota.Verdict), nil
 }
 
 // recent returns the tenant's figures without asking Redis, if they are known from the last second, or if Redis had none then.
-func (s *Shared) recent(r Request) (v quota.Verdict, ok bool, err error) {
+func (s *Shared) recent(r Request) (v quota.Verdict, ok bool) {
 	last, now := s.seen.get(r.Name()), s.now()
 	isRecent := func(at instant.Millis) bool { return at != 0 && at <= now && now < at.Add(rememberFor) }
 	switch {
 	case isRecent(last.failedAt):
-		v, err = s.peekHere(r, errNoFigures)
-		return v, true, err
+		return s.peekHere(r), true
 	case s.redis.IsDownFor(r.Tenant) || last.at == 0 || !isRecent(last.sentAt):
-		return v, false, nil
+		return v, false
 	}
 	if v, ok := s.seen.refusal(r, now); ok {
-		return v, true, nil
+		return v, true
 	}
-	return s.Known(r), true, nil
+	return s.seen.verdict(r, now), true
 }
-
-var errNoFigures = errors.New("in the last second, Redis had no figures of this tenant")
 
 // Peek returns a tenant's current figures and charges nothing. In an outage they are those on which this gateway decides.
 func (s *Shared) Peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	v, err := s.peek(ctx, r)
 	if err != nil {
-		return s.peekHere(r, err)
+		return s.peekHere(r), nil
 	}
 	return v, nil
 }
@@ -180,15 +179,15 @@ func (s *Shared) peek(ctx context.Context, r Request) (quota.Verdict, error) {
 	return s.redis.Peek(ctx, d)
 }
 
-// peekHere returns the figures on which this gateway decides without Redis. cause is why it does not use those of Redis.
-func (s *Shared) peekHere(r Request, cause error) (quota.Verdict, error) {
+// peekHere returns the figures on which this gateway decides without Redis. With Refuse, it admits nothing.
+func (s *Shared) peekHere(r Request) quota.Verdict {
 	if s.config.OnOutage == Refuse {
-		return quota.Verdict{}, fmt.Errorf("%w: %w", ErrUndecided, cause)
+		return Undecided(s.knownEverywhere(r))
 	}
 	if v, ok := s.seen.refusal(r, s.now()); ok {
-		return v, nil
+		return v
 	}
-	return s.share.admit(r, 0, s.knownEverywhere(r), s.gateways(r.Tenant)), nil
+	return s.share.admit(r, 0, s.knownEverywhere(r), s.gateways(r.Tenant))
 }
 
 // Refusal implements redis.Ledger.

@@ -37,6 +37,7 @@ type Explanation struct {
 	Operation   string      `json:"operation,omitempty"` // if it was given
 	Gateway     string      `json:"gateway,omitempty"`   // that reported the usage
 	Mode        string      `json:"mode,omitempty"`      // where that gateway counts: shared, memory or outage
+	Degraded    bool        `json:"degraded,omitempty"`  // Redis is away: the figures are what that gateway knows, and remaining is its share
 	Minute      *PolicyView `json:"minute,omitempty"`
 	Day         *PolicyView `json:"day,omitempty"`
 }
@@ -68,7 +69,10 @@ func (e Explanation) Sheet() [][2]string {
 				humanize.Comma(p.view.Used), humanize.Comma(p.view.Limit), humanize.Comma(p.view.Remaining))})
 		}
 	}
-	if e.Mode == "shared" {
+	if e.Degraded {
+		rows = append(rows, [2]string{"Counted", fmt.Sprintf("Redis is away: gateway %s admits %s more of its share",
+			e.Gateway, humanize.Comma(min(e.Minute.Remaining, e.Day.Remaining)))})
+	} else if e.Mode == "shared" {
 		rows = append(rows, [2]string{"Counted", "by all gateways together; reported by " + e.Gateway})
 	} else if e.Mode != "" {
 		rows = append(rows, [2]string{"Counted", "by gateway " + e.Gateway + " only (" + e.Mode + ")"})
@@ -109,6 +113,8 @@ type figures struct {
 	from        keystore.Gateway
 	Environment string       `json:"environment"` // of the keys that the gateway accepts
 	Mode        string       `json:"mode"`
+	Degraded    bool         `json:"degraded"`
+	Refuses     bool         `json:"refuses"`
 	Minute      policyAnswer `json:"minute"`
 	Day         policyAnswer `json:"day"`
 }
@@ -281,20 +287,20 @@ func (e Explanation) byFigures(f figures) Explanation {
 		return e.refuse(code.InvalidKey,
 			fmt.Sprintf("this is a %s key, but all gateways that respond accept only %s keys", e.Environment, f.Environment))
 	}
-	e.Gateway, e.Mode, e.Minute, e.Day = f.gateway, f.Mode, f.Minute.view(), f.Day.view()
+	e.Gateway, e.Mode, e.Degraded, e.Minute, e.Day = f.gateway, f.Mode, f.Degraded, f.Minute.view(), f.Day.view()
 	switch retryAt := max(f.Minute.RetryAt, f.Day.RetryAt); {
 	case retryAt == 0:
 		e.Passes = true
+	case f.Refuses:
+		e = e.refuse(code.LimitsUnavailable, "Redis is away, and gateway "+f.gateway+" refuses all requests until it answers")
+	case f.Degraded:
+		e = e.refuse(code.LimitsDegraded, "Redis is away, and the share of gateway "+f.gateway+" is used up")
 	case retryAt == f.Day.RetryAt:
 		e = e.refuse(code.DayQuotaExceeded, exhausted(f.Day, "of this UTC day"))
 		e.Until = roundedUp(retryAt)
 	default:
 		e = e.refuse(code.MinuteQuotaExceeded, exhausted(f.Minute, "of the last 60 seconds"))
 		e.Until = roundedUp(retryAt)
-	}
-	if !e.Passes && f.Mode == "outage" {
-		e.Status, e.Code = code.LimitsDegraded.Status, code.LimitsDegraded.Name
-		e.Reason = "Redis does not answer this gateway, and the gateway's share is used up: " + e.Reason
 	}
 	return e
 }

@@ -49,7 +49,7 @@ type Usage struct {
 	RetryAt     instant.Millis // when this policy would admit one more; 0 is at once
 }
 
-// Remaining is how many more requests the policy would admit now.
+// Remaining is what is left of the limit.
 func (u Usage) Remaining() int64 { return max(0, u.Limit-u.Used) }
 
 // DayUse is the known usage of a day. The zero value means that nothing is known.
@@ -82,6 +82,19 @@ type Verdict struct {
 	Minute, Day Usage
 	DayUse      DayUse // the use in Day, to send with the next demand
 	Degraded    bool   // a gateway decided alone, without the shared count; the rule never sets it
+	// Admits is how many more requests of the minute and of the day that gateway would admit now, of its share.
+	Admits [2]int64
+}
+
+// Remaining is how many more requests a policy would admit now. If a gateway decided alone, others may admit more.
+func (v *Verdict) Remaining(of Policy) int64 {
+	switch {
+	case v.Degraded:
+		return v.Admits[of-Minute]
+	case of == Minute:
+		return v.Minute.Remaining()
+	}
+	return v.Day.Remaining()
 }
 
 // Violated returns the policy that refuses more requests. If both refuse, it is the one that admits again later. If neither

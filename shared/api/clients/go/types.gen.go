@@ -403,7 +403,7 @@ type Quota struct {
 	// Ban The key is banned; null if it is not.
 	Ban *Ban `json:"ban"`
 
-	// Degraded The shared count is unavailable at the moment. The figures are what this gateway knows.
+	// Degraded Redis, which has the shared count, is away. Then `used` is what this gateway knows, and `remaining` is how many requests it still admits of its share. Their sum may be less than `limit`.
 	Degraded bool `json:"degraded"`
 	Key      Key  `json:"key"`
 
