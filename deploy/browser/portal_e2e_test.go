@@ -95,7 +95,7 @@ func testPortal(t *testing.T, s site) {
 	}
 	leaked("after pasting")
 
-	b.do(chromedp.SendKeys(chromedp.CSS("#listPets-limit"), "2"), chromedp.Click(sendList))
+	b.do(chromedp.SendKeys(chromedp.CSS("#listPets [name=limit]"), "2"), chromedp.Click(sendList))
 	b.awaitText(patience, listed, "200")
 	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/pets?limit=2"}) {
 		t.Errorf("the call was %q", asked)
@@ -208,9 +208,9 @@ func testPortalByKeyboard(t *testing.T, s site) {
 	if seen := evaluate[string](b, `document.activeElement.id`); seen != "key-hint" {
 		t.Errorf("after the key, the focus is at %q", seen)
 	}
-	b.do(chromedp.Focus(chromedp.CSS("#listPets-limit")), chromedp.KeyEvent("1"+kb.Enter))
+	b.do(chromedp.Focus(chromedp.CSS("#listPets [name=limit]")), chromedp.KeyEvent("1"+kb.Enter))
 	b.awaitText(patience, listed, "200")
-	b.enter("#createPet-Idempotency-Key", "once"+kb.Enter) // a header
+	b.enter("#createPet [name=Idempotency-Key]", "once"+kb.Enter) // a header
 	b.awaitText(patience, "#createPet .line", "201")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.awaitText(patience, "#createPet .fields", "idempotent-replayed")

@@ -73,11 +73,11 @@ func testPortalKnowsWhatAKeyCanDo(t *testing.T, s site) {
 
 	// A number of 64 bits is shown as it came.
 	const large = `{"name": "Rex", "categoryId": 9007199254740993}`
-	evaluate[string](b, `document.querySelector("#createPet-body").value = '`+large+`'`)
+	evaluate[string](b, `document.querySelector("#createPet textarea").value = '`+large+`'`)
 	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
 	b.awaitText(patience, "#createPet .body", "9007199254740993")
 
-	b.enter("#createPet-Idempotency-Key", "ключ")
+	b.enter("#createPet [name=Idempotency-Key]", "ключ")
 	b.do(chromedp.Click(chromedp.CSS("#createPet .send")))
 	b.awaitText(patience, "#createPet .state", "A header has characters that cannot be sent.")
 

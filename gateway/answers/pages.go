@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"petgate/gateway/http1"
 	"petgate/gateway/portal"
@@ -24,10 +25,12 @@ var pageFields = fieldsOf(
 	"Vary", "Accept-Encoding",
 )
 
-// Pages are the documentation. They need no key and cost no quota.
-type Pages struct {
+// Pages are the documentation. They need no key and cost no quota. The zero Pages have none. They may be replaced at any time.
+type Pages struct{ now atomic.Pointer[pages] }
+
+type pages struct {
 	byPath map[string]*page
-	home   *Answer // the redirect from "/"; nil if there are no pages
+	home   *Answer // the redirect from "/"
 }
 
 // page has the answers to requests for one page.
@@ -36,9 +39,9 @@ type page struct {
 	plain, zipped, unchanged *Answer
 }
 
-// NewPages returns pages that are found by their exact path.
-func NewPages(all []portal.Page) *Pages {
-	p := &Pages{byPath: make(map[string]*page)}
+// Set replaces the pages. They are found by their exact path. The first one is the home page; there must be one.
+func (p *Pages) Set(all []portal.Page) {
+	next := &pages{byPath: make(map[string]*page)}
 	for _, one := range all {
 		fields := append(fieldsOf("Content-Type", one.Type, "ETag", one.ETag), pageFields...)
 		made := &page{
@@ -50,35 +53,37 @@ func NewPages(all []portal.Page) *Pages {
 		if len(one.Gzip) > 0 {
 			made.zipped = &Answer{outcomePage, http.StatusOK, slices.Concat(fields, fieldsOf("Content-Encoding", "gzip")), one.Gzip}
 		}
-		p.byPath[one.Path] = made
+		next.byPath[one.Path] = made
 	}
-	if len(all) > 0 {
-		// A relative reference also works behind a proxy that removes a prefix from paths.
-		p.home = &Answer{
-			Outcome: outcomePage, Status: http.StatusFound,
-			Fields: fieldsOf("Location", strings.TrimPrefix(portal.Home, "/"), "Cache-Control", "no-cache", "Vary", "Accept"),
-		}
+	// A relative reference also works behind a proxy that removes a prefix from paths.
+	next.home = &Answer{
+		Outcome: outcomePage, Status: http.StatusFound,
+		Fields: fieldsOf("Location", strings.TrimPrefix(all[0].Path, "/"), "Cache-Control", "no-cache", "Vary", "Accept"),
 	}
-	return p
+	p.now.Store(next)
 }
 
 // Has reports whether there is a page with this path.
-func (p *Pages) Has(path string) bool { return p.byPath[path] != nil }
+func (p *Pages) Has(path string) bool {
+	now := p.now.Load()
+	return now != nil && now.byPath[path] != nil
+}
 
 // Find returns the answer to a request for a page, or nil. It is 304 if the client has the page already (RFC 9110, section 13.1.2).
 func (p *Pages) Find(q *http1.Request) *Answer {
-	if m := string(q.Method); m != http.MethodGet && m != http.MethodHead {
+	now := p.now.Load()
+	if m := string(q.Method); now == nil || m != http.MethodGet && m != http.MethodHead {
 		return nil
 	}
-	switch one := p.byPath[string(q.Path)]; {
+	switch one := now.byPath[string(q.Path)]; {
 	case one != nil && hasETag(q, one.etag):
 		return one.unchanged
 	case one != nil && weight(q, "accept-encoding", "gzip") > 0:
 		return one.zipped
 	case one != nil:
 		return one.plain
-	case p.home != nil && string(q.Path) == "/" && weight(q, "accept", "text/html") > 0:
-		return p.home
+	case string(q.Path) == "/" && weight(q, "accept", "text/html") > 0:
+		return now.home
 	}
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 )
 
 func TestPages(t *testing.T) {
-	pages := NewPages([]portal.Page{
+	var pages, none Pages
+	pages.Set([]portal.Page{
 		{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
 		{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document")},
 	})
@@ -41,7 +42,15 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: got %v", line, got)
 		}
 	}
-	if none := NewPages(nil); none.Find(request(t, "GET /", "Accept: text/html")) != nil || none.Has("/docs") || !pages.Has("/docs") {
+	if none.Find(request(t, "GET /", "Accept: text/html")) != nil || none.Has("/docs") || !pages.Has("/docs") {
 		t.Error("a page is where none is, or the reverse")
+	}
+	pages.Set([]portal.Page{{Path: "/own/docs", Type: "text/html", ETag: `W/"ghi"`, Body: []byte("another page")}})
+	f("GET /own/docs", 200, "another page", "")
+	if got := pages.Find(request(t, "GET /", "Accept: text/html")); got == nil || field(got.Fields, "Location") != "own/docs" {
+		t.Errorf("/ leads to %v", got)
+	}
+	if pages.Has("/docs") {
+		t.Error("a page stays when pages are replaced")
 	}
 }

@@ -76,6 +76,7 @@ type gateway struct {
 	api       *api.API
 	public    *edge.Edge
 	latencies latencyWindow
+	docs      docs
 
 	closers []func() error // the last one is called first
 }
@@ -137,6 +138,11 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, AdminAddress: address, Snapshot: cfg.Snapshot,
 		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
+		PlansChanged: func(plans []keystore.Plan) {
+			if err := g.docs.change(plans); err != nil {
+				g.log.Error("the documentation cannot be written, so it keeps the old plans", "error", err)
+			}
+		},
 		GatewaysChanged: func(was, is int) {
 			if cfg.RedisURL == "" && was == 1 {
 				g.log.Warn(apart(is))
@@ -194,9 +200,8 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err
 	}
-	var pages []portal.Page
 	if cfg.Docs {
-		if pages, err = portal.Pages(portal.Config{API: g.api, Title: cfg.DocsTitle, Environment: cfg.Environment}); err != nil {
+		if err := g.docs.show(portal.Config{API: g.api, Title: cfg.DocsTitle, Environment: cfg.Environment, Bans: edgeConfig.BanRule}); err != nil {
 			return err
 		}
 	}
@@ -215,7 +220,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
 	g.public, err = edge.New(edgeConfig, edge.Deps{
 		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys, Statements: statements,
-		Operations: g.api.Operations, Pages: pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
+		Operations: g.api.Operations, Pages: &g.docs.pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err

@@ -52,6 +52,10 @@ type Config struct {
 	// GatewaysChanged is called by Open or Run when the number of registered gateways has changed. May be nil.
 	GatewaysChanged func(was, is int)
 
+	// PlansChanged is called by Open or Run with all plans after they were loaded, and after a change of one, before that is confirmed. It
+	// may be nil.
+	PlansChanged func([]keystore.Plan)
+
 	// Loaded is called after a full load, with the numbers of records. May be nil.
 	Loaded func(keys, tenants int)
 }
@@ -157,7 +161,15 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	return d, nil
 }
 
+// plansChanged passes on the plans. As for a change, only one goroutine at a time calls it.
+func (d *Directory) plansChanged(s *state) {
+	if d.cfg.PlansChanged != nil {
+		d.cfg.PlansChanged(s.allPlans())
+	}
+}
+
 func (d *Directory) loaded(s *state) {
+	d.plansChanged(s)
 	if d.cfg.Loaded != nil {
 		d.cfg.Loaded(s.keys.len, s.tenants.len)
 	}

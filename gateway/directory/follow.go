@@ -248,6 +248,9 @@ func (d *Directory) tail(ctx context.Context) (int, error) {
 	d.mu.Lock()
 	c.pass(s.rows(d.setBan))
 	d.mu.Unlock()
+	if len(c.plans) > 0 {
+		d.plansChanged(s)
+	}
 	if err := s.err; err != nil {
 		s.err, d.follower.loaded = nil, false
 		return 0, err

@@ -166,10 +166,7 @@ func (s *state) rows(ban func(keystore.BanRow)) keystore.Rows {
 // must be held.
 func (s *state) image() func(to keystore.Rows) {
 	tenants, keys := uint32(s.tenants.len), uint32(s.keys.len)
-	var plans []keystore.Plan
-	for name, record := range s.plans {
-		plans = append(plans, keystore.Plan{Name: name, Limits: record.now.Load().Limits})
-	}
+	plans := s.allPlans()
 	return func(to keystore.Rows) {
 		for _, p := range plans {
 			to.Plan(p)
@@ -194,6 +191,13 @@ func (s *state) image() func(to keystore.Rows) {
 			}
 		}
 	}
+}
+
+func (s *state) allPlans() (plans []keystore.Plan) {
+	for name, record := range s.plans {
+		plans = append(plans, keystore.Plan{Name: name, Limits: record.now.Load().Limits})
+	}
+	return plans
 }
 
 // setLost is called before the rows to which the refusals apply.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/portal"
@@ -127,9 +128,15 @@ var entries = func() map[apikey.Hash]directory.Entry {
 }()
 
 // documentation replaces the portal's pages.
-var documentation = []portal.Page{
-	{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
-	{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")},
+var documentation = published(
+	portal.Page{Path: "/docs", Type: "text/html", ETag: `W/"abc"`, Body: []byte("a page"), Gzip: []byte("compressed")},
+	portal.Page{Path: "/openapi.yaml", Type: "application/yaml", ETag: `W/"def"`, Body: []byte("a document"), Gzip: []byte("compressed")},
+)
+
+func published(all ...portal.Page) *answers.Pages {
+	pages := new(answers.Pages)
+	pages.Set(all)
+	return pages
 }
 
 // setup has the settings of a rig. A test can change them before the rig serves.

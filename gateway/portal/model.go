@@ -3,10 +3,11 @@ package portal
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,79 +15,104 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"petgate/shared/api"
+	"petgate/shared/core/ban"
 )
 
 // model is what the templates show.
 type model struct {
 	Title, Version string
-	Environment    string   // live or test
+	Prefix         string   // of keys, as in ptg_live_
 	Intro          string   // the first paragraph of the document's description
 	Headers        []header // that every response has
 	SomeHeaders    []header // that some responses have
-	Operations     []operation
+	Groups         []*group // all operations
+	IsSplit        bool     // each group has a page of its own
+	IsForeign      bool     // the gateway's errors are not in the API's document
 	Statuses       []status // errors
+	Error          string   // the name of the schema of errors; empty: none
+	ErrorExample   string
 	Schemas        []schema
-	Plans          []plan
 	Scopes         []string
-	Guide          map[string]string // the templates of assets/guide.md, executed
+	Bans           ban.Rule
+	Report         *operation // how much is left; nil: there is none
+	Statement      *operation // what was used; nil: there is none
+
+	doc    *openapi3.T
+	shared []response // the errors of every operation
+	ids    map[string]bool
+}
+
+// group is operations that belong together: those of a tag, or all.
+type group struct {
+	Name, Description string
+	ID                string // of its element, and the last part of its page's path
+	Operations        []*operation
+}
+
+// All returns all operations.
+func (m *model) All() (all []*operation) {
+	for _, g := range m.Groups {
+		all = append(all, g.Operations...)
+	}
+	return all
 }
 
 // Scoped returns the operations that need a scope.
-func (m *model) Scoped(scope string) (found []operation) {
-	for _, o := range m.Operations {
-		if o.Scope == scope {
-			found = append(found, o)
-		}
-	}
-	return found
+func (m *model) Scoped(scope string) []*operation {
+	return slices.DeleteFunc(m.All(), func(o *operation) bool { return o.Scope != scope })
 }
 
 type operation struct {
 	api.Operation
+	Anchor               string // the ID of its element
+	Page                 string // the path of its page
 	Summary, Description string
 	Parameters           []parameter
-	Body                 *schema // nil: none
-	Example              string  // of the body
+	Body                 *body // nil: none
 	Responses            []response
-	Target               string // path and query of the examples
+	Shared               []response // errors that it shares with the other operations
+	Answer               *answer    // nil: unknown
+	Target               string     // path and query of the examples
 	Snippets             []snippet
+
+	tag     string
+	schemas map[string]bool // by name
 }
 
 // Ends returns the day of the sunset.
-func (o operation) Ends() string { return o.SunsetAt.UTC().Format("2 January 2006") }
+func (o *operation) Ends() string { return o.SunsetAt.UTC().Format("2 January 2006") }
+
+// IsTryable reports whether the page can send the operation's requests.
+func (o *operation) IsTryable() bool {
+	return o.Method != http.MethodTrace && o.Method != http.MethodConnect && (o.Body == nil || o.Body.IsText && o.Method != http.MethodGet)
+}
 
 type parameter struct {
 	member
-	In      string   // path, query or header
-	Example string   // empty: none
-	Options []string // if only these values are possible
+	In      string // path, query, header or cookie
+	Example string // empty: none
 	IsInt   bool
 }
 
-// member is a parameter of an operation, or a member of an object.
-type member struct {
-	Name, Description string
-	Type              kind
-	IsRequired        bool
-	Rules             string // such as "1 to 100"; empty: none
+// body is the body of a request.
+type body struct {
+	schema
+	MediaType string
+	IsText    bool
+	Example   any    // of JSON and of forms
+	Text      string // the example as it is sent
 }
 
-// kind is a type in words. Schema is the name of the schema that it refers to, or empty.
-type kind struct{ Text, Schema string }
-
-type schema struct {
-	Name, Description string
-	Type              kind
-	Members           []member
-	Options           []string
-}
+// answer is an example of a response.
+type answer struct{ Status, Text string }
 
 type header struct {
 	Name, Description, Example string
 }
 
 type response struct {
-	Status      int
+	Status      string // a number, 4XX or default
+	Class       string // its first character
 	Description string
 	Codes       []string
 	Headers     []header // that belong to the operation
@@ -106,292 +132,389 @@ type code struct {
 	Name       string   `json:"code"`
 	When       string   `json:"when"`
 	Operations []string `json:"operations"` // that can be answered with it; nil: all that have the response
+	By         string   `json:"by"`         // service: only the pet service sends it
 }
 
-// plan is a plan and its limits. Limits of 0 are agreed with each tenant.
-type plan struct {
-	Name   string `json:"name"`
-	Minute int64  `json:"minute"`
-	Day    int64  `json:"day"`
-}
+// operationsMax is how many operations a page has. A document with more has a page for each tag.
+const operationsMax = 50
 
-func newModel(cfg Config) (m *model, err error) {
+func newModel(cfg Config) *model {
 	doc := cfg.API.Document
-	intro, _, _ := strings.Cut(doc.Info.Description, "\n\n")
-	m = &model{
-		Title: cmp.Or(cfg.Title, doc.Info.Title), Version: doc.Info.Version, Environment: cfg.Environment.String(), Intro: intro,
+	m := &model{
+		Title: cmp.Or(cfg.Title, cfg.API.Title), Version: cfg.API.Version, Prefix: "ptg_" + cfg.Environment.String() + "_",
+		Bans: cfg.Bans, doc: doc, ids: map[string]bool{},
 	}
-	if err := read(doc.Extensions, "x-plans", &m.Plans); err != nil {
-		return nil, err
+	if doc.Info != nil {
+		m.Intro, _, _ = strings.Cut(strings.TrimSpace(doc.Info.Description), "\n\n")
 	}
-	for _, o := range cfg.API.Operations {
-		described := doc.Paths.Value(o.Path).GetOperation(o.Method)
-		one, err := newOperation(o, described)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.ID, err)
+	if doc.Components == nil {
+		doc.Components = &openapi3.Components{}
+	}
+	for _, id := range strings.Fields("top content key start clients keys limits usage operations errors schemas machines search contents base") {
+		m.ids[id] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
+		if ref := doc.Components.Schemas[name]; !isEmpty(ref) {
+			m.Schemas = append(m.Schemas, newSchema(name, ref.Value))
+			m.ids[m.Schemas[len(m.Schemas)-1].ID] = true
 		}
-		m.Operations = append(m.Operations, one)
+	}
+	pets := api.Pets()
+	m.IsForeign = cfg.API.Hash != pets.Hash
+	m.readGateway(pets)
+	var all []*operation
+	for _, o := range cfg.API.Operations {
+		item := doc.Paths.Value(o.Path)
+		one := m.newOperation(o, item, item.GetOperation(o.Method))
+		all = append(all, one)
+		switch {
+		case o.IsReport():
+			m.Report = one
+		case o.ByGateway:
+			m.Statement = one
+		}
 		if o.Scope != "" && !slices.Contains(m.Scopes, o.Scope) {
 			m.Scopes = append(m.Scopes, o.Scope)
 		}
 	}
-	if err := m.readErrors(doc); err != nil {
-		return nil, err
+	m.group(all)
+	return m
+}
+
+// id returns an ID for an element, made from a text. No other element has it.
+func (m *model) id(text string) string {
+	id := strings.Trim(notID.ReplaceAllString(text, "-"), "-")
+	for n, base := 2, cmp.Or(id, "operation"); id == "" || m.ids[id]; n++ {
+		id = base + "-" + strconv.Itoa(n)
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
-		m.Schemas = append(m.Schemas, newSchema(name, doc.Components.Schemas[name].Value))
+	m.ids[id] = true
+	return id
+}
+
+var notID = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// readGateway reads what the gateway answers itself, whatever API is behind it. The pets' document describes it.
+func (m *model) readGateway(pets *api.API) {
+	own := pets.Document.Components
+	isOwn := func(operation string) bool {
+		return slices.ContainsFunc(pets.Operations, func(o api.Operation) bool { return o.ID == operation && o.ByGateway })
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Components.Headers)) {
-		h := doc.Components.Headers[name].Value
-		one := header{Name: name, Description: strings.TrimSpace(h.Description)}
-		if text, isText := h.Example.(string); isText {
-			one.Example = text
+	statusOf := map[string]int{} // by the name of the response
+	for _, item := range pets.Document.Paths.Map() {
+		for _, o := range item.Operations() {
+			for text, r := range o.Responses.Map() {
+				if name, isShared := strings.CutPrefix(r.Ref, "#/components/responses/"); isShared {
+					statusOf[name], _ = strconv.Atoi(text)
+				}
+			}
 		}
+	}
+	for name, r := range own.Responses {
+		s := status{Status: statusOf[name], Text: http.StatusText(statusOf[name]), Description: *r.Value.Description, Headers: ownHeaders(r.Value)}
+		always := response{Status: strconv.Itoa(s.Status), Class: strconv.Itoa(s.Status / 100)}
+		for _, c := range codesOf(r.Value) {
+			if m.IsForeign && c.By == "service" && !slices.ContainsFunc(c.Operations, isOwn) {
+				continue
+			}
+			s.Codes = append(s.Codes, c)
+			isAlways := !slices.ContainsFunc(pets.Operations, func(o api.Operation) bool {
+				return !o.ByGateway && (c.Operations != nil && !slices.Contains(c.Operations, o.ID) ||
+					pets.Document.Paths.Value(o.Path).GetOperation(o.Method).Responses.Value(always.Status) == nil)
+			})
+			if isAlways && (!m.IsForeign || c.By == "") {
+				always.Codes = append(always.Codes, c.Name)
+			}
+		}
+		if len(s.Codes) > 0 {
+			m.Statuses = append(m.Statuses, s)
+		}
+		if len(always.Codes) > 0 {
+			m.shared = append(m.shared, always)
+		}
+	}
+	slices.SortFunc(m.Statuses, func(a, b status) int { return a.Status - b.Status })
+	slices.SortFunc(m.shared, func(a, b response) int { return cmp.Compare(a.Status, b.Status) })
+	for _, name := range slices.Sorted(maps.Keys(own.Headers)) {
+		h := own.Headers[name].Value
+		one := header{Name: name, Description: strings.TrimSpace(h.Description)}
+		one.Example, _ = h.Example.(string)
 		if h.Required && name != "Retry-After" {
 			m.Headers = append(m.Headers, one)
 		} else {
 			m.SomeHeaders = append(m.SomeHeaders, one)
 		}
 	}
-	m.addOwnHeaders()
-	m.Guide, err = readGuide(m)
-	return m, err
-}
-
-// addOwnHeaders adds the headers that only some statuses have to SomeHeaders. A header of several statuses has a text for each.
-func (m *model) addOwnHeaders() {
-	shared := len(m.SomeHeaders)
-	f := func(status int, headers []header) {
-		for _, h := range headers {
-			i := slices.IndexFunc(m.SomeHeaders, func(known header) bool { return known.Name == h.Name })
-			text := fmt.Sprintf("On a %d: %s", status, h.Description)
-			switch {
-			case i < 0:
-				m.SomeHeaders = append(m.SomeHeaders, header{Name: h.Name, Description: text})
-			case i >= shared:
-				m.SomeHeaders[i].Description += " " + text
-			}
-		}
-	}
-	for _, o := range m.Operations {
-		for _, r := range o.Responses {
-			f(r.Status, r.Headers)
-		}
-	}
 	for _, s := range m.Statuses {
-		f(s.Status, s.Headers)
-	}
-}
-
-// readErrors gathers the statuses of all errors.
-func (m *model) readErrors(doc *openapi3.T) error {
-	statusOf := map[string]int{} // by the name of the response
-	for _, item := range doc.Paths.Map() {
-		for _, o := range item.Operations() {
-			for text, r := range o.Responses.Map() {
-				if name, shared := strings.CutPrefix(r.Ref, "#/components/responses/"); shared {
-					statusOf[name], _ = strconv.Atoi(text)
-				}
+		for _, h := range s.Headers {
+			text := fmt.Sprintf("On a %d: %s", s.Status, h.Description)
+			if i := slices.IndexFunc(m.SomeHeaders, func(known header) bool { return known.Name == h.Name }); i >= 0 {
+				m.SomeHeaders[i].Description += " " + text
+			} else {
+				m.SomeHeaders = append(m.SomeHeaders, header{Name: h.Name, Description: text})
 			}
 		}
 	}
-	for name, r := range doc.Components.Responses {
-		codes, err := codesOf(r.Value)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	for _, r := range own.Responses {
+		if _, media := mediaOf(r.Value.Content); media != nil {
+			value, _ := exampleOf(media, false)
+			m.ErrorExample = jsonLiterals.format(value, "")
 		}
-		n := statusOf[name]
-		m.Statuses = append(m.Statuses, status{
-			Status: n, Text: http.StatusText(n), Description: *r.Value.Description, Codes: codes, Headers: ownHeaders(r.Value),
-		})
 	}
-	slices.SortFunc(m.Statuses, func(a, b status) int { return a.Status - b.Status })
-	return nil
-}
-
-func newOperation(o api.Operation, described *openapi3.Operation) (operation, error) {
-	one := operation{Operation: o, Summary: described.Summary, Description: strings.TrimSpace(described.Description), Target: o.Path}
-	for _, ref := range described.Parameters {
-		p := ref.Value
-		q := parameter{
-			member: member{
-				Name: p.Name, Description: p.Description, Type: kindOf(p.Schema), IsRequired: p.Required, Rules: rulesOf(p.Schema.Value),
-			},
-			In: p.In, Options: optionsOf(p.Schema.Value), IsInt: p.Schema.Value.Type.Is("integer"),
-		}
-		if p.Example != nil {
-			q.Example = fmt.Sprint(p.Example)
-		}
-		if p.In == "path" {
-			one.Target = strings.ReplaceAll(one.Target, "{"+p.Name+"}", q.Example)
-		}
-		one.Parameters = append(one.Parameters, q)
-	}
-	if described.RequestBody != nil {
-		ref := described.RequestBody.Value.Content.Get("application/json").Schema
-		body := newSchema(nameOf(ref), ref.Value)
-		one.Body = &body
-		example, err := exampleOf(body, ref.Value)
-		if err != nil {
-			return one, err
-		}
-		one.Example = example
-	}
-	for text, ref := range described.Responses.Map() {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return one, err
-		}
-		r := response{Status: n, Description: *ref.Value.Description, Body: kindOf(ref.Value.Content.Get("application/json").Schema)}
-		codes, err := codesOf(ref.Value)
-		if err != nil {
-			return one, err
-		}
-		for _, c := range codes {
-			if c.Operations == nil || slices.Contains(c.Operations, o.ID) {
-				r.Codes = append(r.Codes, c.Name)
-			}
-		}
-		if n < 400 {
-			r.Headers = ownHeaders(ref.Value)
-		}
-		one.Responses = append(one.Responses, r)
-	}
-	slices.SortFunc(one.Responses, func(a, b response) int { return a.Status - b.Status })
-	one.Snippets = snippets(one)
-	return one, nil
-}
-
-func newSchema(name string, s *openapi3.Schema) schema {
-	one := schema{Name: name, Description: s.Description, Type: kindOf(&openapi3.SchemaRef{Value: s}), Options: optionsOf(s)}
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		ref := s.Properties[name]
-		one.Members = append(one.Members, member{
-			Name: name, Description: ref.Value.Description, Type: kindOf(ref), IsRequired: slices.Contains(s.Required, name),
-			Rules: rulesOf(ref.Value),
-		})
-	}
-	slices.SortStableFunc(one.Members, func(a, b member) int { // the required ones first, as the document lists them
-		place := func(m member) int {
-			if i := slices.Index(s.Required, m.Name); i >= 0 {
-				return i
-			}
-			return len(s.Required)
-		}
-		return place(a) - place(b)
-	})
-	return one
 }
 
 // ownHeaders returns the headers that only this response describes. It omits those that it shares with other responses.
 func ownHeaders(r *openapi3.Response) (own []header) {
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
-		if h := r.Headers[name]; h.Ref == "" {
-			own = append(own, header{Name: name, Description: h.Value.Description})
+		if h := r.Headers[name]; h != nil && h.Value != nil && h.Ref == "" {
+			own = append(own, header{Name: name, Description: strings.TrimSpace(h.Value.Description)})
 		}
 	}
 	return own
 }
 
-// exampleOf returns the example of an object as JSON, with the members in the order of its schema.
-func exampleOf(object schema, s *openapi3.Schema) (string, error) {
-	values, isObject := s.Example.(map[string]any)
-	if !isObject {
-		return "", errors.New(object.Name + " has no example")
-	}
-	var members []string
-	for _, m := range object.Members {
-		if value, found := values[m.Name]; found {
-			text, err := json.Marshal(value)
-			if err != nil {
-				return "", err
-			}
-			members = append(members, fmt.Sprintf("%q: %s", m.Name, text))
-		}
-	}
-	return "{" + strings.Join(members, ", ") + "}", nil
-}
-
-func nameOf(ref *openapi3.SchemaRef) string {
-	name, _ := strings.CutPrefix(ref.Ref, "#/components/schemas/")
-	return name
-}
-
-func kindOf(ref *openapi3.SchemaRef) kind {
-	s := ref.Value
-	switch {
-	case ref.Ref != "":
-		return kind{nameOf(ref), nameOf(ref)}
-	case len(s.AllOf) == 1: // a reference with a description of its own
-		return kindOf(s.AllOf[0])
-	case len(s.AnyOf) > 0:
-		all := kindOf(s.AnyOf[0])
-		for _, one := range s.AnyOf[1:] {
-			all.Text += " or " + kindOf(one).Text
-		}
-		return all
-	case s.Type.Is("array"):
-		items := kindOf(s.Items)
-		return kind{"array of " + items.Text, items.Schema}
-	case s.Type.Is("integer"):
-		return kind{Text: "integer"}
-	case s.Format == "date-time":
-		return kind{Text: "date and time"}
-	}
-	return kind{Text: strings.Join(s.Type.Slice(), " or ")}
-}
-
-func optionsOf(s *openapi3.Schema) (options []string) {
-	for _, value := range s.Enum {
-		options = append(options, fmt.Sprint(value))
-	}
-	return options
-}
-
-// rulesOf returns the rules of a schema that matter to people.
-func rulesOf(s *openapi3.Schema) string {
-	var rules []string
-	switch {
-	case s.Min != nil && s.Max != nil:
-		rules = append(rules, fmt.Sprintf("%v to %v", *s.Min, *s.Max))
-	case s.Min != nil && *s.Min > 0:
-		rules = append(rules, fmt.Sprintf("at least %v", *s.Min))
-	}
-	if s.MaxLength != nil {
-		rules = append(rules, fmt.Sprintf("%d to %d characters", s.MinLength, *s.MaxLength))
-	}
-	if s.Format == "int64" {
-		rules = append(rules, "64 bits")
-	}
-	if s.Nullable {
-		rules = append(rules, "may be null")
-	}
-	if s.Default != nil {
-		rules = append(rules, fmt.Sprintf("default %v", s.Default))
-	}
-	return strings.Join(rules, "; ")
-}
-
 // codesOf returns the codes of an error.
-func codesOf(r *openapi3.Response) (codes []code, err error) {
-	if r.Extensions["x-codes"] == nil { // not an error
-		return nil, nil
+func codesOf(r *openapi3.Response) (codes []code) {
+	if text, err := json.Marshal(r.Extensions["x-codes"]); err == nil {
+		_ = json.Unmarshal(text, &codes) // another document may use the name for something else
 	}
-	return codes, read(r.Extensions, "x-codes", &codes)
+	return codes
 }
 
-// read decodes an extension.
-func read(extensions map[string]any, name string, to any) error {
-	value, found := extensions[name]
-	if !found {
-		return errors.New(name + " is missing")
+func (m *model) newOperation(o api.Operation, item *openapi3.PathItem, described *openapi3.Operation) *operation {
+	one := &operation{
+		Operation: o, Anchor: m.id(o.ID), Summary: cmp.Or(strings.TrimSpace(described.Summary), o.ID),
+		Description: strings.TrimSpace(described.Description), schemas: map[string]bool{},
 	}
-	text, err := json.Marshal(value)
-	if err == nil {
-		err = json.Unmarshal(text, to)
+	if len(described.Tags) > 0 {
+		one.tag = described.Tags[0]
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	for _, ref := range slices.Concat(item.Parameters, described.Parameters) {
+		if ref != nil && ref.Value != nil {
+			q := newParameter(ref.Value)
+			one.Parameters = append(slices.DeleteFunc(one.Parameters, func(p parameter) bool { return p.Name == q.Name && p.In == q.In }), q)
+		}
 	}
-	return nil
+	one.setTarget()
+	if ref := described.RequestBody; ref != nil && ref.Value != nil {
+		if name, media := mediaOf(ref.Value.Content); media != nil {
+			one.Body = newBody(name, media)
+			references(one.schemas, media.Schema)
+		}
+	}
+	m.addResponses(one, described)
+	one.Snippets = snippets(one, described.Extensions["x-codeSamples"])
+	return one
 }
+
+// mediaOf returns the media type that is shown: JSON if there is JSON.
+func mediaOf(content openapi3.Content) (name string, media *openapi3.MediaType) {
+	for _, one := range slices.Sorted(maps.Keys(content)) {
+		if content[one] != nil && (media == nil || one == "application/json" || isJSON(one) && !isJSON(name)) {
+			name, media = one, content[one]
+		}
+	}
+	return name, media
+}
+
+func isJSON(mediaType string) bool {
+	name, _, _ := strings.Cut(mediaType, ";")
+	return strings.HasSuffix(strings.TrimSpace(name), "json")
+}
+
+func newParameter(p *openapi3.Parameter) parameter {
+	media := &openapi3.MediaType{Schema: p.Schema}
+	if _, content := mediaOf(p.Content); content != nil {
+		media = content
+	}
+	q := parameter{In: p.In, member: member{Name: p.Name, Description: p.Description, Type: kindOf(media.Schema, depthMax), IsRequired: p.Required}}
+	if !isEmpty(media.Schema) {
+		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(media.Schema.Value), media.Schema.Value.Type.Is("integer")
+	}
+	value, _ := exampleOf(&openapi3.MediaType{Schema: media.Schema, Example: cmp.Or(p.Example, media.Example), Examples: p.Examples}, true)
+	switch v := value.(type) {
+	case string:
+		q.Example = v
+	case object, nil:
+	case []any:
+		q.Example = strings.Trim(jsonLiterals.format(v, ""), `[]"`)
+	default:
+		q.Example = jsonLiterals.format(v, "")
+	}
+	switch isGiven := p.Example != nil || len(p.Examples) > 0; {
+	case !p.Required && !isGiven:
+		q.Example = ""
+	case q.Example == "" || q.Example == "string": // made up
+		q.Example = p.Name
+	}
+	return q
+}
+
+// setTarget makes the path and the query of the examples: with all that a request must have.
+func (o *operation) setTarget() {
+	o.Target = o.Path
+	query := url.Values{}
+	for _, p := range o.Parameters {
+		switch {
+		case p.In == "path":
+			o.Target = strings.ReplaceAll(o.Target, "{"+p.Name+"}", url.PathEscape(p.Example))
+		case p.In == "query" && p.IsRequired:
+			query.Set(p.Name, p.Example)
+		}
+	}
+	if len(query) > 0 {
+		o.Target += "?" + query.Encode()
+	}
+}
+
+func newBody(mediaType string, media *openapi3.MediaType) *body {
+	b := &body{MediaType: mediaType, schema: schema{Type: kindOf(media.Schema, depthMax)}}
+	if !isEmpty(media.Schema) {
+		b.schema = newSchema(nameOf(media.Schema), media.Schema.Value)
+	}
+	value, found := exampleOf(media, true)
+	form, isForm := value.(object)
+	text, isString := value.(string)
+	switch {
+	case isJSON(mediaType):
+		b.IsText, b.Example = true, value
+		if found {
+			b.Text = jsonLiterals.format(value, "")
+		}
+	case mediaType == "application/x-www-form-urlencoded" && isForm:
+		fields := url.Values{}
+		for _, p := range form {
+			fields.Set(p.name, strings.Trim(jsonLiterals.format(p.value, ""), `"`))
+		}
+		b.IsText, b.Text = true, fields.Encode()
+	case mediaType == "multipart/form-data" && isForm:
+		b.Example = value
+	case strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "xml"):
+		if b.IsText = true; isString {
+			b.Text = text
+		}
+	}
+	return b
+}
+
+// addResponses adds the responses, and the example of the first that is no error.
+func (m *model) addResponses(o *operation, described *openapi3.Operation) {
+	for _, text := range slices.Sorted(maps.Keys(described.Responses.Map())) { // default is the last one
+		ref := described.Responses.Value(text)
+		if ref == nil || ref.Value == nil || text == "" {
+			continue
+		}
+		r := response{Status: text, Class: text[:1]}
+		if ref.Value.Description != nil {
+			r.Description = strings.TrimSpace(*ref.Value.Description)
+		}
+		name, media := mediaOf(ref.Value.Content)
+		isError := text[0] == '4' || text[0] == '5'
+		if media != nil {
+			references(o.schemas, media.Schema)
+			if r.Body = kindOf(media.Schema, depthMax); !isJSON(name) {
+				r.Body = kind{{Text: name}}
+			}
+			value, found := exampleOf(media, false)
+			example, isString := value.(string)
+			if o.Answer == nil && !isError && found && (isJSON(name) || isString && media.Example != nil) {
+				if !isString || isJSON(name) {
+					example = jsonLiterals.format(value, "")
+				}
+				o.Answer = &answer{strings.Replace(text, "default", "", 1), example}
+			}
+			if isError && m.Error == "" && o.ByGateway {
+				m.Error = nameOf(media.Schema)
+			}
+		}
+		if !isError {
+			r.Headers = ownHeaders(ref.Value)
+		}
+		always := response{Status: r.Status, Class: r.Class}
+		for _, c := range codesOf(ref.Value) {
+			switch {
+			case c.Operations != nil && !slices.Contains(c.Operations, o.ID):
+			case slices.ContainsFunc(m.shared, func(s response) bool { return s.Status == text && slices.Contains(s.Codes, c.Name) }):
+				always.Codes = append(always.Codes, c.Name)
+			default:
+				r.Codes = append(r.Codes, c.Name)
+			}
+		}
+		if len(r.Codes) > 0 || len(always.Codes) == 0 {
+			o.Responses = append(o.Responses, r)
+		}
+		if len(always.Codes) > 0 {
+			o.Shared = append(o.Shared, always)
+		}
+	}
+	if m.IsForeign && !o.ByGateway {
+		o.Shared = m.shared
+	}
+}
+
+// group puts operations together by their first tag, or by their path if the document has no tags.
+func (m *model) group(all []*operation) {
+	if len(all) <= 15 {
+		m.Groups = []*group{{Name: "Operations", ID: "operations", Operations: all}}
+	} else {
+		m.groupByTag(all)
+	}
+	m.IsSplit = len(all) > operationsMax
+	if m.IsSplit { // a long group continues on further pages
+		var pages []*group
+		for _, g := range m.Groups {
+			for n, part := range slices.Collect(slices.Chunk(g.Operations, operationsMax)) {
+				one := *g
+				if one.Operations = part; n > 0 {
+					one.Name, one.ID, one.Description = fmt.Sprintf("%s, part %d", g.Name, n+1), m.id(fmt.Sprintf("%s-%d", g.ID, n+1)), ""
+				}
+				pages = append(pages, &one)
+			}
+		}
+		m.Groups = pages
+	}
+	for _, g := range m.Groups {
+		for _, o := range g.Operations {
+			if o.Page = Home; m.IsSplit {
+				o.Page = Home + "/" + g.ID
+			}
+		}
+	}
+}
+
+func (m *model) groupByTag(all []*operation) {
+	byName := map[string]*group{}
+	add := func(name, description string) *group {
+		if byName[name] == nil {
+			byName[name] = &group{Name: name, Description: strings.TrimSpace(description), ID: m.id(strings.ToLower(name))}
+			m.Groups = append(m.Groups, byName[name])
+		}
+		return byName[name]
+	}
+	for _, t := range m.doc.Tags {
+		if t != nil {
+			add(t.Name, t.Description)
+		}
+	}
+	hasTags := slices.ContainsFunc(all, func(o *operation) bool { return o.tag != "" && !o.ByGateway })
+	for _, o := range all {
+		name := o.tag
+		if name == "" && !hasTags {
+			name = firstSegment(o.Path)
+		}
+		g := add(cmp.Or(name, "Other"), "")
+		g.Operations = append(g.Operations, o)
+	}
+	m.Groups = slices.DeleteFunc(m.Groups, func(g *group) bool { return len(g.Operations) == 0 })
+}
+
+// firstSegment returns the first segment of a path that says something: not a version or a parameter.
+func firstSegment(path string) string {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment != "" && !version.MatchString(segment) && !strings.Contains(segment, "{") {
+			return segment
+		}
+	}
+	return ""
+}
+
+var version = regexp.MustCompile(`^(api|v[0-9.]+)$`)

@@ -1,6 +1,6 @@
 // Package portal writes the documentation for the API's consumers: a page for people, the OpenAPI document, and text for
-// programs that read text. Everything is made from shared/api/openapi.yaml when the gateway starts. The portal does no I/O
-// and serves nothing: it returns bytes, and package edge sends them.
+// programs that read text. Everything is made from the API's document, whatever it has: what it lacks is left out, or made up from its
+// schemas. The portal does no I/O and serves nothing: it returns bytes, and package edge sends them.
 //
 // The page is complete without its script. The script adds a place to try the operations. It keeps the key in one variable,
 // and calls nothing but the API from which the page came. All references are relative, so that the page also works behind a
@@ -9,6 +9,7 @@ package portal
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -16,12 +17,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
 	texttemplate "text/template"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"petgate/shared/api"
+	"petgate/shared/api/clients"
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/plan"
 )
 
 // Home is the path of the page for people.
@@ -32,6 +41,13 @@ type Config struct {
 	API         *api.API
 	Title       string             // of the page; empty: the title of the OpenAPI document
 	Environment apikey.Environment // of the keys that the gateway accepts
+	Bans        ban.Rule
+}
+
+// Plan is a plan and its limits. Limits of 0 are agreed with each tenant.
+type Plan struct {
+	Name string
+	plan.Limits
 }
 
 // Page is one page. Its bytes must not be changed.
@@ -43,105 +59,209 @@ type Page struct {
 	Gzip []byte // Body, compressed
 }
 
+// Portal has the pages of an API.
+type Portal struct {
+	m     *model
+	fixed []Page // those that do not change
+}
+
 //go:embed assets
 var assets embed.FS
 
-// Pages returns all pages. It fails only if the OpenAPI document has something that the templates do not expect.
-func Pages(cfg Config) ([]Page, error) {
-	m, err := newModel(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("portal: %w", err)
+const (
+	htmlType     = "text/html; charset=utf-8"
+	markdownType = "text/markdown; charset=utf-8"
+	plainType    = "text/plain; charset=utf-8"
+)
+
+var (
+	functions = template.FuncMap{"prose": prose, "inline": inline, "number": humanize.Comma, "plain": plain, "short": short, "code": codeBlock}
+	pageTexts = template.Must(template.New("").Funcs(functions).Option("missingkey=error").ParseFS(assets, "assets/*.html"))
+	texts     = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap(functions)).Option("missingkey=error").ParseFS(assets, "assets/*.md", "assets/*.txt"))
+)
+
+// short returns a duration without units that are zero, as in 1m or 1h30m.
+func short(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
 	}
+	return text
+}
+
+// codeBlock has the parameters of the template code.
+func codeBlock(title, label, text string) map[string]string {
+	return map[string]string{"title": title, "label": label, "text": text}
+}
+
+// New returns the pages of an API. It fails only if the document cannot be written as JSON.
+func New(cfg Config) (*Portal, error) {
+	p := &Portal{m: newModel(cfg)}
 	asJSON, err := json.Marshal(cfg.API.Document)
 	if err != nil {
 		return nil, fmt.Errorf("portal: the document as JSON: %w", err)
 	}
-	const markdown, plain = "text/markdown; charset=utf-8", "text/plain; charset=utf-8"
-	var all []Page
-	for _, one := range []struct {
-		path, contentType string
-		body              func() ([]byte, error)
-	}{
-		{Home, "text/html; charset=utf-8", func() ([]byte, error) { return writeHTML(m) }},
-		{Home + "/petgate.css", "text/css; charset=utf-8", Stylesheet},
-		{Home + "/petgate.js", "text/javascript; charset=utf-8", asset("petgate.js")},
-		{Home + ".md", markdown, func() ([]byte, error) { return writeText("docs.md", m) }},
-		{"/llms.txt", plain, func() ([]byte, error) { return writeText("llms.txt", m) }},
-		{"/openapi.yaml", "application/yaml", func() ([]byte, error) { return cfg.API.Source, nil }},
-		{"/openapi.json", "application/json", func() ([]byte, error) { return asJSON, nil }},
-	} {
-		body, err := one.body()
-		if err != nil {
-			return nil, fmt.Errorf("portal: %s: %w", one.path, err)
-		}
-		page, err := newPage(one.path, one.contentType, body)
-		if err != nil {
-			return nil, fmt.Errorf("portal: %s: %w", one.path, err)
-		}
-		all = append(all, page)
+	script, err := assets.ReadFile("assets/petgate.js")
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
+	stylesheet, err := Stylesheet()
+	if err != nil {
+		return nil, err
+	}
+	add := func(path, contentType string, body []byte) {
+		p.fixed = append(p.fixed, newPage(path, contentType, body))
+	}
+	add(Home+"/petgate.css", "text/css; charset=utf-8", stylesheet)
+	add(Home+"/petgate.js", "text/javascript; charset=utf-8", script)
+	add("/openapi.yaml", "application/yaml", cfg.API.Source)
+	add("/openapi.json", "application/json", asJSON)
+	if !p.m.IsForeign {
+		err = fs.WalkDir(clients.Files, ".", func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := clients.Files.ReadFile(name)
+			add(Home+"/"+path.Base(name), plainType, text)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if p.m.IsSplit {
+		for _, g := range p.m.Groups {
+			pages, err := newView(p.m, Home+"/"+g.ID, []*group{g}).pages("group.md")
+			if err != nil {
+				return nil, err
+			}
+			p.fixed = append(p.fixed, pages...)
+		}
+	}
+	return p, nil
+}
+
+// Pages returns all pages. The first one is for people.
+func (p *Portal) Pages(plans []Plan) ([]Page, error) {
+	v := newView(p.m, Home, p.m.Groups)
+	v.Plans = slices.SortedFunc(slices.Values(plans), func(a, b Plan) int {
+		return cmp.Or(cmp.Compare(uint64(a.Minute-1), uint64(b.Minute-1)), cmp.Compare(a.Name, b.Name)) // those without limits last
+	})
+	if err := v.readGuide(); err != nil {
+		return nil, err
+	}
+	all, err := v.pages("docs.md")
+	if err != nil {
+		return nil, err
+	}
+	llms, err := v.text("llms.txt")
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(all, []Page{newPage("/llms.txt", plainType, llms)}, p.fixed), nil
+}
+
+// view is what one page shows of a model.
+type view struct {
+	*model
+	Path    string // of the page
+	Root    string // how the page refers to /
+	Shown   []*group
+	Schemas []schema
+	Plans   []Plan
+	Guide   map[string]string // the templates of assets/guide.md, executed; nil on the pages of groups
+}
+
+func newView(m *model, path string, groups []*group) *view {
+	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1)}
+	shown := map[string]bool{m.Error: true}
+	if m.IsSplit && path == Home {
+		references(shown, m.doc.Components.Schemas[m.Error])
+	} else {
+		v.Shown = groups
+	}
+	for _, g := range v.Shown {
+		for _, o := range g.Operations {
+			for name := range o.schemas {
+				shown[name] = true
+			}
+		}
+	}
+	v.Schemas = slices.DeleteFunc(slices.Clone(m.Schemas), func(s schema) bool { return m.IsSplit && !shown[s.Name] })
+	return v
+}
+
+// Home returns how the page refers to the first page: empty if it is the first page.
+func (v *view) Home() string {
+	if v.Path == Home {
+		return ""
+	}
+	return v.Root + Home[1:]
+}
+
+// To returns how the page refers to an operation.
+func (v *view) To(o *operation) string {
+	if o.Page == v.Path {
+		return "#" + o.Anchor
+	}
+	return v.Root + o.Page[1:] + "#" + o.Anchor
+}
+
+// HasSearch reports whether there are more operations than one finds at a glance.
+func (v *view) HasSearch() bool { return len(v.All()) > 15 }
+
+// First returns the operation of the first example.
+func (v *view) First() *operation {
+	all := v.All()
+	if i := slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !o.ByGateway && !strings.Contains(o.Path, "{") }); i > 0 {
+		return all[i]
+	}
+	return all[0]
+}
+
+// pages returns the page for people, and the same as Markdown.
+func (v *view) pages(markdownTemplate string) ([]Page, error) {
+	var page bytes.Buffer
+	if err := pageTexts.ExecuteTemplate(&page, "docs.html", v); err != nil {
+		return nil, fmt.Errorf("portal: %s: %w", v.Path, err)
+	}
+	asMarkdown, err := v.text(markdownTemplate)
+	return []Page{newPage(v.Path, htmlType, page.Bytes()), newPage(v.Path+".md", markdownType, asMarkdown)}, err
+}
+
+func (v *view) text(name string) ([]byte, error) {
+	var text bytes.Buffer
+	if err := texts.ExecuteTemplate(&text, name, v); err != nil {
+		return nil, fmt.Errorf("portal: %s: %w", name, err)
+	}
+	return text.Bytes(), nil
+}
+
+func (v *view) readGuide() error {
+	v.Guide = map[string]string{}
+	for _, name := range []string{"start", "first", "refused", "clients", "getting", "keys", "replaced", "limits", "cost", "waiting", "errors"} {
+		text, err := v.text(name)
+		if err != nil {
+			return err
+		}
+		v.Guide[name] = string(text)
+	}
+	return nil
 }
 
 // Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
 func Stylesheet() ([]byte, error) { return assets.ReadFile("assets/petgate.css") }
 
-func asset(name string) func() ([]byte, error) {
-	return func() ([]byte, error) { return assets.ReadFile("assets/" + name) }
-}
-
-func writeHTML(m *model) ([]byte, error) {
-	t, err := template.New("").Funcs(template.FuncMap{"prose": prose, "inline": inline, "number": humanize.Comma}).Option("missingkey=error").ParseFS(assets, "assets/*.html")
-	if err != nil {
-		return nil, err
-	}
-	var page bytes.Buffer
-	err = t.ExecuteTemplate(&page, "docs.html", m)
-	return page.Bytes(), err
-}
-
-func writeText(name string, m *model) ([]byte, error) {
-	t, err := texttemplate.New("").Funcs(texttemplate.FuncMap{"plain": plain}).Option("missingkey=error").ParseFS(assets, "assets/"+name)
-	if err != nil {
-		return nil, err
-	}
-	var page bytes.Buffer
-	err = t.ExecuteTemplate(&page, name, m)
-	return page.Bytes(), err
-}
-
-// readGuide executes the templates of assets/guide.md.
-func readGuide(m *model) (map[string]string, error) {
-	t, err := texttemplate.ParseFS(assets, "assets/guide.md")
-	if err != nil {
-		return nil, err
-	}
-	guide := map[string]string{}
-	for _, one := range t.Templates() {
-		var text bytes.Buffer
-		if err := one.Execute(&text, m); err != nil {
-			return nil, err
-		}
-		guide[one.Name()] = text.String()
-	}
-	return guide, nil
-}
-
-func newPage(path, contentType string, body []byte) (Page, error) {
+func newPage(path, contentType string, body []byte) Page {
 	var compressed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&compressed, gzip.BestCompression)
-	if err != nil {
-		return Page{}, err
-	}
-	if _, err := w.Write(body); err != nil {
-		return Page{}, err
-	}
-	if err := w.Close(); err != nil {
-		return Page{}, err
-	}
+	w, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // the level is valid
+	_, _ = w.Write(body)                                           // a buffer takes everything
+	_ = w.Close()
 	sum := sha256.Sum256(body)
 	return Page{
 		Path: path, Type: contentType, Body: body, Gzip: compressed.Bytes(),
 		ETag: `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`,
-	}, nil
+	}
 }

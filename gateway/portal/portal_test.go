@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"html"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
@@ -16,21 +18,48 @@ import (
 	"petgate/gateway/portal"
 	"petgate/shared/api"
 	"petgate/shared/core/apikey"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/plan"
 )
 
-func pages(t *testing.T, cfg portal.Config) map[string]portal.Page {
+// plans are in no order, as the directory passes them.
+var plans = []portal.Plan{
+	{Name: "enterprise"},
+	{Name: "pro", Limits: plan.Limits{Minute: 300, Day: 10_000}},
+	{Name: "business", Limits: plan.Limits{Minute: 1000, Day: 100_000}},
+	{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}},
+}
+
+func pages(t testing.TB, cfg portal.Config) map[string]portal.Page {
 	t.Helper()
 	if cfg.Environment == 0 {
 		cfg.Environment = apikey.Live
 	}
-	cfg.API = api.Pets()
-	all, err := portal.Pages(cfg)
+	if cfg.API == nil {
+		cfg.API = api.Pets()
+	}
+	p, err := portal.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, p, plans)
+}
+
+func written(t testing.TB, p *portal.Portal, plans []portal.Plan) map[string]portal.Page {
+	t.Helper()
+	all, err := p.Pages(plans)
 	if err != nil {
 		t.Fatal(err)
 	}
 	byPath := map[string]portal.Page{}
 	for _, p := range all {
+		if _, twice := byPath[p.Path]; twice {
+			t.Errorf("two pages have the path %s", p.Path)
+		}
 		byPath[p.Path] = p
+	}
+	if all[0].Path != portal.Home {
+		t.Errorf("the first page is %s", all[0].Path)
 	}
 	return byPath
 }
@@ -41,6 +70,9 @@ func TestPages(t *testing.T) {
 		"/docs": "text/html; charset=utf-8", "/docs/petgate.css": "text/css; charset=utf-8", "/docs/petgate.js": "text/javascript; charset=utf-8",
 		"/docs.md": "text/markdown; charset=utf-8", "/llms.txt": "text/plain; charset=utf-8",
 		"/openapi.yaml": "application/yaml", "/openapi.json": "application/json",
+	}
+	for _, name := range []string{"client.go", "error.go", "wait.go", "types.gen.go", "petgate.ts", "schema.d.ts"} {
+		want["/docs/"+name] = "text/plain; charset=utf-8"
 	}
 	types := map[string]string{}
 	for path, p := range all {
@@ -66,7 +98,7 @@ func TestPages(t *testing.T) {
 
 // The page, its stylesheet and its script are small.
 func TestSize(t *testing.T) {
-	const scriptMax, compressedMax = 20_000, 30_000
+	const scriptMax, compressedMax = 25_000, 30_000
 	all, sum := pages(t, portal.Config{}), 0
 	for _, path := range []string{"/docs", "/docs/petgate.css", "/docs/petgate.js"} {
 		sum += len(all[path].Gzip)
@@ -249,24 +281,100 @@ func TestLlms(t *testing.T) {
 	}
 }
 
-// The reference lists only the codes that an operation can be answered with, and all headers.
+// The reference lists only the codes that an operation can be answered with: first its own, then those that other operations have too.
 func TestCodesOfAnOperation(t *testing.T) {
-	text := string(pages(t, portal.Config{})["/docs.md"].Body)
-	_, operation, _ := strings.Cut(text, "`GET /v1/quota`\n")
+	all := pages(t, portal.Config{})
+	_, operation, _ := strings.Cut(string(all["/docs.md"].Body), "`GET /v1/quota`\n")
 	operation, _, _ = strings.Cut(operation, "\n## ")
-	for _, want := range []string{"\n- 400: `bad_request`\n", "\n- 403: `address_not_allowed`\n", "\n- 429: `quota_polling`, `too_many_failed_attempts`\n"} {
+	for _, want := range []string{
+		"\n- 429: `quota_polling`\n", "\n- Errors that other operations have too: 400 `bad_request`; 401 `missing_api_key`, `malformed_api_key`, `invalid_api_key`; ",
+		"; 403 `address_not_allowed`; ", "; 429 `too_many_failed_attempts`; ",
+	} {
 		if !strings.Contains(operation, want) {
 			t.Errorf("%q is missing in\n%s", want, operation)
 		}
 	}
-	_, headers, _ := strings.Cut(text, "## Headers of some responses\n")
+	_, operation, _ = strings.Cut(string(all["/docs"].Body), `id="createPet"`)
+	operation, _, _ = strings.Cut(operation, "</article>")
+	own, shared, _ := strings.Cut(operation, "<details>")
+	for _, code := range []string{"invalid_request", "unsupported_media_type", "idempotency_key_reused", "outcome_unknown"} {
+		if !strings.Contains(own, code) || strings.Contains(shared, code) {
+			t.Errorf("%s is not shown as a code of createPet alone", code)
+		}
+	}
+	for _, code := range []string{"missing_api_key", "minute_quota_exceeded", "upstream_timeout"} {
+		if strings.Contains(own, code) || !strings.Contains(shared, code) {
+			t.Errorf("%s is not folded", code)
+		}
+	}
+	_, headers, _ := strings.Cut(string(all["/docs.md"].Body), "## Headers of some responses\n")
 	headers, _, _ = strings.Cut(headers, "\n## ")
 	for _, want := range []string{
-		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope", "`Location`: On a 201: ",
-		"`Idempotent-Replayed`: On a 201: ", "`Link`: On a page of a list: the next page. ",
+		"`Allow`: On a 405: ", "`WWW-Authenticate`: On a 401: What is wrong", " On a 403: The scope", "`Link`: On a page of a list: the next page. ",
 	} {
 		if strings.Count(headers, want) != 1 {
 			t.Errorf("%q is missing, or repeated, in\n%s", want, headers)
+		}
+	}
+}
+
+// Each operation shows an answer, which is the example of the document: the contract tests compare that with what the system sends.
+func TestExamples(t *testing.T) {
+	all := pages(t, portal.Config{})
+	for id, want := range map[string]string{
+		"listPets":  "Response 200\n[\n  {\n    \"id\": 1,\n    \"name\": \"Rex\",\n    \"categoryId\": 1,\n    \"status\": \"available\"\n  },\n  {",
+		"createPet": "Response 201\n{\n  \"id\": 1,\n  \"name\": \"Rex\",",
+		"getPet":    "Response 200\n{\n  \"id\": 1,",
+		"getQuota":  "Response 200\n{\n  \"plan\": \"free\",\n  \"tenant\": \"ten_",
+		"getUsage":  "Response 200\n{\n  \"by\": \"day\",",
+	} {
+		_, operation, _ := strings.Cut(string(all["/docs"].Body), `<article class="operation split" id="`+id+`"`)
+		operation, _, _ = strings.Cut(operation, "</article>")
+		_, shown, _ := strings.Cut(operation, `<p class="title">`)
+		shown = html.UnescapeString(regexp.MustCompile(`</p><pre[^>]*><code>`).ReplaceAllString(shown, "\n"))
+		if !strings.HasPrefix(shown, want) {
+			t.Errorf("%s shows %.120q, want %q", id, shown, want)
+		}
+	}
+	for _, want := range []string{
+		`-H &#34;Idempotency-Key: $(openssl rand -hex 16)&#34;`, `client.CreatePet(ctx, petgate.NewPet{Name: &#34;Rex&#34;, CategoryID: 1}, nil)`,
+		`await client.createPet({ name: &#34;Rex&#34;, categoryId: 1 })`, `&#34;Idempotency-Key&#34;: str(uuid.uuid4()),`,
+	} {
+		if !strings.Contains(string(all["/docs"].Body), want) {
+			t.Errorf("no example has %s", want)
+		}
+	}
+}
+
+// The plans on the pages are those that are passed, in the order of their limits. Only the pages with plans change.
+func TestPlansAndBansInForce(t *testing.T) {
+	rule := ban.Product
+	rule.For, rule.Max = 90*time.Second, 2*time.Hour
+	p, err := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := written(t, p, plans)
+	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5}}}, plans[:2]...))
+	for path, one := range after {
+		if changed := one.ETag != before[path].ETag; changed != (path == "/docs" || path == "/docs.md") {
+			t.Errorf("%s has changed: %t", path, changed)
+		}
+	}
+	const want = "|---|---|---|\n| half | 5 | as agreed |\n| pro | 300 | 10000 |\n| gold | 301 | 7 |\n| enterprise | as agreed | as agreed |\n\n"
+	if text := string(after["/docs.md"].Body); !strings.Contains(text, want) || strings.Contains(text, "| free |") {
+		t.Errorf("the plans are not %q in\n%s", want, text)
+	}
+	if row := `<tr><th scope="row">gold</th><td class="number">301</td><td class="number">7</td></tr>`; !strings.Contains(string(after["/docs"].Body), row) {
+		t.Errorf("the page does not have %s", row)
+	}
+	const banned = "is banned: for 1m30s the first time, then for longer, up to 2h."
+	for _, path := range []string{"/docs", "/docs.md", "/llms.txt"} {
+		if !strings.Contains(string(before[path].Body), banned) {
+			t.Errorf("%s does not have %q", path, banned)
+		}
+		if strings.Contains(string(pages(t, portal.Config{})[path].Body), "is banned: ") {
+			t.Errorf("%s warns of bans that are switched off", path)
 		}
 	}
 }

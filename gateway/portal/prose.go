@@ -1,9 +1,17 @@
 package portal
 
 import (
+	"bytes"
+	"fmt"
 	"html/template"
 	"regexp"
 	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/util"
 )
 
 // link is a link to an element of the page: [429](#status-429).
@@ -12,31 +20,59 @@ var link = regexp.MustCompile(`\[([^\]]*)\]\((#[\w-]+)\)`)
 // plain returns a Markdown text without its links to elements of the page.
 func plain(text string) string { return link.ReplaceAllString(text, "$1") }
 
-// inline returns a sentence of the document as HTML. Only `code` and links to elements of the page are markup in it.
-func inline(text string) template.HTML {
-	var b strings.Builder
-	isCode := false
-	for i, part := range strings.Split(text, "`") {
-		if i > 0 {
-			if isCode = !isCode; isCode {
-				b.WriteString("<code>")
-			} else {
-				b.WriteString("</code>")
+// tag matches the tags of HTML that documents use for text. Others may be meant as text, such as <id>.
+var tag = regexp.MustCompile(`(?i)</?(?:p|br|b|i|em|strong|code|pre|ul|ol|li|a|div|span|table|thead|tbody|tr|td|th|h[1-6]|img|sup|sub|small|font)(?:\s[^<>]*)?/?>`)
+
+// markdown writes CommonMark as HTML. Texts are somebody else's: HTML in them is shown, not used. A page has its own headings and loads no
+// image from elsewhere.
+var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(nodes{}, 1))))
+
+type nodes struct{}
+
+func (nodes) RegisterFuncs(to renderer.NodeRendererFuncRegisterer) {
+	around := func(open, end string) renderer.NodeRendererFunc {
+		return func(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
+			text := end
+			if entering {
+				text = open
 			}
+			_, err := w.WriteString(text)
+			return ast.WalkContinue, err
 		}
-		b.WriteString(template.HTMLEscapeString(part))
 	}
-	if isCode {
-		b.WriteString("</code>")
-	}
-	return template.HTML(link.ReplaceAllString(b.String(), `<a href="$2">$1</a>`))
+	to.Register(ast.KindHeading, around("<p><strong>", "</strong></p>\n"))
+	to.Register(ast.KindImage, around("<em>", "</em>"))
+	to.Register(ast.KindRawHTML, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			template.HTMLEscape(w, n.(*ast.RawHTML).Segments.Value(source))
+		}
+		return ast.WalkSkipChildren, nil
+	})
+	to.Register(ast.KindHTMLBlock, func(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			w.WriteString("<p>")
+			template.HTMLEscape(w, n.Lines().Value(source))
+			w.WriteString("</p>\n")
+		}
+		return ast.WalkContinue, nil
+	})
 }
 
-// prose returns paragraphs of the document as HTML.
-func prose(text string) template.HTML {
-	var b strings.Builder
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		b.WriteString("<p>" + string(inline(paragraph)) + "</p>\n")
+// prose returns a text of the document as HTML.
+func prose(text string) (template.HTML, error) {
+	var b bytes.Buffer
+	if err := markdown.Convert([]byte(tag.ReplaceAllString(text, "")), &b); err != nil {
+		return "", fmt.Errorf("%.40q as HTML: %w", text, err)
 	}
-	return template.HTML(b.String())
+	return template.HTML(b.String()), nil
+}
+
+// inline returns a sentence of the document as HTML that needs no paragraph of its own.
+func inline(text string) (template.HTML, error) {
+	whole, err := prose(text)
+	one := strings.TrimSuffix(strings.TrimPrefix(string(whole), "<p>"), "</p>\n")
+	if strings.Contains(one, "<p>") {
+		return whole, err
+	}
+	return template.HTML(one), err
 }

@@ -1,37 +1,30 @@
 package keystore_test
 
 import (
-	"encoding/json"
+	"os"
+	"strings"
 	"testing"
 
-	"petgate/shared/api"
-	"petgate/shared/core/plan"
+	"github.com/dustin/go-humanize"
+
 	"petgate/shared/keystore"
 )
 
-// The public document lists the plans of a new database.
-func TestDocumentListsThePlans(t *testing.T) {
-	doc := api.Pets().Document
-	text, err := json.Marshal(doc.Extensions["x-plans"])
+// docs/api.md lists the plans of a new database.
+func TestDocsListThePlans(t *testing.T) {
+	text, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []struct {
-		Name string `json:"name"`
-		plan.Limits
-	}
-	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
-	}
-	listed := map[string]plan.Limits{}
-	for _, row := range rows {
-		listed[row.Name] = row.Limits
-	}
 	eachStore(t, func(t *testing.T, s *keystore.Store, _ *clock) {
-		stored := map[string]plan.Limits{}
 		for _, p := range must[[]keystore.Plan](t)(s.Plans(t.Context())) {
-			stored[p.Name] = p.Limits
+			row := "| " + p.Name + " | as agreed | as agreed |"
+			if p.Limits.IsSet() {
+				row = "| " + p.Name + " | " + humanize.Comma(p.Limits.Minute) + " | " + humanize.Comma(p.Limits.Day) + " |"
+			}
+			if !strings.Contains(string(text), row+"\n") {
+				t.Errorf("docs/api.md does not have %q", row)
+			}
 		}
-		wantEqual(t, "plans", listed, stored)
 	})
 }

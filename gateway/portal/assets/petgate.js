@@ -19,9 +19,8 @@ function element(tag, text, attributes = {}) {
 
 // ---- The key
 
-const environment = document.body.dataset.environment;
-const prefix = `ptg_${environment}_`;
-const tokenLength = 47;
+const { prefix, root, quota, usage, usageScope } = document.body.dataset;
+const tokenLength = prefix.length + 38;
 const checksumLength = 6;
 const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -47,7 +46,7 @@ function checksum(text) {
 
 // problem says what is wrong with a token, or "". It asks nobody.
 function problem(token) {
-  if (/^ptg_(live|test)_/.test(token) && !token.startsWith(prefix)) {
+  if (/^[a-z]+_(live|test)_/.test(token) && !token.startsWith(prefix)) {
     return `This key is for another environment. Keys of this API begin with ${prefix}`;
   }
   if (!token.startsWith(prefix)) return `A key begins with ${prefix}`;
@@ -81,6 +80,7 @@ function hold(token) {
   $("#key-held").hidden = false;
   sayKey("The checksum is right. The key stays in this page.");
   if (wasFocused) $("#key-hint").focus(); // the field is hidden now
+  fill();
   askQuota();
 }
 
@@ -89,19 +89,23 @@ function options(method) {
   return { method, headers: { Authorization: `Bearer ${key}` }, cache: "no-store", credentials: "omit", redirect: "error" };
 }
 
+// address returns the URL of a path of the API, relative to the page.
+const address = (path) => root + path.slice(1);
+
 // askQuota shows whether the key can be used and what is left of its limits. That costs nothing. Without an answer, the page
 // says what it knows by itself.
 async function askQuota() {
+  if (!quota) return;
   const asked = key;
   try {
-    const response = await fetch("v1/quota", options("GET"));
+    const response = await fetch(address(quota), options("GET"));
     const body = await response.json();
     if (key !== asked) return; // it was forgotten
     if (response.status === 401 || response.status === 403) {
       sayKey(`The key is not accepted: ${body.message}.`, true);
     } else if (response.ok) {
       showStanding(body, response.headers);
-      if (!body.key.scopes.includes("usage:read")) say(usageState, unreadable);
+      if (usageState && !body.key.scopes.includes(usageScope)) say(usageState, unreadable);
     }
   } catch {
     // The first call says what is wrong.
@@ -135,6 +139,8 @@ function forget() {
   sayKey("Stays in this page. It is never stored.");
   for (const meters of $$(".meters")) meters.replaceChildren();
   $(".meters", keyForm).hidden = true;
+  fill();
+  if (!usageState) return;
   for (const part of $$(".legend, .picture, tbody", drawing)) part.replaceChildren();
   drawing.hidden = true;
   say(usageState, "");
@@ -218,7 +224,7 @@ function target(form) {
     if (field.dataset.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(value));
     else if (field.dataset.in === "query" && value !== "") query.set(field.name, value);
   }
-  return path.slice(1) + (query.size > 0 ? `?${query}` : "");
+  return address(path) + (query.size > 0 ? `?${query}` : "");
 }
 
 // hasKey reports whether there is a key, or asks for it.
@@ -233,9 +239,10 @@ function hasKey(state) {
 async function send(form) {
   const state = $(".state", form);
   if (performance.now() < blockedUntil && !("free" in form.dataset)) return;
-  if (!hasKey(state)) return;
+  if (!("public" in form.dataset) && !hasKey(state)) return;
   const used = key;
   const call = options(form.dataset.method);
+  if (!key) delete call.headers.Authorization;
   for (const field of $$("[data-in=header]", form)) {
     if (field.value.trim() !== "") call.headers[field.name] = field.value.trim();
   }
@@ -246,7 +253,7 @@ async function send(form) {
   }
   const body = $("textarea", form);
   if (body) {
-    call.headers.set("Content-Type", "application/json");
+    call.headers.set("Content-Type", body.dataset.type);
     call.body = body.value;
   }
   say(state, "Sending…");
@@ -300,7 +307,12 @@ function show(form, response, readable, millis) {
     element("span", response.status, { class: `status s${String(response.status)[0]}` }),
     ` ${response.statusText} · ${millis} ms`,
   );
-  $(".body", form).textContent = readable;
+  const shown = $(".body", form);
+  shown.textContent = readable;
+  paint(shown);
+  // The page has one scroll bar: a long body is cut until the reader wants all of it.
+  shown.classList.toggle("long", readable.split("\n").length > 20 || readable.length > 2000);
+  $(".more", form).hidden = !shown.classList.contains("long");
   const rank = ([name]) => {
     const at = limitHeaders.findIndex((one) => one.toLowerCase() === name);
     return at < 0 ? limitHeaders.length : at;
@@ -343,13 +355,18 @@ for (const form of $$(".try")) {
     event.preventDefault();
     send(form);
   });
+  $(".more", form).addEventListener("click", (event) => {
+    event.target.hidden = true;
+    $(".body", form).classList.remove("long");
+    $(".body", form).focus();
+  });
 }
 
 // ---- Usage
 
 const usageState = $("#usage .state");
 const drawing = $("#usage-drawing");
-const unreadable = "This key cannot read usage: it does not have the scope usage:read. Ask who gave you the key for one that has it.";
+const unreadable = `This key cannot read usage: it does not have the scope ${usageScope}. Ask who gave you the key for one that has it.`;
 const series = ["served", "refused", "failed"];
 const failures = new Set($$("[id^=status-5] dt code").map((code) => code.textContent)); // of the service, not of the caller
 
@@ -361,7 +378,7 @@ async function askUsage(query) {
   const used = (asking = key);
   say(usageState, "Asking…");
   try {
-    const response = await fetch(`v1/usage?${query}`, options("GET"));
+    const response = await fetch(`${address(usage)}?${query}`, options("GET"));
     const body = await response.json();
     if (key !== used) return; // it was forgotten
     if (response.ok) drawUsage(body, Date.parse(response.headers.get("Date")) || Date.now());
@@ -451,21 +468,61 @@ function chart(bars, most, text, summary) {
   return picture;
 }
 
-$("#usage").hidden = $('nav [href="#usage"]').parentElement.hidden = false;
-$("#usage form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  askUsage(event.submitter.value);
-});
-
-// ---- The page
-
-keyForm.hidden = false;
-$("#base").textContent = new URL(".", location.href).href.replace(/\/$/, "");
-
-for (const time of $$(".notice time")) {
-  const days = Math.ceil((new Date(time.dateTime) - Date.now()) / 86400000);
-  if (days > 0) time.parentElement.querySelector(".left").textContent = `, in ${days.toLocaleString("en")} ${days === 1 ? "day" : "days"}`;
+if (usageState) {
+  $("#usage").hidden = $('nav [href="#usage"]').parentElement.hidden = false;
+  $("#usage form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    askUsage(event.submitter.value);
+  });
 }
+
+// ---- The examples
+
+const syntax = new RegExp([
+  /("(?:[^"\\\n]|\\.)*"(?=\s*:))/, // a name
+  /("(?:[^"\\\n]|\\.)*"|'[^']*'|`[^`]*`)/, // a text
+  /((?<=^|\s)(?:\/\/|#) .*)/, // a note
+  /\b(\d[\d.]*|true|false|null|nil|True|False|None)\b/, // a value
+  /\b(async|await|const|curl|defer|err|export|for|if|import|let|new|of|range|return|var)\b/, // a word
+].map((part) => part.source).join("|"), "gm");
+const colours = ["name", "text", "note", "value", "word"].map((name) => {
+  const colour = globalThis.Highlight && new Highlight();
+  if (colour) CSS.highlights.set(name, colour);
+  return colour;
+});
+const painted = new WeakMap();
+
+// paint colours the text of an element. The browser keeps the colours apart from the text, so that the text stays one piece.
+function paint(code) {
+  const text = code.firstChild;
+  if (!colours[0] || text?.nodeType !== Node.TEXT_NODE) return;
+  for (const [colour, range] of painted.get(code) || []) colour.delete(range);
+  painted.set(code, [...text.data.slice(0, 100_000).matchAll(syntax)].map((found) => {
+    const range = new StaticRange({ startContainer: text, startOffset: found.index, endContainer: text, endOffset: found.index + found[0].length });
+    const colour = colours[found.findIndex((part, n) => n > 0 && part !== undefined) - 1];
+    colour.add(range);
+    return [colour, range];
+  }));
+}
+
+const base = new URL(root || ".", location.href).href.replace(/\/$/, "");
+const variable = /\$\{process\.env\.PETGATE_(URL|TOKEN)\}|\$PETGATE_(URL|TOKEN)|(?:os\.Getenv\("|os\.environ\["|process\.env\.)PETGATE_(URL|TOKEN)(?:"\)|"\]|!)?/g;
+const examples = new Map($$("#start code, .tabs code, #clients code").map((code) => [code, code.textContent.replace("https://…", base)]));
+
+// fill writes the examples: with the address and the key, if the reader wants that, and else with the variables.
+function fill() {
+  const isShown = key && $("#key-shown").checked;
+  for (const [code, text] of examples) {
+    code.textContent = !isShown ? text : text.replace(`${prefix}…`, key).replace(variable, (_, inside, shell, quoted) => {
+      const value = (inside || shell || quoted) === "URL" ? base : key;
+      return quoted ? JSON.stringify(value) : value;
+    });
+    paint(code);
+  }
+}
+$("#key-shown").addEventListener("change", fill);
+fill();
+for (const code of $$(".code code")) if (!examples.has(code)) paint(code);
 
 // One choice of the language is for all examples.
 for (const radio of $$(".tabs input")) {
@@ -474,19 +531,55 @@ for (const radio of $$(".tabs input")) {
   });
 }
 
-for (const button of $$(".copy")) {
+for (const block of $$(".code")) {
   if (!navigator.clipboard) break;
-  button.hidden = false;
+  const button = element("button", "Copy", { type: "button", class: "quiet copy" });
+  block.append(button);
   button.addEventListener("click", async () => {
-    const language = $("input:checked", button.closest(".tabs")).value;
-    await navigator.clipboard.writeText($(`pre.${language}`, button.closest(".tabs")).textContent);
+    const code = $$("code", block).find((one) => one.checkVisibility());
+    await navigator.clipboard.writeText(code.textContent);
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
 }
 
+// ---- The page
+
+keyForm.hidden = false;
+
+for (const time of $$(".notice time")) {
+  const days = Math.ceil((new Date(time.dateTime) - Date.now()) / 86400000);
+  if (days > 0) time.parentElement.querySelector(".left").textContent = `, in ${days.toLocaleString("en")} ${days === 1 ? "day" : "days"}`;
+}
+
+// The contents are beside the page if there is room, and else above it, folded.
+const contents = $("#contents");
+const isWide = matchMedia("(min-width: 62rem)");
+const fold = () => (contents.open = isWide.matches);
+isWide.addEventListener("change", fold);
+fold();
+contents.addEventListener("click", (event) => {
+  if (event.target.closest("a")) fold();
+});
+
+const search = $("#search");
+if (search) {
+  search.hidden = false;
+  search.addEventListener("input", () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const group of $$(".group")) {
+      for (const item of $$("li", group)) {
+        const text = `${item.textContent} ${item.firstChild.title}`.toLowerCase();
+        item.hidden = !words.every((word) => text.includes(word));
+      }
+      group.hidden = !$("li:not([hidden])", group);
+      if (words.length > 0) group.firstChild.open = true;
+    }
+  });
+}
+
 // The contents mark what is on the screen.
-const links = new Map($$("nav a").map((link) => [link.hash.slice(1), link]));
+const links = new Map($$("nav a").filter((link) => link.pathname === location.pathname).map((link) => [link.hash.slice(1), link]));
 const watcher = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;

@@ -306,7 +306,7 @@ type Details struct {
 	Used *int64 `json:"used,omitempty"`
 }
 
-// Error defines model for Error.
+// Error Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type Error struct {
 	// Code For programs. New codes may be added; treat an unknown code by its status.
 	Code ErrorCode `json:"code"`
@@ -458,61 +458,61 @@ type UsageRow struct {
 	Start time.Time `json:"start"`
 }
 
-// BadGateway defines model for BadGateway.
+// BadGateway Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type BadGateway = Error
 
-// BadRequest defines model for BadRequest.
+// BadRequest Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type BadRequest = Error
 
-// ContentTooLarge defines model for ContentTooLarge.
+// ContentTooLarge Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type ContentTooLarge = Error
 
-// ExpectationFailed defines model for ExpectationFailed.
+// ExpectationFailed Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type ExpectationFailed = Error
 
-// Forbidden defines model for Forbidden.
+// Forbidden Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type Forbidden = Error
 
-// GatewayTimeout defines model for GatewayTimeout.
+// GatewayTimeout Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type GatewayTimeout = Error
 
-// Gone defines model for Gone.
+// Gone Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type Gone = Error
 
-// HeadersTooLarge defines model for HeadersTooLarge.
+// HeadersTooLarge Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type HeadersTooLarge = Error
 
-// IdempotencyKeyReused defines model for IdempotencyKeyReused.
+// IdempotencyKeyReused Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type IdempotencyKeyReused = Error
 
-// InternalError defines model for InternalError.
+// InternalError Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type InternalError = Error
 
-// MethodNotAllowed defines model for MethodNotAllowed.
+// MethodNotAllowed Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type MethodNotAllowed = Error
 
-// NotFound defines model for NotFound.
+// NotFound Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type NotFound = Error
 
-// RequestInProgress defines model for RequestInProgress.
+// RequestInProgress Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type RequestInProgress = Error
 
-// RequestTimeout defines model for RequestTimeout.
+// RequestTimeout Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type RequestTimeout = Error
 
-// ServiceUnavailable defines model for ServiceUnavailable.
+// ServiceUnavailable Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type ServiceUnavailable = Error
 
-// TooManyRequests defines model for TooManyRequests.
+// TooManyRequests Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type TooManyRequests = Error
 
-// URITooLong defines model for URITooLong.
+// URITooLong Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type URITooLong = Error
 
-// Unauthorized defines model for Unauthorized.
+// Unauthorized Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type Unauthorized = Error
 
-// UnsupportedMediaType defines model for UnsupportedMediaType.
+// UnsupportedMediaType Example: {"code":"minute_quota_exceeded","details":{"limit":60,"plan":"free","policy":"minute","resetAt":"2026-01-01T00:01:00Z","retryAfter":12,"strikesUntilBan":60,"used":60},"message":"the quota of this minute is used up: wait for Retry-After","status":429}
 type UnsupportedMediaType = Error
 
 // ListPetsParams defines parameters for ListPets.
