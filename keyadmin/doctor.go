@@ -218,7 +218,7 @@ var cureOf = map[string]string{
 	"certificate": "replace the files by a certificate and its key that fit together: the gateway reads changed files by itself",
 	"start":       "wait, and repeat the command; if it lasts, read the gateway's log",
 	"drain":       "it is stopping: if this was not planned, start it again. Before a planned stop, start another gateway",
-	"directory":   "check that the gateway can reach the database",
+	"directory":   "check that the gateway can reach the database; if it can, mend what the problem names, such as a row or a right of its role",
 	"database":    "check that the gateway can reach the database",
 	"clock":       "let a time service (NTP) set the clocks of all hosts",
 	"quotas":      "check that Redis runs, that REDIS_URL of the gateway is right, and that all gateways use it",
