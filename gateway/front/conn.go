@@ -38,14 +38,13 @@ const sendBufferBytes = 128 << 10
 
 func (s *Server) newConn(accepted *socket.Conn) *Conn {
 	c := &Conn{server: s, acceptedAt: time.Now()}
-	if addr, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
-		c.Peer = addr.Addr().Unmap()
+	if peer, ok := accepted.RemoteAddr().(*net.TCPAddr); ok {
+		c.Peer = peer.AddrPort().Addr().Unmap()
 	}
 	if tcp, ok := accepted.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(sendBufferBytes)
 	}
 	c.held = &heldConn{Conn: accepted, client: c}
-	s.crowd.put(c, &s.crowd.strangers)
 	conn := net.Conn(c.held)
 	if s.cfg.TLS != nil {
 		// The handshake is done in the connection's own goroutine: see isPlain.
@@ -53,6 +52,7 @@ func (s *Server) newConn(accepted *socket.Conn) *Conn {
 		conn, c.IsTLS = tls.Server(conn, s.cfg.TLS), true
 	}
 	c.Init(conn, &s.http, c)
+	s.crowd.put(c, &s.crowd.strangers)
 	return c
 }
 

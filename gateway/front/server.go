@@ -125,7 +125,8 @@ func (s *Server) Serve(ln net.Listener) error {
 			_ = accepted.Close()
 			continue
 		}
-		go s.newConn(accepted.(*socket.Conn)).serve(held > int64(s.cfg.ConnectionsMax))
+		// Not newConn before the goroutine starts: other connections wait to be accepted.
+		go func() { s.newConn(accepted.(*socket.Conn)).serve(held > int64(s.cfg.ConnectionsMax)) }()
 	}
 }
 
