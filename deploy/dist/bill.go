@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
@@ -16,7 +17,10 @@ import (
 type object map[string]any
 
 // document is a software bill of materials.
-type document struct{ packages, relationships []object }
+type document struct {
+	packages, relationships []object
+	licenses                map[string]string // of modules
+}
 
 const (
 	documentID   = "SPDXRef-DOCUMENT"
@@ -27,8 +31,8 @@ const (
 
 // bill returns the SPDX document of an archive: its programs, and the modules that the linker recorded in each. They are those that
 // `go version -m` prints.
-func (r *release) bill(archive string, content files) ([]byte, error) {
-	var d document
+func (r *release) bill(archive string, content files, licenses map[string]string) ([]byte, error) {
+	d := document{licenses: licenses}
 	whole := sha256.New() // of all programs: two different archives have different namespaces
 	for _, name := range programs {
 		program := content["bin/"+name].content
@@ -78,7 +82,7 @@ func (d *document) relate(of, how, to string) {
 func (d *document) depend(program, module, version string) {
 	id := identifier("Module", module+"-"+version)
 	if !slices.ContainsFunc(d.packages, func(p object) bool { return p["SPDXID"] == id }) {
-		d.contain(id, module, version, notStated, notStated, object{"externalRefs": []object{{
+		d.contain(id, module, version, cmp.Or(d.licenses[module], notStated), notStated, object{"externalRefs": []object{{
 			"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + module + "@" + version,
 		}}})
 	}

@@ -81,6 +81,7 @@ func TestDist(t *testing.T) {
 		if got := output(t, dist, path, "--version"); got != program+" v9.8.7\n" {
 			t.Errorf("%s --version says %q", program, got)
 		}
+		checkNotices(t, d, filepath.Join(unpacked, noticesIn), output(t, dist, "go", "version", "-m", path))
 		checkModules(t, d, program, output(t, dist, "go", "version", "-m", path))
 		checkManual(t, filepath.Join(unpacked, "share/man/man1", program+".1"), output(t, dist, path, "--help"))
 	}
@@ -102,6 +103,7 @@ type bill struct {
 	Packages []struct {
 		Name, SPDXID string
 		Version      string `json:"versionInfo"`
+		License      string `json:"licenseDeclared"`
 	}
 	Relationships []struct {
 		Of   string `json:"spdxElementId"`
@@ -135,6 +137,25 @@ func checkModules(t *testing.T, d bill, program, listed string) {
 		t.Errorf("%s: the bill lists\n%q\nand go version -m\n%q", program, got, want)
 	}
 	t.Logf("figure: the bill of materials of %s lists the %d modules that go version -m does", program, len(want)-1)
+}
+
+// checkNotices checks that the texts of every linked module's licence are there, and that the bill names it.
+func checkNotices(t *testing.T, d bill, dir, listed string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(listed+"\tdep\tstdlib\t-\n", -1) {
+		texts, err := os.ReadDir(filepath.Join(dir, match[1]))
+		isLicense := func(e os.DirEntry) bool {
+			return isNotice.MatchString(e.Name()) && !strings.EqualFold(e.Name(), "NOTICE")
+		}
+		if err != nil || !slices.ContainsFunc(texts, isLicense) {
+			t.Errorf("there is no licence of %s: %v, %v", match[1], texts, err)
+		}
+		for _, p := range d.Packages {
+			if p.Name == match[1] && (p.License == "" || p.License == notStated) {
+				t.Errorf("the bill names no licence of %s", p.Name)
+			}
+		}
+	}
 }
 
 // checkManual checks that a manual page has every flag of the help.

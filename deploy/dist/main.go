@@ -3,6 +3,8 @@
 //
 // The files depend on the source, the version and the Go release alone. Two builds in different directories give equal files, so
 // anybody can check an archive. Their times are SOURCE_DATE_EPOCH (reproducible-builds.org), or 1970.
+//
+// With --notices, it only writes the licences of what the programs are made of. The images have them too.
 package main
 
 import (
@@ -63,8 +65,15 @@ type target struct{ os, arch string }
 func main() {
 	out := flag.String("out", "dist", "directory of the results; files in it are replaced")
 	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "systems to build for")
+	only := flag.String("notices", "", "write only licences and notices, to this directory")
 	flag.Parse()
-	if err := run(*out, *targets); err != nil {
+	err := error(nil)
+	if *only != "" {
+		err = writeNotices(*only)
+	} else {
+		err = run(*out, *targets)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}
@@ -118,13 +127,18 @@ func (r *release) build(t target) (dir string, err error) {
 		args = append(args, "./"+program)
 	}
 	cmd := exec.Command("go", args...)
-	// Other settings of the developer must not change the result. GOFLAGS is not empty: the go command would then take what `go env -w` has set.
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOFIPS140=off",
-		"GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
+	cmd.Env = t.environ()
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, text)
 	}
 	return dir, nil
+}
+
+// environ is the environment of the go command: other settings of the developer must not change the result. GOFLAGS is not empty: the go
+// command would then take what `go env -w` has set.
+func (t target) environ() []string {
+	return append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOFIPS140=off",
+		"GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
 }
 
 // sharedFiles returns the files that are the same for all systems. The programs themselves write their manual pages and
@@ -180,6 +194,11 @@ func (r *release) pack(t target, shared files) error {
 			content[to] = f
 		}
 	}
+	third, err := noticesOf(t)
+	if err != nil {
+		return err
+	}
+	maps.Copy(content, third.files)
 	for _, program := range programs {
 		text, err := os.ReadFile(filepath.Join(dir, program))
 		if err != nil {
@@ -191,7 +210,7 @@ func (r *release) pack(t target, shared files) error {
 	if err != nil {
 		return err
 	}
-	document, err := r.bill(name, content)
+	document, err := r.bill(name, content, third.licenses)
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,7 @@ func (d *Directory) storeLeftOf(ctx context.Context, l *leftUsage, mine bool) (e
 	if err := d.storeUsage(ctx, l.Process, &l.Unstored, true); err != nil {
 		return err
 	}
-	d.cfg.Log.Info("directory: stored the usage that an earlier process had kept in a file", "gateway", l.Process.ID, "through", l.Through.Time())
+	d.cfg.Log.Info("directory: stored the usage that an earlier process had kept in a file", "gateway", l.Process.ID, "asOf", l.Through.Time())
 	l.Process.UsageThrough = l.Through
 	return register()
 }
