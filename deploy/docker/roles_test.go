@@ -165,6 +165,20 @@ func TestRoles(t *testing.T) {
 		t.Errorf("usage was deleted:\n%s\n%s", stored, after)
 	}
 
+	// Nor does one write what no program could read, or less than nothing.
+	for _, call := range []string{
+		`gateway_add_usage('[{"tenantId":"ten_0000000000000000","hour":0,"operation":"","charged":true,"outcome":"ok","requests":-1}]')`,
+		`gateway_add_usage('[{"tenantId":"x","hour":0,"operation":"","charged":true,"outcome":"ok","requests":1}]')`,
+		`gateway_report_lost('gw', 'u', 'ten_0000000000000000', 'x', 'revoked', 1, 1)`, `gateway_report_lost('gw', 'u', 'ten_0000000000000000', '', 'x', 1, 1)`,
+		`gateway_report_lost(E'a\nb', 'u', 'ten_0000000000000000', '', 'suspended', 1, 1)`, `gateway_ban('gw', 'u', 'x', 1900000000000, '', 1)`,
+		`gateway_add_minutes('[{"tenantId":"ten_0000000000000000","hour":0,"attempts":"x"}]', 'gw')`,
+		`gateway_upsert_quotas('[{"name":"x","record":"00"}]', 1)`,
+	} {
+		if err := execute(t, roles["gateway"], "SELECT "+call); err == nil || !strings.Contains(err.Error(), "violates") {
+			t.Errorf("%s: %v, want it refused", call, err)
+		}
+	}
+
 	// What the gateway's role writes, it writes in its own name, and an operator's ban is not shortened.
 	f.MustKeyadmin("ban", "add", deaf.ID, "--for", "2h", "--reason", "abuse", "--yes")
 	for _, until := range []string{"1", "1900000000000"} { // the operator's ban ends later than the first and earlier than the second
