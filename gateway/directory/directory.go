@@ -16,7 +16,6 @@ package directory
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -115,7 +114,8 @@ type Directory struct {
 }
 
 // Open registers the gateway and loads everything. If the database is unavailable, it reads the snapshot. Without a snapshot, the
-// directory is not Fresh until Run has loaded it; Ready says why. Open fails only if a retry cannot help.
+// directory is not Fresh until Run has loaded it; Ready says why. If another process with this ID lives, Open returns
+// keystore.ErrDisplaced after some seconds. Otherwise it fails only if a retry cannot help.
 func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, error) {
 	if cfg.GatewayID == "" {
 		return nil, errors.New("directory: a gateway needs an ID: set GATEWAY_ID")
@@ -135,7 +135,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	d.state.Store(newState(&d.versions))
 	d.maxAge.Store(cfg.MaxAge.Milliseconds())
 	d.self.Store(&keystore.Registration{
-		ID: cfg.GatewayID, Incarnation: rand.Text(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
+		ID: cfg.GatewayID, Incarnation: newIncarnation(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
 	})
 	d.gateways.Store(1)
 	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
@@ -155,6 +155,10 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 
 	err = d.sync(context.WithoutCancel(ctx))
 	d.report(err)
+	if errors.Is(err, keystore.ErrDisplaced) {
+		d.snapshot.Close()
+		return nil, err
+	}
 	if errors.Is(err, keystore.ErrUnavailable) && !d.follower.loaded && d.snapshot.IsKept() {
 		d.restore()
 	}

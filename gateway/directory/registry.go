@@ -2,8 +2,11 @@ package directory
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"petgate/gateway/directory/snapshot"
@@ -15,6 +18,9 @@ const (
 	silentEvery = 5 * time.Second // between two searches for silent gateways
 
 	skewMax = time.Second // a larger difference from the database's clock is reported
+
+	// yieldFor is how long a process waits for another one that has its ID. One that was killed is silent by then.
+	yieldFor = keystore.SilentAfter + 2*time.Second
 )
 
 // registry is what the directory knows about the list of gateways. Only the goroutine that calls sync uses it.
@@ -36,7 +42,11 @@ func (d *Directory) register(ctx context.Context) error {
 		return err
 	}
 	self := d.current()
-	generation, err := d.store.Register(ctx, self, slices.Concat(d.snapshot.Ended(), d.registry.ended))
+	ended := slices.Concat(d.snapshot.Ended(), d.registry.ended)
+	if err := d.yield(ctx, self, ended); err != nil {
+		return err
+	}
+	generation, err := d.store.Register(ctx, self, ended)
 	if err != nil {
 		return err
 	}
@@ -46,6 +56,41 @@ func (d *Directory) register(ctx context.Context) error {
 	d.follower.registered, d.follower.registeredAt = true, begun
 	d.follower.beatAt = time.Time{}
 	return nil
+}
+
+// yield waits until no other process that has this gateway's ID sends heartbeats, but for those that have certainly ended. If one still
+// does after yieldFor, it keeps the ID. A process that was registered before only registers again.
+func (d *Directory) yield(ctx context.Context, self keystore.Registration, ended []string) error {
+	for began := time.Now(); self.Generation == 0; time.Sleep(pollEvery / 4) {
+		all, err := d.store.Gateways(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(g keystore.Gateway) bool {
+			return g.ID == self.ID && g.Incarnation != self.Incarnation && !g.Replaced && g.Age <= keystore.SilentAfter.Milliseconds() &&
+				!slices.Contains(ended, g.Incarnation)
+		})
+		if i < 0 {
+			return nil
+		}
+		if time.Since(began) > yieldFor {
+			return fmt.Errorf("%w: it is %s, with the admin port %s", keystore.ErrDisplaced, processOf(all[i].Incarnation), all[i].AdminAddress)
+		}
+	}
+	return nil
+}
+
+// newIncarnation names this process.
+func newIncarnation() string {
+	host, _ := os.Hostname() // it is only shown
+	return fmt.Sprintf("%s:%d:%s", host, os.Getpid(), rand.Text())
+}
+
+// processOf describes the process that has an incarnation.
+func processOf(incarnation string) string {
+	host, rest, _ := strings.Cut(incarnation, ":")
+	pid, _, _ := strings.Cut(rest, ":")
+	return "process " + pid + " on host " + host
 }
 
 // current returns this process's registration with the instant up to which its usage is stored.

@@ -102,6 +102,14 @@ func Start(t testing.TB, spec Spec) *Fleet {
 // AddGateway starts one more gateway and waits until it is ready. settings override the settings of all gateways.
 func (f *Fleet) AddGateway(settings ...string) *Program {
 	f.t.Helper()
+	p := f.NewGateway(settings...)
+	p.Start(f.t)
+	return p
+}
+
+// NewGateway adds a gateway that the test has to start.
+func (f *Fleet) NewGateway(settings ...string) *Program {
+	f.t.Helper()
 	id := fmt.Sprintf("gw-%d", len(f.Gateways)+1)
 	own := []string{"GATEWAY_ID=" + id, "GATEWAY_SNAPSHOT=" + filepath.Join(f.t.TempDir(), id+".snapshot")}
 	p := f.add("gateway", id, slices.Concat(own, f.settings, settings))
@@ -113,7 +121,9 @@ func (f *Fleet) AddGateway(settings ...string) *Program {
 // settings name it.
 func (f *Fleet) AddPets(settings ...string) *Program {
 	f.t.Helper()
-	return f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, settings...))
+	p := f.add("petsvc", "", append([]string{"DATABASE_URL=" + f.Database}, settings...))
+	p.Start(f.t)
+	return p
 }
 
 func (f *Fleet) add(name, id string, env []string) *Program {
@@ -126,7 +136,6 @@ func (f *Fleet) add(name, id string, env []string) *Program {
 		env:  append([]string{prefix + "_LISTEN=" + listen, prefix + "_ADMIN_LISTEN=" + admin}, env...),
 	}
 	f.t.Cleanup(p.closeIdle)
-	p.Start(f.t)
 	return p
 }
 
