@@ -132,6 +132,13 @@ const forwardedPrefix = "x-forwarded-"
 
 // kinds has the fields that are not forwarded unchanged.
 var kinds = func() (n http1.Names[kind]) {
+	// First, because most requests have some of these.
+	n.Add(authorization, "authorization")
+	n.Add(requestID, "x-request-id")
+	n.Add(forwardedFor, "x-forwarded-for")
+	n.Add(forwardedProto, "x-forwarded-proto")
+	n.Add(traceParent, "traceparent")
+	n.Add(traceState, "tracestate")
 	// Only the gateway says who calls.
 	n.Add(withheld, "x-tenant-id", "x-key-id", "x-plan", "x-gateway-secret")
 	// Proxies and frameworks take the client's address from these.
@@ -141,12 +148,6 @@ var kinds = func() (n http1.Names[kind]) {
 	// Frameworks take these for the method or the path, which the gateway has checked without them.
 	n.Add(withheld, "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-original-method",
 		"x-rewrite-url")
-	n.Add(authorization, "authorization")
-	n.Add(requestID, "x-request-id")
-	n.Add(forwardedFor, "x-forwarded-for")
-	n.Add(forwardedProto, "x-forwarded-proto")
-	n.Add(traceParent, "traceparent")
-	n.Add(traceState, "tracestate")
 	return n
 }()
 

@@ -186,15 +186,15 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
 	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
-	all := [...]policy{
-		policyOf("minute", answers.MinuteSeconds, &v.Minute, v.Remaining(quota.Minute), v.At, banned),
-		policyOf("day", answers.DaySeconds, &v.Day, v.Remaining(quota.Day), v.At, banned),
-		policyOf("quota-polling", answers.PollSeconds, &x.polls, x.polls.Remaining(), x.now, 0), // only if it refuses
+	all := [3]policy{
+		policyOf(`, "minute"`, answers.MinuteSeconds, &v.Minute, v.Remaining(quota.Minute), v.At, banned),
+		policyOf(`, "day"`, answers.DaySeconds, &v.Day, v.Remaining(quota.Day), v.At, banned),
 	}
 	// The policy that refuses. If none does, the one with fewer requests remaining; the day if they are equal.
 	tight, shown := &all[1], all[:2]
 	switch violated := v.Violated(); {
 	case x.refusal.reason == quotaPolling:
+		all[2] = policyOf(`, "quota-polling"`, answers.PollSeconds, &x.polls, x.polls.Remaining(), x.now, 0)
 		tight, shown = &all[2], all[:]
 	case violated == quota.Minute || violated == quota.None && v.Remaining(quota.Minute) < v.Remaining(quota.Day):
 		tight = &all[0]
@@ -212,23 +212,23 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 
 func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
 	used := quota.Usage{Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt}
-	all := [...]policy{policyOf("failed-attempts", answers.MinuteSeconds, &used, used.Remaining(), x.now, 0)}
+	all := [...]policy{policyOf(`, "failed-attempts"`, answers.MinuteSeconds, &used, used.Remaining(), x.now, 0)}
 	x.describe(all[:], &all[0])
 	return max(1, seconds(all[0].release))
 }
 
 // policy is a limit as responses show it.
 type policy struct {
-	name   string
-	window int64 // seconds
+	item   string // its name as an item of a list, after another one
+	window int64  // seconds
 	quota.Usage
 	remaining int64
 	release   time.Duration // until it admits more
 }
 
 // policyOf returns a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
-func policyOf(name string, window int64, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) policy {
-	p := policy{name, window, *u, remaining, u.ReleaseAt.Sub(at)}
+func policyOf(item string, window int64, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) policy {
+	p := policy{item, window, *u, remaining, u.ReleaseAt.Sub(at)}
 	if u.RetryAt != 0 {
 		p.release = max(u.RetryAt.Sub(at), 1)
 	}
@@ -250,25 +250,28 @@ func (x *exchange) describe(all []policy, tight *policy) {
 	x.addInt(nameReset, resetAt.Seconds())
 	text := x.text
 	for i := range all {
-		text = all[i].appendTo(text, i > 0, ";q=", all[i].Limit, ";w=", all[i].window)
+		text = all[i].appendTo(text, ";q=", all[i].Limit, ";w=", all[i].window)
 	}
-	x.addText(namePolicies, text)
+	x.addList(namePolicies, text)
 	text = x.text
 	for i := range all {
-		text = all[i].appendTo(text, i > 0, ";r=", all[i].remaining, ";t=", seconds(all[i].release))
+		text = all[i].appendTo(text, ";r=", all[i].remaining, ";t=", seconds(all[i].release))
 	}
-	x.addText(nameStates, text)
-	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = tight.name, tight.Limit, tight.Used, resetAt
+	x.addList(nameStates, text)
+	name := tight.item[len(`, "`) : len(tight.item)-1]
+	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = name, tight.Limit, tight.Used, resetAt
 }
 
 // appendTo appends an item with two parameters to a list.
-func (p *policy) appendTo(dst []byte, follows bool, first string, a int64, second string, b int64) []byte {
-	if follows {
-		dst = append(dst, ", "...)
-	}
-	dst = append(append(append(append(dst, '"'), p.name...), '"'), first...)
-	dst = append(strconv.AppendInt(dst, a, 10), second...)
-	return strconv.AppendInt(dst, b, 10)
+func (p *policy) appendTo(dst []byte, first string, a int64, second string, b int64) []byte {
+	dst = strconv.AppendInt(append(append(dst, p.item...), first...), a, 10)
+	return strconv.AppendInt(append(dst, second...), b, 10)
+}
+
+// addList adds a field whose items were appended to x.text. Nothing is before the first item.
+func (x *exchange) addList(name, text []byte) {
+	x.Response.Add(name, text[len(x.text)+len(", "):])
+	x.text = text
 }
 
 func (x *exchange) addInt(name []byte, n int64) { x.addText(name, strconv.AppendInt(x.text, n, 10)) }
