@@ -61,7 +61,7 @@ func newKey(ctx context.Context, store *keystore.Store, name string, limits plan
 		return "", err
 	}
 	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{
-		Tenant: tenant.ID, Name: "bench", Environment: apikey.Live, Scopes: apikey.DefaultScopes,
+		Tenant: tenant.ID, Name: "bench", Environment: apikey.Live, Scopes: "pets:read pets:write",
 	})
 	return token, err
 }

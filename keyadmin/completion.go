@@ -235,7 +235,7 @@ func (a *app) values(v *kong.Value, words []string) []candidate {
 // fixed are the kinds of values that do not depend on the database.
 var fixed = map[string][]candidate{
 	"output": list("table", "json", "csv"), "shell": list("bash", "zsh", "fish"), "by": list(groupings...), "order": list(topOrders...),
-	"scope": list(apikey.AllScopes.Names()...), "kind": list(keystore.EventKinds...), "format": list(metering.Formats...),
+	"kind": list(keystore.EventKinds...), "format": list(metering.Formats...),
 	"file": list(completeFiles), "database-url-file": list(completeFiles), "token-file": list(completeFiles),
 }
 
@@ -283,6 +283,10 @@ func (a *app) stored(read func(ctx context.Context, a *app, word string) ([]cand
 
 // stored are the kinds of values that the database has.
 var stored = map[string]func(ctx context.Context, a *app, word string) ([]candidate, error){
+	"scope": func(ctx context.Context, a *app, _ string) ([]candidate, error) {
+		known, _, err := a.store.Scopes(ctx)
+		return list(append(known.Names(), apikey.UsageRead)...), err
+	},
 	"tenant": storedTenants,
 	"key":    storedKeys,
 	"key-or-tenant": func(ctx context.Context, a *app, word string) ([]candidate, error) {

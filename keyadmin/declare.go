@@ -323,7 +323,12 @@ func (c *comparison) compareKey(t documentTenant, k documentKey, of keystore.Ten
 		return
 	}
 	is := was
-	is.Name, is.Scopes, is.Allow = string(k.Name), scopesOf(k.Scopes), prefixes(k.Allow)
+	scopes, err := scopesOf(k.Scopes)
+	if err != nil {
+		c.add(k.At, "%v", err)
+		return
+	}
+	is.Name, is.Scopes, is.Allow = string(k.Name), scopes, prefixes(k.Allow)
 	if expires := instant.Millis(k.Expires); expires.String() != was.ExpiresAt.String() { // a document has whole seconds
 		is.ExpiresAt = expires
 		if expires != 0 && expires <= c.now {

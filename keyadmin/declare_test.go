@@ -159,7 +159,7 @@ func TestBadDocuments(t *testing.T) {
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: ci, name: a, scopes: [pets:read]}", ":6: tenants[0].keys[0].id:"},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {name: a, scopes: ['pets:read']}", "`keyadmin key create` creates one"},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: []}", "a key needs a scope"},
-		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [cats]}", `:6: tenants[0].keys[0].scopes[0]: "cats" is not a scope`},
+		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: [Cats]}", `:6: tenants[0].keys[0].scopes[0]: "Cats" is not the name of a scope`},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], allow: [10.0.0.1/8]}", "did you mean 10.0.0.0/8?"},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, scopes: ['pets:read'], expires: soon}", `"soon" is not a time`},
 		{"version: 1\ntenants:\n- name: a\n  plan: free\n  keys:\n  - {id: KEY, name: a, environment: test, scopes: ['pets:read']}", "belongs to another tenant"},

@@ -270,6 +270,8 @@ func (d *doctor) compareGateways(answered []operate.About) {
 			}
 		}
 		compare("their versions differ: ", "finish the upgrade", func(g operate.About) string { return g.Version })
+		compare("they serve different documents: ", "give all gateways the same file as GATEWAY_API, and send them SIGHUP",
+			func(g operate.About) string { return operate.Printable(g.Gateway.Document.String()) })
 		for _, setting := range sortedKeys(group[0].Settings) {
 			compare("--"+setting+" differs: ", "give all gateways the same value", func(g operate.About) string { return g.Settings[setting] })
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -93,18 +92,16 @@ type scope string
 
 func (s *scope) UnmarshalText(text []byte) error {
 	*s = scope(text)
-	_, err := apikey.ParseScopes([]string{string(text)})
-	return err
+	return apikey.CheckScope(string(*s))
 }
 
-// scopesOf combines scopes. An empty list means the default scopes.
-func scopesOf(scopes []scope) apikey.Scopes {
-	var set apikey.Scopes
-	for _, s := range scopes {
-		one, _ := apikey.ParseScopes([]string{string(s)}) // UnmarshalText has checked it
-		set |= one
+// scopesOf combines scopes. An empty list is the empty set, which stands for all that the gateways report.
+func scopesOf(scopes []scope) (apikey.Scopes, error) {
+	names := make([]string, len(scopes))
+	for i, s := range scopes {
+		names[i] = string(s)
 	}
-	return cmp.Or(set, apikey.DefaultScopes)
+	return apikey.ParseScopes(names)
 }
 
 // block is a CIDR block. A bare address is the block of that address alone.

@@ -36,8 +36,8 @@ func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error
 		return err
 	}
 	t := table{
-		head:  []string{"ID", "ADMIN ADDRESS", "STATE", "LAG (EVENTS)", "LAST SEEN"},
-		spare: []string{"ADMIN ADDRESS"},
+		head:  []string{"ID", "ADMIN ADDRESS", "STATE", "LAG (EVENTS)", "LAST SEEN", "DOCUMENT"},
+		spare: []string{"ADMIN ADDRESS", "DOCUMENT"},
 		none:  "No gateway is registered.",
 	}
 	lost, err := store.LostRefusals(ctx)
@@ -48,7 +48,7 @@ func (gatewayList) Run(ctx context.Context, a *app, store *keystore.Store) error
 		a.warn("Refusals that the database has lost and gateways keep in force: %d. See `keyadmin gateway lost`.", len(lost))
 	}
 	err = printViews(a, views, t, func(v operate.GatewayView) []string {
-		return []string{v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago"}
+		return []string{v.ID, operate.OrDash(v.AdminAddress), v.State, count(v.Lag), operate.Span(time.Duration(max(v.AgeMillis, 0))*time.Millisecond) + " ago", operate.OrDash(operate.Printable(v.Document.String()))}
 	})
 	if err == nil {
 		a.noteSilent(gateways)

@@ -45,7 +45,7 @@ type keyCreate struct {
 	ofTenant
 	Name    name    `default:"default" placeholder:"NAME" help:"What the key is for."`
 	Expires moment  `placeholder:"WHEN" help:"When the key expires: after 90d or 1w, or at a UTC date, 2026-12-31 (default: never)."`
-	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: pets:read, pets:write, usage:read (default: the first two). Repeatable."`
+	Scope   []scope `placeholder:"SCOPE" help:"A scope of the key: one that an operation of the API needs, or usage:read (default: all but usage:read). Repeatable."`
 	Allow   []block `placeholder:"CIDR" help:"Addresses from which the key may be used (default: any). Repeatable."`
 	Test    bool    `help:"A key for gateways of the test environment."`
 	ifNotExists
@@ -53,13 +53,14 @@ type keyCreate struct {
 }
 
 func (c *keyCreate) Run(ctx context.Context, a *app, t keystore.Tenant) error {
-	spec := keystore.KeySpec{
-		Name: string(c.Name), Environment: apikey.Live, Scopes: scopesOf(c.Scope), Allow: prefixes(c.Allow),
+	scopes, err := scopesOf(c.Scope)
+	if err != nil {
+		return err
 	}
+	spec := keystore.KeySpec{Name: string(c.Name), Environment: apikey.Live, Scopes: scopes, Allow: prefixes(c.Allow)}
 	if c.Test {
 		spec.Environment = apikey.Test
 	}
-	var err error
 	if spec.ExpiresAt, err = c.Expires.after(a.now(), "--expires"); err != nil {
 		return err
 	}
@@ -279,12 +280,16 @@ func (c *keyUpdate) Run(ctx context.Context, a *app, k ownedKey) error {
 	if err != nil {
 		return err
 	}
+	scopes, err := scopesOf(c.Scope)
+	if err != nil {
+		return err
+	}
 	edit := func(k *keystore.Key) {
 		if c.Name != "" {
 			k.Name = string(c.Name)
 		}
-		if len(c.Scope) > 0 {
-			k.Scopes = scopesOf(c.Scope)
+		if scopes != "" {
+			k.Scopes = scopes
 		}
 		if len(c.Allow) > 0 || c.AllowAny {
 			k.Allow = prefixes(c.Allow)

@@ -49,7 +49,7 @@ func TestWrongCalls(t *testing.T) {
 		{"key create little --expires -1", exitUsage, `--expires: "-1" is negative`},
 		{"key create little --expires 0", exitUsage, "too short"},
 		{"key create little --scopes pets:admin", exitUsage, "there is no flag --scopes: did you mean --scope?"},
-		{"key create little --scope pets:admin", exitUsage, `"pets:admin" is not a scope`},
+		{"key create little --scope Pets", exitUsage, `"Pets" is not the name of a scope`},
 		{"key create little --ttl 3d", exitUsage, "there is no flag --ttl: did you mean --expires?"},
 		{"key create little --cidr 10.0.0.0/8", exitUsage, "there is no flag --cidr: did you mean --allow?"},
 		{"key revoke", exitUsage, "the argument <key> is missing"},

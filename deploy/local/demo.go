@@ -121,7 +121,7 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant
 			return "", err
 		}
 	}
-	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: apikey.AllScopes})
+	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: "pets:read pets:write usage:read"})
 	if err != nil {
 		return "", err
 	}

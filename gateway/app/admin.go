@@ -40,6 +40,8 @@ type aboutOperation struct {
 	Scopes []string `json:"scopes"` // that a key needs
 	Gone   bool     `json:"gone"`   // it is no longer served
 
+	IsDeprecated bool `json:"isDeprecated"`
+
 	DeprecatedAt instant.Millis `json:"deprecatedAt,omitempty"` // 0: it is not deprecated
 	SunsetAt     instant.Millis `json:"sunsetAt,omitempty"`     // from then on it is gone; 0: never
 	Successor    string         `json:"successor,omitempty"`    // path of what replaces it
@@ -55,9 +57,9 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 		Version: service.Version(), Environment: g.cfg.Environment.String(), Console: g.cfg.Console, Settings: g.cfg.shared(),
 		Mode: g.limits.Mode(), Operations: []aboutOperation{}, Redis: []redis.Server{},
 	}
-	for _, o := range g.api.Operations {
+	for _, o := range g.api.Load().Operations {
 		gone := !o.SunsetAt.IsZero() && !now.Before(o.SunsetAt)
-		described := aboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, Successor: o.Successor}
+		described := aboutOperation{ID: o.ID, Scopes: strings.Fields(o.Scope), Gone: gone, IsDeprecated: o.IsDeprecated, Successor: o.Successor}
 		if !o.DeprecatedAt.IsZero() {
 			described.DeprecatedAt = instant.Of(o.DeprecatedAt)
 		}

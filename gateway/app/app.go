@@ -19,11 +19,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
-	"petgate/gateway/portal"
 	"petgate/gateway/quotas"
 	"petgate/gateway/upstream"
 	"petgate/shared/api"
@@ -72,11 +72,12 @@ type gateway struct {
 	store *keystore.Store
 	keys  *directory.Directory
 
-	limits    quotas.Quotas
-	api       *api.API
-	public    *edge.Edge
-	latencies latencyWindow
-	docs      docs
+	limits      quotas.Quotas
+	api         atomic.Pointer[api.API]
+	badDocument atomic.Pointer[error] // why the document could not be read again; nil: it could
+	public      *edge.Edge
+	latencies   latencyWindow
+	docs        docs
 
 	closers []func() error // the last one is called first
 }
@@ -94,6 +95,11 @@ func (g *gateway) close() (err error) {
 // request, unless the settings turn that off.
 func Run(ctx context.Context, cfg Config, ports Ports, log *slog.Logger, accessLog io.Writer) (err error) {
 	defer ports.Public.Close()
+	if cfg.document == nil { // the settings were not checked
+		if cfg.document, err = cfg.readDocument(); err != nil {
+			return errors.Join(err, ports.Admin.Close())
+		}
+	}
 	g := &gateway{cfg: cfg, log: log, self: cfg.gatewayID(log), admin: service.NewAdmin(log, cfg.Settings, cfg.AdminListen)}
 	if err := g.admin.Start(ports.Admin); err != nil {
 		return errors.Join(err, ports.Admin.Close())
@@ -137,7 +143,7 @@ func (g *gateway) openStores(ctx context.Context, end context.CancelFunc, addres
 	g.store = keystore.New(db, nil, nil, g.self)
 	g.keys, err = directory.Open(ctx, g.store, directory.Config{
 		GatewayID: g.self, AdminAddress: address, Snapshot: cfg.Snapshot,
-		MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
+		Document: describe(cfg.document), MaxAge: cfg.DirectoryMaxAge, LongestRequest: cfg.UpstreamTimeout, Log: g.log, Metrics: g.admin.Metrics, Loaded: tuneCollector,
 		PlansChanged: func(plans []keystore.Plan) {
 			if err := g.docs.change(plans); err != nil {
 				g.log.Error("the documentation cannot be written, so it keeps the old plans", "error", err)
@@ -187,7 +193,7 @@ func (g *gateway) signOff() {
 // openPublic makes the public side: all that serves requests.
 func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	cfg := &g.cfg
-	g.api = api.Pets()
+	g.api.Store(cfg.document)
 	edgeConfig := cfg.edge()
 	if cfg.TLSCert != "" {
 		certificate, err := service.LoadCertificate(cfg.TLSCert, cfg.TLSKey, time.Now, g.log)
@@ -200,10 +206,8 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err
 	}
-	if cfg.Docs {
-		if err := g.docs.show(portal.Config{API: g.api, Title: cfg.DocsTitle, Environment: cfg.Environment, Bans: edgeConfig.BanRule}); err != nil {
-			return err
-		}
+	if err := g.writeDocs(cfg.document); err != nil {
+		return err
 	}
 	if !cfg.AccessLog {
 		accessLog = nil
@@ -220,13 +224,17 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	g.onClose(func() error { tracer.Close(trace.CloseMax); return nil })
 	g.public, err = edge.New(edgeConfig, edge.Deps{
 		Directory: g.keys, Quotas: g.limits, Guard: g.limits.AuthFailures(cfg.AuthFailures), Usage: g.keys, Statements: statements,
-		Operations: g.api.Operations, Pages: &g.docs.pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
+		Operations: cfg.document.Operations, Pages: &g.docs.pages, Log: g.log, AccessLog: accessLog, Tracer: tracer, Metrics: g.admin.Metrics, Clock: time.Now,
 	})
 	if err != nil {
 		return err
 	}
 	stop := background(g.public.CheckUpstreams)
 	g.onClose(func() error { stop(); return nil })
+	if cfg.Reloads() {
+		stop := background(g.followDocument)
+		g.onClose(func() error { stop(); return nil })
+	}
 	return nil
 }
 
@@ -249,6 +257,11 @@ func (g *gateway) problems() []service.Problem {
 	defer cancel()
 	for _, complaint := range g.limits.Health(asking) {
 		found = append(found, service.ProblemOf("quotas", complaint, true))
+	}
+	if err := g.badDocument.Load(); err != nil {
+		found = append(found, service.Problem{
+			Name: "document", Detail: g.cfg.API + " was read again and cannot be served, so the one before is: " + (*err).Error(), Serving: true,
+		})
 	}
 	if refusing := g.public.Refusing(); len(refusing) > 0 {
 		found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})

@@ -13,6 +13,7 @@ import (
 	"petgate/gateway/quotas"
 	"petgate/gateway/quotas/redis"
 	"petgate/gateway/upstream"
+	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/database"
@@ -35,6 +36,9 @@ type Config struct {
 	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
 	Snapshot    string             `env:"GATEWAY_SNAPSHOT" default:"var/gateway.snapshot" placeholder:"PATH" help:"File from which a restarted gateway serves while the database is unavailable; .outage next to it keeps what Redis has to get, and .usage what the database has to get. Empty: no files."`
+
+	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
+	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: they are /v1/quota, /v1/usage, /docs and so on."`
 
 	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
@@ -71,6 +75,8 @@ type Config struct {
 
 	Traces           trace.Settings `embed:""`
 	service.Settings `embed:"" envprefix:"GATEWAY_"`
+
+	document *api.API // that API names
 }
 
 // Addresses returns the addresses of both ports.
@@ -123,6 +129,7 @@ func (c *Config) BadSettings() service.BadSettings {
 		err = redis.CheckURLs(string(c.RedisURL))
 		bad.Require(err == nil, "redis-url", "%v", err)
 	}
+	c.requireDocument(&bad)
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	for _, url := range c.Upstreams {

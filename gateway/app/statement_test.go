@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
@@ -23,7 +22,7 @@ func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystor
 	if _, _, err := store.SetQuota(t.Context(), tenant, plan.Limits{Minute: 1_000_000, Day: 1_000_000}); err != nil {
 		t.Fatal(err)
 	}
-	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: apikey.AllScopes})
+	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
 	if err != nil {
 		t.Fatal(err)
 	}

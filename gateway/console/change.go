@@ -126,7 +126,7 @@ func (f *form) scopes() apikey.Scopes {
 	names := f.r.PostForm["scope"]
 	if len(names) == 0 {
 		f.reject("Scopes", errors.New("choose at least one: a key without scopes could call nothing"))
-		return 0
+		return ""
 	}
 	scopes, err := apikey.ParseScopes(names)
 	f.reject("Scopes", err)

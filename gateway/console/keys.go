@@ -62,12 +62,17 @@ type scopeBox struct {
 	Has  bool
 }
 
-// boxesOf returns a box for every scope, and ticks those of the set.
-func boxesOf(set apikey.Scopes) (boxes []scopeBox) {
-	for _, name := range apikey.AllScopes.Names() {
-		boxes = append(boxes, scopeBox{name, slices.Contains(set.Names(), name)})
+// boxesOf returns a box for every scope that a key may have, and ticks those of the set. The empty set stands for the scopes of a new key.
+func boxesOf(ctx context.Context, v *visit, set apikey.Scopes) (boxes []scopeBox, err error) {
+	known, _, err := v.store.Scopes(ctx)
+	if set == "" {
+		set = known
 	}
-	return boxes
+	names := slices.Concat(known.Names(), []string{apikey.UsageRead}, set.Names())
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		boxes = append(boxes, scopeBox{name, set.Has(name)})
+	}
+	return boxes, err
 }
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -87,7 +92,9 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *visit) erro
 		KeyView: view, Lines: strings.Join(view.Allow, "\n"), IsBanned: ban.Until != 0, IsEditable: k.RevokedAt == 0 && k.GraceEndsAt == 0,
 		HasEnded: slices.Contains([]string{"revoked", "expired", "rotated"}, view.Status),
 	}
-	page.Scopes = boxesOf(k.Scopes)
+	if page.Scopes, err = boxesOf(r.Context(), v, k.Scopes); err != nil {
+		return err
+	}
 	page.Sheet = list{Caption: "This key", Rows: [][]cell{
 		{{Text: "Name"}, {Text: view.Name}},
 		{{Text: "Tenant"}, {Text: view.Tenant, Link: tenantPath(view.TenantID)}},

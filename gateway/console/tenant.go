@@ -54,8 +54,12 @@ func (c *Console) showTenant(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
+	scopes, err := boxesOf(ctx, v, "")
+	if err != nil {
+		return err
+	}
 	page := tenantPage{
-		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: boxesOf(apikey.DefaultScopes), Once: rand.Text(),
+		TenantView: owner.View(), Plans: sortedNames(plans), Scopes: scopes, Once: rand.Text(),
 		Used: c.useOf(ctx, owner), Keys: keyList(v, keys.views).paged(r, keys.next), Bans: banList(v, bans.views),
 	}
 	page.Bans.None = "No key of this tenant is banned."

@@ -37,10 +37,11 @@ import (
 
 // Config is a directory's configuration.
 type Config struct {
-	GatewayID    string        // unique, and stable over restarts
-	AdminAddress string        // shown to operators when this gateway does not confirm
-	Snapshot     string        // the snapshot's path; empty: none
-	MaxAge       time.Duration // refuse everything this long after the last contact with the database; 0: never
+	GatewayID    string            // unique, and stable over restarts
+	AdminAddress string            // shown to operators when this gateway does not confirm
+	Snapshot     string            // the snapshot's path; empty: none
+	MaxAge       time.Duration     // refuse everything this long after the last contact with the database; 0: never
+	Document     keystore.Document // of the API that the gateway serves
 	// LongestRequest is the longest time from a request's quota decision to its count. The usage of an hour is complete this
 	// time and a minute after its end.
 	LongestRequest time.Duration
@@ -88,6 +89,9 @@ type Directory struct {
 	cfg   Config
 	store *keystore.Store
 	self  atomic.Pointer[keystore.Registration]
+
+	document    atomic.Pointer[keystore.Document]
+	isDescribed atomic.Bool // the database has the document
 
 	state      atomic.Pointer[state]
 	seen       atomic.Pointer[time.Time]         // when the last successful contact began; nil: nothing was ever loaded
@@ -137,6 +141,7 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	d.self.Store(&keystore.Registration{
 		ID: cfg.GatewayID, Incarnation: newIncarnation(), AdminAddress: cfg.AdminAddress, MaxAge: cfg.MaxAge,
 	})
+	d.document.Store(&cfg.Document)
 	d.gateways.Store(1)
 	d.usage.init(instant.Of(cfg.Clock()), cfg.LongestRequest)
 	d.follower.complaints.Interval = time.Minute

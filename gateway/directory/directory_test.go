@@ -70,7 +70,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		e, _ := d.Lookup(hash)
 		version := e.Version
 		want := Entry{
-			Key: key.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: apikey.DefaultScopes, Plan: "free",
+			Key: key.ID, Tenant: tenant.ID, Environment: apikey.Live, Scopes: "pets:read pets:write", Plan: "free",
 			Limits: plan.Limits{Minute: 60, Day: 1000}, Version: version,
 		}
 		check := func(what string, wantChanged bool) {
@@ -121,7 +121,7 @@ func TestFollowsEveryKindOfChange(t *testing.T) {
 		check("ban lifted", false)
 
 		updated, c, err := store.UpdateKey(ctx, key.ID, func(k *keystore.Key) {
-			k.Scopes, k.Allow, k.ExpiresAt = apikey.PetsRead, keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}, until
+			k.Scopes, k.Allow, k.ExpiresAt = "pets:read", keystore.Prefixes{netip.MustParsePrefix("10.0.0.0/8")}, until
 		})
 		confirm(t, store)(c, err)
 		want.Scopes, want.Allow, want.ExpiresAt = updated.Scopes, updated.Allow, updated.ExpiresAt

@@ -213,7 +213,7 @@ func (w *writer) change() error {
 	case 13:
 		_, _, err = w.store.UpdateKey(ctx, key, func(k *keystore.Key) {
 			k.Name = fmt.Sprint("name ", w.random.IntN(3))
-			k.Scopes, k.ExpiresAt = apikey.Scopes(1+w.random.IntN(int(apikey.AllScopes))), hence
+			k.Scopes, k.ExpiresAt = []apikey.Scopes{"pets:read", "read write", "orders:read pets:read usage:read"}[w.random.IntN(3)], hence
 			k.Allow = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(w.random.IntN(4))}), 16)}
 		})
 		if errors.Is(err, keystore.ErrConflict) {
@@ -231,7 +231,7 @@ func (w *writer) create(ctx context.Context) error {
 		}
 		w.tenants = append(w.tenants, tenant.ID)
 	}
-	spec := keystore.KeySpec{Tenant: w.tenants[len(w.tenants)-1], Environment: apikey.Test, Scopes: apikey.PetsRead}
+	spec := keystore.KeySpec{Tenant: w.tenants[len(w.tenants)-1], Environment: apikey.Test, Scopes: "pets:read"}
 	if w.random.IntN(2) == 0 {
 		spec.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	}

@@ -55,6 +55,7 @@ func (d *Directory) register(ctx context.Context) error {
 	d.maxAge.Store(self.MaxAge.Milliseconds())
 	d.follower.registered, d.follower.registeredAt = true, begun
 	d.follower.beatAt = time.Time{}
+	d.isDescribed.Store(false)
 	return nil
 }
 
@@ -93,6 +94,12 @@ func processOf(incarnation string) string {
 	return "process " + pid + " on host " + host
 }
 
+// Describe stores with the gateway's registration what it says of its document, with the next heartbeat.
+func (d *Directory) Describe(document keystore.Document) {
+	d.document.Store(&document)
+	d.isDescribed.Store(false)
+}
+
 // current returns this process's registration with the instant up to which its usage is stored.
 func (d *Directory) current() keystore.Registration {
 	self := *d.self.Load()
@@ -102,6 +109,12 @@ func (d *Directory) current() keystore.Registration {
 
 // heartbeat reports the confirmed event, and uses the answer to update the clock skew and the number of gateways.
 func (d *Directory) heartbeat(ctx context.Context, confirmed snapshot.Position) error {
+	if !d.isDescribed.Swap(true) {
+		if err := d.store.DescribeGateway(ctx, d.current(), *d.document.Load()); err != nil {
+			d.isDescribed.Store(false)
+			return err
+		}
+	}
 	asked := d.cfg.Clock()
 	beat, err := d.store.Heartbeat(ctx, d.current(), confirmed.Last, confirmed.UUID)
 	if err != nil {

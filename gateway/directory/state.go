@@ -30,8 +30,8 @@ type state struct {
 	// a key until everything is loaded again.
 	allows     list[[]netip.Prefix]
 	successors list[id.Key]
-	names      list[string]
-	nameRefs   map[string]uint32 // into names; used only by the goroutine that makes changes
+	texts      list[string]      // names, and sets of scopes
+	textRefs   map[string]uint32 // into texts; used only by the goroutine that makes changes
 
 	bans list[atomic.Pointer[keystore.BanRow]] // of the keys that were ever banned
 
@@ -49,7 +49,7 @@ type key struct {
 	id          id.Key
 	environment uint8
 	tenant      uint32        // reference
-	scopes      atomic.Uint32 // apikey.Scopes
+	scopes      atomic.Uint32 // reference
 	allow       atomic.Uint32 // reference + 1; 0: from everywhere
 	name        atomic.Uint32 // reference
 	successor   atomic.Uint32 // reference + 1; 0: none
@@ -95,7 +95,7 @@ func (t *terms) limits() (plan.Limits, uint64) {
 }
 
 func newState(versions *uint64) *state {
-	s := &state{plans: map[string]*planRecord{}, nameRefs: map[string]uint32{}, versions: versions}
+	s := &state{plans: map[string]*planRecord{}, textRefs: map[string]uint32{}, versions: versions}
 	s.expect(0, 0)
 	return s
 }
@@ -134,8 +134,8 @@ func (s *state) entry(ref uint32) Entry {
 	expiresAt := instant.Millis(k.expiresAt.Load())
 	ban := s.ban(k)
 	return Entry{
-		Key: k.id, Tenant: t.id, Name: *s.names.at(k.name.Load()), Environment: apikey.Environment(k.environment),
-		Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), ReplacedBy: s.successor(k),
+		Key: k.id, Tenant: t.id, Name: *s.texts.at(k.name.Load()), Environment: apikey.Environment(k.environment),
+		Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), ReplacedBy: s.successor(k),
 		Plan: now.plan.name, Limits: limits, Version: version, Suspended: now.suspended, UsedSince: now.usedSince, ExpiresAt: expiresAt,
 		RevokedAt: instant.Millis(k.revokedAt.Load()), GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 		BannedUntil: ban.Until, BanIsAutomatic: ban.Automatic, BanNotice: ban.Notice,
@@ -182,7 +182,7 @@ func (s *state) image() func(to keystore.Rows) {
 			k := s.keys.at(ref)
 			to.Key(&keystore.KeyRow{
 				Hash: k.hash, ID: k.id, Tenant: s.tenants.at(k.tenant).id, Environment: apikey.Environment(k.environment),
-				Scopes: apikey.Scopes(k.scopes.Load()), Allow: s.allow(k), Name: *s.names.at(k.name.Load()), ReplacedBy: s.successor(k),
+				Scopes: apikey.Scopes(*s.texts.at(k.scopes.Load())), Allow: s.allow(k), Name: *s.texts.at(k.name.Load()), ReplacedBy: s.successor(k),
 				ExpiresAt: instant.Millis(k.expiresAt.Load()), RevokedAt: instant.Millis(k.revokedAt.Load()),
 				GraceEndsAt: instant.Millis(k.graceEndsAt.Load()),
 			})
@@ -276,7 +276,7 @@ func (s *state) setKey(row *keystore.KeyRow) {
 // setTerms sets the fields of k that can change. It sets one after the other, so a request at this moment may see only a part of
 // the change.
 func (s *state) setTerms(k *key, row *keystore.KeyRow) {
-	k.scopes.Store(uint32(row.Scopes))
+	k.scopes.Store(s.text(string(row.Scopes)))
 	if !slices.Equal(s.allow(k), row.Allow) {
 		ref := uint32(0)
 		if len(row.Allow) > 0 {
@@ -286,13 +286,7 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 		}
 		k.allow.Store(ref)
 	}
-	name, known := s.nameRefs[row.Name]
-	if !known {
-		at, text := s.names.add()
-		*text, name = row.Name, at
-		s.nameRefs[row.Name] = name
-	}
-	k.name.Store(name)
+	k.name.Store(s.text(row.Name))
 	if row.ReplacedBy != s.successor(k) {
 		at, successor := s.successors.add()
 		*successor = row.ReplacedBy
@@ -301,6 +295,17 @@ func (s *state) setTerms(k *key, row *keystore.KeyRow) {
 	k.expiresAt.Store(int64(row.ExpiresAt))
 	k.revokedAt.Store(int64(row.RevokedAt))
 	k.graceEndsAt.Store(int64(row.GraceEndsAt))
+}
+
+// text returns the reference of a text. Few texts are different.
+func (s *state) text(text string) uint32 {
+	ref, known := s.textRefs[text]
+	if !known {
+		at, kept := s.texts.add()
+		*kept, ref = text, at
+		s.textRefs[text] = ref
+	}
+	return ref
 }
 
 // noBan is the ban of a key that was never banned.

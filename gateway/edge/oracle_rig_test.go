@@ -110,7 +110,7 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{elsewhereToken, func(e *directory.Entry) { e.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }},
 		{usedUpToken, func(e *directory.Entry) { e.Limits.Minute = 1 }},
 		{rotatedToken, func(e *directory.Entry) { e.GraceEndsAt, e.ReplacedBy = instant.Of(now)+3_600_000, id.Key{1} }},
-		{readerToken, func(e *directory.Entry) { e.Scopes = apikey.PetsRead }},
+		{readerToken, func(e *directory.Entry) { e.Scopes = "pets:read" }},
 		{scraperToken, func(e *directory.Entry) { e.BannedUntil = instant.Of(now) + 60_000 }},
 		{unpaidToken, func(e *directory.Entry) {
 			e.BannedUntil, e.BanNotice = instant.Of(now)+60_000, "Invoice 77 is unpaid."
@@ -118,7 +118,7 @@ var entries = func() map[apikey.Hash]directory.Entry {
 		{otherToken, func(*directory.Entry) {}},
 	} {
 		e := directory.Entry{
-			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: apikey.AllScopes,
+			Key: id.Key{byte(i + 1)}, Name: "ci", Tenant: id.Tenant{byte(i + 1)}, Environment: apikey.Live, Scopes: "pets:read pets:write usage:read",
 			Plan: "free", Limits: plan.Limits{Minute: 60, Day: 1000}, Version: 1,
 		}
 		key.change(&e)

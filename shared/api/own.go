@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"strings"
@@ -114,4 +115,12 @@ func copyAll[M ~map[string]V, V any](to *M, from M) {
 		*to = M{}
 	}
 	maps.Copy(*to, from)
+}
+
+// CheckPrefix returns an error if the gateway's own paths cannot have the prefix.
+func CheckPrefix(prefix string) error {
+	if p, wrong := pattern(prefix); wrong != "" || strings.Contains(string(p), string(Star)) || strings.HasSuffix(prefix, "/") || string(p) != prefix {
+		return fmt.Errorf("%q is not the beginning of a path: use /name", prefix)
+	}
+	return nil
 }

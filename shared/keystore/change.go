@@ -171,7 +171,7 @@ type keyRow struct {
 func rowOf(k Key) keyRow {
 	allow, _ := k.Allow.Value() // it is always a text
 	return keyRow{
-		k.ID, k.Tenant, "", k.Name, k.Hint, k.Environment.String(), k.Scopes.String(), allow, k.CreatedAt, k.ExpiresAt, k.RevokedAt,
+		k.ID, k.Tenant, "", k.Name, k.Hint, k.Environment.String(), string(k.Scopes), allow, k.CreatedAt, k.ExpiresAt, k.RevokedAt,
 		k.GraceEndsAt, k.ReplacedBy,
 	}
 }

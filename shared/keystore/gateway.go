@@ -3,12 +3,15 @@ package keystore
 import (
 	"context"
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 )
 
@@ -233,7 +236,67 @@ type Gateway struct {
 	Age          int64          `db:"age" json:"age"`                              // ms since SeenAt, by the database's clock
 	MaxAge       int64          `db:"max_age" json:"maxAge,omitempty"`             // ms; if its directory is older, it refuses everything; 0: no maximum
 	UsageThrough instant.Millis `db:"usage_through" json:"usageThrough,omitempty"` // every request that it decided on before is stored in the usage
-	Replaced     bool           `db:"replaced" json:"replaced,omitempty"`          // another process has registered with its ID, but this one has not signed off
+	Document     Document       `db:"document" json:"document,omitzero"`
+	Replaced     bool           `db:"replaced" json:"replaced,omitempty"` // another process has registered with its ID, but this one has not signed off
+}
+
+// Document is what a gateway says of the document of the API that it serves.
+type Document struct {
+	Hash    string   `json:"hash"` // empty: an earlier version of the gateway, which said nothing
+	Title   string   `json:"title"`
+	Version string   `json:"version"`
+	Scopes  []string `json:"scopes"` // of the operations that the gateway does not answer itself
+}
+
+// String names the document for people. It is empty if it is unknown.
+func (d Document) String() string {
+	if d.Hash == "" {
+		return ""
+	}
+	return strings.TrimSpace(d.Title+" "+d.Version) + " (" + d.Hash + ")"
+}
+
+// Value is the document as the database keeps it.
+func (d Document) Value() (driver.Value, error) {
+	text, err := json.Marshal(d)
+	return string(text), err
+}
+
+// Scan reads what Value wrote.
+func (d *Document) Scan(column any) error {
+	text, isText := column.(string)
+	if !isText {
+		return fmt.Errorf("a document is a text column, not %T", column)
+	}
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), d)
+}
+
+// DescribeGateway stores what a registered process says of its document.
+func (s *Store) DescribeGateway(ctx context.Context, r Registration, d Document) error {
+	_, err := s.db.ExecContext(ctx, s.expand.Replace(describeGateway), r.ID, r.Incarnation, d)
+	return fail("describe gateway", err)
+}
+
+// Scopes returns the scopes of the documents that the registered gateways serve, in order. If none says what it serves, they are those
+// of the pets, and isKnown is false.
+func (s *Store) Scopes(ctx context.Context) (scopes apikey.Scopes, isKnown bool, err error) {
+	gateways, err := s.Gateways(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	var names []string
+	for _, g := range gateways {
+		isKnown = isKnown || g.Document.Hash != ""
+		names = append(names, g.Document.Scopes...)
+	}
+	if !isKnown {
+		return petsScopes, false, nil
+	}
+	scopes, err = apikey.ParseScopes(names)
+	return scopes, true, fail("read the scopes of gateways", err)
 }
 
 // The states of a gateway.

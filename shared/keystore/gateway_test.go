@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/keystore"
@@ -294,4 +295,40 @@ func TestWatch(t *testing.T) {
 	if never := (keystore.Gateway{ID: "gw-2", Age: 1 << 40}); w.Fenced(never, at(1<<40)) {
 		t.Error("fenced without a maximum age")
 	}
+}
+
+// The scopes of new keys are those of the documents that gateways serve.
+func TestScopesOfGateways(t *testing.T) {
+	t.Parallel()
+	eachStore(t, func(t *testing.T, s *keystore.Store, c *clock) {
+		ctx := t.Context()
+		tenant := newTenant(t, s, "acme")
+		f := func(want apikey.Scopes, wantKnown bool) {
+			t.Helper()
+			if got, isKnown, err := s.Scopes(ctx); got != want || isKnown != wantKnown || err != nil {
+				t.Errorf("the scopes are %q, known: %t, %v; want %q", got, isKnown, err, want)
+			}
+			if k, _, _, err := s.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID}); err != nil || k.Scopes != want {
+				t.Errorf("a new key has %q, %v; want %q", k.Scopes, err, want)
+			}
+		}
+		f("pets:read pets:write", false)
+		one := registered(t, s, keystore.Registration{ID: "gw-1", Incarnation: "a"})
+		two := registered(t, s, keystore.Registration{ID: "gw-2", Incarnation: "b"})
+		f("pets:read pets:write", false) // an earlier version says nothing
+		document := keystore.Document{Hash: "0123456789ab", Title: `Orders "and" more`, Version: "7", Scopes: []string{"write", "orders:read"}}
+		if err := s.DescribeGateway(ctx, one, document); err != nil {
+			t.Fatal(err)
+		}
+		f("orders:read write", true)
+		if err := s.DescribeGateway(ctx, two, keystore.Document{Hash: "ff", Scopes: []string{"read", "write"}}); err != nil {
+			t.Fatal(err)
+		}
+		f("orders:read read write", true)
+		wantEqual(t, "document", must[[]keystore.Gateway](t)(s.Gateways(ctx))[0].Document, document)
+		if err := s.SignOff(ctx, two); err != nil {
+			t.Fatal(err)
+		}
+		f("orders:read write", true)
+	})
 }

@@ -36,6 +36,9 @@ func findKey(ctx context.Context, q sqlx.QueryerContext, key id.Key) (k Key, err
 	return k, err
 }
 
+// petsScopes are the scopes of the pet service, which a gateway serves without a document of its own.
+const petsScopes apikey.Scopes = "pets:read pets:write"
+
 // CreateKey creates a key and returns its token, which is not stored and cannot be shown again. It returns them with an *UnknownError too.
 func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token string, c Change, err error) {
 	const op = "create key"
@@ -45,8 +48,10 @@ func (s *Store) CreateKey(ctx context.Context, spec KeySpec) (k Key, token strin
 	if spec.Environment == 0 {
 		spec.Environment = apikey.Live
 	}
-	if spec.Scopes == 0 {
-		spec.Scopes = apikey.DefaultScopes
+	if spec.Scopes == "" {
+		if spec.Scopes, _, err = s.Scopes(ctx); err != nil {
+			return Key{}, "", 0, err
+		}
 	}
 	if err := CheckText(spec.Name, NameRunesMax); err != nil {
 		return Key{}, "", 0, fail(op, invalid("the name of the key: %s", err))
@@ -110,7 +115,7 @@ func editable(before, after Key, now instant.Millis) error {
 		return conflict("%s was revoked at %s; create another key", before.ID, before.RevokedAt)
 	case before.GraceEndsAt != 0:
 		return conflict("%s was rotated; change %s, which replaces it", before.ID, before.ReplacedBy)
-	case after.Scopes == 0:
+	case after.Scopes == "":
 		return invalid("a key needs a scope")
 	case after.ExpiresAt != before.ExpiresAt && after.ExpiresAt != 0 && after.ExpiresAt <= now:
 		return invalid("a key cannot expire in the past, at %s", after.ExpiresAt)

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"petgate/shared/core/apikey"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
@@ -18,7 +17,7 @@ func TestUpdateKey(t *testing.T) {
 		k, _ := newKey(t, s, keystore.KeySpec{Tenant: tenant.ID, Name: "ci"})
 		office := netip.MustParsePrefix("203.0.113.0/24")
 		edit := func(k *keystore.Key) {
-			k.Name, k.Scopes, k.Allow, k.ExpiresAt = "build", apikey.PetsRead, keystore.Prefixes{office}, c.millis().Add(time.Hour)
+			k.Name, k.Scopes, k.Allow, k.ExpiresAt = "build", "pets:read", keystore.Prefixes{office}, c.millis().Add(time.Hour)
 		}
 		updated, change, err := s.UpdateKey(t.Context(), k.ID, edit)
 		if err != nil {
@@ -32,7 +31,7 @@ func TestUpdateKey(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if row.ID != k.ID || row.Scopes != apikey.PetsRead || len(row.Allow) != 1 || row.ExpiresAt != updated.ExpiresAt {
+		if row.ID != k.ID || row.Scopes != "pets:read" || len(row.Allow) != 1 || row.ExpiresAt != updated.ExpiresAt {
 			t.Errorf("a gateway reads %+v", row)
 		}
 
@@ -43,7 +42,7 @@ func TestUpdateKey(t *testing.T) {
 		wantError(t, err, keystore.ErrInvalid, "in the past")
 		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Name = " " })
 		wantError(t, err, keystore.ErrInvalid, "must not be empty")
-		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Scopes = 0 })
+		_, _, err = s.UpdateKey(t.Context(), k.ID, func(k *keystore.Key) { k.Scopes = "" })
 		wantError(t, err, keystore.ErrInvalid, "needs a scope")
 		fresh, _, _, err := s.RotateKey(t.Context(), k.ID, c.millis().Add(time.Hour))
 		if err != nil {

@@ -124,6 +124,7 @@ var gatewayFunctions = map[string]string{
 	growGeneration:  "gateway_grow_generation($1)",
 	register:        "gateway_register($1, $2, $3, $4, $5, $6)",
 	heartbeat:       "gateway_heartbeat($1, $2, $3, $4, $5, $6)",
+	describeGateway: "gateway_describe($1, $2, $3)",
 	deleteProcess:   "gateway_delete_process($1, $2)",
 	deleteSilent:    "gateway_delete_silent($1, $2, $3, $4)",
 	leaveUnreported: "gateway_leave_unreported($1, $2)",

@@ -251,10 +251,10 @@ func TestKeys(t *testing.T) {
 		}
 		wantEqual(t, "key", must[keystore.Key](t)(s.Key(ctx, plain.ID)), keystore.Key{
 			ID: plain.ID, Tenant: tenant.ID, Name: "default", Hint: token[len(token)-4:], Environment: apikey.Live,
-			Scopes: apikey.DefaultScopes, CreatedAt: c.millis(),
+			Scopes: "pets:read pets:write", CreatedAt: c.millis(),
 		})
 		spec := keystore.KeySpec{
-			Tenant: tenant.ID, Name: "ci", Environment: apikey.Test, Scopes: apikey.PetsRead, ExpiresAt: c.millis() + 1000,
+			Tenant: tenant.ID, Name: "ci", Environment: apikey.Test, Scopes: "pets:read", ExpiresAt: c.millis() + 1000,
 			Allow: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")},
 		}
 		c.now = c.now.Add(time.Millisecond)
@@ -316,7 +316,7 @@ func TestRotation(t *testing.T) {
 		ctx := t.Context()
 		tenant := newTenant(t, s, "acme")
 		old, oldToken := newKey(t, s, keystore.KeySpec{
-			Tenant: tenant.ID, Name: "ci", Scopes: apikey.PetsRead, ExpiresAt: c.millis() + 10_000,
+			Tenant: tenant.ID, Name: "ci", Scopes: "pets:read", ExpiresAt: c.millis() + 10_000,
 		})
 		c.now = c.now.Add(time.Second)
 		graceEndsAt := c.millis() + 5000
@@ -324,7 +324,7 @@ func TestRotation(t *testing.T) {
 		if err != nil || change != 4 || token == "" || token == oldToken {
 			t.Fatalf("rotate: change %d, %v", change, err)
 		}
-		if fresh.Scopes != apikey.PetsRead || fresh.Name != "ci" || fresh.ExpiresAt != c.millis()+10_000 || fresh.Tenant != tenant.ID {
+		if fresh.Scopes != "pets:read" || fresh.Name != "ci" || fresh.ExpiresAt != c.millis()+10_000 || fresh.Tenant != tenant.ID {
 			t.Errorf("the new key does not take after the old one: %+v", fresh)
 		}
 		was := must[keystore.Key](t)(s.Key(ctx, old.ID))

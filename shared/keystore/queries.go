@@ -138,6 +138,9 @@ const (
 			AND NOT EXISTS (SELECT 1 FROM gateways s WHERE s.id = $1 AND s.generation > $3)
 		RETURNING (SELECT generation FROM gateway_registry), {now}`
 
+	// $1: ID, $2: incarnation, $3: a Document.
+	describeGateway = `UPDATE gateways SET document = $3 WHERE id = $1 AND incarnation = $2`
+
 	// $1: ID, $2: incarnation.
 	deleteProcess = `DELETE FROM gateways WHERE id = $1 AND incarnation = $2`
 
@@ -146,7 +149,7 @@ const (
 	deleteSilent = deleteProcess + ` AND seen_at = $3 AND max_age = $4`
 
 	selectGateways = `SELECT g.id, g.incarnation, g.generation, g.admin_address, g.applied_event, g.registered_at, g.seen_at,
-		{now} - g.seen_at AS age, g.max_age, g.usage_through, g.generation < MAX(g.generation) OVER (PARTITION BY g.id) AS replaced FROM gateways g`
+		{now} - g.seen_at AS age, g.max_age, g.usage_through, g.document, g.generation < MAX(g.generation) OVER (PARTITION BY g.id) AS replaced FROM gateways g`
 
 	gatewaysByID = selectGateways + ` ORDER BY g.id, g.generation`
 

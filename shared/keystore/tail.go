@@ -112,7 +112,7 @@ func (to Rows) key(c *columns) {
 	c.scan(&k.ID)
 	c.scan(&k.Tenant)
 	c.scan(&k.Environment)
-	c.scan(&k.Scopes)
+	k.Scopes = apikey.Scopes(c.text())
 	c.scan(&k.Allow)
 	k.Name = c.text()
 	c.scan(&k.ReplacedBy)

@@ -122,7 +122,7 @@ type TenantSpec struct {
 	Override plan.Limits
 }
 
-// KeySpec describes a new key. No scopes means the default scopes; no environment means live.
+// KeySpec describes a new key. No scopes means all of Store.Scopes; no environment means live.
 type KeySpec struct {
 	Tenant      id.Tenant
 	Name        string

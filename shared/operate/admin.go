@@ -94,6 +94,7 @@ type AboutOperation struct {
 	ID           string         `json:"id"`
 	Scopes       []string       `json:"scopes"`
 	Gone         bool           `json:"gone"`
+	IsDeprecated bool           `json:"isDeprecated"`
 	DeprecatedAt instant.Millis `json:"deprecatedAt"` // 0: it is not deprecated
 	SunsetAt     instant.Millis `json:"sunsetAt"`     // 0: it does not end
 	Successor    string         `json:"successor"`

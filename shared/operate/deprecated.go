@@ -77,7 +77,7 @@ func (o Operator) deprecated(ctx context.Context) ([]AboutOperation, error) {
 	for _, g := range gateways {
 		var answer About
 		if answer, err = AskAbout(ctx, g); err == nil {
-			return slices.DeleteFunc(answer.Operations, func(op AboutOperation) bool { return op.DeprecatedAt == 0 && op.SunsetAt == 0 }), nil
+			return slices.DeleteFunc(answer.Operations, func(op AboutOperation) bool { return !op.IsDeprecated && op.DeprecatedAt == 0 && op.SunsetAt == 0 }), nil
 		}
 	}
 	return nil, fmt.Errorf("only a gateway knows which operations are deprecated: %w", err)

@@ -20,6 +20,8 @@ type GatewayView struct {
 	SeenAt       string `json:"seenAt"`
 	AgeMillis    int64  `json:"ageMillis"` // since seenAt, by the database's clock
 	Generation   int64  `json:"generation"`
+
+	Document keystore.Document `json:"document"`
 }
 
 // ViewGateway returns the view of a gateway. last is the last event, read before the gateway.
@@ -27,7 +29,7 @@ func ViewGateway(g keystore.Gateway, last keystore.Change) GatewayView {
 	return GatewayView{
 		ID: g.ID, AdminAddress: g.AdminAddress, State: g.State(last), Applied: int64(g.Applied),
 		Lag: max(int64(last-g.Applied), 0), RegisteredAt: g.RegisteredAt.String(), SeenAt: g.SeenAt.String(), AgeMillis: g.Age,
-		Generation: g.Generation,
+		Generation: g.Generation, Document: g.Document,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/core/access"
+	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
@@ -149,6 +150,9 @@ func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
 	return Operation{
 		Laggard: "may not accept this key yet",
 		Change: func(ctx context.Context) (Outcome, error) {
+			if err := o.checkScopes(ctx, "", spec.Scopes); err != nil {
+				return Outcome{}, err
+			}
 			// Nothing that can fail may come after the creation of the token.
 			key, token, change, err := o.Store.CreateKey(ctx, spec)
 			if err != nil && !keystore.IsUnknown(err) {
@@ -159,6 +163,22 @@ func (o Operator) CreateKey(t Owner, spec keystore.KeySpec) Operation {
 			return Outcome{Change: change, View: view, Done: fmt.Sprintf("Created %s key %s of tenant %s.", key.Environment, Describe(key), t.Name)}, err
 		},
 	}
+}
+
+// checkScopes refuses scopes that a key did not have before and that no operation of the registered gateways needs. It refuses none if
+// no gateway says what it serves: keys may be made first.
+func (o Operator) checkScopes(ctx context.Context, before, after apikey.Scopes) error {
+	known, isKnown, err := o.Store.Scopes(ctx)
+	if err != nil || !isKnown {
+		return err
+	}
+	for _, name := range after.Names() {
+		if !before.Has(name) && !known.Has(name) && name != apikey.UsageRead {
+			return fmt.Errorf("%w: no operation of the registered gateways needs the scope %q: use %s", keystore.ErrInvalid, name,
+				strings.Join(append(known.Names(), apikey.UsageRead), ", "))
+		}
+	}
+	return nil
 }
 
 // RevokeKey prepares the end of a key.
@@ -180,6 +200,11 @@ func (o Operator) UpdateKey(t Owner, k keystore.Key, edit func(*keystore.Key)) O
 	return Operation{
 		Laggard: "may still apply the key's old terms",
 		Change: func(ctx context.Context) (Outcome, error) {
+			after := k
+			edit(&after)
+			if err := o.checkScopes(ctx, k.Scopes, after.Scopes); err != nil {
+				return Outcome{}, err
+			}
 			updated, change, err := o.Store.UpdateKey(ctx, k.ID, edit)
 			changes := MovedTerms(k, updated)
 			return Outcome{Change: change, View: ViewKey(updated, t, 0, o.Now()), Done: Either(changes != "",

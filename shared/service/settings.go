@@ -106,6 +106,9 @@ func Load(settings Program, name, about string, args []string, stdout, stderr io
 			return exitUsage, true
 		}
 		fmt.Fprintf(stdout, "%s: the settings are good\n", name)
+		if s, ok := settings.(interface{ WriteOperations(to io.Writer) }); ok {
+			s.WriteOperations(stdout)
+		}
 		return 0, true
 	case settings.Common().Probe:
 		_, admin := settings.Addresses()

@@ -74,7 +74,7 @@ func appendTenant(b []byte, t *keystore.TenantRow) []byte {
 func appendKey(b []byte, k *keystore.KeyRow) []byte {
 	b = append(append(b, tagKey), k.Hash[:]...)
 	b = append(append(b, k.ID[:]...), k.Tenant[:]...)
-	b = append(b, byte(k.Environment), byte(k.Scopes))
+	b = appendText(append(b, byte(k.Environment)), string(k.Scopes))
 	b = append(appendText(b, k.Name), k.ReplacedBy[:]...)
 	b = binary.AppendVarint(b, int64(k.ExpiresAt))
 	b = binary.AppendVarint(b, int64(k.RevokedAt))
@@ -110,8 +110,9 @@ type decoder struct {
 	head       Head   // the last one
 	isComplete bool   // the end record was read
 
-	planName string // of the last tenant; most tenants have the same plan
-	keyName  string // of the last key; most keys have the same name
+	planName string        // of the last tenant; most tenants have the same plan
+	keyName  string        // of the last key; most keys have the same name
+	scopes   apikey.Scopes // of the last key
 }
 
 func (d *decoder) bytes(n int) []byte {
@@ -180,7 +181,11 @@ func (d *decoder) record() error {
 		k.Hash = apikey.Hash(d.bytes(len(k.Hash)))
 		k.ID = id.Key(d.bytes(len(k.ID)))
 		k.Tenant = id.Tenant(d.bytes(len(k.Tenant)))
-		k.Environment, k.Scopes = apikey.Environment(d.bytes(1)[0]), apikey.Scopes(d.bytes(1)[0])
+		k.Environment = apikey.Environment(d.bytes(1)[0])
+		if scopes := d.text(); string(d.scopes) != string(scopes) {
+			d.scopes = apikey.Scopes(scopes)
+		}
+		k.Scopes = d.scopes
 		if name := d.text(); d.keyName != string(name) {
 			d.keyName = string(name)
 		}

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	magic         = "petgate directory snapshot 5\n"
+	magic         = "petgate directory snapshot 6\n"
 	frameBytes    = 64 << 10
 	frameBytesMax = 64 << 20 // a larger frame is invalid
 

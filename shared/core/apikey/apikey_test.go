@@ -3,6 +3,7 @@ package apikey_test
 import (
 	"crypto/rand"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,26 +121,40 @@ func TestParseAllocatesNothing(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
+	many := make([]string, 65)
+	for i := range many {
+		many[i] = "s" + strconv.Itoa(i)
+	}
 	for _, c := range []struct {
 		names []string
 		want  apikey.Scopes
 		bad   bool
 	}{
-		{nil, 0, false},
-		{[]string{"pets:read"}, apikey.PetsRead, false},
-		{[]string{"pets:write", "pets:read", "pets:read"}, apikey.DefaultScopes, false},
-		{[]string{"usage:read"}, apikey.UsageRead, false},
-		{[]string{"pets"}, 0, true},
+		{nil, "", false},
+		{[]string{"pets:read"}, "pets:read", false},
+		{[]string{"pets:write", "pets:read", "pets:read"}, "pets:read pets:write", false},
+		{[]string{"a.b_c-d:9"}, "a.b_c-d:9", false},
+		{[]string{"Pets"}, "", true},
+		{[]string{"a b"}, "", true},
+		{[]string{""}, "", true},
+		{[]string{strings.Repeat("a", 65)}, "", true},
+		{many, "", true},
 	} {
 		got, err := apikey.ParseScopes(c.names)
 		if got != c.want || (err != nil) != c.bad {
 			t.Errorf("ParseScopes(%q) = %v, %v", c.names, got, err)
 		}
 	}
-	if got := apikey.DefaultScopes.String(); got != "pets:read pets:write" {
-		t.Errorf("DefaultScopes = %q", got)
+	const set apikey.Scopes = "pets:read pets:write"
+	for name, want := range map[string]bool{"": true, "pets:read": true, "pets:write": true, "pets": false, "read pets": false, "pets:write ": false} {
+		if got := set.Has(name); got != want {
+			t.Errorf("%q has %q: %t", set, name, got)
+		}
 	}
-	if got := apikey.AllScopes.String(); got != "pets:read pets:write usage:read" {
-		t.Errorf("AllScopes = %q", got)
+	if apikey.Scopes("").Has("a") || !apikey.Scopes("").Has("") {
+		t.Error("the empty set has a scope, or lacks none")
+	}
+	if n := testing.AllocsPerRun(100, func() { set.Has("pets:write") }); n != 0 {
+		t.Errorf("Has allocates %v times", n)
 	}
 }

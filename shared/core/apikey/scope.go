@@ -1,80 +1,58 @@
 package apikey
 
 import (
-	"database/sql/driver"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 )
 
-// Scopes is a set of permissions that a key carries.
-type Scopes uint8
+// Scopes is a set of permissions that a key carries: their names in order, separated by spaces, as a database keeps it.
+type Scopes string
 
-// The scopes.
-const (
-	PetsRead Scopes = 1 << iota
-	PetsWrite
-	UsageRead
+// UsageRead is the scope of the gateway's own operation that shows a tenant's usage. All other scopes are those of an API's document.
+const UsageRead = "usage:read"
 
-	// DefaultScopes are what a key gets when none is named.
-	DefaultScopes = PetsRead | PetsWrite
+// scopesMax is how many scopes a key may have.
+const scopesMax = 64
 
-	// AllScopes are all that there are.
-	AllScopes = DefaultScopes | UsageRead
-)
+var scopeName = regexp.MustCompile(`^[a-z0-9:._-]{1,64}$`)
 
-var scopeNames = []struct {
-	scope Scopes
-	name  string
-}{{PetsRead, "pets:read"}, {PetsWrite, "pets:write"}, {UsageRead, "usage:read"}}
+// CheckScope returns an error if no scope can have this name.
+func CheckScope(name string) error {
+	if !scopeName.MatchString(name) {
+		return fmt.Errorf("%q is not the name of a scope: use 1 to 64 of a-z, 0-9, colon, dot, hyphen and underscore", name)
+	}
+	return nil
+}
 
 // ParseScopes reads scope names. Without names it returns the empty set.
 func ParseScopes(names []string) (Scopes, error) {
-	var set Scopes
-next:
 	for _, name := range names {
-		for _, s := range scopeNames {
-			if s.name == name {
-				set |= s.scope
-				continue next
-			}
+		if err := CheckScope(name); err != nil {
+			return "", err
 		}
-		return 0, fmt.Errorf("%q is not a scope: use one of %s", name, strings.Join(AllScopes.Names(), ", "))
 	}
-	return set, nil
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) > scopesMax {
+		return "", fmt.Errorf("a key may have %d scopes, and these are %d", scopesMax, len(names))
+	}
+	return Scopes(strings.Join(names, " ")), nil
 }
 
 // Has reports whether s includes the scope with this name. The empty name stands for no scope.
 func (s Scopes) Has(name string) bool {
-	for _, n := range scopeNames {
-		if n.name == name {
-			return s&n.scope != 0
+	if name == "" {
+		return true
+	}
+	for rest, more := string(s), true; more; {
+		var one string
+		if one, rest, more = strings.Cut(rest, " "); one == name {
+			return true
 		}
 	}
-	return name == ""
+	return false
 }
 
-// Names lists the scopes of s in their fixed order.
-func (s Scopes) Names() []string {
-	names := make([]string, 0, len(scopeNames))
-	for _, n := range scopeNames {
-		if s&n.scope != 0 {
-			names = append(names, n.name)
-		}
-	}
-	return names
-}
-
-func (s Scopes) String() string { return strings.Join(s.Names(), " ") }
-
-// Value is the set in a database: its names, separated by spaces.
-func (s Scopes) Value() (driver.Value, error) { return s.String(), nil }
-
-// Scan reads what Value wrote.
-func (s *Scopes) Scan(column any) (err error) {
-	text, isText := column.(string)
-	if !isText {
-		return fmt.Errorf("scopes are a text column, not %T", column)
-	}
-	*s, err = ParseScopes(strings.Fields(text))
-	return err
-}
+// Names lists the scopes of s in order.
+func (s Scopes) Names() []string { return strings.Fields(string(s)) }

@@ -1,0 +1,136 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"petgate/gateway/portal"
+	"petgate/shared/api"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+)
+
+// Document returns the API that the settings name. The settings must have been checked.
+func (c *Config) Document() *api.API { return c.document }
+
+// readDocument reads the document that the settings name.
+func (c *Config) readDocument() (*api.API, error) {
+	if c.API == "" && c.OwnPrefix == "" {
+		return api.Pets(), nil
+	}
+	if c.API == "" {
+		return api.LoadWith("openapi.yaml", api.Pets().Source, c.OwnPrefix)
+	}
+	data, err := os.ReadFile(c.API)
+	if err != nil {
+		return nil, api.Problems{err.Error()}
+	}
+	return api.LoadWith(c.API, data, c.OwnPrefix)
+}
+
+// requireDocument reads the document, and names all its problems.
+func (c *Config) requireDocument(bad *service.BadSettings) {
+	if prefix := c.OwnPrefix; prefix != "" && api.CheckPrefix(prefix) != nil {
+		bad.Require(false, "own-prefix", "%v", api.CheckPrefix(prefix))
+		return
+	}
+	if c.API != "" {
+		if path, err := filepath.Abs(c.API); err == nil {
+			c.API = path // for programs that change their directory
+		}
+	}
+	var err error
+	c.document, err = c.readDocument()
+	problems, _ := errors.AsType[api.Problems](err)
+	for _, problem := range problems {
+		bad.Require(false, "api", "%s", problem)
+	}
+}
+
+// WriteOperations writes what the gateway would serve.
+func (c *Config) WriteOperations(to io.Writer) {
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "METHOD\tPATH\tOPERATION\tSCOPE\tUPSTREAM\tPUBLIC\tDEPRECATED")
+	for _, o := range c.document.Operations {
+		upstream := o.Upstream
+		if o.ByGateway {
+			upstream = "(the gateway)"
+		}
+		cells := []string{o.Method, o.Path, o.ID, o.Scope, upstream, yes(o.IsPublic), yes(o.IsDeprecated)}
+		for i, cell := range cells {
+			if cell == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
+	}
+	_ = table.Flush() // the writer's own errors are the caller's
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return ""
+}
+
+// Reloads reports whether SIGHUP reads something again.
+func (c *Config) Reloads() bool { return c.API != "" }
+
+// describe returns what other programs are told of a document.
+func describe(a *api.API) keystore.Document {
+	return keystore.Document{Hash: a.Hash, Title: a.Title, Version: a.Version, Scopes: a.Scopes()}
+}
+
+// followDocument reads the document again at each SIGHUP until ctx ends.
+func (g *gateway) followDocument(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			g.reload()
+		}
+	}
+}
+
+// reload serves the document as it is now. One that cannot be served changes nothing.
+func (g *gateway) reload() {
+	next, err := g.cfg.readDocument()
+	if err == nil {
+		err = g.writeDocs(next)
+	}
+	if err == nil {
+		err = g.public.SetOperations(next.Operations)
+	}
+	if err != nil {
+		kept := describe(g.api.Load())
+		g.log.Error("the document cannot be served, so the gateway keeps the one before", "document", g.cfg.API, "kept", kept.String(), "error", err)
+		g.badDocument.Store(&err)
+		return
+	}
+	g.badDocument.Store(nil)
+	g.api.Store(next)
+	g.keys.Describe(describe(next))
+	read := describe(next)
+	g.log.Info("the document was read again", "document", read.String(), "operations", len(next.Operations))
+}
+
+// writeDocs makes the documentation of an API, if there is to be one.
+func (g *gateway) writeDocs(a *api.API) error {
+	if !g.cfg.Docs {
+		return nil
+	}
+	return g.docs.show(portal.Config{API: a, Title: g.cfg.DocsTitle, Environment: g.cfg.Environment, Bans: g.cfg.edge().BanRule})
+}
