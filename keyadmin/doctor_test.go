@@ -109,8 +109,10 @@ func TestDoctor(t *testing.T) {
 		}, "redis", "the cluster does not answer gateway gw-1: connection refused"},
 		{"settings", func(_ *shell, g, _ *station) { g.about.Settings["ban-after"] = "5" }, "gateways", "--ban-after differs: 30 at gw-2; 5 at gw-1"},
 		{"versions", func(_ *shell, g, _ *station) { g.about.Version = "v2" }, "gateways", "their versions differ: v1 at gw-2; v2 at gw-1"},
-		{"documents", sql(`UPDATE gateways SET document = '{"hash":"0123","title":"Orders","version":"7"}' WHERE id = 'gw-2'`), "gateways",
-			"they serve different documents: none at gw-1; Orders 7 (0123) at gw-2"},
+		{
+			"documents", sql(`UPDATE gateways SET document = '{"hash":"0123","title":"Orders","version":"7"}' WHERE id = 'gw-2'`), "gateways",
+			"they serve different documents: none at gw-1; Orders 7 (0123) at gw-2",
+		},
 		{"other environment", func(_ *shell, g, _ *station) {
 			g.about.Environment, g.about.Version, g.about.Settings["ban-after"] = "test", "v1", "5"
 		}, "", ""},

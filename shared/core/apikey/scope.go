@@ -56,3 +56,13 @@ func (s Scopes) Has(name string) bool {
 
 // Names lists the scopes of s in order.
 func (s Scopes) Names() []string { return strings.Fields(string(s)) }
+
+// Scan reads a set of a database.
+func (s *Scopes) Scan(column any) (err error) {
+	text, isText := column.(string)
+	if !isText {
+		return fmt.Errorf("scopes are a text column, not %T", column)
+	}
+	*s, err = ParseScopes(strings.Fields(text))
+	return err
+}
