@@ -290,7 +290,7 @@ func (m *model) newOperation(o api.Operation, item *openapi3.PathItem, described
 	}
 	for _, ref := range slices.Concat(item.Parameters, described.Parameters) {
 		if ref != nil && ref.Value != nil {
-			q := newParameter(ref.Value)
+			q := newParameter(ref.Value, one.schemas)
 			one.Parameters = append(slices.DeleteFunc(one.Parameters, func(p parameter) bool { return p.Name == q.Name && p.In == q.In }), q)
 		}
 	}
@@ -321,11 +321,13 @@ func isJSON(mediaType string) bool {
 	return strings.HasSuffix(strings.TrimSpace(name), "json")
 }
 
-func newParameter(p *openapi3.Parameter) parameter {
+// newParameter adds the names of the schemas that the parameter refers to to schemas.
+func newParameter(p *openapi3.Parameter, schemas map[string]bool) parameter {
 	media := &openapi3.MediaType{Schema: p.Schema}
 	if _, content := mediaOf(p.Content); content != nil {
 		media = content
 	}
+	references(schemas, media.Schema)
 	q := parameter{In: p.In, member: member{Name: p.Name, Description: p.Description, Type: kindOf(media.Schema, depthMax), IsRequired: p.Required}}
 	if !isEmpty(media.Schema) {
 		q.Rules, q.Options, q.IsInt = rulesOf(media.Schema.Value), optionsOf(media.Schema.Value), media.Schema.Value.Type.Is("integer")
@@ -336,7 +338,7 @@ func newParameter(p *openapi3.Parameter) parameter {
 		q.Example = v
 	case object, nil:
 	case []any:
-		q.Example = strings.Trim(jsonLiterals.format(v, ""), `[]"`)
+		q.Example = strings.NewReplacer("[", "", "]", "", `"`, "", ", ", ",").Replace(jsonLiterals.format(v, ""))
 	default:
 		q.Example = jsonLiterals.format(v, "")
 	}

@@ -176,8 +176,9 @@ type view struct {
 
 func newView(m *model, path string, groups []*group) *view {
 	v := &view{model: m, Path: path, Root: strings.Repeat("../", strings.Count(path, "/")-1)}
-	shown := map[string]bool{m.Error: true}
+	shown := map[string]bool{}
 	if m.IsSplit && path == Home {
+		shown[m.Error] = true
 		references(shown, m.doc.Components.Schemas[m.Error])
 	} else {
 		v.Shown = groups

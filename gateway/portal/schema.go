@@ -199,16 +199,16 @@ func references(found map[string]bool, ref *openapi3.SchemaRef) {
 	seen := map[*openapi3.Schema]bool{}
 	var visit func(*openapi3.SchemaRef)
 	visit = func(ref *openapi3.SchemaRef) {
-		if isEmpty(ref) || seen[ref.Value] {
+		if isEmpty(ref) {
+			return
+		}
+		if name := nameOf(ref); name != "" {
+			found[name] = true
+		}
+		if seen[ref.Value] { // by another name, too
 			return
 		}
 		seen[ref.Value] = true
-		if name := nameOf(ref); name != "" {
-			if found[name] {
-				return
-			}
-			found[name] = true
-		}
 		s := ref.Value
 		for _, part := range slices.Concat(s.AllOf, s.OneOf, s.AnyOf, slices.Collect(maps.Values(s.Properties))) {
 			visit(part)

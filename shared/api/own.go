@@ -85,6 +85,9 @@ func (l *loading) addOwn(a *API) {
 	}
 	to := a.Document
 	for path, item := range from.Paths.Map() {
+		for _, o := range item.Operations() {
+			delete(o.Extensions, "x-codeSamples") // they use the clients of the pets' document
+		}
 		to.Paths.Set(path, item)
 	}
 	if to.Components == nil {
