@@ -1,0 +1,241 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// refusing is a fleet that admits only what Redis has counted, with clients of some tenants at each gateway.
+type refusing struct {
+	*quotaSite
+	began time.Time
+	keys  []fleet.Key
+	loads []*load
+	asked [failOverTenants]struct{ admitted, refused int } // beside the load
+}
+
+const (
+	failOverTenants = 9
+	failOverLimit   = 200
+)
+
+func startRefusing(t *testing.T, redis string) *refusing {
+	r := &refusing{quotaSite: openQuotaSite(t, fleet.Spec{Redis: redis, Gateways: 3}, "GATEWAY_BAN_AFTER=0", "GATEWAY_LIMITS_ON_OUTAGE=refuse")}
+	for n := range failOverTenants {
+		r.keys = append(r.keys, r.NewTenant(fmt.Sprint("t", n), "--minute", fmt.Sprint(failOverLimit), "--day", "100000"))
+	}
+	r.began = time.Now()
+	for _, key := range r.keys {
+		r.loads = append(r.loads, startLoad(t, key.Token, 1, 100*time.Millisecond, r.Gateways...))
+	}
+	testkit.Eventually(t, 20*time.Second, "the load is under way", func() bool {
+		return r.loads[failOverTenants-1].count(200) > failOverLimit/8
+	})
+	return r
+}
+
+// await waits until each gateway decides for all tenants: they are admitted, or their limits are used up.
+func (r *refusing) await() {
+	r.t.Helper()
+	testkit.Eventually(r.t, 5*time.Second, "Redis decides at each gateway", func() bool {
+		for n, key := range r.keys {
+			for _, g := range r.Gateways {
+				switch got := g.Ask(key.Token); {
+				case got.Status == 200:
+					r.asked[n].admitted++
+				case got.Code() != "minute_quota_exceeded":
+					r.asked[n].refused++
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// judge waits until all limits are used up. No tenant got more than its limit, or less by more than Redis may have charged to requests
+// that were refused. It returns how many requests of each tenant were refused because Redis did not decide.
+func (r *refusing) judge() (refused []int) {
+	r.t.Helper()
+	for n, l := range r.loads {
+		testkit.Eventually(r.t, fleet.ReplyWithin, "the limit is used up", func() bool { return l.count(429) > 0 })
+		l.end()
+		refused = append(refused, l.count(503)+r.asked[n].refused)
+		if all := l.count(200) + r.asked[n].admitted; all > failOverLimit || all < failOverLimit-refused[n] {
+			r.t.Errorf("tenant %d: %d admitted, limit %d; %d were refused without Redis", n, all, failOverLimit, refused[n])
+		}
+	}
+	if took := time.Since(r.began); took > 59*time.Second {
+		r.t.Errorf("the run took %v, longer than a window: the test shows nothing", took)
+	}
+	return refused
+}
+
+// isMaster reports whether a server says that it is a master.
+func isMaster(c *redis.Client) bool {
+	return strings.Contains(c.Info(context.Background(), "replication").Val(), "role:master")
+}
+
+// One of three masters of a cluster is killed, and its replica takes over. Its tenants are refused until then, the others are not.
+func TestGatewaysAndAClusterFailOver(t *testing.T) {
+	t.Parallel()
+	servers := testkit.RedisClusterOf(t, 3, 3, "--cluster-require-full-coverage", "no")
+	r := startRefusing(t, urlsOf(servers))
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr}})
+	defer cluster.Close()
+	var affected []bool
+	counts := map[bool]int{}
+	for _, key := range r.keys {
+		master, err := cluster.MasterForKey(context.Background(), "{"+key.TenantID+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		affected = append(affected, master.Options().Addr == servers[0].Addr)
+		counts[affected[len(affected)-1]]++
+	}
+	replica := redis.NewClient(&redis.Options{Addr: servers[3].Addr})
+	defer replica.Close()
+	killed := time.Now()
+	servers[0].Kill(t)
+	testkit.Eventually(t, time.Minute, "the replica takes over", func() bool { return isMaster(replica) })
+	over := time.Now()
+	r.await()
+	again := time.Since(over)
+	sums := map[bool]int{}
+	for n, refused := range r.judge() {
+		sums[affected[n]] += refused
+	}
+	t.Logf("figure: a master of a cluster is killed; its replica takes over after %v, and %v later Redis decides at each of %d gateways. "+
+		"Refused meanwhile: %d requests of its %d tenants, %d of the %d others",
+		over.Sub(killed).Round(time.Millisecond), again.Round(time.Millisecond), len(r.Gateways), sums[true], counts[true], sums[false], counts[false])
+	switch {
+	case counts[true] == 0 || counts[false] == 0:
+		t.Logf("%d of %d tenants are on the master: this run shows less", counts[true], failOverTenants)
+	case sums[false]*counts[true]*2 > sums[true]*counts[false]:
+		t.Error("tenants of other masters are refused at least half as often")
+	}
+}
+
+// urlsOf returns the URLs of servers as a setting.
+func urlsOf(servers []*testkit.Server) string {
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.URL)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Sentinel promotes the replica of a master that is killed.
+func TestGatewaysAndASentinelFailOver(t *testing.T) {
+	t.Parallel()
+	master, second := testkit.StartRedis(t), testkit.StartRedis(t)
+	r := startRefusing(t, "redis+sentinel://"+strings.Join(testkit.StartSentinels(t, master, second), ",")+"/main")
+	if about := r.Gateways[0].AdminPage(t, "/about"); !strings.Contains(about, "the master of Sentinel") {
+		t.Errorf("the server is not called the master of Sentinel: %s", about)
+	}
+	replica := redis.NewClient(&redis.Options{Addr: second.Addr})
+	defer replica.Close()
+	killed := time.Now()
+	master.Kill(t)
+	testkit.Eventually(t, time.Minute, "the replica takes over", func() bool { return isMaster(replica) })
+	over := time.Now()
+	r.await()
+	again := time.Since(over)
+	r.judge()
+	t.Logf("figure: Sentinel promotes a replica %v after its master is killed, and %v later Redis decides at each of %d gateways",
+		over.Sub(killed).Round(time.Millisecond), again.Round(time.Millisecond), len(r.Gateways))
+}
+
+// Redis loses its counts while gateways are busy with other tenants: it is flushed, or its address moves to an empty server. The gateway
+// that knows the use tells it, so each loss admits at most one limit more, and the tenant's other gateways then refuse.
+func TestGatewaysAndLostCounts(t *testing.T) {
+	t.Parallel()
+	const limit = 120
+	proxy := testkit.NewProxy(t, testkit.StartRedis(t).Addr)
+	s := openQuotaSite(t, fleet.Spec{Redis: "redis://" + proxy.Addr, Gateways: 3}, "GATEWAY_BAN_AFTER=0", "GATEWAY_LIMITS_ON_OUTAGE=refuse")
+	busy := startLoad(t, s.NewTenant("busy", fleet.Unlimited...).Token, 1, 10*time.Millisecond, s.Gateways...)
+	defer busy.end()
+	flushed := testkit.StartRedis(t)
+	f := func(name string, lose func()) {
+		key := s.NewTenant(name, "--minute", fmt.Sprint(limit), "--day", "100000")
+		began, admitted := time.Now(), 0
+		use := func(g *fleet.Program) (got fleet.Reply) {
+			for {
+				if got = g.MustAsk(t, key.Token); got.Status != 200 {
+					return got
+				}
+				admitted++
+			}
+		}
+		testkit.Eventually(t, fleet.ReplyWithin, "the limit is used up", func() bool { return use(s.Gateways[0]).Code() == "minute_quota_exceeded" })
+		before := admitted
+		lose()
+		testkit.Eventually(t, fleet.ReplyWithin, "the others refuse", func() bool {
+			return use(s.Gateways[1]).Code() == "minute_quota_exceeded" && use(s.Gateways[2]).Code() == "minute_quota_exceeded"
+		})
+		t.Logf("figure: %s: %d of %d admitted before, %d more afterwards", name, before, limit, admitted-before)
+		if took := time.Since(began); before > limit || admitted > 2*limit || took > 59*time.Second {
+			t.Errorf("%s: %d and then %d admitted in %v, limit %d", name, before, admitted-before, took, limit)
+		}
+	}
+	f("moved", func() { proxy.MoveTo(flushed.Addr) })
+	f("flushed", func() {
+		c := redis.NewClient(&redis.Options{Addr: flushed.Addr})
+		defer c.Close()
+		if err := c.FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A reshard stops half-way in a busy slot: the tenant's record has moved, and the slot has not. Nobody notices, and the tenant gets
+// exactly its limit, also after the reshard is completed.
+func TestGatewaysAndAnInterruptedReshard(t *testing.T) {
+	t.Parallel()
+	servers := testkit.RedisClusterOf(t, 3, 0)
+	r := startRefusing(t, urlsOf(servers))
+	name := "{" + r.keys[0].TenantID + "}"
+	nodes, ids := make([]*redis.Client, len(servers)), make([]string, len(servers))
+	from, to := 0, 1
+	for i, s := range servers {
+		nodes[i] = redis.NewClient(&redis.Options{Addr: s.Addr})
+		defer nodes[i].Close()
+		ids[i] = nodes[i].ClusterMyID(context.Background()).Val()
+		if nodes[i].Exists(context.Background(), "petgate:"+name).Val() == 1 {
+			from, to = i, (i+1)%len(servers)
+		}
+	}
+	must := func(c *redis.Client, args ...any) {
+		t.Helper()
+		if err := c.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+	}
+	slot := nodes[0].ClusterKeySlot(context.Background(), name).Val()
+	host, port, _ := strings.Cut(servers[to].Addr, ":")
+	must(nodes[to], "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from])
+	must(nodes[from], "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
+	wait(time.Second)
+	must(nodes[from], "MIGRATE", host, port, "petgate:"+name, 0, 5000)
+	wait(2 * time.Second)
+	for _, c := range []*redis.Client{nodes[to], nodes[from]} {
+		must(c, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
+	}
+	r.await()
+	refused := r.judge()
+	t.Logf("figure: a reshard is interrupted for 3 s under the load of %d gateways: %v requests of %d tenants were refused, the first one's slot moved",
+		len(r.Gateways), refused, len(refused))
+	if refused[0] > 20 { // of about 90
+		t.Errorf("%d requests of the tenant in the slot were refused", refused[0])
+	}
+}
