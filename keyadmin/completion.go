@@ -59,18 +59,25 @@ complete -F _keyadmin keyadmin
 `,
 	"zsh": `#compdef keyadmin
 _keyadmin() {
-  local line
+  local line word
   local -a candidates
   for line in "${(@f)$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
     if [[ $line == :files ]]; then
       _files
       return
     fi
-    candidates+=("${line%%$'\t'*}")
+    word=${line%%$'\t'*}
+    word=${word//:/\\:}
+    [[ $line == *$'\t'* ]] && word+=:${line#*$'\t'}
+    candidates+=("$word")
   done
-  compadd -- $candidates
+  _describe -V keyadmin candidates
 }
-compdef _keyadmin keyadmin
+if [[ ${funcstack[1]} == _keyadmin ]]; then # zsh has loaded this file from fpath, for the first Tab
+  _keyadmin "$@"
+else
+  compdef _keyadmin keyadmin
+fi
 `,
 	"fish": `function __keyadmin_complete
     set -l words (commandline -opc) (commandline -ct)

@@ -127,6 +127,7 @@ func TestCompletionInShells(t *testing.T) {
 	}{
 		{"bash", []string{"--norc", "--noprofile", "-i"}, "source <(keyadmin completion bash)"},
 		{"zsh", []string{"-f", "-i"}, "autoload -Uz compinit && compinit -u && source <(keyadmin completion zsh)"},
+		{"zsh", []string{"-f", "-i"}, "mkdir ~/f; keyadmin completion zsh >~/f/_keyadmin; fpath=(~/f $fpath); autoload -Uz compinit && compinit -u"},
 		{"fish", []string{"--no-config", "-i"}, "keyadmin completion fish | source"},
 	} {
 		path, err := exec.LookPath(c.shell)

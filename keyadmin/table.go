@@ -197,7 +197,7 @@ func aged(text string, now time.Time) string {
 		case err != nil:
 			return at
 		case t.After(now):
-			at = operate.Either(isEnd, "for ", "in ") + operate.Span(t.Sub(now))
+			at = operate.Either(isEnd, "for ", "in ") + operate.Until(t.Sub(now))
 		default:
 			at = operate.Either(isEnd, "until ", "") + operate.Span(now.Sub(t)) + " ago"
 		}

@@ -144,7 +144,7 @@ func (c *usageShow) Run(ctx context.Context, a *app, t keystore.Tenant) error {
 	if err != nil {
 		return err
 	}
-	a.note("%s requests of tenant %s %s, %s charged.", count(total.Requests), t.Name, between(since, until), count(total.Charged))
+	a.note("%s of tenant %s %s, %s charged.", operate.Plural(total.Requests, "request"), t.Name, between(since, until), count(total.Charged))
 	return nil
 }
 

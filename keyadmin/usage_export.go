@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/metering"
+	"petgate/shared/operate"
 	"petgate/shared/service"
 )
 
@@ -114,13 +115,13 @@ func (c *usageExport) send(ctx context.Context, a *app, e *metering.Export, r *m
 	if err != nil {
 		return fmt.Errorf("%w\n%s has got every hour before %s. Repeat the command to continue", err, c.To, r.Cursor.Hour)
 	}
-	a.note("Sent %s events: %s requests, %s charged. %s has got every hour before %s.", count(e.Events), count(e.Requests), count(e.Charged),
+	a.note("Sent %s: %s, %s charged. %s has got every hour before %s.", operate.Plural(e.Events, "event"), operate.Plural(e.Requests, "request"), count(e.Charged),
 		c.To, r.Cursor.Hour)
 	return nil
 }
 
 func (a *app) tellSum(e *metering.Export, sum hash.Hash) {
-	a.note("%s events of %s to %s: %s requests, %s charged. SHA-256 %s", count(e.Events), e.Since, max(e.Since, e.Until), count(e.Requests),
+	a.note("%s of %s to %s: %s, %s charged. SHA-256 %s", operate.Plural(e.Events, "event"), e.Since, max(e.Since, e.Until), operate.Plural(e.Requests, "request"),
 		count(e.Charged), hex.EncodeToString(sum.Sum(nil)))
 }
 

@@ -103,7 +103,7 @@ func TestUsageExportTo(t *testing.T) {
 		t.Errorf("tried %d times", len(bodies)-tried)
 	}
 	status = http.StatusOK
-	export(exitDone, "Sent 1 events: 7 requests")
+	export(exitDone, "Sent 1 event: 7 requests")
 	if last := bodies[len(bodies)-1]; !strings.HasSuffix(last, ",7,7\r\n") || !strings.Contains(last, ",2026-03-01T09:00:00Z,") {
 		t.Errorf("the correction is sent as %q", last)
 	}
@@ -124,7 +124,7 @@ func TestVerifyNamesTenants(t *testing.T) {
 	}
 	g.UsageThrough = instant.Of(s.now)
 	g.follow()
-	r := s.want(exitDone, "1 events", "usage", "export", "--format", "csv", "--verify", "-o", "csv")
+	r := s.want(exitDone, "1 event of", "usage", "export", "--format", "csv", "--verify", "-o", "csv")
 	if want := stranger.String() + "," + stranger.String() + ",1,9,0"; !strings.Contains(r.stdout, want) {
 		t.Errorf("%s\nwant %s", r.stdout, want)
 	}

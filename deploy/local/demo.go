@@ -139,7 +139,7 @@ func welcome(public, admin string, key demoKey, started string, hasDocs bool, li
 	if hasDocs {
 		docs = "Read the documentation and try it in a browser: " + public + "/docs\n"
 	}
-	curl := `curl -i -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
+	curl := `curl -i -w '\n' -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
 	return fmt.Sprintf(`
 Petgate is running on %[1]s (admin port: %[2]s). Ctrl-C stops it.
 

@@ -306,7 +306,7 @@ func (e Explanation) byFigures(f figures) Explanation {
 }
 
 func exhausted(p policyAnswer, of string) string {
-	return fmt.Sprintf("%s of %s requests %s are used", humanize.Comma(p.Used), humanize.Comma(p.Limit), of)
+	return fmt.Sprintf("%s of %s %s are used", humanize.Comma(p.Used), Plural(p.Limit, "request"), of)
 }
 
 // roundedUp formats an instant. It rounds up to the second, because a request before the instant is too early.

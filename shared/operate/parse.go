@@ -116,7 +116,8 @@ func (m Moment) After(now instant.Millis) (instant.Millis, error) {
 	case m.At != 0:
 		return m.At, nil
 	case m.Period != 0:
-		return now.Add(m.Period), nil
+		// Whole seconds, as all texts of an expiry have.
+		return now.Add(m.Period + time.Second - time.Millisecond).Truncate(time.Second), nil
 	}
 	return 0, nil
 }

@@ -30,8 +30,19 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/day)
 }
 
+// Until formats the time until an instant for people. Unlike Span it rounds, so that a key of 90 days expires in 90 days and not in 89.
+func Until(d time.Duration) string {
+	switch {
+	case d >= 2*day-time.Hour/2:
+		return Span(d.Round(time.Hour))
+	case d >= 2*time.Hour-time.Minute/2:
+		return Span(d.Round(time.Minute))
+	}
+	return Span(d.Round(time.Second))
+}
+
 // Plural writes a number of things: `1 tenant`, `2 tenants`.
-func Plural(n int, noun string) string {
+func Plural[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
@@ -102,17 +113,17 @@ func PerMinuteAndDay(l plan.Limits) string {
 	if !l.IsSet() {
 		return "it has no limits: all requests of the tenant are refused"
 	}
-	return humanize.Comma(l.Minute) + " requests per minute, " + humanize.Comma(l.Day) + " per day"
+	return Plural(l.Minute, "request") + " per minute, " + humanize.Comma(l.Day) + " per day"
 }
 
 // OwnLimits describes the limits of one tenant: `200 requests per minute, 5,000 requests per day`. Empty: it has none.
 func OwnLimits(l plan.Limits) string {
 	var parts []string
 	if l.Minute != 0 {
-		parts = append(parts, humanize.Comma(l.Minute)+" requests per minute")
+		parts = append(parts, Plural(l.Minute, "request")+" per minute")
 	}
 	if l.Day != 0 {
-		parts = append(parts, humanize.Comma(l.Day)+" requests per day")
+		parts = append(parts, Plural(l.Day, "request")+" per day")
 	}
 	return strings.Join(parts, ", ")
 }

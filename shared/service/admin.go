@@ -94,6 +94,7 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		WriteJSON(w, http.StatusOK, map[string]string{"status": "alive", "version": Version()})
 	})
 	a.mux.HandleFunc("GET /readyz", a.serveReady)
+	a.mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	a.mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(a.Metrics, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	if settings.Pprof {
 		a.mux.Handle("/debug/pprof/", http.DefaultServeMux) // package pprof adds its pages there

@@ -325,3 +325,12 @@ func TestSocketsOfSystemd(t *testing.T) {
 		t.Errorf("two sockets: %v", err)
 	}
 }
+
+// A browser asks each port for an icon.
+func TestIcon(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/favicon.ico", nil)
+	if service.NewAdmin(quiet, service.Settings{}, "").ServeHTTP(w, r); w.Code != http.StatusNoContent {
+		t.Errorf("%d", w.Code)
+	}
+}
