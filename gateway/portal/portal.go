@@ -107,6 +107,10 @@ func New(cfg Config) (*Portal, error) {
 	if err != nil {
 		return nil, err
 	}
+	icon, err := assets.ReadFile("assets/icon.svg")
+	if err != nil {
+		return nil, err
+	}
 	stylesheet, err := Stylesheet()
 	if err != nil {
 		return nil, err
@@ -116,6 +120,7 @@ func New(cfg Config) (*Portal, error) {
 	}
 	add(Home+"/petgate.css", "text/css; charset=utf-8", stylesheet)
 	add(Home+"/petgate.js", "text/javascript; charset=utf-8", script)
+	add("/favicon.ico", "image/svg+xml", icon) // browsers ask for it without a page, too
 	add("/openapi.yaml", "application/yaml", cfg.API.Source)
 	add("/openapi.json", "application/json", asJSON)
 	if !p.m.IsForeign {

@@ -68,7 +68,7 @@ func TestPages(t *testing.T) {
 	all, again := pages(t, portal.Config{}), pages(t, portal.Config{})
 	want := map[string]string{
 		"/docs": "text/html; charset=utf-8", "/docs/petgate.css": "text/css; charset=utf-8", "/docs/petgate.js": "text/javascript; charset=utf-8",
-		"/docs.md": "text/markdown; charset=utf-8", "/llms.txt": "text/plain; charset=utf-8",
+		"/docs.md": "text/markdown; charset=utf-8", "/favicon.ico": "image/svg+xml", "/llms.txt": "text/plain; charset=utf-8",
 		"/openapi.yaml": "application/yaml", "/openapi.json": "application/json",
 	}
 	for _, name := range []string{"client.go", "error.go", "wait.go", "types.gen.go", "petgate.ts", "schema.d.ts"} {
