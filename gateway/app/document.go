@@ -116,7 +116,7 @@ func (g *gateway) reload() {
 	}
 	if err != nil {
 		kept := describe(g.api.Load())
-		g.log.Error("the document cannot be served, so the gateway keeps the one before", "document", g.cfg.API, "kept", kept.String(), "error", err)
+		g.log.Error("the document cannot be served, so the gateway keeps the one before", "path", g.cfg.API, "document", kept.String(), "error", err)
 		g.badDocument.Store(&err)
 		return
 	}
