@@ -245,11 +245,13 @@ func TestUseOfQuotas(t *testing.T) {
 		ids[made.ID], last = name, made
 	}
 	var unknown error
+	isAway := false
 	s.console.cfg.Quota = func(_ context.Context, tenant id.Tenant) (v quota.Verdict, err error) {
 		if ids[tenant] == "b" {
 			return v, unknown
 		}
 		v.Minute.Used, v.Minute.Limit, v.Day.Used, v.Day.Limit = 30, 60, 200, 1000
+		v.Degraded, v.Admits = isAway, [2]int64{9, 400}
 		return v, nil
 	}
 	for _, test := range []struct {
@@ -269,5 +271,7 @@ func TestUseOfQuotas(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wants(b, tenantPath(last.ID.String()), 200, "The requests cannot be read: ", "Create a key",
-		"Used now: 30 of 60 (50 %) of the last 60 seconds, and 200 of 1,000 (20 %) of this UTC day.")
+		"Used now: 30 of 60 (50 %) of the last 60 seconds, and 200 of 1,000 (20 %) of this UTC day.", "!Redis is away")
+	isAway = true
+	s.wants(b, tenantPath(last.ID.String()), 200, "Used now: 30 of 60 (50 %)", "Redis is away: this gateway admits 9 more of its share.")
 }

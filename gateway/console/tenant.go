@@ -98,7 +98,11 @@ func (c *Console) useOf(ctx context.Context, t operate.Owner) string {
 	part := func(u quota.Usage) string {
 		return fmt.Sprintf("%s of %s (%s)", humanize.Comma(u.Used), humanize.Comma(u.Limit), share(u, true))
 	}
-	return "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
+	text := "Used now: " + part(use.Minute) + " of the last 60 seconds, and " + part(use.Day) + " of this UTC day."
+	if use.Degraded {
+		text += " Redis is away: this gateway admits " + humanize.Comma(min(use.Remaining(quota.Minute), use.Remaining(quota.Day))) + " more of its share."
+	}
+	return text
 }
 
 // readKeys reads a page of a tenant's keys, the newest first.
