@@ -65,7 +65,7 @@ func exposed(t *testing.T) *describing {
 	}
 	tracer.Close(trace.CloseMax)
 	service.RegisterBuildInfo(found)
-	service.NewCertificates(found)
+	service.NewCertificates(found, slog.New(slog.DiscardHandler))
 	return found
 }
 

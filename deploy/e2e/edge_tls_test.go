@@ -2,8 +2,12 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"math/big"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +26,8 @@ func writeFile(t *testing.T, path, text string) {
 // TestTLS renews the certificate of a running gateway, with valid and with invalid files.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	inAnHour := time.Now().Add(time.Hour)
-	files := testkit.NewAuthority(t).SaveServer(1, inAnHour)
+	inAMonth := time.Now().Add(30 * 24 * time.Hour)
+	files := testkit.NewAuthority(t).SaveServer(1, inAMonth)
 	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{"GATEWAY_TLS_CERT=" + files.Cert, "GATEWAY_TLS_KEY=" + files.Key}})
 	gateway := f.Gateways[0]
 	key := f.NewTenant("acme", fleet.Unlimited...)
@@ -60,31 +64,88 @@ func TestTLS(t *testing.T) {
 	if n := serial(); n != 1 {
 		t.Fatalf("certificate %d is served, not the first one", n)
 	}
-	files.SaveServer(2, inAnHour)
+	files.SaveServer(2, inAMonth)
 	began := time.Now()
 	testkit.Eventually(t, fleet.ReplyWithin, "the new certificate", func() bool { return serial() == 2 })
 	took := time.Since(began)
 
 	writeFile(t, files.Cert, "no certificate")
 	testkit.Eventually(t, fleet.ReplyWithin, "a word of the bad certificate", func() bool {
-		return serial() == 2 && strings.Contains(gateway.Stderr.String(), "the new certificate cannot be used; the old one stays in use")
+		return serial() == 2 && strings.Contains(gateway.AdminPage(t, "/readyz"), "the public port serves an old certificate")
 	})
 	if n := serial(); n != 2 {
 		t.Errorf("certificate %d is served after a bad renewal", n)
 	}
-	if page := gateway.AdminPage(t, "/readyz"); !gateway.Ready() || !strings.Contains(page, "the public port serves an old certificate") {
-		t.Errorf("/readyz says %s", page)
+	if !gateway.Ready() || !strings.Contains(gateway.Stderr.String(), "because the files cannot be used") {
+		t.Errorf("a gateway with a valid old certificate is not ready, or its log lacks the cause:\n%s", gateway.Stderr)
 	}
 	if got := old.Must(t, fleet.GetPets(key.Token)); got.Status != 200 || old.Conn != before {
 		t.Errorf("the connection from before: %d, the same: %t", got.Status, old.Conn == before)
 	}
-	files.SaveServer(3, inAnHour)
+	files.SaveServer(3, inAMonth)
 	testkit.Eventually(t, fleet.ReplyWithin, "a good certificate after a bad one", func() bool { return serial() == 3 })
 	if page := gateway.AdminPage(t, "/readyz"); strings.Contains(page, "certificate") {
 		t.Errorf("/readyz says after it %s", page)
 	}
 	t.Logf("figure: a renewed certificate is served after %v without a restart, old connections live on, a bad one changes nothing",
 		took.Round(time.Millisecond))
+}
+
+// TestCertificateIsReported renews the certificate of a gateway in place with ones that clients refuse. /readyz, doctor, the log and the
+// metrics of the alerts say what is wrong, and nothing once a good one is there.
+func TestCertificateIsReported(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	now, files := time.Now(), testkit.NewAuthority(t)
+	save := func(name string, from, until time.Duration) {
+		files.Save(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotBefore: now.Add(from)}, now.Add(until))
+	}
+	save("api.example", -day, 60*day)
+	f := fleet.Start(t, fleet.Spec{Gateways: 1, GatewayEnv: []string{
+		"GATEWAY_TLS_CERT=" + files.Cert, "GATEWAY_TLS_KEY=" + files.Key, "GATEWAY_TLS_NAME=api.example",
+	}})
+	gateway := f.Gateways[0]
+	for _, c := range []struct {
+		name, host  string
+		from, until time.Duration
+		ready       bool
+		level, want string
+		cure        string
+		invalid     string
+	}{
+		{"near", "api.example", -day, 13 * day, true, "WARN", "expires at ", "renew it, and replace its files", "0"},
+		{"expired", "api.example", -day, -time.Hour, false, "ERROR", "expired at ", "renew it, and replace its files", "1"},
+		{"not yet valid", "api.example", day, 60 * day, false, "ERROR", "is not valid before ", "check the clocks", "1"},
+		{"wrong name", "www.example", -day, 60 * day, false, "ERROR", "is for www.example, and not for api.example", "get one that has this name", "1"},
+		{"renewed", "api.example", -day, 61 * day, true, "", "", "", "0"},
+	} {
+		save(c.host, c.from, c.until)
+		said := "the certificate of the public port " + c.want
+		var page, metrics string
+		if !testkit.Await(fleet.ReplyWithin, func() bool {
+			page, metrics = gateway.AdminPage(t, "/readyz"), gateway.AdminPage(t, "/metrics")
+			return strings.Contains(page, `"certificate"`) == (c.want != "") && strings.Contains(page, c.want) && gateway.Ready() == c.ready
+		}) {
+			t.Errorf("%s: /readyz says %s", c.name, page)
+		}
+		expiry := "petgate_certificate_expiry_timestamp_seconds{port=\"public\"} " + strconv.FormatFloat(float64(now.Add(c.until).Unix()), 'g', -1, 64)
+		if !strings.Contains(metrics, expiry) || !strings.Contains(metrics, `petgate_certificate_invalid{port="public"} `+c.invalid) {
+			t.Errorf("%s: the metrics lack %s, or invalid %s", c.name, expiry, c.invalid)
+		}
+		doctor := f.Keyadmin("doctor", "-o", "csv")
+		if c.want == "" {
+			if strings.Contains(doctor.Stdout, "certificate") {
+				t.Errorf("doctor after the renewal: %s", doctor.Stdout)
+			}
+			continue
+		}
+		if doctor.Code != 1 || !strings.Contains(doctor.Stdout, said) || !strings.Contains(doctor.Stdout, c.cure) {
+			t.Errorf("%s: doctor ends with %d:\n%s", c.name, doctor.Code, doctor.Stdout)
+		}
+		if !regexp.MustCompile(c.level + `.*` + regexp.QuoteMeta(said)).MatchString(gateway.Stderr.String()) {
+			t.Errorf("%s: the log has no line %s with %q:\n%s", c.name, c.level, said, gateway.Stderr)
+		}
+	}
 }
 
 // TestCheck runs both programs with --check on settings that are nearly all invalid, and on valid ones.

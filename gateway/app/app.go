@@ -201,7 +201,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 			return err
 		}
 		edgeConfig.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
-		g.admin.Certificates.Watch("public", certificate)
+		g.admin.Certificates.Watch("public", certificate, cfg.TLSName)
 	}
 	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err

@@ -32,6 +32,7 @@ type Config struct {
 	AdminListen string `env:"GATEWAY_ADMIN_LISTEN" default:"127.0.0.1:9090" placeholder:"ADDRESS" help:"Private address: /healthz, /readyz, /metrics, /debug/pprof, /quota/TENANT, /about, /live. Do not publish it."`
 	TLSCert     string `name:"tls-cert" env:"GATEWAY_TLS_CERT" placeholder:"PATH" help:"PEM certificate chain. With it, the public address uses TLS. A changed file is read again."`
 	TLSKey      string `name:"tls-key" env:"GATEWAY_TLS_KEY" placeholder:"PATH" help:"PEM key of that certificate."`
+	TLSName     string `name:"tls-name" env:"GATEWAY_TLS_NAME" placeholder:"HOST" help:"Name that clients use. A certificate without it is reported."`
 
 	ID          string             `env:"GATEWAY_ID" help:"Name of this gateway: unique, and the same after a restart. Default: host name, listen address and a random suffix."`
 	Environment apikey.Environment `env:"GATEWAY_ENVIRONMENT" default:"live" placeholder:"live|test" help:"Environment of the keys that are accepted."`
@@ -131,6 +132,7 @@ func (c *Config) BadSettings() service.BadSettings {
 	}
 	c.requireDocument(&bad)
 	bad.RequireCertificate("tls-cert", c.TLSCert, "tls-key", c.TLSKey)
+	bad.Require(c.TLSName == "" || c.TLSCert != "", "tls-name", "it needs --tls-cert")
 	bad.Require(len(c.Upstreams) > 0, "upstreams", "name at least one")
 	for _, url := range c.Upstreams {
 		err := upstream.CheckURL(url)

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"petgate/shared/certificate"
 )
 
 // IsUnavailable reports whether err means that the database cannot be reached, is damaged or cannot respond at the moment, so that
@@ -79,6 +82,9 @@ func Cure(err error) string {
 	var p *pq.Error
 	if errors.As(err, &p) && curesOfPostgres[p.Code] != "" {
 		return curesOfPostgres[p.Code]
+	}
+	if cure := certificate.Cure(err, time.Now()); cure != "" {
+		return cure
 	}
 	if cure := curesOfSQLite[sqliteCode(err)&0xff]; cure != "" {
 		return cure

@@ -2,10 +2,12 @@ package database_test
 
 import (
 	"bytes"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
@@ -31,6 +33,28 @@ func TestCure(t *testing.T) {
 		if got := database.NeedsOperator(err); got != needsOperator {
 			t.Errorf("%s: %v: needs an operator: %t", name, err, got)
 		}
+	}
+	server := testkit.StartPostgres(t)
+	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
+	owned := open(t, server.URL)
+	for name, path := range map[string]string{"server.crt": files.Cert, "server.key": files.Key} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Through the server, which accepts only a key file of its own user.
+		exec(t, owned, `COPY (SELECT UNNEST(STRING_TO_ARRAY('`+string(text)+`', E'\n'))) TO PROGRAM 'umask 077; cat >`+name+`'`)
+	}
+	exec(t, owned, `ALTER SYSTEM SET ssl = on`)
+	exec(t, owned, `SELECT pg_reload_conf()`)
+	for _, mode := range []string{"verify-full", "verify-ca&sslrootcert=" + files.CA} {
+		db := open(t, strings.Replace(server.URL, "sslmode=disable", "sslmode="+mode, 1))
+		var err error
+		testkit.Eventually(t, 10*time.Second, "a connection with TLS", func() bool {
+			err = db.Check()
+			return !errors.Is(err, pq.ErrSSLNotSupported)
+		})
+		f(mode, err, "the server's certificate expired at ", false)
 	}
 	filled := func() (path string, db *database.DB) {
 		t.Helper()

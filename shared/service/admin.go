@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func ProblemOf(name string, err error, serving bool) Problem {
 type Admin struct {
 	// Metrics is the program's registry. It already has the metrics of the Go runtime and of the process.
 	Metrics *prometheus.Registry
-	// Certificates shows when certificates expire, and which files cannot be used. The program adds the certificate of its public port.
+	// Certificates shows what is wrong with certificates. The program adds the certificate of its public port.
 	Certificates *Certificates
 
 	log      *slog.Logger
@@ -59,6 +60,8 @@ type Admin struct {
 	address  string          // once started
 	ready    atomic.Pointer[func() []Problem]
 	draining atomic.Bool
+	ended    context.Context
+	end      context.CancelFunc
 }
 
 // NewAdmin returns an admin port that is alive but not ready until SetReady is called. listen is the address setting; if it has a
@@ -80,7 +83,8 @@ func NewAdmin(log *slog.Logger, settings Settings, listen string) *Admin {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	RegisterBuildInfo(a.Metrics)
-	a.Certificates = NewCertificates(a.Metrics)
+	a.Certificates = NewCertificates(a.Metrics, log)
+	a.ended, a.end = context.WithCancel(context.Background())
 	a.SetReady(func() []Problem { return []Problem{{Name: "start", Detail: "the program is starting"}} })
 	a.server = &http.Server{
 		Handler:           a,
@@ -200,6 +204,7 @@ func (a *Admin) Start(ln net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("the admin port: %w", err)
 	}
+	go a.Certificates.watch(a.ended)
 	go func() {
 		if err := a.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("the admin port stopped unexpectedly", "error", err.Error())
@@ -216,7 +221,10 @@ func isPublic(addr netip.Addr) bool {
 }
 
 // Close ends the admin port and its connections.
-func (a *Admin) Close() { _ = a.server.Close() }
+func (a *Admin) Close() {
+	a.end()
+	_ = a.server.Close()
+}
 
 // WriteJSON responds with a value as JSON.
 func WriteJSON(w http.ResponseWriter, status int, value any) {

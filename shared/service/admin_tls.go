@@ -87,7 +87,7 @@ func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logg
 		// Not RequireAndVerifyClientCert: load balancers and health checks have no certificate.
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	watched.Watch("admin", certificate)
+	watched.Watch("admin", certificate, "")
 	return tls.NewListener(ln, config), nil
 }
 

@@ -16,7 +16,7 @@ import (
 func TestAdminTLS(t *testing.T) {
 	inAnHour := time.Now().Add(time.Hour)
 	known, strange := testkit.NewAuthority(t), testkit.NewAuthority(t)
-	settings := saved(known.SaveServer(2, inAnHour))
+	settings := saved(known.SaveServer(2, inAnHour.Add(30*day)))
 	client := func(a *testkit.Authority) *tls.Certificate {
 		issued := a.Issue(&x509.Certificate{SerialNumber: big.NewInt(3), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, inAnHour)
 		return &issued

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -12,10 +13,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/shared/certificate"
 )
 
-// lookEvery is the shortest interval between two checks of the certificate's files.
-const lookEvery = time.Second
+const (
+	lookEvery   = time.Second // the shortest interval between two checks of the certificate's files
+	watchEvery  = time.Minute // between two checks of a port that nobody connects to
+	repeatAfter = time.Hour   // a problem is logged again
+)
 
 // Certificate serves a certificate from two PEM files and reads them again when they change. While the files cannot be used, as
 // between the two writes of a renewal, it serves the previous certificate. Its methods may be called concurrently.
@@ -85,66 +91,119 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 	if now := c.clock(); now.Sub(c.looked) >= lookEvery {
 		c.looked = now
 		isNew, err := c.read()
-		switch {
-		case isNew:
+		if isNew {
 			c.log.Info("certificate reloaded", "path", c.certPath)
-		case err != nil && (c.fault == nil || c.fault.Error() != err.Error()):
-			c.log.Error("the new certificate cannot be used; the old one stays in use", "error", err.Error())
 		}
 		c.fault = err
 	}
 	return c.current, c.fault
 }
 
-// Certificates are the certificates of a program's ports, and the metric of when they expire. Their methods may be called concurrently.
+// Certificates are the certificates of a program's ports, their problems and metrics. Their methods may be called concurrently.
 type Certificates struct {
+	log *slog.Logger
+
 	mu     sync.Mutex
-	byPort map[string]*Certificate
+	byPort map[string]port
+	logged map[string]time.Time // when each present problem was logged last
 }
 
-var certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp_seconds",
-	"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value.", []string{"port"}, nil)
+// port is what clients of a port see.
+type port struct {
+	*Certificate
+	name string // by which clients call it; may be empty
+}
 
-// NewCertificates registers the metric.
-func NewCertificates(registry prometheus.Registerer) *Certificates {
-	c := &Certificates{byPort: make(map[string]*Certificate)}
+// fault returns what clients find wrong, nil if nothing.
+func (p port) fault() *certificate.Fault {
+	pair, _ := p.look()
+	return certificate.Check(pair.Leaf, p.name, p.clock())
+}
+
+var (
+	certificateExpiry = prometheus.NewDesc("petgate_certificate_expiry_timestamp_seconds",
+		"When the certificate of a port expires, in Unix time. The port is public or admin; one without TLS has no value.", []string{"port"}, nil)
+	certificateInvalid = prometheus.NewDesc("petgate_certificate_invalid",
+		"1 while clients refuse the certificate of a port: it has expired, is not valid yet, or is not for --tls-name.", []string{"port"}, nil)
+)
+
+// NewCertificates registers the metrics.
+func NewCertificates(registry prometheus.Registerer, log *slog.Logger) *Certificates {
+	c := &Certificates{byPort: make(map[string]port), log: log}
 	registry.MustRegister(c)
 	return c
 }
 
-// Watch adds a port: public or admin. Reading the metric or the problems also reads changed files, so a port without connections
-// shows its renewal too.
-func (c *Certificates) Watch(port string, certificate *Certificate) {
+// Watch adds a port, public or admin, with the name that clients use for it, if it is known, and logs what is wrong. Reading the
+// metrics or the problems also reads changed files, so a port without connections shows its renewal too.
+func (c *Certificates) Watch(name string, certificate *Certificate, host string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.byPort[port] = certificate
+	c.byPort[name] = port{certificate, host}
+	c.mu.Unlock()
+	c.problems()
 }
 
-// problems names each port whose files cannot be used: the program serves, but cannot start again.
+// watch logs problems until ctx ends.
+func (c *Certificates) watch(ctx context.Context) {
+	for tick := time.NewTicker(watchEvery); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+			c.problems()
+		}
+	}
+}
+
+// problems returns what is wrong, and logs it unless it has done so within the last hour. A program whose files cannot be used serves,
+// but cannot start again. A public port whose certificate clients refuse is not ready, so that a balancer can use another gateway.
 func (c *Certificates) problems() (found []Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, port := range slices.Sorted(maps.Keys(c.byPort)) {
-		if _, err := c.byPort[port].look(); err != nil {
-			found = append(found, Problem{
-				Name: "certificate", Detail: fmt.Sprintf("the %s port serves an old certificate, because the files cannot be used: %v", port, err),
-				Serving: true,
-			})
+	logged := make(map[string]time.Time)
+	add := func(p port, level slog.Level, err error, serving bool) {
+		found = append(found, ProblemOf("certificate", err, serving))
+		text, now := err.Error(), p.clock()
+		if logged[text] = c.logged[text]; now.Sub(logged[text]) >= repeatAfter {
+			logged[text] = now
+			c.log.Log(context.Background(), level, text, "path", p.certPath)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.byPort)) {
+		p := c.byPort[name]
+		if _, err := p.look(); err != nil {
+			add(p, slog.LevelError, fmt.Errorf("the %s port serves an old certificate, because the files cannot be used: %w", name, err), true)
+		}
+		if fault := p.fault(); fault != nil {
+			level := slog.LevelError
+			if fault.IsNear {
+				level = slog.LevelWarn
+			}
+			add(p, level, fmt.Errorf("the certificate of the %s port %w", name, fault), fault.IsNear || name != "public")
+		}
+	}
+	c.logged = logged
 	return found
 }
 
 // Describe implements prometheus.Collector.
-func (c *Certificates) Describe(to chan<- *prometheus.Desc) { to <- certificateExpiry }
+func (c *Certificates) Describe(to chan<- *prometheus.Desc) {
+	to <- certificateExpiry
+	to <- certificateInvalid
+}
 
 // Collect implements prometheus.Collector.
 func (c *Certificates) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for port, certificate := range c.byPort {
-		if pair, _ := certificate.look(); pair.Leaf != nil {
-			to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(pair.Leaf.NotAfter.Unix()), port)
+	for name, p := range c.byPort {
+		pair, _ := p.look()
+		invalid := 0.0
+		if fault := p.fault(); fault != nil && !fault.IsNear {
+			invalid = 1
 		}
+		to <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(pair.Leaf.NotAfter.Unix()), name)
+		to <- prometheus.MustNewConstMetric(certificateInvalid, prometheus.GaugeValue, invalid, name)
 	}
 }

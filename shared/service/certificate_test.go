@@ -1,10 +1,14 @@
 package service_test
 
 import (
+	"bytes"
+	"crypto/x509"
 	"log/slog"
+	"math/big"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,20 +26,21 @@ func saved(a *testkit.Authority) service.AdminTLS {
 // A renewed certificate is served and its expiry shown. While the files cannot be used, the previous one is served, and a problem says so.
 func TestCertificateReload(t *testing.T) {
 	a, now := testkit.NewAuthority(t), time.Now().Truncate(time.Second)
-	files := saved(a.SaveServer(2, now.Add(time.Hour)))
-	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	first, renewed := now.Add(30*24*time.Hour), now.Add(90*24*time.Hour)
+	files := saved(a.SaveServer(2, first))
+	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	watched := service.NewCertificates(registry)
+	watched := service.NewCertificates(registry, quiet)
 	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
 		t.Errorf("%d values and %v without TLS", n, err)
 	}
-	watched.Watch("public", c)
+	watched.Watch("public", c, "")
 	serves := func(when string, serial int64, until time.Time, problems int) {
 		t.Helper()
-		if got := testutil.ToFloat64(watched); got != float64(until.Unix()) {
+		if got := value(t, registry, "petgate_certificate_expiry_timestamp_seconds"); got != float64(until.Unix()) {
 			t.Errorf("%s: valid until %f, want %d", when, got, until.Unix())
 		}
 		pair, err := c.Get(nil)
@@ -47,11 +52,10 @@ func TestCertificateReload(t *testing.T) {
 			t.Errorf("%s: %+v, want %d problems", when, found, problems)
 		}
 	}
-	serves("at first", 2, now.Add(time.Hour), 0)
+	serves("at first", 2, first, 0)
 
-	renewed := now.Add(90 * 24 * time.Hour)
 	a.SaveServer(3, renewed)
-	serves("before it is looked at again", 2, now.Add(time.Hour), 0)
+	serves("before it is looked at again", 2, first, 0)
 	now = now.Add(service.LookEvery)
 	serves("renewed, without a connection since", 3, renewed, 0)
 
@@ -75,3 +79,77 @@ func TestCertificateReload(t *testing.T) {
 	now = now.Add(service.LookEvery)
 	serves("the file is back", 4, renewed, 0)
 }
+
+// value returns the only value of a metric.
+func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// What is wrong with a certificate is logged at once and then each hour, without a request, and no more once the files are renewed.
+func TestCertificateIsReportedEachHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files := testkit.NewAuthority(t)
+		for _, c := range []struct {
+			name, host  string
+			from, until time.Duration
+			want, level string
+			serving     bool
+			invalid     float64
+		}{
+			{"near", "", -time.Hour, 13 * day, "the certificate of the public port expires at ", "WARN", true, 0},
+			{"expired", "", -day, -time.Minute, "the certificate of the public port expired at ", "ERROR", false, 1},
+			{"not yet valid", "", day, 60 * day, "the certificate of the public port is not valid before ", "ERROR", false, 1},
+			{"wrong name", "b.example", -day, 60 * day, "the certificate of the public port is for a.example, and not for b.example", "ERROR", false, 1},
+			{"right name", "a.example", -day, 60 * day, "", "", true, 0},
+		} {
+			save := func(from, until time.Duration) {
+				files.Save(&x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{"a.example"}, NotBefore: time.Now().Add(from)}, time.Now().Add(until))
+			}
+			save(c.from, c.until)
+			var out bytes.Buffer
+			loaded, err := service.LoadCertificate(files.Cert, files.Key, time.Now, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			registry := prometheus.NewRegistry()
+			all := service.NewCertificates(registry, slog.New(slog.NewTextHandler(&out, nil)))
+			all.Watch("public", loaded, c.host)
+			go service.WatchOf(all, t.Context())
+			time.Sleep(3*time.Hour + time.Minute)
+			synctest.Wait()
+			found, want := service.ProblemsOf(all), 1
+			if c.want == "" {
+				want = 0
+			}
+			if len(found) != want || want > 0 && (!strings.HasPrefix(found[0].Detail, c.want) || found[0].Serving != c.serving || found[0].Cure == "") {
+				t.Errorf("%s: /readyz has %+v", c.name, found)
+			}
+			if n := strings.Count(out.String(), "level="+c.level+` msg="`+c.want); c.want != "" && n != 4 || c.want == "" && out.Len() > 0 {
+				t.Errorf("%s: %d lines in three hours:\n%s", c.name, n, &out)
+			}
+			if got := value(t, registry, "petgate_certificate_invalid"); got != c.invalid {
+				t.Errorf("%s: petgate_certificate_invalid is %f", c.name, got)
+			}
+			out.Reset()
+			save(-time.Hour, 60*day)
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if renewed := len(service.ProblemsOf(all)) == 0 && out.Len() == 0; renewed != (c.host != "b.example") {
+				t.Errorf("%s: after a renewal with the same name: %+v\n%s", c.name, service.ProblemsOf(all), &out)
+			}
+		}
+	})
+}
+
+const day = 24 * time.Hour

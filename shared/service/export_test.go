@@ -8,6 +8,7 @@ var (
 	IsPublic   = isPublic
 	LookEvery  = lookEvery
 	ProblemsOf = (*Certificates).problems
+	WatchOf    = (*Certificates).watch
 )
 
 // ForceOnlyAfter changes when a second signal ends the process, until the tests end.

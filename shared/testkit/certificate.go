@@ -39,10 +39,13 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue returns a certificate with the fields of template. It is valid from an hour ago.
+// Issue returns a certificate with the fields of template. It is valid from an hour ago, unless template has another time.
 func (a *Authority) Issue(template *x509.Certificate, until time.Time) tls.Certificate {
 	a.t.Helper()
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), until
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour)
+	}
+	template.NotAfter = until
 	der, err := x509.CreateCertificate(rand.Reader, template, a.root, &a.key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)
@@ -52,13 +55,17 @@ func (a *Authority) Issue(template *x509.Certificate, until time.Time) tls.Certi
 
 // SaveServer writes a certificate of the server 127.0.0.1 with its key, and replaces those from before.
 func (a *Authority) SaveServer(serial int64, until time.Time) *Authority {
+	return a.Save(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, until)
+}
+
+// Save is SaveServer for any certificate.
+func (a *Authority) Save(template *x509.Certificate, until time.Time) *Authority {
 	a.t.Helper()
-	server := a.Issue(&x509.Certificate{SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, until)
 	private, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.save(a.Cert, "CERTIFICATE", server.Certificate[0])
+	a.save(a.Cert, "CERTIFICATE", a.Issue(template, until).Certificate[0])
 	a.save(a.Key, "PRIVATE KEY", private)
 	return a
 }

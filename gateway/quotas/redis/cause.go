@@ -1,10 +1,14 @@
 package redis
 
 import (
+	"cmp"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"petgate/shared/certificate"
 )
 
 // cures say what an operator can do about a reply of Redis, by the words with which the reply begins.
@@ -31,7 +35,7 @@ const credentials = "Redis refuses the user or the password: correct REDIS_URL"
 
 // Explain adds to an error what an operator can do about it, if this is known.
 func Explain(err error) error {
-	if cure := cures[kindOf(err)]; cure != "" {
+	if cure := cmp.Or(cures[kindOf(err)], certificate.Cure(err, time.Now())); cure != "" {
 		return &explained{cure, err}
 	}
 	return err

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,9 @@ func TestExplain(t *testing.T) {
 	// A Sentinel, and services without scripts, do not know the command.
 	without := testkit.StartRedis(t, "--rename-command", "EVALSHA", "")
 	single := testkit.StartRedis(t)
+	expired := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(-time.Minute))
+	port := strconv.Itoa(testkit.FreePort(t))
+	testkit.StartRedis(t, "--tls-port", port, "--tls-cert-file", expired.Cert, "--tls-key-file", expired.Key, "--tls-auth-clients", "no", "--tls-ca-cert-file", expired.CA)
 	for _, c := range []struct {
 		name string
 		err  error
@@ -40,6 +44,7 @@ func TestExplain(t *testing.T) {
 		{"no scripts", decide("redis://" + without.Addr), "or a Sentinel as redis+sentinel://"},
 		{"two addresses without a cluster", decide("redis://" + single.Addr + ",redis://" + single.Addr), "name one address"},
 		{"one address of a cluster", fmt.Errorf("decide: %w", reply("MOVED 7 127.0.0.1:7001")), "at least two nodes"},
+		{"an expired certificate", decide("rediss://127.0.0.1:" + port), "the server's certificate expired at "},
 		{"another error", reply("ERR syntax error"), ""},
 	} {
 		if c.err == nil {
