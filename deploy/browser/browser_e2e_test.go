@@ -283,6 +283,17 @@ func (b *tab) checkAs(state string, looks ...look) {
 			b.t.Errorf("%s, %s: the page is %d pixels wide, %d more than the window", state, l.name, width, width-l.width)
 		}
 		b.photograph(state, l)
+		if evaluate[bool](b, `"prefix" in document.body.dataset`) { // the documentation
+			if broken := b.brokenWords(); len(broken) > 0 {
+				b.t.Errorf("%s, %s: words are broken: %q", state, l.name, broken)
+			}
+			if bars := b.scrollBars(); len(bars) > 0 {
+				b.t.Errorf("%s, %s: these have scroll bars: %q", state, l.name, bars)
+			}
+			if edges := b.textWidths(); len(edges) > 1 {
+				b.t.Errorf("%s, %s: text ends at %d", state, l.name, edges)
+			}
+		}
 		if l.isChecked {
 			for _, violation := range b.violations() {
 				b.t.Errorf("%s, %s: not accessible: %s", state, l.name, violation)

@@ -177,6 +177,15 @@ func newModel(cfg Config) *model {
 			m.Scopes = append(m.Scopes, o.Scope)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b *operation) int { // the gateway's own ones are the last
+		switch {
+		case a.ByGateway == b.ByGateway:
+			return 0
+		case a.ByGateway:
+			return 1
+		}
+		return -1
+	})
 	m.group(all)
 	return m
 }

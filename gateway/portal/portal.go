@@ -218,13 +218,10 @@ func (v *view) To(o *operation) string {
 // HasSearch reports whether there are more operations than one finds at a glance.
 func (v *view) HasSearch() bool { return len(v.All()) > 15 }
 
-// First returns the operation of the first example.
+// First returns the operation of the first example: one without parameters in its path, if there is one.
 func (v *view) First() *operation {
 	all := v.All()
-	if i := slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !o.ByGateway && !strings.Contains(o.Path, "{") }); i > 0 {
-		return all[i]
-	}
-	return all[0]
+	return all[max(0, slices.IndexFunc(all, func(o *operation) bool { return o.Method == "GET" && !strings.Contains(o.Path, "{") }))]
 }
 
 // pages returns the page for people, and the same as Markdown.

@@ -1,0 +1,166 @@
+//go:build e2e
+
+package browser_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"petgate/gateway/portal"
+	"petgate/shared/api"
+	"petgate/shared/core/apikey"
+	"petgate/shared/core/ban"
+	"petgate/shared/core/plan"
+)
+
+// documentLooks are those at which the pages of other documents are looked at.
+var documentLooks = []look{
+	{name: "1440-light", width: 1440, height: 900, scheme: "light", isChecked: true},
+	{name: "1440-dark", width: 1440, height: 900, scheme: "dark"},
+	{name: "768-dark", width: 768, height: 1024, scheme: "dark", isChecked: true},
+	{name: "360-light", width: 360, height: 740, scheme: "light", isChecked: true},
+	{name: "print", width: 794, height: 1123, scheme: "light", media: "print"},
+}
+
+// The documentation of the pets, of a document with everything that is hard to show, and of one with 300 operations: accessible, no
+// word broken, one text width, one scroll bar, and the contents with all operations at every width.
+func TestDocumentationOfAnyDocument(t *testing.T) {
+	hard, err := os.ReadFile("../../gateway/portal/testdata/hard.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := startBrowser(t)
+	for name, c := range map[string]struct {
+		document []byte
+		page     string
+		hasAll   bool // its search finds all operations
+	}{
+		"pets":        {api.Pets().Source, "/docs", false},
+		"hard":        {hard, "/docs", false},
+		"large":       {manyOperations(t, 300), "/docs", true},
+		"large-group": {manyOperations(t, 300), "/docs/part-2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, err := api.Load(name, c.document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			site := servePages(t, a)
+			b := newTab(t, browser, site.URL)
+			b.do(chromedp.Navigate(site.URL + c.page))
+			b.checkAs("8-"+name, documentLooks...)
+			for _, l := range documentLooks[:4] {
+				b.as(l)
+				if n := evaluate[int](b, `contents.open = true, document.querySelectorAll("nav .group li").length`); n != len(a.Operations) {
+					t.Errorf("%s: the contents have %d operations, want %d", l.name, n, len(a.Operations))
+				}
+				b.photograph("9-"+name+"-contents", l)
+			}
+			if !c.hasAll {
+				return
+			}
+			b.do(chromedp.SendKeys(chromedp.CSS("#search"), "thing 29"))
+			if found := evaluate[int](b, `[...document.querySelectorAll("nav .group li")].filter((item) => item.checkVisibility()).length`); found != 13 {
+				t.Errorf("the search finds %d operations, want 13", found)
+			}
+			b.do(chromedp.Click(chromedp.CSS(`nav .group li:not([hidden]) a`)))
+			if address := run(b, chromedp.Location()); !strings.HasSuffix(address, "#getThing29") {
+				t.Errorf("the first result leads to %s", address)
+			}
+			if seen := evaluate[bool](b, `document.getElementById("getThing29").checkVisibility()`); !seen {
+				t.Error("the operation is not on the page")
+			}
+		})
+	}
+}
+
+// servePages serves the pages of an API as a gateway does, and nothing else.
+func servePages(t *testing.T, a *api.API) *httptest.Server {
+	t.Helper()
+	p, err := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := p.Pages([]portal.Plan{{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}, {Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := map[string]portal.Page{}
+	for _, one := range all {
+		byPath[one.Path] = one
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		one, found := byPath[r.URL.Path]
+		if !found {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", one.Type)
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'")
+		_, _ = w.Write(one.Body)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// manyOperations is a document with n operations of several tags.
+func manyOperations(t *testing.T, n int) []byte {
+	t.Helper()
+	paths := map[string]any{}
+	for i := range n {
+		paths[fmt.Sprintf("/v1/things%d/{id}", i)] = map[string]any{"get": map[string]any{
+			"operationId": fmt.Sprintf("getThing%d", i), "summary": fmt.Sprintf("Get thing %d", i), "tags": []string{fmt.Sprintf("part %d", i/60)},
+			"parameters": []any{map[string]any{"name": "id", "in": "path", "required": true, "schema": map[string]any{"type": "integer"}}},
+			"responses":  map[string]any{"200": map[string]any{"description": "The thing.", "content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object", "properties": map[string]any{"id": map[string]any{"type": "integer"}}}}}}},
+		}}
+	}
+	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Things", "version": "1"}, "paths": paths})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// brokenWords returns the words that do not fit into a line of their place: a cell, a heading, a name. Long words may break at hyphens,
+// slashes, dots and brackets.
+func (b *tab) brokenWords() []string {
+	b.t.Helper()
+	return evaluate[[]string](b, `(() => {
+		const found = [];
+		for (const place of document.querySelectorAll("td, th, h1, h2, h3, h4, dt, summary, button, label, .title, .tag, nav a")) {
+			if (!place.checkVisibility()) continue;
+			const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+			for (let text; (text = texts.nextNode()); ) {
+				for (const word of text.data.matchAll(/[^\s\-\/.,[\]{}_]+/g)) {
+					const range = new Range();
+					range.setStart(text, word.index);
+					range.setEnd(text, word.index + word[0].length);
+					if (new Set([...range.getClientRects()].map((line) => line.top)).size > 1) found.push(place.tagName + ": " + word[0]);
+				}
+			}
+		}
+		return found;
+	})()`)
+}
+
+// scrollBars returns what has a scroll bar of its own for longer content, besides the page.
+func (b *tab) scrollBars() []string {
+	b.t.Helper()
+	return evaluate[[]string](b, `[...document.querySelectorAll("main *")].filter((e) => e.tagName !== "TEXTAREA" && e.scrollHeight > e.clientHeight + 1 &&
+		["auto", "scroll"].includes(getComputedStyle(e).overflowY)).map((e) => e.tagName + "." + e.className)`)
+}
+
+// textWidths returns the right edges of the columns of text: one, if all have the same width.
+func (b *tab) textWidths() []int {
+	b.t.Helper()
+	return evaluate[[]int](b, `[...new Set([...document.querySelectorAll("main :is(section > dl, article > dl, .split > div:first-child, section > .scroll)")]
+		.filter((e) => e.checkVisibility()).map((e) => Math.round(e.getBoundingClientRect().right)))]`)
+}
