@@ -73,7 +73,8 @@ func TestPages(t *testing.T) {
 // startBrowser starts a browser for the tabs of several tests.
 func startBrowser(t *testing.T) context.Context {
 	t.Helper()
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+	options := append(
+		slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(findChromium(t)),
 		chromedp.UserDataDir(t.TempDir()),
 		chromedp.NoSandbox, // it does not start as root otherwise

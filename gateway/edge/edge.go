@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -28,7 +29,7 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 		return nil, err
 	}
 	e := &Edge{
-		cfg: cfg, deps: deps, pages: deps.Pages,
+		cfg: cfg, deps: deps, pages: cmp.Or(deps.Pages, new(answers.Pages)),
 		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
 		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),

@@ -1,0 +1,89 @@
+package contract_test
+
+import (
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"petgate/shared/testkit"
+	"petgate/shared/testkit/fleet"
+)
+
+// The page of the documentation is enough: its commands get the clients, its examples in shell and Go do what they say, and its plans are
+// those in force when a change of them is confirmed.
+func TestThePageIsEnough(t *testing.T) {
+	t.Parallel()
+	f := fleet.Start(t, fleet.Spec{Database: testkit.SQLite(t), Gateways: 1})
+	f.MustKeyadmin("tenant", "create", "stranger")
+	key := f.NewKey("stranger", "--scope", "pets:read,pets:write,usage:read")
+	url := f.Gateways[0].URL
+	page := func() string {
+		t.Helper()
+		c := f.Gateways[0].Client()
+		defer c.Close()
+		return html.UnescapeString(c.Must(t, fleet.Request("GET /docs", "", "")).Body)
+	}
+	examples := func(pattern string) (found []string) {
+		t.Helper()
+		for _, m := range regexp.MustCompile(`(?s)<pre `+pattern+`[^>]*><code>(.*?)</code>`).FindAllStringSubmatch(page(), -1) {
+			found = append(found, m[1])
+		}
+		return found
+	}
+	dir := t.TempDir()
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PETGATE_URL="+url, "PETGATE_TOKEN="+key.Token)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+		}
+		return string(out)
+	}
+
+	for _, example := range examples(`class="curl"`) {
+		if out := run("sh", "-ec", example); !strings.HasPrefix(out[strings.Index(out, "HTTP/1.1 "):], "HTTP/1.1 20") {
+			t.Errorf("%s\nis answered with\n%s", example, out)
+		}
+	}
+	get := examples(`tabindex="0" aria-label="Commands that get the clients"`)
+	if len(get) != 1 {
+		t.Fatalf("%d blocks get the clients", len(get))
+	}
+	run("sh", "-ec", get[0])
+	for _, name := range []string{"petgate/client.go", "petgate/types.gen.go", "petgate.ts", "schema.d.ts"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(text) < 1000 {
+			t.Errorf("%s was not received (%v)", name, err)
+		}
+	}
+	var program strings.Builder
+	program.WriteString("package main\n\nimport (\n\t\"context\"\n\t\"fmt\"\n\t\"os\"\n\n\t\"example.com/pets/petgate\"\n)\n\n" +
+		"func main() {\n\tfor _, example := range []func(context.Context) error{")
+	programs := examples(`class="go"`)
+	for _, example := range programs {
+		program.WriteString("func(ctx context.Context) error {\n" + example + "\nreturn nil\n},\n")
+	}
+	program.WriteString("} {\n\t\tif err := example(context.Background()); err != nil {\n\t\t\tpanic(err)\n\t\t}\n\t}\n}\n")
+	write(t, filepath.Join(dir, "go.mod"), "module example.com/pets\n\ngo 1.26\n")
+	write(t, filepath.Join(dir, "main.go"), program.String())
+	if out := run("go", "run", "."); len(programs) != len(operations) || !strings.Contains(out, "stored 2\n") || !strings.Contains(out, "Rex") || !strings.Contains(out, "minute ") {
+		t.Errorf("the %d examples in Go write\n%s", len(programs), out)
+	}
+
+	row := func(plan, minute, day string) string {
+		return `<th scope="row">` + plan + `</th><td class="number">` + minute + `</td><td class="number">` + day + `</td>`
+	}
+	if shown := page(); !strings.Contains(shown, row("pro", "300", "10,000")) || strings.Contains(shown, "gold") {
+		t.Error("the page does not have the plans of a new database")
+	}
+	f.MustKeyadmin("plan", "update", "pro", "--minute", "301")
+	f.MustKeyadmin("plan", "create", "gold", "--minute", "7", "--day", "70")
+	if shown := page(); !strings.Contains(shown, row("pro", "301", "10,000")) || !strings.Contains(shown, row("gold", "7", "70")) {
+		t.Error("the page does not have the plans of confirmed changes")
+	}
+}
