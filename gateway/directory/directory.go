@@ -150,10 +150,14 @@ func Open(ctx context.Context, store *keystore.Store, cfg Config) (*Directory, e
 	if d.snapshot, err = snapshot.Open(cfg.Snapshot, cfg.GatewayID, d.self.Load().Incarnation); err != nil {
 		cfg.Log.Error("directory: running without a snapshot", "path", cfg.Snapshot, "error", err)
 	}
+	d.registry.ended = d.snapshot.Ended()
 	if d.snapshot.IsKept() {
 		d.usage.file = usageFile{path: cfg.Snapshot + ".usage", complaints: rate.Sometimes{Interval: time.Minute}}
 		if err := d.usage.file.read(); err != nil {
 			cfg.Log.Error("directory: usage of an earlier process is lost", "path", d.usage.file.path, "error", err)
+		}
+		for _, left := range d.usage.file.left {
+			d.registry.ended = append(d.registry.ended, left.Process.Incarnation)
 		}
 	}
 	d.metrics = newMetrics(cfg.Metrics, d)

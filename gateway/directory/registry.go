@@ -28,7 +28,7 @@ type registry struct {
 	generation int64          // as of the last count
 	watch      keystore.Watch // of the silent gateways
 	watchedAt  time.Time
-	ended      []string // incarnations of processes that left usage
+	ended      []string // incarnations of this gateway's earlier processes that have certainly ended
 }
 
 // register adds this process to the list of gateways. It removes earlier processes of this gateway that have certainly
@@ -38,15 +38,14 @@ func (d *Directory) register(ctx context.Context) error {
 	if err := d.store.CheckSchema(ctx); err != nil {
 		return err
 	}
+	self := d.current()
+	if err := d.yield(ctx, self); err != nil {
+		return err
+	}
 	if err := d.storeLeft(ctx); err != nil {
 		return err
 	}
-	self := d.current()
-	ended := slices.Concat(d.snapshot.Ended(), d.registry.ended)
-	if err := d.yield(ctx, self, ended); err != nil {
-		return err
-	}
-	generation, err := d.store.Register(ctx, self, ended)
+	generation, err := d.store.Register(ctx, self, d.registry.ended)
 	if err != nil {
 		return err
 	}
@@ -61,7 +60,7 @@ func (d *Directory) register(ctx context.Context) error {
 
 // yield waits until no other process that has this gateway's ID sends heartbeats, but for those that have certainly ended. If one still
 // does after yieldFor, it keeps the ID. A process that was registered before only registers again.
-func (d *Directory) yield(ctx context.Context, self keystore.Registration, ended []string) error {
+func (d *Directory) yield(ctx context.Context, self keystore.Registration) error {
 	for began := time.Now(); self.Generation == 0; time.Sleep(pollEvery / 4) {
 		all, err := d.store.Gateways(ctx)
 		if err != nil {
@@ -69,7 +68,7 @@ func (d *Directory) yield(ctx context.Context, self keystore.Registration, ended
 		}
 		i := slices.IndexFunc(all, func(g keystore.Gateway) bool {
 			return g.ID == self.ID && g.Incarnation != self.Incarnation && !g.Replaced && g.Age <= keystore.SilentAfter.Milliseconds() &&
-				!slices.Contains(ended, g.Incarnation)
+				!slices.Contains(d.registry.ended, g.Incarnation)
 		})
 		if i < 0 {
 			return nil

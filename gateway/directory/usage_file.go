@@ -152,7 +152,6 @@ func (d *Directory) storeLeft(ctx context.Context) error {
 				return err
 			}
 		}
-		d.registry.ended = append(d.registry.ended, l.Process.Incarnation)
 	}
 	return nil
 }

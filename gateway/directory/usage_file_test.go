@@ -147,3 +147,31 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		next.SignOff("")
 	})
 }
+
+// A process that has usage of an earlier one to store does not displace the process that has its ID now, on another host.
+func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, testkit.SQLite(t))
+	tenant, key, _ := fixture(t, store)
+	path := snapshotPath(t)
+	first := opened(t, store, Config{Snapshot: path})
+	first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
+	if err := first.keepUsage(false); err != nil {
+		t.Fatal(err)
+	}
+	first.snapshot.Close()
+	second := start(t, store, Config{Snapshot: snapshotPath(t)})
+	if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}); !errors.Is(err, keystore.ErrDisplaced) {
+		t.Errorf("open: %v, want %v", err, keystore.ErrDisplaced)
+	}
+	if err := second.Ready(); err != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	if err := second.stop(); err != nil {
+		t.Error(err)
+	}
+	opened(t, store, Config{Snapshot: path}).SignOff("")
+	if stored := rowsOf(t, store, tenant); stored != 1 {
+		t.Errorf("%d requests are stored, want 1", stored)
+	}
+}
