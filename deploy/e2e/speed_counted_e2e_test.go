@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"petgate/gateway/answers"
 	"petgate/gateway/directory"
 	"petgate/gateway/edge"
 	"petgate/gateway/quotas"
@@ -101,7 +102,7 @@ func serveCounted(config string) error {
 		edgeConfig.TLS = &tls.Config{Certificates: certified.TLS.Certificates}
 	}
 	deps := edge.Deps{
-		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: operations, Log: log, Tracer: tracer,
+		Directory: keys, Quotas: limits, Guard: limits.AuthFailures(0), Usage: keys, Operations: operations, Pages: new(answers.Pages), Log: log, Tracer: tracer,
 		Metrics: metrics, Clock: time.Now,
 	}
 	if cfg.AccessLog {
