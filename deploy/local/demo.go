@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
+	"petgate/gateway/app"
 	"petgate/petsvc/pets"
+	"petgate/shared/api"
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
@@ -18,6 +23,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/durable"
 	"petgate/shared/keystore"
+	"petgate/shared/operate"
 )
 
 const (
@@ -63,7 +69,11 @@ type demoKey struct {
 
 // keepDemoKey returns the key of the last start, from the file with its token. If that key cannot be used any longer, keepDemoKey
 // makes a new one.
-func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.Environment) (demoKey, error) {
+func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.Environment, needed []string) (demoKey, error) {
+	scopes, err := apikey.ParseScopes(append(needed, apikey.UsageRead))
+	if err != nil {
+		return demoKey{}, err
+	}
 	tenant, err := store.Tenant(ctx, demo)
 	if errors.Is(err, keystore.ErrNotFound) {
 		tenant, _, err = store.CreateTenant(ctx, keystore.TenantSpec{Name: demo, Plan: demoPlan})
@@ -76,15 +86,15 @@ func keepDemoKey(ctx context.Context, store *keystore.Store, environment apikey.
 		return demoKey{}, err
 	}
 	key := demoKey{plan: tenant.Plan, limits: plan.Effective(terms.Limits, tenant.Override)}
-	if key.token, err = keptToken(ctx, store, tenant.ID, environment); err != nil || key.token != "" {
+	if key.token, err = keptToken(ctx, store, tenant.ID, environment, scopes); err != nil || key.token != "" {
 		return key, err
 	}
-	key.token, err = replaceDemoKey(ctx, store, tenant.ID, environment)
+	key.token, err = replaceDemoKey(ctx, store, tenant.ID, environment, scopes)
 	return key, err
 }
 
 // keptToken returns the token in the file, or "" if it is not the token of a key of the tenant that this gateway admits.
-func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (string, error) {
+func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment, scopes apikey.Scopes) (string, error) {
 	text, err := os.ReadFile(tokenPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -100,7 +110,7 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 	case err != nil:
 		return "", err
 	}
-	if k.Tenant != tenant || k.Environment != environment || !k.InUse(instant.Of(time.Now())) {
+	if k.Tenant != tenant || k.Environment != environment || k.Scopes != scopes || !k.InUse(instant.Of(time.Now())) {
 		return "", nil
 	}
 	return token, os.Chmod(tokenPath, 0o600)
@@ -108,7 +118,7 @@ func keptToken(ctx context.Context, store *keystore.Store, tenant id.Tenant, env
 
 // replaceDemoKey makes a new key and writes its token to the file. It revokes the earlier keys of that name, whose tokens are lost
 // but may still be on screens. Keys with other names belong to the user and are kept.
-func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment) (token string, err error) {
+func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant, environment apikey.Environment, scopes apikey.Scopes) (token string, err error) {
 	keys, err := keystore.Collect(store.Keys(ctx, tenant))
 	if err != nil {
 		return "", err
@@ -121,25 +131,64 @@ func replaceDemoKey(ctx context.Context, store *keystore.Store, tenant id.Tenant
 			return "", err
 		}
 	}
-	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: "pets:read pets:write usage:read"})
+	_, token, _, err = store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant, Name: demo, Environment: environment, Scopes: scopes})
 	if err != nil {
 		return "", err
 	}
 	return token, durable.Write(tokenPath, []byte(token+"\n"))
 }
 
-// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. hasDocs says
-// that the documentation is served. link opens the console.
-func welcome(public, admin string, key demoKey, started string, hasDocs bool, link string) string {
+// asks returns what the user can ask first of an API, in words and as commands that begin with curl.
+func asks(a *api.API, curl, public string) (title, commands string) {
+	var own string
+	var first []api.Operation
+	for _, o := range a.Operations {
+		switch {
+		case o.IsReport():
+			own = "    " + curl + " " + public + o.Path
+		case !o.ByGateway:
+			first = append(first, o)
+		}
+	}
+	if a.Hash == api.Pets().Hash {
+		return "List pets, add a pet, see what is left of the limits:", "    " + curl + " " + public + "/v1/pets\n" +
+			"    " + curl + ` -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' ` + public + "/v1/pets\n" + own
+	}
+	// The easiest come first: what only reads, and what has no parameter in its path.
+	slices.SortStableFunc(first, func(a, b api.Operation) int {
+		hard := func(o api.Operation) int {
+			effort := 2 * strings.Count(o.Path, "{")
+			if o.IsPublic || o.Method != http.MethodGet {
+				effort += 5
+			}
+			return effort
+		}
+		return hard(a) - hard(b)
+	})
+	var lines []string
+	for _, o := range first[:min(2, len(first))] {
+		method := operate.Either(o.Method == http.MethodGet, "", "-X "+o.Method+" ")
+		lines = append(lines, "    "+curl+" "+method+"'"+public+parameter.ReplaceAllString(o.Path, "1")+"'")
+	}
+	return "Two operations of " + a.Title + ", and what is left of the limits:", strings.Join(append(lines, own), "\n")
+}
+
+// parameter is one of a path.
+var parameter = regexp.MustCompile(`\{[^}]*\}`)
+
+// welcome is the text for the user. started is the user's directory: outside of the module's root, paths are absolute. link opens the
+// console.
+func welcome(public, admin string, key demoKey, started string, cfg app.Config, link string) string {
 	tokenFile, logFile, keyadmin := tokenPath, accessPath, "bin/keyadmin"
 	if root, err := os.Getwd(); err == nil && root != started {
 		tokenFile, logFile, keyadmin = filepath.Join(root, tokenPath), filepath.Join(root, accessPath), "cd "+root+" && bin/keyadmin"
 	}
 	docs := ""
-	if hasDocs {
-		docs = "Read the documentation and try it in a browser: " + public + "/docs\n"
+	if cfg.Docs {
+		docs = "Read the documentation and try it in a browser: " + public + cfg.OwnPrefix + "/docs\n"
 	}
 	curl := `curl -i -w '\n' -H "Authorization: Bearer $(cat ` + tokenFile + `)"`
+	title, commands := asks(cfg.Document(), curl, public)
 	return fmt.Sprintf(`
 Petgate is running on %[1]s (admin port: %[2]s). Ctrl-C stops it.
 
@@ -147,11 +196,9 @@ The key of the tenant demo, on plan %[7]s (%[8]d requests per minute, %[9]d per 
 
     %[4]s
 
-List pets, add a pet, see what is left of the limits:
+%[13]s
 
-    %[5]s %[1]s/v1/pets
-    %[5]s -H "Content-Type: application/json" -d '{"name":"Rex","categoryId":1}' %[1]s/v1/pets
-    %[5]s %[1]s/v1/quota
+%[5]s
 
 %[11]sEvery request is logged in %[10]s.
 
@@ -163,5 +210,5 @@ Open the operators' console with this link, once and within a minute, or with a 
 
     %[12]s
 
-`, public, admin, tokenFile, key.token, curl, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs, link)
+`, public, admin, tokenFile, key.token, commands, keyadmin, key.plan, key.limits.Minute, key.limits.Day, logFile, docs, link, title)
 }

@@ -2,7 +2,7 @@
 // quotas in process. It needs only the Go command.
 //
 // Its data is in the directory var of the module, with the key of the tenant demo. It has the settings of the gateway, except for
-// the database, Redis, the upstreams, the console, TLS on the admin port and the drain delay.
+// the database, Redis, the console, TLS on the admin port and the drain delay.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -42,7 +43,8 @@ const (
 	petsWithin = 5 * time.Second
 )
 
-const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. " +
+const about = "The whole product in one process. It has settings of the gateway; the others are fixed here. With --api and --upstreams, " +
+	"the service of that document is behind the gateway instead of the pet service. " +
 	"`local move --help` says how to move its data to PostgreSQL."
 
 // settings are those of the gateway.
@@ -51,10 +53,20 @@ type settings struct{ app.Config }
 // Fixed names the settings that run sets itself, and those that have no effect without Redis and Postgres.
 func (settings) Fixed() []string {
 	return []string{
-		"database-url", "database-connections", "redis-url", "redis-prefix", "limits-on-outage", "upstreams", "drain-delay",
+		"database-url", "database-connections", "redis-url", "redis-prefix", "limits-on-outage", "drain-delay",
 		"console", "console-database-url",
 	}
 }
+
+// BadSettings checks the values.
+func (s *settings) BadSettings() service.BadSettings {
+	bad := s.Config.BadSettings()
+	bad.Require(s.API != "" || slices.Equal(s.Upstreams, []string{defaultUpstream}), "upstreams", "it needs --api: without a document, the pet service is behind the gateway")
+	return bad
+}
+
+// defaultUpstream is what the gateway has if nothing is set.
+const defaultUpstream = "http://127.0.0.1:8081"
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == moveCommand {
@@ -131,15 +143,20 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 		return err
 	}
 	defer db.Close()
-	if err := errors.Join(db.Migrate(ctx, keystore.Migrations), seedPets(ctx, db)); err != nil {
+	if err := db.Migrate(ctx, keystore.Migrations); err != nil {
 		return err
 	}
-
-	stopPets, err := servePets(ctx, db, cfg.BodyBytesMax, log)
-	if err != nil {
-		return err
+	if cfg.API == "" {
+		if err := seedPets(ctx, db); err != nil {
+			return err
+		}
+		stopPets, err := servePets(ctx, db, cfg.BodyBytesMax, log)
+		if err != nil {
+			return err
+		}
+		defer stopPets()
+		cfg.Upstreams = []string{"unix:" + socketPath}
 	}
-	defer stopPets()
 
 	accessLog, err := os.OpenFile(accessPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -148,7 +165,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	defer accessLog.Close()
 
 	// The token file must be valid when the gateway becomes ready.
-	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), cfg.Environment)
+	key, err := keepDemoKey(ctx, keystore.New(db, nil, nil, "local"), cfg.Environment, cfg.Document().Scopes())
 	if err != nil {
 		return err
 	}
@@ -156,7 +173,7 @@ func run(ctx context.Context, cfg app.Config, log *slog.Logger, started string) 
 	if cfg.LogFormat.IsText(os.Stdout) {
 		requests = io.MultiWriter(accessLog, service.RequestText{To: os.Stdout})
 	}
-	cfg.DatabaseURL, cfg.RedisURL, cfg.Upstreams, cfg.DrainDelay = databaseURL, "", []string{"unix:" + socketPath}, 0
+	cfg.DatabaseURL, cfg.RedisURL, cfg.DrainDelay = databaseURL, "", 0
 	cfg.Console, cfg.ConsoleDatabaseURL, cfg.AdminTLS = true, "", service.AdminTLS{}
 	cfg.ConnectionsMax = min(cfg.ConnectionsMax, connectionsMax)
 	gateway := make(chan error, 1)
@@ -208,7 +225,7 @@ func await(
 	if err != nil {
 		return err
 	}
-	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg.Docs, admin+"/console/login#"+code))
+	fmt.Print(welcome(scheme+"://"+ports.Public.Addr().String(), admin, key, started, cfg, admin+"/console/login#"+code))
 	return nil
 }
 

@@ -58,6 +58,7 @@ type state struct {
 
 	answer    *answers.Answer // the response, if the gateway makes it itself and it is no refusal; nil: none
 	isPublic  bool            // the answer needed no key
+	isOpen    bool            // the operation needs no key
 	parameter parameter       // the invalid one, for a 400
 	found     *route          // what meter has found, or receive
 	route     *route          // the same, once the request has passed meter; nil: none

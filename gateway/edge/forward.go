@@ -55,7 +55,7 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 		dst = append(append(dst, f.Value...), "\r\n"...)
 	}
 	dst = append(append(dst, "X-Request-Id: "...), x.id...)
-	if !x.isPublic {
+	if !x.isOpen {
 		dst = x.entry.Tenant.AppendTo(append(dst, "\r\nX-Tenant-Id: "...))
 		dst = x.entry.Key.AppendTo(append(dst, "\r\nX-Key-Id: "...))
 		dst = append(append(dst, "\r\nX-Plan: "...), x.entry.Plan...)

@@ -12,9 +12,13 @@ func (e *Edge) isOpen(x *exchange) bool {
 }
 
 // open serves an operation that needs no key. No quota is charged, and a key is not read. The client stays a stranger: its connection
-// is one of those that make room first, and all strangers together get the slots of one tenant.
+// is one of those that make room first, all strangers together get the slots of one tenant, and an address that has tried too many
+// unknown keys is refused.
 func (e *Edge) open(x *exchange) refusal {
-	x.isPublic = true
+	x.isOpen = true
+	if x.guard = e.deps.Guard.Known(x.client); x.guard.Limit > 0 && x.guard.Remaining == 0 {
+		return refusal{reason: tooManyFailedAttempts}
+	}
 	if r := e.receive(x); r.isRefused() {
 		return r
 	}

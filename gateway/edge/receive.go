@@ -30,7 +30,7 @@ func (e *Edge) receive(x *exchange) refusal {
 	if r := e.enter(x); r.isRefused() {
 		return r
 	}
-	if x.isPublic {
+	if x.isOpen {
 		return refusal{}
 	}
 	return e.again(x)

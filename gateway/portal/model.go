@@ -27,6 +27,7 @@ type model struct {
 	SomeHeaders    []header // that some responses have
 	Groups         []*group // all operations
 	IsSplit        bool     // each group has a page of its own
+	OwnPrefix      string   // of the pages
 	IsForeign      bool     // the gateway's errors are not in the API's document
 	Statuses       []status // errors
 	Error          string   // the name of the schema of errors; empty: none
@@ -160,6 +161,7 @@ func newModel(cfg Config) *model {
 		}
 	}
 	pets := api.Pets()
+	m.OwnPrefix = cfg.API.OwnPrefix
 	m.IsForeign = cfg.API.Hash != pets.Hash
 	m.readGateway(pets)
 	var all []*operation

@@ -165,14 +165,18 @@ func (p *Portal) Pages(plans []Plan) ([]Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(all, []Page{newPage("/llms.txt", plainType, llms)}, p.fixed), nil
+	all = slices.Concat(all, []Page{newPage("/llms.txt", plainType, llms)}, p.fixed)
+	for i := range all {
+		all[i].Path = p.m.OwnPrefix + all[i].Path
+	}
+	return all, nil
 }
 
 // view is what one page shows of a model.
 type view struct {
 	*model
 	Path    string // of the page
-	Root    string // how the page refers to /
+	Root    string // how the page refers to the place of its own pages
 	Shown   []*group
 	Schemas []schema
 	Plans   []Plan
@@ -206,6 +210,9 @@ func (v *view) Home() string {
 	}
 	return v.Root + Home[1:]
 }
+
+// API returns how the page refers to / for calls of the API.
+func (v *view) API() string { return strings.Repeat("../", strings.Count(v.OwnPrefix, "/")) + v.Root }
 
 // To returns how the page refers to an operation.
 func (v *view) To(o *operation) string {
