@@ -15,6 +15,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/service"
 )
 
 // open opens the database if the command line is valid. Otherwise it returns the usage error before anything is tried.
@@ -142,7 +143,7 @@ func didYouMean(name string, known []string) string {
 	distances := map[string]int{}
 	for _, k := range known {
 		lower := strings.ToLower(k)
-		d := distance(name, lower)
+		d := service.Distance(name, lower)
 		if d <= limit && d < len(name) || len(name) >= 3 && strings.HasPrefix(lower, name) {
 			distances[k] = d
 		}
@@ -154,25 +155,4 @@ func didYouMean(name string, known []string) string {
 		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b))
 	})
 	return ": did you mean " + strings.Join(near[:min(len(near), suggestionsMax)], " or ") + "?"
-}
-
-// distance is the Levenshtein distance: how many characters must be inserted, deleted or replaced to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -183,6 +184,24 @@ func (d *Directory) load(ctx context.Context) error {
 	return nil
 }
 
+// ticks yields at each end of an interval, until ctx ends.
+func ticks(ctx context.Context, interval time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case at := <-tick.C:
+				if !yield(at) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
 // keepFresh sends heartbeats during a long load, so that this process keeps serving what it has in memory. They confirm
 // nothing, so changes still wait for this process. If the directory is not fresh, keepFresh does nothing: a process that was
 // silent for its maximum age may be fenced, and must catch up first. stop ends it.
@@ -192,17 +211,9 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(min(pollEvery, maxAge/4))
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for range ticks(ctx, min(pollEvery, maxAge/4)) {
 			begun := d.cfg.Clock()
 			_, err := d.store.Heartbeat(context.WithoutCancel(ctx), d.current(), 0, "")
 			if !d.Fresh(instant.Of(d.cfg.Clock())) {
@@ -212,10 +223,10 @@ func (d *Directory) keepFresh(ctx context.Context) (stop func()) {
 				d.seen.Store(&begun)
 			}
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-done
+		beats.Wait()
 	}
 }
 

@@ -72,14 +72,7 @@ func (d *Directory) head() snapshot.Head {
 
 // writeSnapshots takes a new snapshot when many changes have been appended to the last one, or if that could not be written.
 func (d *Directory) writeSnapshots(ctx context.Context) {
-	tick := time.NewTicker(keepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range ticks(ctx, keepEvery) {
 		if d.snapshot.IsOutdated() {
 			_ = d.takeSnapshot() // the next tick tries again
 		} else {

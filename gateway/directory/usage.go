@@ -202,15 +202,8 @@ func (u *unstored) next(withMinutes bool) *usageBatch {
 
 // flushUsage writes what was counted every few seconds. While the database does not take it, a file keeps it.
 func (d *Directory) flushUsage(ctx context.Context) {
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
 	failing := false
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range ticks(ctx, flushEvery) {
 		err := d.drainUsage(context.WithoutCancel(ctx), false)
 		if err != nil && !failing {
 			d.cfg.Log.Warn("directory: usage cannot be written; it is kept and written later", "error", err)

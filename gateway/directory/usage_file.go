@@ -111,14 +111,7 @@ func (d *Directory) keepUsage(ended bool) error {
 
 // renewUsageFile keeps an existing file up to date.
 func (d *Directory) renewUsageFile(ctx context.Context) {
-	tick := time.NewTicker(keepUsageEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range ticks(ctx, keepUsageEvery) {
 		d.usage.mu.Lock()
 		exists := d.usage.file.exists
 		d.usage.mu.Unlock()

@@ -74,40 +74,45 @@ func (l *loading) refuse(place, format string, args ...any) {
 	l.problems = append(l.problems, place+": "+fmt.Sprintf(format, args...))
 }
 
-// place returns the line of the member at the end of the keys, if the text gives it, and else the words.
-func (l *loading) place(words string, keys ...string) string {
+// find follows names of members and numbers of items. It returns the line of the last one that is there, and the value of all of them; nil:
+// there is none.
+func (l *loading) find(names ...string) (line int, value *yaml.Node) {
 	if l.root == nil {
 		l.root = new(yaml.Node)
 		_ = yaml.Unmarshal(l.data, l.root) // without it, there are no lines
 	}
-	line := 0
-	for node := l.root; node != nil; {
-		if node.Kind == yaml.DocumentNode {
-			node = node.Content[0]
-			continue
-		}
-		if len(keys) == 0 || node.Kind != yaml.MappingNode {
-			break
-		}
-		key, value := member(node, keys[0])
-		if key != nil {
-			line = key.Line
-		}
-		node, keys = value, keys[1:]
+	if len(l.root.Content) == 0 {
+		return 0, nil
 	}
-	if line == 0 || len(keys) > 0 {
-		return words
+	value = l.root.Content[0]
+	for _, name := range names {
+		at := -1
+		switch value.Kind {
+		case yaml.MappingNode:
+			for i := 1; i < len(value.Content); i += 2 {
+				if value.Content[i-1].Value == name {
+					at, line = i, value.Content[i-1].Line
+				}
+			}
+		case yaml.SequenceNode:
+			if n, err := strconv.Atoi(name); err == nil && n < len(value.Content) {
+				at = n
+			}
+		}
+		if at < 0 {
+			return line, nil
+		}
+		value = value.Content[at]
 	}
-	return fmt.Sprintf("line %d: %s", line, words)
+	return line, value
 }
 
-func member(mapping *yaml.Node, name string) (key, value *yaml.Node) {
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if mapping.Content[i].Value == name {
-			return mapping.Content[i], mapping.Content[i+1]
-		}
+// place returns the line of a member, if the text gives it, and the words.
+func (l *loading) place(words string, names ...string) string {
+	if line, _ := l.find(names...); line > 0 {
+		return fmt.Sprintf("line %d: %s", line, words)
 	}
-	return nil, nil
+	return words
 }
 
 // alias matches what may be an alias of YAML.
@@ -133,9 +138,8 @@ func (l *loading) parse() *openapi3.T {
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(l.data)
 	if err != nil {
-		l.root = new(yaml.Node)
-		if yaml.Unmarshal(l.data, l.root) == nil {
-			l.refuseReferences(l.root)
+		if _, all := l.find(); all != nil {
+			l.refuseReferences(all)
 		}
 		if len(l.problems) == 0 {
 			text := strings.TrimPrefix(err.Error(), "failed to unmarshal data: ")
@@ -189,29 +193,15 @@ func (l *loading) refuseReferences(node *yaml.Node) {
 
 // resolves reports whether the document has what a reference names (RFC 6901).
 func (l *loading) resolves(reference string) bool {
-	node := l.root.Content[0]
-	for name := range strings.SplitSeq(strings.TrimPrefix(strings.TrimPrefix(reference, "#"), "/"), "/") {
+	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(reference, "#"), "/"), "/")
+	for i, name := range names {
 		if unescaped, err := url.PathUnescape(name); err == nil {
 			name = unescaped
 		}
-		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		switch {
-		case node.Kind == yaml.MappingNode:
-			_, node = member(node, name)
-		case node.Kind == yaml.SequenceNode:
-			i, err := strconv.Atoi(name)
-			if err != nil || i < 0 || i >= len(node.Content) {
-				return false
-			}
-			node = node.Content[i]
-		default:
-			node = nil
-		}
-		if node == nil {
-			return false
-		}
+		names[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 	}
-	return true
+	_, value := l.find(names...)
+	return value != nil
 }
 
 // operations reads the operations, and makes the paths of the document complete.
