@@ -203,6 +203,13 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 		edgeConfig.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
 		g.admin.Certificates.Watch("public", certificate, cfg.TLSName)
 	}
+	if cfg.UpstreamCA != "" {
+		authorities, err := service.ReadAuthorities(cfg.UpstreamCA)
+		if err != nil {
+			return fmt.Errorf("GATEWAY_UPSTREAM_CA: %w", err)
+		}
+		edgeConfig.UpstreamTLS = &tls.Config{RootCAs: authorities}
+	}
 	if err := fitDescriptors(&edgeConfig, g.log); err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func (g *gateway) openPublic(accessLog io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	stop := background(g.public.CheckUpstreams)
+	stop := background(g.public.Upstreams().Check)
 	g.onClose(func() error { stop(); return nil })
 	if cfg.Reloads() {
 		stop := background(g.followDocument)
@@ -263,10 +270,14 @@ func (g *gateway) problems() []service.Problem {
 			Name: "document", Detail: g.cfg.API + " was read again and cannot be served, so the one before is: " + (*err).Error(), Serving: true,
 		})
 	}
-	if refusing := g.public.Refusing(); len(refusing) > 0 {
+	upstreams := g.public.Upstreams()
+	if refusing := upstreams.Refusing(); len(refusing) > 0 {
 		found = append(found, service.Problem{Name: "upstream", Detail: refused(refusing), Serving: true})
 	}
-	for _, f := range g.public.Failing() {
+	for _, why := range upstreams.Untrusted() {
+		found = append(found, service.Problem{Name: "upstream", Detail: untrusted(why), Serving: true})
+	}
+	for _, f := range upstreams.Failing() {
 		found = append(found, service.Problem{Name: "upstream", Detail: unwell(f), Serving: true})
 	}
 	return found
@@ -311,6 +322,12 @@ func (c *Config) problems(keys *directory.Directory) (found []service.Problem) {
 func refused(upstreams []string) string {
 	return strings.Join(upstreams, ", ") + " responded with 401, so requests get 502 upstream_refused: " +
 		"set GATEWAY_UPSTREAM_SECRET to the secret that the upstream expects, for petsvc its PETSVC_SECRET"
+}
+
+// untrusted describes the problem that the certificate of an upstream is not valid.
+func untrusted(why string) string {
+	return why + ": so it gets no requests, and they get 502 upstream_certificate if there is no other upstream; " +
+		"if its certificate is from your own authority, name that in GATEWAY_UPSTREAM_CA"
 }
 
 // unwell describes the problem that the checks of an upstream fail.

@@ -41,7 +41,9 @@ type Config struct {
 	API       string `name:"api" env:"GATEWAY_API" placeholder:"FILE" help:"OpenAPI document of the API to serve: 3.0 or 3.1, in YAML or JSON. SIGHUP reads it again. Default: the pet service's."`
 	OwnPrefix string `env:"GATEWAY_OWN_PREFIX" placeholder:"PATH" help:"Prefix of the gateway's own paths, such as /gateway for /gateway/quota, /gateway/usage, /gateway/docs and /gateway/openapi.yaml. Default: they are /v1/quota, /v1/usage, /docs and so on."`
 
-	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port or unix:/path, separated by commas."`
+	Upstreams       []string       `env:"GATEWAY_UPSTREAMS" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where requests are forwarded: http://host:port, https://host:port or unix:/path, separated by commas. Operations with x-upstream: orders go to those with orders= before them."`
+	UpstreamCA      string         `name:"upstream-ca" env:"GATEWAY_UPSTREAM_CA" placeholder:"PATH" help:"PEM certificates of the authorities of upstreams with https. Default: those of the system."`
+	UpstreamHost    string         `env:"GATEWAY_UPSTREAM_HOST" default:"upstream" placeholder:"keep|upstream|NAME" help:"Host that upstreams get: the client's (keep), that of the upstream's URL, or a name."`
 	UpstreamSecret  service.Secret `env:"GATEWAY_UPSTREAM_SECRET" help:"Secret sent to the upstreams, so that they can refuse other clients."`
 	UpstreamTimeout time.Duration  `env:"GATEWAY_UPSTREAM_TIMEOUT" default:"10s" help:"Timeout of a whole exchange with an upstream."`
 
@@ -50,13 +52,14 @@ type Config struct {
 
 	TenantConnsMax int `name:"upstream-conns-per-tenant" env:"GATEWAY_UPSTREAM_CONNS_PER_TENANT" default:"128" placeholder:"N" help:"How many requests of one tenant an upstream gets at a time when nine tenths of its 512 slots are taken."`
 
-	TrustedProxies []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
-	BodyBytesMax   int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
-	BodiesBytesMax int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. One tenant gets half of it."`
-	ReadTimeout    time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
-	IdleTimeout    time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
-	ConcurrencyMax int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
-	ConnectionsMax int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once 90 % are open, no tenant may hold more than half."`
+	TrustedProxies   []netip.Prefix `env:"GATEWAY_TRUSTED_PROXIES" placeholder:"CIDR" help:"Proxies whose X-Forwarded-For and sampled flag in traceparent are trusted. Every client in these ranges can claim any address."`
+	BodyBytesMax     int            `env:"GATEWAY_BODY_BYTES_MAX" default:"65536" placeholder:"N" help:"Longest request body. The gateway keeps at most 64 KiB of it at a time. The service behind the gateway may have a limit of its own: petsvc has PETSVC_BODY_BYTES_MAX."`
+	ResponseBytesMax int            `env:"GATEWAY_RESPONSE_BYTES_MAX" default:"0" placeholder:"N" help:"Longest response body. A longer one gets 502, or ends early if its length was not announced. 0: no limit."`
+	BodiesBytesMax   int            `env:"GATEWAY_BODIES_BYTES_MAX" default:"268435456" placeholder:"N" help:"Memory for all request bodies together. Further bodies get 503. The last tenth is for tenants that send few."`
+	ReadTimeout      time.Duration  `env:"GATEWAY_READ_TIMEOUT" default:"4s" help:"Timeout for a request's head, and again for its body. It ends clients that send too slowly."`
+	IdleTimeout      time.Duration  `env:"GATEWAY_IDLE_TIMEOUT" default:"75s" help:"How long a client's connection may be silent between two requests. A load balancer in front must close its idle connections earlier."`
+	ConcurrencyMax   int            `env:"GATEWAY_CONCURRENCY_MAX" default:"4096" placeholder:"N" help:"Requests served at the same time. Further requests get 503."`
+	ConnectionsMax   int            `env:"GATEWAY_CONNECTIONS_MAX" default:"32768" placeholder:"N" help:"Open connections. Each needs a file descriptor. A tenth is for clients without a valid key. At the maximum, a new connection closes the one that has been idle for longest. Once tenants hold 90 %, the rest is for those with few."`
 
 	DirectoryMaxAge time.Duration `env:"GATEWAY_DIRECTORY_MAX_AGE" default:"0s" help:"Maximum age of the keys in memory. If the database has not been read for longer, requests get 503. 0: no maximum."`
 	LimitsOnOutage  quotas.Outage `env:"GATEWAY_LIMITS_ON_OUTAGE" default:"share" placeholder:"share|refuse" help:"While Redis does not answer: admit a share of each limit, or nothing."`
@@ -114,8 +117,9 @@ func (c *Config) BadSettings() service.BadSettings {
 	bad.Require(c.ReadTimeout > 0, "read-timeout", "it must be positive")
 	bad.Require(c.IdleTimeout > 0, "idle-timeout", "it must be positive")
 	bad.Require(c.BodyBytesMax > 0, "body-bytes-max", "it must be positive")
-	longest := http1.BodyMemory(c.BodyBytesMax)
-	bad.Require(c.BodiesBytesMax >= longest, "bodies-bytes-max", "it must be at least %d, the memory for one body of --body-bytes-max", longest)
+	part := min(c.BodyBytesMax, http1.PartBytesMax)
+	bad.Require(c.BodiesBytesMax >= part, "bodies-bytes-max", "it must be at least %d, the memory for one body", part)
+	bad.Require(c.ResponseBytesMax >= 0, "response-bytes-max", "it must not be negative")
 	bad.Require(c.TenantConnsMax > 0, "upstream-conns-per-tenant", "it must be positive")
 	bad.Require(c.ConcurrencyMax > 0, "concurrency-max", "it must be positive")
 	bad.Require(c.ConnectionsMax > 0, "connections-max", "it must be positive")
@@ -138,6 +142,11 @@ func (c *Config) BadSettings() service.BadSettings {
 		err := upstream.CheckURL(url)
 		bad.Require(err == nil, "upstreams", "%v", err)
 	}
+	if c.UpstreamCA != "" {
+		_, err := service.ReadAuthorities(c.UpstreamCA)
+		bad.Require(err == nil, "upstream-ca", "%v", err)
+	}
+	bad.Require(http1.IsHost([]byte(c.UpstreamHost)), "upstream-host", "use keep, upstream or a host name, with a port if needed")
 	err = edge.CheckSecret(string(c.UpstreamSecret))
 	bad.Require(err == nil, "upstream-secret", "%v", err)
 	c.Traces.Check(&bad)
@@ -182,20 +191,22 @@ func (c *Config) edge() edge.Config {
 		Environment:     c.Environment,
 		TrustedProxies:  c.TrustedProxies,
 		Upstreams:       c.Upstreams,
+		UpstreamHost:    c.UpstreamHost,
 		UpstreamSecret:  string(c.UpstreamSecret),
 		UpstreamTimeout: c.UpstreamTimeout,
 
 		UpstreamHealthPath:  c.UpstreamHealthPath,
 		UpstreamHealthEvery: cmp.Or(c.UpstreamHealthEvery, time.Second),
 
-		BanRule:        rule,
-		ReadTimeout:    c.ReadTimeout,
-		IdleTimeout:    c.IdleTimeout,
-		BodyBytesMax:   c.BodyBytesMax,
-		BodiesBytesMax: c.BodiesBytesMax,
-		TenantConnsMax: c.TenantConnsMax,
-		ConcurrencyMax: c.ConcurrencyMax,
-		ConnectionsMax: c.ConnectionsMax,
-		CORSOrigins:    c.CORSOrigins,
+		BanRule:          rule,
+		ReadTimeout:      c.ReadTimeout,
+		IdleTimeout:      c.IdleTimeout,
+		BodyBytesMax:     c.BodyBytesMax,
+		ResponseBytesMax: c.ResponseBytesMax,
+		BodiesBytesMax:   c.BodiesBytesMax,
+		TenantConnsMax:   c.TenantConnsMax,
+		ConcurrencyMax:   c.ConcurrencyMax,
+		ConnectionsMax:   c.ConnectionsMax,
+		CORSOrigins:      c.CORSOrigins,
 	}
 }

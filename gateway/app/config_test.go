@@ -63,8 +63,12 @@ func TestProblems(t *testing.T) {
 		"GATEWAY_UPSTREAM_HEALTH_EVERY", "it has no effect without --upstream-health-path: set both or none")
 	f("checks of upstreams too often, at no path", map[string]string{"GATEWAY_UPSTREAM_HEALTH_PATH": "readyz", "GATEWAY_UPSTREAM_HEALTH_EVERY": "1ms"},
 		"for example /readyz", "use 100ms to 1m")
-	f("memory for no body of the greatest length", map[string]string{"GATEWAY_BODY_BYTES_MAX": "150000", "GATEWAY_BODIES_BYTES_MAX": "200000"},
-		"GATEWAY_BODIES_BYTES_MAX", "it must be at least 262144, the memory for one body of --body-bytes-max")
+	f("memory for no body", map[string]string{"GATEWAY_BODY_BYTES_MAX": "150000", "GATEWAY_BODIES_BYTES_MAX": "60000"},
+		"GATEWAY_BODIES_BYTES_MAX", "it must be at least 65536, the memory for one body")
+	f("upstreams by name", map[string]string{"GATEWAY_UPSTREAMS": "https://a,orders=https://b:8443,orders=unix:/run/a=b", "GATEWAY_UPSTREAM_HOST": "api.example:443"})
+	f("a bad upstream with a name", map[string]string{"GATEWAY_UPSTREAMS": "orders=ftp://b"}, "GATEWAY_UPSTREAMS", `"ftp://b" is not an upstream`)
+	f("a bad host and no authorities", map[string]string{"GATEWAY_UPSTREAM_HOST": "a b", "GATEWAY_UPSTREAM_CA": "/dev/null"},
+		"GATEWAY_UPSTREAM_HOST", "GATEWAY_UPSTREAM_CA", "it has no PEM certificate")
 	f("the database of the console", map[string]string{"GATEWAY_CONSOLE_DATABASE_URL": "mysql://u:hunter2@h/d"}, "GATEWAY_CONSOLE_DATABASE_URL: ")
 }
 

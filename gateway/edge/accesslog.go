@@ -115,7 +115,7 @@ func appendAccess(dst []byte, x *exchange, took time.Duration) []byte {
 	}
 	dst = strconv.AppendInt(append(dst, `,"status":`...), int64(x.Response.Status), 10)
 	dst = append(append(append(dst, `,"outcome":"`...), x.outcome()...), '"')
-	dst = strconv.AppendInt(append(dst, `,"bytes":`...), int64(len(x.Response.Body)), 10)
+	dst = strconv.AppendInt(append(dst, `,"bytes":`...), x.responseBytes(), 10)
 	dst = strconv.AppendInt(append(dst, `,"micros":`...), took.Microseconds(), 10)
 	return append(dst, "}\n"...)
 }

@@ -129,7 +129,7 @@ func newQuietEdge(t testing.TB, tracer *trace.Tracer, answerBytes ...int) net.Ad
 	s.Upstreams = []string{"http://" + upstream.Addr().String()}
 	s.Metrics = prometheus.NewRegistry()
 	s.ReadTimeout, s.BanRule = time.Minute, ban.Product
-	s.BodyBytesMax, s.UpstreamBodyBytesMax = largeBody, 2*largeAnswer
+	s.BodyBytesMax, s.ResponseBytesMax = largeBody, 2*largeAnswer
 	e, err := edge.New(s.Config, s.Deps)
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,10 @@
 package edge
 
 import (
+	"net/netip"
 	"time"
 
+	"petgate/gateway/directory"
 	"petgate/shared/core/access"
 	"petgate/shared/core/instant"
 )
@@ -63,21 +65,24 @@ const againAfter = time.Second
 
 // judge refuses a key that is not valid here, and decides whether it may call now.
 func (e *Edge) judge(x *exchange) refusal {
-	entry := &x.entry
+	if x.why = e.why(&x.entry, x.client, x.now); x.why.IsOfKey() {
+		return refusals[x.why]
+	}
+	x.hasKey = true
+	if !x.Conn.Admit(x.entry.Tenant, e.isTrusted(x.Conn.Peer)) {
+		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
+	}
+	return refusal{}
+}
+
+// why says whether a key may call.
+func (e *Edge) why(entry *directory.Entry, client netip.Addr, now instant.Millis) access.Reason {
 	key := access.Key{
 		Environment: entry.Environment, RevokedAt: entry.RevokedAt, ExpiresAt: entry.ExpiresAt, GraceEndsAt: entry.GraceEndsAt,
 		BannedUntil: entry.BannedUntil, Allow: entry.Allow,
 	}
-	x.why = access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
-		access.Call{Environment: e.cfg.Environment, Client: x.client, Now: x.now})
-	if x.why.IsOfKey() {
-		return refusals[x.why]
-	}
-	x.hasKey = true
-	if !x.Conn.Admit(entry.Tenant, e.isTrusted(x.Conn.Peer)) {
-		return refusal{reason: overloaded, message: "your account has too many connections: send more requests over fewer connections"}
-	}
-	return refusal{}
+	return access.Decide(key, access.Tenant{Suspended: entry.Suspended, Limits: entry.Limits},
+		access.Call{Environment: e.cfg.Environment, Client: client, Now: now})
 }
 
 func (e *Edge) otherEnvironment(x *exchange) refusal {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net/netip"
 	"strings"
 	"time"
@@ -26,7 +27,8 @@ type Config struct {
 	// Danger: any client within these networks can claim any address.
 	TrustedProxies []netip.Prefix
 
-	// Upstreams are where requests are forwarded: http://host:port or unix:/path.
+	// Upstreams are where requests are forwarded: http://host:port, https://host:port or unix:/path. Those of an operation's own service
+	// have its name before them, as in orders=http://host:port.
 	Upstreams []string
 
 	// UpstreamSecret is sent to upstreams as X-Gateway-Secret, so that they can refuse requests without it. Empty: not
@@ -50,8 +52,15 @@ type Config struct {
 	UpstreamHealthPath  string
 	UpstreamHealthEvery time.Duration
 
-	// UpstreamBodyBytesMax bounds the body of an upstream's response. Default: 8 MiB.
-	UpstreamBodyBytesMax int
+	// UpstreamHost is the Host of requests to upstreams: KeepHost for the client's, OwnHost for the one of the upstream's URL, or a name.
+	// Default: OwnHost.
+	UpstreamHost string
+
+	// UpstreamTLS has the authorities of upstreams with https. Nil: those of the system.
+	UpstreamTLS *tls.Config
+
+	// ResponseBytesMax bounds the body of an upstream's response. Default: no bound.
+	ResponseBytesMax int
 
 	// BanRule says when, and for how long, keys that ignore their refusals are banned. The zero rule bans no key.
 	BanRule ban.Rule
@@ -104,7 +113,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.UpstreamConnsMax = cmp.Or(c.UpstreamConnsMax, upstreamConnsMax)
 	c.UpstreamIdleTimeout = cmp.Or(c.UpstreamIdleTimeout, 30*time.Second)
-	c.UpstreamBodyBytesMax = cmp.Or(c.UpstreamBodyBytesMax, 8<<20)
+	c.ResponseBytesMax = cmp.Or(c.ResponseBytesMax, math.MaxInt)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 75*time.Second)
 	c.TargetBytesMax = cmp.Or(c.TargetBytesMax, 8<<10)
@@ -124,6 +133,20 @@ const (
 
 // upstreamHealthTimeout limits a check of an upstream. It is far below UpstreamTimeout, so a check finds an upstream that hangs first.
 const upstreamHealthTimeout = time.Second
+
+// Values of UpstreamHost.
+const (
+	KeepHost = "keep"
+	OwnHost  = "upstream"
+)
+
+// upstreamHost returns the Host for all upstreams; empty: each has its own.
+func (c *Config) upstreamHost() string {
+	if c.UpstreamHost == KeepHost || c.UpstreamHost == OwnHost {
+		return ""
+	}
+	return c.UpstreamHost
+}
 
 // Descriptors returns how many file descriptors clients and upstreams may need.
 func (c *Config) Descriptors() int {

@@ -85,7 +85,7 @@ type Edge struct {
 	pages       *answers.Pages
 	polls       answers.Polls
 	statements  *answers.Usage
-	upstreams   *upstream.Pool
+	upstreams   upstream.Pools
 	secretField string // X-Gateway-Secret as sent to upstreams; may be empty
 	strikes     *strikes.Strikes
 	bodies      *share.Shares // of the memory for bodies: how many large bodies a tenant sends at a time

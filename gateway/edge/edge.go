@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"petgate/gateway/answers"
@@ -19,26 +20,31 @@ import (
 // New returns an edge that is ready to serve.
 func New(cfg Config, deps Deps) (*Edge, error) {
 	cfg.setDefaults()
-	routes, routesErr := newRoutes(deps.Operations, cfg.CORSOrigins)
-	upstreams, upstreamsErr := upstream.New(upstream.Config{
-		URLs: cfg.Upstreams, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
-		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.UpstreamBodyBytesMax, Log: deps.Log,
+	upstreams, err := upstream.NewPools(upstream.Config{
+		URLs: cfg.Upstreams, Host: cfg.upstreamHost(), TLS: cfg.UpstreamTLS, Timeout: cfg.UpstreamTimeout, IdleTimeout: cfg.UpstreamIdleTimeout, ConnsMax: cfg.UpstreamConnsMax, TenantConnsMax: cfg.TenantConnsMax,
+		HeaderBytesMax: upstreamHeaderBytesMax, BodyBytesMax: cfg.ResponseBytesMax, Log: deps.Log,
 		Check: upstream.Check{Path: cfg.UpstreamHealthPath, Every: cfg.UpstreamHealthEvery, Timeout: upstreamHealthTimeout, Secret: cfg.UpstreamSecret},
 	})
-	if err := errors.Join(upstreamsErr, routesErr); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	routes, err := newRoutes(deps.Operations, cfg.CORSOrigins)
+	if err != nil {
 		return nil, err
 	}
 	e := &Edge{
 		cfg: cfg, deps: deps, pages: cmp.Or(deps.Pages, new(answers.Pages)),
 		polls: answers.NewPolls(), statements: answers.NewUsage(deps.Statements, deps.Log),
 		upstreams: upstreams, strikes: strikes.New(cfg.BanRule),
-		bodies: share.New(max(1, cfg.BodiesBytesMax/http1.BodyMemory(cfg.BodyBytesMax)/bodiesPart)),
+		bodies: share.New(cfg.BodiesBytesMax / min(cfg.BodyBytesMax, http1.PartBytesMax)),
 	}
 	if cfg.UpstreamSecret != "" {
 		e.secretField = "\r\nX-Gateway-Secret: " + cfg.UpstreamSecret
 	}
 	e.metrics = newMetrics(deps.Metrics, e)
-	e.use(routes)
+	if err := e.use(routes); err != nil {
+		return nil, err
+	}
 	if deps.AccessLog != nil {
 		e.accessLog = newAccessLog(deps.AccessLog, deps.Log, e.metrics.droppedLines)
 	}
@@ -51,24 +57,34 @@ func New(cfg Config, deps Deps) (*Edge, error) {
 // SetOperations replaces the operations. Requests that have begun end as they were understood.
 func (e *Edge) SetOperations(operations []api.Operation) error {
 	routes, err := newRoutes(operations, e.cfg.CORSOrigins)
-	if err == nil {
-		e.use(routes)
+	if err != nil {
+		return err
 	}
-	return err
+	return e.use(routes)
 }
 
-func (e *Edge) use(r *routes) {
+func (e *Edge) use(r *routes) error {
+	var wrong []error
 	for _, one := range r.all {
 		one.metrics = e.metrics.of(one.ID)
+		if !one.ByGateway {
+			var err error
+			if one.pool, err = e.upstreams.Of(one.Upstream); err != nil {
+				wrong = append(wrong, fmt.Errorf("operation %s: %w", one.ID, err))
+			}
+		}
 	}
-	e.routes.Store(r)
+	if wrong == nil {
+		e.routes.Store(r)
+	}
+	return errors.Join(wrong...)
 }
 
 // serve is the life of a request. front calls it for each one.
 func (e *Edge) serve(call *front.Call) {
 	x, isKept := call.Own.(*exchange)
 	if !isKept {
-		x = &exchange{Call: call}
+		x = &exchange{Call: call, edge: e}
 		call.Own = x
 	}
 	defer e.finish(x)
@@ -138,11 +154,5 @@ func (e *Edge) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Refusing returns the addresses of the upstreams whose last response said that they do not accept this gateway.
-func (e *Edge) Refusing() []string { return e.upstreams.Refusing() }
-
-// CheckUpstreams asks the upstreams for their health until ctx ends. It must be called at most once.
-func (e *Edge) CheckUpstreams(ctx context.Context) { e.upstreams.Check(ctx) }
-
-// Failing returns the upstreams whose checks fail.
-func (e *Edge) Failing() []upstream.Failing { return e.upstreams.Failing() }
+// Upstreams returns the pools of the services.
+func (e *Edge) Upstreams() upstream.Pools { return e.upstreams }

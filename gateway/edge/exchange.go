@@ -24,6 +24,7 @@ import (
 // requests.
 type exchange struct {
 	*front.Call // At: durations and deadlines count from it
+	edge        *Edge
 	state
 	buffers
 }
@@ -42,7 +43,8 @@ type state struct {
 	hash     apikey.Hash // of the token
 	env      apikey.Environment
 	hasSlot  bool
-	hasBody  bool // it counts among its tenant's large bodies
+	hasBody  bool          // it counts among its tenant's large bodies
+	took     time.Duration // from At to the response, or to the beginning of a long one
 
 	isUnwanted bool // the client waits for 100 (Continue) in vain: route refuses the request, whose body is not read
 
@@ -68,6 +70,7 @@ type state struct {
 	limited api.Limited // the details of a 429
 	polls   quota.Usage // of a key that asks for its quota too often
 	sending upstream.Request
+	broken  error // why the client's body broke off while it was sent
 }
 
 // buffers keep their capacity.
@@ -97,6 +100,14 @@ func (x *exchange) outcome() string {
 		return x.answer.Outcome
 	}
 	return x.refusal.reason.outcome()
+}
+
+// responseBytes is how much of a body the client was sent, also if it did not read it.
+func (x *exchange) responseBytes() int64 {
+	if x.Response.Rest != nil {
+		return x.response.Body.Size()
+	}
+	return int64(len(x.Response.Body))
 }
 
 // operation returns the ID of the operation, or nothing if the request was refused before it was known.

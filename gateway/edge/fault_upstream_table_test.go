@@ -6,6 +6,7 @@ type fault struct {
 	says  string // written when a request has been read
 	hangs bool   // then nothing more, instead of closing
 	twice bool   // GET may be tried a second time: the connection died before any byte came back
+	cut   bool   // the client gets the beginning of a body, and then the end of the connection
 	want  string // the code of the refusal, or status and body of the upstream's own answer; empty: upstream_failed
 }
 
@@ -53,8 +54,18 @@ var faults = []fault{
 	{name: "fields of 1 MB", says: says("X: " + repeat("a", 1<<20))},
 	{name: "ten thousand fields", says: says(numbered("X-", 10000)...)},
 	{name: "announces too much content", says: says("Content-Length: 1073741824") + "evil"},
-	{name: "chunks of too much content", says: says("Transfer-Encoding: chunked") + repeat("1000\r\n"+repeat("a", 4096)+"\r\n", 3*answerMax/4096)},
-	{name: "too much content until it closes", says: says() + repeat("a", 3*answerMax)},
+	{name: "closes in long content", says: says("Content-Length: 100000") + long[:90_000], cut: true},
+	{name: "hangs in long content", says: says("Content-Length: 100000") + long[:90_000], hangs: true, want: "upstream_timeout", cut: true},
+	{name: "closes at the beginning of long content", says: says("Content-Length: 100000"), cut: true},
+	{name: "closes in a chunk of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long[:90_000], cut: true},
+	{name: "closes between chunks of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n", cut: true},
+	{name: "closes before the last line of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n0\r\n", cut: true},
+	{name: "hangs between chunks of long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "\r\n", hangs: true, want: "upstream_timeout", cut: true},
+	{name: "sends a wrong chunk in long content", says: says("Transfer-Encoding: chunked") + "186a0\r\n" + long + "evil", cut: true},
+	{name: "closes in a stream of events", says: events("Transfer-Encoding: chunked") + "6\r\ndata:", cut: true},
+	{name: "closes between two events", says: events("Transfer-Encoding: chunked") + "8\r\ndata: 1\n\r\n", cut: true},
+	{name: "chunks of too much content", says: says("Transfer-Encoding: chunked") + repeat("1000\r\n"+repeat("a", 4096)+"\r\n", 3*answerMax/4096), cut: true},
+	{name: "too much content until it closes", says: says() + repeat("a", 3*answerMax), cut: true},
 	{name: "switches protocols unasked", says: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: evil\r\n\r\n"},
 	{name: "interim responses without end", says: repeat("HTTP/1.1 103 Early Hints\r\nLink: evil\r\n\r\n", 10000)},
 	{name: "interim response and nothing after it", says: "HTTP/1.1 100 Continue\r\n\r\n"},
@@ -83,4 +94,12 @@ var faults = []fault{
 	},
 	{name: "its own 503", says: "HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", want: "503 {}"},
 	{name: "its own 429", says: "HTTP/1.1 429 Slow\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", want: "429 {}"},
+}
+
+// long is content that passes through in parts.
+var long = repeat("a", 100_000)
+
+// events is the head of a stream of events.
+func events(field string) string {
+	return rawBare("HTTP/1.1 200 OK", "Content-Type: text/event-stream", field)
 }

@@ -21,14 +21,23 @@ func (e *Edge) finish(x *exchange) {
 		x.fail()
 	}
 	e.leave(x)
-	e.upstreams.Leave(&x.sending)
 	e.respond(x)
+	x.took = time.Since(x.At)
+	x.MadeAt = x.At.Add(x.took)
+	e.account(x)
+	if x.Response.Rest == nil {
+		e.release(x)
+		e.conclude(x)
+	}
+}
+
+// release gives back what the exchange holds until its response has arrived.
+func (e *Edge) release(x *exchange) {
+	x.sending.Leave()
 	if x.hasBody {
+		x.hasBody = false
 		e.bodies.Return(x.entry.Tenant)
 	}
-	took := time.Since(x.At)
-	e.account(x, took)
-	x.MadeAt = x.At.Add(took)
 }
 
 // fail makes the response a refusal after a panic, whatever it was before.
@@ -47,21 +56,29 @@ func (e *Edge) respond(x *exchange) {
 	e.writeResponse(x)
 }
 
-// account records how the exchange ended. A panic here does not change the response.
-func (e *Edge) account(x *exchange, took time.Duration) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			e.logPanic(x, panicked)
-		}
-	}()
-	e.metrics.observe(x, took)
-	e.export(x, took)
+// conclude records how the exchange ended, when the whole response has arrived. A panic here does not change the response.
+func (e *Edge) conclude(x *exchange) {
+	defer e.logged(x)
+	e.metrics.observe(x, x.took)
+	e.export(x, x.took)
 	if e.accessLog != nil {
-		e.accessLog.write(x, took)
+		e.accessLog.write(x, x.took)
 	}
+}
+
+// logged logs a panic of its caller's.
+func (e *Edge) logged(x *exchange) {
+	if panicked := recover(); panicked != nil {
+		e.logPanic(x, panicked)
+	}
+}
+
+// account counts the request. A panic here does not change the response.
+func (e *Edge) account(x *exchange) {
+	defer e.logged(x)
 	if x.isTaken {
 		told, _ := x.Conn.Own.(*strikes.Connection)
-		e.strikes.Served(x.entry.Key, x.client, told, x.now.Add(took))
+		e.strikes.Served(x.entry.Key, x.client, told, x.now.Add(x.took))
 	}
 	if x.isKnown {
 		e.deps.Usage.Count(directory.Usage{

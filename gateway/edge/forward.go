@@ -12,22 +12,35 @@ import (
 	"petgate/shared/api"
 )
 
-// forward sends the request to the upstream at which meter took a slot, and reads its response.
+// forward sends the request to the upstream at which meter took a slot, and reads its response, or the beginning of a long one.
 func (e *Edge) forward(x *exchange) refusal {
-	x.sent = e.appendRequest(x.sent[:0], x)
-	x.sending.Head, x.sending.IsHead, x.sending.MayRepeat = x.sent, x.IsHead(), x.mayRepeat()
+	x.sending.Source, x.sending.IsHead = x, x.IsHead()
+	if x.Body.IsComplete() {
+		x.sending.MayRepeat = x.mayRepeat()
+	} else { // its client may be slow
+		x.sending.HasMore, x.sending.IsChunked = true, x.Request.Length() < 0
+		e.leave(x)
+	}
 	if len(x.Body.Bytes) > inlineBytesMax {
 		x.sending.Body = x.Body.Bytes
 	}
-	switch err := e.upstreams.Send(&x.sending, &x.response); {
+	switch err := x.route.pool.Send(&x.sending, &x.response); {
 	case err == nil:
 		return refusal{}
 	case errors.Is(err, upstream.ErrTimeout):
 		return refusal{reason: upstreamTimeout}
 	case errors.Is(err, upstream.ErrRefused):
 		return refusal{reason: upstreamRefused}
+	case errors.Is(err, upstream.ErrUntrusted):
+		return refusal{reason: upstreamCertificate}
 	case errors.Is(err, upstream.ErrUnreachable):
 		return refusal{reason: upstreamUnreachable}
+	case errors.Is(err, upstream.ErrCut) && x.broken != nil:
+		return e.unreadable(x.broken)
+	case errors.Is(err, upstream.ErrCut):
+		if r := e.again(x); r.isRefused() {
+			return r
+		}
 	}
 	return refusal{reason: upstreamFailed}
 }
@@ -46,10 +59,16 @@ const inlineBytesMax = 16 << 10
 
 // appendRequest appends the request that the upstream gets. It is built only from what accept let through: the token,
 // hop-by-hop fields and all fields that claim an identity are already removed.
-func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
+func (e *Edge) appendRequest(dst []byte, x *exchange, host string) []byte {
 	q := &x.Request
 	dst = append(append(dst, q.Method...), ' ')
-	dst = append(append(dst, q.Target...), " HTTP/1.1\r\nHost: petgate\r\n"...)
+	dst = append(append(dst, q.Target...), " HTTP/1.1\r\nHost: "...)
+	if e.cfg.UpstreamHost == KeepHost && len(q.Host) > 0 {
+		dst = append(dst, q.Host...)
+	} else {
+		dst = append(dst, host...)
+	}
+	dst = append(dst, "\r\n"...)
 	for _, f := range q.Fields {
 		dst = append(append(dst, f.Name...), ": "...)
 		dst = append(append(dst, f.Value...), "\r\n"...)
@@ -76,8 +95,15 @@ func (e *Edge) appendRequest(dst []byte, x *exchange) []byte {
 	}
 	dst = append(dst, e.secretField...)
 	body := x.Body.Bytes
-	if len(body) > 0 || x.route.Method != http.MethodGet {
-		dst = strconv.AppendInt(append(dst, "\r\nContent-Length: "...), int64(len(body)), 10)
+	length := int64(len(body))
+	if x.sending.HasMore {
+		length = q.Length()
+	}
+	switch {
+	case length < 0:
+		dst = append(dst, "\r\nTransfer-Encoding: chunked"...)
+	case length > 0 || x.route.Method != http.MethodGet:
+		dst = strconv.AppendInt(append(dst, "\r\nContent-Length: "...), length, 10)
 	}
 	dst = append(dst, "\r\n\r\n"...)
 	if len(body) <= inlineBytesMax {

@@ -2,11 +2,15 @@ package edge_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"petgate/gateway/http1"
 )
 
 // patience is how long a test waits for what must come.
@@ -78,6 +82,15 @@ func (r *rig) checkCounts(input []byte, answers []answer, before counts) error {
 	return nil
 }
 
+// isCut reports whether a body broke off because the upstream's did. Only a long body and a stream of events reach the client before their
+// end.
+func isCut(err error, said []byte) bool {
+	isLong := len(said) > http1.PartBytesMax || longLength.Match(said) || bytes.Contains(bytes.ToLower(said), []byte("text/event-stream"))
+	return errors.Is(err, errCut) && isLong
+}
+
+var longLength = regexp.MustCompile(`(?i)content-length:[ \t]*0*[1-9][0-9]{4,}`)
+
 // FuzzUpstream gives the forward path bytes that an upstream might send before it closes. The client gets a valid
 // answer, and the next exchange gets its own.
 func FuzzUpstream(f *testing.F) {
@@ -106,7 +119,7 @@ func FuzzUpstream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readAll(out, no); err != nil {
+		if _, err := readAll(out, no); err != nil && !isCut(err, said) {
 			t.Fatalf("%v in %q", err, out)
 		}
 		if seen := r.upstream.Seen(); len(seen) > 1 && post {
@@ -127,7 +140,7 @@ func FuzzUpstream(f *testing.F) {
 		if out, err = r.pipes.play([][]byte{[]byte(request), []byte(rawGet())}, patience); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readAll(out, no); err != nil {
+		if _, err := readAll(out, no); err != nil && !isCut(err, said) {
 			t.Fatalf("%v in %q", err, out)
 		}
 		r.upstream.hangUp()

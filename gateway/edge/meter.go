@@ -20,7 +20,7 @@ func (e *Edge) meter(x *exchange) refusal {
 	}
 	if x.found != nil && !x.found.ByGateway {
 		x.sending = upstream.Request{Tenant: x.entry.Tenant, At: x.At}
-		if e.upstreams.Enter(&x.sending) != nil {
+		if x.found.pool.Enter(&x.sending) != nil {
 			return refusal{reason: upstreamOverloaded}
 		}
 	}

@@ -122,11 +122,11 @@ func (m *metrics) observe(x *exchange, took time.Duration) {
 	of.seconds.Observe(took.Seconds())
 }
 
-// upstreamMetrics reads the figures of the upstreams when they are asked for. The label upstream is an address from the settings.
-type upstreamMetrics struct{ pool *upstream.Pool }
+// upstreamMetrics reads the figures of the upstreams when they are asked for. The labels are from the settings; the service is empty for upstreams without a name.
+type upstreamMetrics struct{ pools upstream.Pools }
 
 var (
-	upstreamLabel       = []string{"upstream"}
+	upstreamLabel       = []string{"service", "upstream"}
 	upstreamConnections = prometheus.NewDesc("petgate_gateway_upstream_connections",
 		"Open connections to an upstream, in use or idle.", upstreamLabel, nil)
 	upstreamIdle = prometheus.NewDesc("petgate_gateway_upstream_idle_connections",
@@ -150,9 +150,9 @@ func (upstreamMetrics) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (u upstreamMetrics) Collect(to chan<- prometheus.Metric) {
-	for _, s := range u.pool.Stats(time.Now()) {
+	for _, s := range u.pools.Stats(time.Now()) {
 		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value int64) {
-			to <- prometheus.MustNewConstMetric(desc, kind, float64(value), s.Address)
+			to <- prometheus.MustNewConstMetric(desc, kind, float64(value), s.Service, s.Address)
 		}
 		send(upstreamConnections, prometheus.GaugeValue, s.Open)
 		send(upstreamIdle, prometheus.GaugeValue, s.Idle)

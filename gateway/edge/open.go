@@ -23,7 +23,7 @@ func (e *Edge) open(x *exchange) refusal {
 		return r
 	}
 	x.sending = upstream.Request{At: x.At}
-	if e.upstreams.Enter(&x.sending) != nil {
+	if x.found.pool.Enter(&x.sending) != nil {
 		return refusal{reason: upstreamOverloaded}
 	}
 	if r := e.route(x); r.isRefused() {

@@ -10,11 +10,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
+
+	"petgate/gateway/http1"
 )
 
 // answer is one response as the client read it.
@@ -76,11 +79,20 @@ func readAnswer(in *bufio.Reader, toHead func(in *bufio.Reader) bool) (a answer,
 		return a, a.checkFields()
 	}
 	a.Body, err = readContent(in, a.Fields["content-length"], a.Fields["transfer-encoding"], fmt.Sprint(a.Fields))
+	if isLong := len(a.Body) >= http1.PartBytesMax || a.field("content-type") == "text/event-stream"; err == nil && a.Fields["transfer-encoding"] != nil && !isLong {
+		return a, malformed("%d bytes in chunks", len(a.Body))
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return a, fmt.Errorf("%w: %w", errCut, err)
+	}
 	if err != nil {
 		return a, err
 	}
 	return a, a.checkFields()
 }
+
+// errCut is the end of the connection before that of a body.
+var errCut = errors.New("the body is not whole")
 
 // These functions say whether an answer is an answer to HEAD.
 func no(*bufio.Reader) bool  { return false }
@@ -115,7 +127,7 @@ func (a answer) checkFields() error {
 	if err := a.checkPolicies(); err != nil {
 		return err
 	}
-	for _, name := range []string{"upgrade", "trailer", "transfer-encoding", "keep-alive", "proxy-connection", "te"} {
+	for _, name := range []string{"upgrade", "trailer", "keep-alive", "proxy-connection", "te"} {
 		if a.Fields[name] != nil {
 			return malformed("%d has %s %q", a.Status, name, a.Fields[name])
 		}

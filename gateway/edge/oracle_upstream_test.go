@@ -194,7 +194,7 @@ var (
 	requestLine  = regexp.MustCompile(`^([A-Z]+) (/[!-~]*) HTTP/1\.1$`)
 	fieldLine    = regexp.MustCompile("^([!#$%&'*+.^_`|~0-9A-Za-z-]+): ?([^\\x00-\\x08\\x0a-\\x1f\\x7f]*)$")
 	chunkLine    = regexp.MustCompile(`^[0-9a-fA-F]{1,8}$`)
-	lengthDigits = regexp.MustCompile(`^[0-9]{1,9}$`)
+	lengthDigits = regexp.MustCompile(`^[0-9]{1,12}$`)
 )
 
 func readUpstreamRequest(in *bufio.Reader) (r upstreamRequest, err error) {
@@ -250,7 +250,7 @@ func readContent(in *bufio.Reader, lengths, codings []string, head string) (stri
 	for {
 		line, err := readLine(in)
 		if err != nil {
-			return "", err
+			return body.String(), err
 		}
 		if !chunkLine.MatchString(line) {
 			return "", malformed("chunk size %q", line)
@@ -258,7 +258,7 @@ func readContent(in *bufio.Reader, lengths, codings []string, head string) (stri
 		n, _ := strconv.ParseInt(line, 16, 64)
 		chunk, err := readBytes(in, int(n)+2)
 		if err != nil {
-			return "", err
+			return body.String() + chunk, err
 		}
 		if !strings.HasSuffix(chunk, "\r\n") {
 			return "", malformed("chunk %q", chunk)
@@ -271,9 +271,13 @@ func readContent(in *bufio.Reader, lengths, codings []string, head string) (stri
 }
 
 func readBytes(in *bufio.Reader, n int) (string, error) {
-	b := make([]byte, n)
-	_, err := io.ReadFull(in, b)
-	return string(b), err
+	var b strings.Builder
+	if _, err := io.CopyN(&b, in, int64(n)); err == io.EOF {
+		return b.String(), io.ErrUnexpectedEOF
+	} else if err != nil {
+		return b.String(), err
+	}
+	return b.String(), nil
 }
 
 // readLine reads a line that ends in CRLF and has no other CR.

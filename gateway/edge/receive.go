@@ -1,14 +1,15 @@
 package edge
 
-import "time"
+import (
+	"time"
 
-// bodiesPart is the part of the memory for bodies that one tenant may hold: a half.
-const bodiesPart = 2
+	"petgate/gateway/http1"
+)
 
-// receive reads the rest of a large body after the key was checked. So a body without a valid key costs the gateway at
-// most front.EarlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway, also for its path,
-// its method or its scope. While the body arrives, the request holds no slot, so a slow client does not block others. The bodies of one tenant take at most half
-// of the memory for bodies.
+// receive reads the rest of a large body, up to http1.PartBytesMax, after the key was checked. So a body without a valid key costs the
+// gateway at most front.EarlyBytesMax, and a client that waits for 100 (Continue) does not send a body that is refused anyway, also for its
+// path, its method or its scope. While the body arrives, the request holds no slot, so a slow client does not block others. When the memory
+// for bodies is scarce, a tenant gets only its share.
 func (e *Edge) receive(x *exchange) refusal {
 	if x.Body.IsComplete() {
 		return refusal{}
@@ -23,7 +24,7 @@ func (e *Edge) receive(x *exchange) refusal {
 		return refusal{reason: overloaded, message: "your account sends too many large bodies at the same time: try again"}
 	}
 	e.leave(x)
-	if err := x.Conn.ReadBody(&x.Request, &x.Body, e.cfg.BodyBytesMax); err != nil {
+	if err := x.Conn.ReadBody(&x.Request, &x.Body, http1.PartBytesMax); err != nil {
 		return e.unreadable(err)
 	}
 	x.At = time.Now() // durations count from the last byte

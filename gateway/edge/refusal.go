@@ -41,6 +41,7 @@ const (
 	usageOverloaded
 	usageUnavailable
 	upstreamUnreachable
+	upstreamCertificate
 	upstreamFailed
 	upstreamRefused
 	upstreamTimeout
@@ -210,6 +211,10 @@ var table = [reasons]row{
 	upstreamUnreachable: {
 		stage: "forward", Code: code.UpstreamUnreachable, charged: true,
 		message: "the service behind the gateway cannot be reached, and did not get the request",
+	},
+	upstreamCertificate: {
+		stage: "forward", Code: code.UpstreamCertificate, charged: true,
+		message: "the certificate of the service behind the gateway is not valid, so the gateway did not send the request",
 	},
 	upstreamFailed: {
 		stage: "forward", Code: code.UpstreamFailed, charged: true,

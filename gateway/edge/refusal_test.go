@@ -107,6 +107,11 @@ func TestEveryRefusal(t *testing.T) {
 		s.statement = func() (keystore.Statement, error) { return keystore.Statement{}, errors.New("planted") }
 	})
 	f("upstream_unreachable", 502, true, rawGet(), func(s *setup) { s.Upstreams = []string{"unix:/nowhere/petsvc.sock"} })
+	f("upstream_certificate", 502, true, rawGet(), func(s *setup) {
+		secure := httptest.NewTLSServer(nil) // its authority is not known
+		t.Cleanup(secure.Close)
+		s.Upstreams = []string{secure.URL}
+	})
 	f("upstream_failed", 502, true, rawGet(), answering(noTimeout, func(net.Conn, upstreamRequest) bool { return false }))
 	f("upstream_refused", 502, true, rawGet(), answering(noTimeout, saying("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")))
 	f("upstream_timeout", 504, true, rawGet(), answering(100*time.Millisecond, func(net.Conn, upstreamRequest) bool { return true }))

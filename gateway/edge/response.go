@@ -59,7 +59,7 @@ func (e *Edge) writeResponse(x *exchange) {
 	default:
 		x.copyResponse()
 	}
-	x.Response.Closes = x.refusal.reason.row().closes
+	x.Response.Closes = x.refusal.reason.row().closes || x.sending.IsSending()
 }
 
 // writeAnswer writes a response that the gateway makes itself.
@@ -110,6 +110,9 @@ func (x *exchange) details() api.Details {
 func (x *exchange) copyResponse() {
 	p := &x.response
 	x.Response.Status, x.Response.Body, x.Response.Length = p.Status, p.Body.Bytes, p.Length()
+	if !p.Body.IsComplete() {
+		x.Response.Rest = x
+	}
 	var wait int64
 	for _, f := range p.Fields {
 		switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"petgate/gateway/answers"
+	"petgate/gateway/upstream"
 	"petgate/shared/api"
 	"petgate/shared/core/instant"
 )
@@ -30,6 +31,7 @@ type route struct {
 
 	needsScope string // the message for a key without the scope
 
+	pool    *upstream.Pool // nil: the gateway answers itself
 	metrics *routeMetrics
 }
 

@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -37,8 +38,18 @@ type Response struct {
 	Status int
 	Fields []http1.Field
 	Body   []byte
-	Length int64 // in a response to HEAD without a Body: of the content that GET would have; -1: unknown
+	Rest   Rest  // what follows Body; nil: nothing
+	Length int64 // with Rest: of the whole body; in a response to HEAD: of the content that GET would have; -1: unknown
 	Closes bool  // the connection is closed
+}
+
+// Rest is the rest of a body that is written as it arrives.
+type Rest interface {
+	// Next returns the next part, which is unchanged until the next call. It returns io.EOF at the end. After another error the
+	// connection is cut, so that the client does not take the body for a whole one.
+	Next() ([]byte, error)
+	// End is called once, when the body is written or lost. The connection is not read until then.
+	End()
 }
 
 // Add adds a field.
@@ -65,7 +76,7 @@ func (c *Call) IsHead() bool { return string(c.Request.Method) == http.MethodHea
 // isLast reports whether the request was read whole and is the last thing that the client sends. An old client may send a line end
 // after a body (RFC 9112, section 2.2): then its request is not the last thing.
 func (c *Call) isLast() bool {
-	mayEndLine := c.Request.Version == 0 && len(c.Body.Bytes) > 0
+	mayEndLine := c.Request.Version == 0 && c.Body.Size() > 0
 	return c.Err == nil && c.Request.Closes && c.Body.IsComplete() && !mayEndLine
 }
 
@@ -91,20 +102,56 @@ func (c *Call) write(closes bool) error {
 	case c.Request.Version == 0:
 		h.Set("Connection", "keep-alive")
 	}
+	w := writers.Get().(*bufio.Writer)
+	w.Reset(c.Conn)
+	defer func() {
+		w.Reset(nil)
+		writers.Put(w)
+	}()
+	if from.Rest != nil {
+		return c.writeParts(w)
+	}
 	to.SkipBody = c.IsHead()
 	to.SetBodyRaw(from.Body)
 	if len(from.Body) == 0 && to.SkipBody && from.Length >= 0 {
 		h.SetContentLength(int(from.Length))
 	}
-	w := writers.Get().(*bufio.Writer)
-	w.Reset(c.Conn)
-	err := to.Write(w)
-	if err == nil {
-		err = w.Flush()
+	if err := to.Write(w); err != nil {
+		return err
 	}
-	w.Reset(nil)
-	writers.Put(w)
-	return err
+	return w.Flush()
+}
+
+// writeParts writes a response whose body is still arriving. A client that takes no part for the time of a whole response is cut.
+func (c *Call) writeParts(w *bufio.Writer) error {
+	from, h := &c.Response, &c.rc.Response.Header
+	body := http1.PartWriter{To: w}
+	switch {
+	case from.Length >= 0:
+		h.SetContentLength(int(from.Length))
+	case c.Request.Version > 0:
+		h.SetContentLength(-1)
+		body.IsChunked = true
+	default: // the end of the connection is the end of the body
+		h.SetContentLength(-2)
+	}
+	if err := h.Write(w); err != nil {
+		return err
+	}
+	for part := from.Body; ; {
+		c.Conn.Continue()
+		if err := body.Write(part); err != nil {
+			return err
+		}
+		switch next, err := from.Rest.Next(); {
+		case err == io.EOF:
+			return body.End()
+		case err != nil:
+			return err
+		default:
+			part = next
+		}
+	}
 }
 
 func (c *Call) reset() {

@@ -84,7 +84,7 @@ func (c *Conn) serve(isPastMax bool) {
 		if panicked := recover(); panicked != nil {
 			c.server.cfg.Log.Error("panic while reading", "panic", panicked, "stack", string(debug.Stack()))
 			c.free()
-			_ = c.held.Close()
+			c.held.cut()
 		}
 	}()
 	switch {
@@ -178,7 +178,12 @@ func (c *Conn) answer() bool {
 	s.cfg.Handler(call)
 	c.isUsed.Store(true)
 	c.touch(call.MadeAt)
-	closes := call.Response.Closes || call.Request.Closes || call.Err != nil || !call.Body.IsComplete() || s.draining.Load()
+	rest := call.Response.Rest
+	closes := call.Response.Closes || call.Request.Closes || call.Err != nil || !call.Body.IsComplete() || c.IsEnding() || s.draining.Load() ||
+		rest != nil && call.Response.Length < 0 && call.Request.Version == 0
+	if rest != nil {
+		return c.answerInParts(closes)
+	}
 	if closes {
 		c.Finish(call.MadeAt, call.isLast())
 	} else {
@@ -186,6 +191,42 @@ func (c *Conn) answer() bool {
 	}
 	call.Body.Reset() // a client that reads slowly holds no memory for bodies
 	return call.write(closes) == nil && !closes
+}
+
+// answerInParts writes a response whose body is still arriving. Meanwhile the connection counts as serving its request.
+func (c *Conn) answerInParts(closes bool) bool {
+	call := c.call
+	if !closes { // the body of the request has been sent
+		call.Body.Reset()
+	}
+	err := func() error {
+		defer call.Response.Rest.End()
+		return call.write(closes)
+	}()
+	if err != nil {
+		c.held.cut()
+		return false
+	}
+	if closes {
+		c.Finish(time.Now(), call.isLast())
+	} else {
+		c.Next(time.Now())
+	}
+	return !closes
+}
+
+// Ends reports whether the client has gone, or the server shuts down. It is for a time in which nothing is read.
+func (c *Conn) Ends() bool {
+	_ = c.held.SetReadDeadline(time.Time{})
+	return c.server.isClosed.Load() || c.held.HasEnded()
+}
+
+// cut makes the kernel end the connection with a reset, also if the client has not read everything.
+func (h *heldConn) cut() {
+	if tcp, ok := h.Conn.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = h.Close()
 }
 
 // newWithin is how long a connection without a request is not considered unused: its client may have just sent one.

@@ -20,9 +20,6 @@ type crowd struct {
 	tenants *share.Shares // of the connections
 }
 
-// tenantPart is the part of the connections that one tenant may hold when they are scarce: a half.
-const tenantPart = 2
-
 // queue is a list of connections.
 type queue struct {
 	first, last *Conn
@@ -181,17 +178,15 @@ func (c *Conn) endHead() {
 	}
 }
 
-// Admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its part
+// Admit records that c has sent a valid key. It returns false if connections are scarce and the key's tenant already holds its share
 // of them. A connection belongs to the tenant of its first key. isShared says that it carries requests of many tenants, as a proxy's
 // does: then it belongs to none.
 func (c *Conn) Admit(t id.Tenant, isShared bool) bool {
 	if c.isKnown {
 		return true
 	}
-	if s := c.server; !isShared {
-		if !isCrowded(s.held.Load()+1, int64(s.cfg.ConnectionsMax)) {
-			s.crowd.tenants.Add(t)
-		} else if !s.crowd.tenants.Take(t) {
+	if !isShared {
+		if !c.server.crowd.tenants.Take(t) {
 			return false
 		}
 		c.isOwned, c.owner = true, t

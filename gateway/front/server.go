@@ -61,10 +61,10 @@ type Server struct {
 
 	held     atomic.Int64 // connections
 	draining atomic.Bool
+	isClosed atomic.Bool // by Shutdown
 
 	mu        sync.Mutex
 	listeners []net.Listener
-	isClosed  bool
 
 	acceptFailures, evicted, shed prometheus.Counter
 }
@@ -74,7 +74,7 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, http: cfg.HTTP}
 	s.http.MakeRoom = func() bool { return s.crowd.evict(&s.crowd.slow) }
 	s.http.Lingering = http1.NewBudget(lingeringMax)
-	s.crowd.tenants = share.New(max(1, cfg.ConnectionsMax/tenantPart))
+	s.crowd.tenants = share.New(cfg.ConnectionsMax)
 	make := promauto.With(cfg.Metrics)
 	s.acceptFailures = make.NewCounter(prometheus.CounterOpts{
 		Name: "petgate_gateway_accept_failures_total",
@@ -101,9 +101,8 @@ func New(cfg Config) *Server {
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, ln)
-	isClosed := s.isClosed
 	s.mu.Unlock()
-	if isClosed {
+	if s.isClosed.Load() {
 		return ln.Close()
 	}
 	retrying := &socket.Listener{Listener: ln, Log: s.cfg.Log, Failed: s.acceptFailures.Inc}
@@ -144,7 +143,7 @@ const shutdownEvery = 20 * time.Millisecond
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	s.mu.Lock()
-	s.isClosed = true
+	s.isClosed.Store(true)
 	for _, ln := range s.listeners {
 		_ = ln.Close()
 	}

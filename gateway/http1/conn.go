@@ -216,7 +216,7 @@ func (c *Conn) ReadHead(q *Request, b *Body) error {
 
 const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// ReadBody reads the body until it is complete, or until it has pauseAt bytes and more follow. It first sends 100 (Continue) to a
+// ReadBody reads the body until it is complete, or until it has pauseAt bytes, at most PartBytesMax, and more follow. It first sends 100 (Continue) to a
 // client that waits for it.
 func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 	if q.AwaitsContinue {
@@ -227,10 +227,33 @@ func (c *Conn) ReadBody(q *Request, b *Body, pauseAt int) error {
 			}
 		}
 	}
-	err := c.reader.readBody(b, &c.settings.Limits, pauseAt)
+	err := c.reader.readBody(b, &c.settings.Limits, pause{pauseAt, never})
 	c.reader.shrink()
 	return err
 }
+
+// ReadPart replaces the part of the body that has been read by the next one, which is full unless it is the last one. Each part may take as
+// long as a whole body. Another goroutine may write a response meanwhile.
+func (c *Conn) ReadPart(b *Body) error {
+	if err := c.Conn.SetReadDeadline(time.Now().Add(c.settings.Timeouts.Read)); err != nil {
+		return failed(err)
+	}
+	if c.is(ending) {
+		return errStopped
+	}
+	err := c.reader.readPart(b, &c.settings.Limits, never)
+	c.reader.shrink()
+	return err
+}
+
+// StopReading ends ReadPart, and no more requests are read. Another goroutine than that of ReadPart calls it.
+func (c *Conn) StopReading() {
+	c.move(serving, ending)
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// IsEnding reports whether no more requests are read.
+func (c *Conn) IsEnding() bool { return c.is(ending) }
 
 // Next prepares c for the next request. The last response was made at now, and is not written yet.
 func (c *Conn) Next(now time.Time) {
@@ -254,6 +277,9 @@ func (c *Conn) finishBy(now time.Time, timeout time.Duration) {
 	c.now = now
 	_ = c.Conn.SetReadDeadline(now.Add(timeout)) // if the connection is closed, the read fails too
 }
+
+// Continue gives the client as long for the next part of a response as it had for the whole.
+func (c *Conn) Continue() { c.now = time.Now() }
 
 // Write writes a response, or a part of it.
 func (c *Conn) Write(p []byte) (int, error) {
@@ -296,6 +322,11 @@ func (c *Conn) isDrained() bool {
 	return ok && socket.Check() == nil
 }
 
+// discarded has buffers for what is read after the last request.
+var discarded = sync.Pool{New: func() any { return new([discardedBytes]byte) }}
+
+const discardedBytes = 128 << 10
+
 // linger ends the sending side, and waits for the end of the client's side. If all places are taken, it does nothing.
 func (c *Conn) linger() {
 	places := c.settings.Lingering
@@ -308,8 +339,8 @@ func (c *Conn) linger() {
 	if !ok || half.CloseWrite() != nil || c.Conn.SetReadDeadline(until) != nil {
 		return
 	}
-	piece := mediumBodies.Get().(*[mediumBodyBytes]byte)
-	defer mediumBodies.Put(piece)
+	piece := discarded.Get().(*[discardedBytes]byte)
+	defer discarded.Put(piece)
 	for rest := lingerBytes; rest > 0 && !places.IsTight(); {
 		n, err := c.under().Read(piece[:]) // what is discarded need not be decrypted
 		if err != nil {

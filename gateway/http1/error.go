@@ -75,6 +75,7 @@ var (
 	errTargetTooLong  = &Error{Kind: TargetTooLong, Reason: "the request target is too long"}
 	errFieldsTooLarge = &Error{Kind: FieldsTooLarge, Reason: "there are too many header fields, or they are too large"}
 	errBodyTooLarge   = &Error{Kind: BodyTooLarge, Reason: "the body is too large"}
+	errStopped        = &Error{Kind: Ended, Reason: "the rest of the body is not needed"}
 	errBusy           = &Error{Kind: Busy, Reason: "there is no memory for the body at the moment"}
 	errBusyHeads      = &Error{Kind: Busy, Reason: "there is no memory for the header section at the moment"}
 	errExpectation    = &Error{Kind: UnmetExpectation, Reason: "the only supported expectation is 100-continue"}

@@ -159,6 +159,27 @@ func (f *fields) readConnection(list []byte) error {
 	return nil
 }
 
+// Field returns the value of a field that is not hop-by-hop. It is nil if the field is absent or not the only one of its name.
+func (f *fields) Field(name string) (value []byte) {
+	for _, one := range f.Fields {
+		if EqualFold(one.Name, name) {
+			if value != nil {
+				return nil
+			}
+			value = one.Value
+		}
+	}
+	return value
+}
+
+// Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no Content-Length.
+func (f *fields) Length() int64 {
+	if !f.hasLength {
+		return -1
+	}
+	return f.length
+}
+
 func (f *fields) isNamed(name []byte) bool {
 	for _, n := range f.named {
 		if len(n) == len(name) && bytes.EqualFold(n, name) {

@@ -36,7 +36,7 @@ func TestCheckPath(t *testing.T) {
 func TestIsHost(t *testing.T) {
 	f := func(host string, want bool) {
 		t.Helper()
-		if got := isHost([]byte(host)); got != want {
+		if got := IsHost([]byte(host)); got != want {
 			t.Errorf("%q: %t, want %t", host, got, want)
 		}
 	}

@@ -1,17 +1,18 @@
 package http1
 
 import (
+	"bytes"
 	"io"
-	"slices"
+	"math"
 	"sync"
 )
 
 // Limits bound a message.
 type Limits struct {
-	TargetBytesMax int // of a request
-	FieldBytesMax  int // all header fields together, and again all trailer fields
-	FieldsMax      int // their number
-	BodyBytesMax   int
+	TargetBytesMax int     // of a request
+	FieldBytesMax  int     // all header fields together, and again all trailer fields
+	FieldsMax      int     // their number
+	BodyBytesMax   int     // all parts together
 	Heads          *Budget // for the large buffers of all connections; nil: no limit
 	Bodies         *Budget // for the bodies of all connections; nil: no limit
 	BodyStepBytes  int     // memory for a body grows in these steps as it arrives, not by the announced length
@@ -151,21 +152,24 @@ func (r *Reader) readLine(bytesMax int, tooLong *Error) ([]byte, error) {
 
 var crlf = []byte("\r\n")
 
-// Body is the content of a message. It is read in steps; each continues where the last one paused.
+// Body is the content of a message. It is read in parts of at most PartBytesMax, and in steps: each continues where the last one paused.
 type Body struct {
-	Bytes []byte
+	Bytes []byte // the current part
 
-	small  []byte  // the buffer that Bytes had before it became too large to keep
 	budget *Budget // from which held was taken
 	held   int
 
 	next         bodyPart
 	left         int64 // bytes left of the content or of the current chunk
+	passed       int64 // bytes of earlier parts
 	trailers     int
 	trailerBytes int
 }
 
-// bodyPart is the part of a body that comes next.
+// PartBytesMax is the longest part of a body. A body that is not longer has one part.
+const PartBytesMax = 64 << 10
+
+// bodyPart is what comes next of a body.
 type bodyPart uint8
 
 const (
@@ -178,71 +182,25 @@ const (
 	restOfConnection // a response that ends with its connection
 )
 
-// IsComplete reports whether all of the body is in Bytes.
+// IsComplete reports whether all of the body has been read.
 func (b *Body) IsComplete() bool { return b.next == bodyEnd }
 
-// A Body keeps a buffer of up to smallBodyBytes for its next message. All bodies share the larger buffers, and take one only when
-// the bytes need it. Allocating one costs more than the rest of such a message. If each Body kept one, clients that send nothing
-// would hold much memory.
-const (
-	smallBodyBytes  = 64 << 10
-	mediumBodyBytes = 128 << 10
-	largeBodyBytes  = 256 << 10 // a larger buffer is not used again
-)
+// Size returns how many bytes have been read, with those of earlier parts.
+func (b *Body) Size() int64 { return b.passed + int64(len(b.Bytes)) }
 
-var (
-	mediumBodies = sync.Pool{New: func() any { return new([mediumBodyBytes]byte) }}
-	largeBodies  = sync.Pool{New: func() any { return new([largeBodyBytes]byte) }}
-)
-
-// BodyMemory returns how many bytes of a Budget a body of n bytes takes: for 64 to 256 KiB the size of its buffer, otherwise n.
-func BodyMemory(n int) int {
-	switch {
-	case n > mediumBodyBytes && n < largeBodyBytes:
-		return largeBodyBytes
-	case n > smallBodyBytes && n < mediumBodyBytes:
-		return mediumBodyBytes
-	}
-	return n
-}
-
-// grow makes room for at least n more bytes.
+// grow makes room for at least n more bytes of a part.
 func (b *Body) grow(n int) {
-	old := b.Bytes
-	switch size := len(old) + n; {
-	case size <= cap(old):
-		return
-	case size <= smallBodyBytes:
-		b.Bytes = append(make([]byte, 0, max(size, min(2*cap(old), smallBodyBytes))), old...)
-	case size <= mediumBodyBytes:
-		b.Bytes = append(mediumBodies.Get().(*[mediumBodyBytes]byte)[:0], old...)
-	case size <= largeBodyBytes:
-		b.Bytes = append(largeBodies.Get().(*[largeBodyBytes]byte)[:0], old...)
-	default:
-		b.Bytes = slices.Grow(old, n)
-	}
-	b.release(old)
-}
-
-// release keeps a buffer that is no longer used, in the Body or for all bodies.
-func (b *Body) release(bytes []byte) {
-	switch {
-	case cap(bytes) == mediumBodyBytes:
-		mediumBodies.Put((*[mediumBodyBytes]byte)(bytes[:mediumBodyBytes]))
-	case cap(bytes) == largeBodyBytes:
-		largeBodies.Put((*[largeBodyBytes]byte)(bytes[:largeBodyBytes]))
-	case cap(bytes) <= smallBodyBytes:
-		b.small = bytes[:0]
+	if size := len(b.Bytes) + n; size > cap(b.Bytes) {
+		b.Bytes = append(make([]byte, 0, max(size, min(2*cap(b.Bytes), PartBytesMax))), b.Bytes...)
 	}
 }
 
-// Reset clears the body. It keeps a small buffer.
+// Reset clears the body. It keeps its buffer.
 func (b *Body) Reset() {
 	if b.budget != nil {
 		b.budget.used.Add(-int64(b.held))
 	}
-	b.release(b.Bytes)
-	*b = Body{Bytes: b.small}
+	*b = Body{Bytes: b.Bytes[:0]}
 }
 
 // frame begins a body with a given length, or a chunked one (RFC 9112, section 6.3).
@@ -258,14 +216,29 @@ func (b *Body) frame(isChunked bool, length int64) {
 // chunkLineBytesMax bounds the line with a chunk's size, extensions included.
 const chunkLineBytesMax = 512
 
-// readBody reads until the body is complete, or until it has pauseAt bytes and more follow. It ignores chunk extensions,
+// pause says where reading a body pauses before its end.
+type pause struct {
+	at      int // bytes of the part, when more follow
+	waiting int // bytes of the part after which it does not wait for the connection
+}
+
+// never is no number of bytes.
+const never = math.MaxInt
+
+// readPart reads the next part of a body in place of the current one.
+func (r *Reader) readPart(b *Body, l *Limits, waiting int) error {
+	b.passed, b.Bytes = b.Size(), b.Bytes[:0]
+	return r.readBody(b, l, pause{PartBytesMax, waiting})
+}
+
+// readBody reads until the body is complete, or until it pauses. It ignores chunk extensions,
 // as RFC 9112 demands (section 7.1.1), and drops trailer fields, as it allows (section 7.1.2).
-func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
+func (r *Reader) readBody(b *Body, l *Limits, p pause) error {
 	for b.next != bodyEnd {
 		var err error
 		switch b.next {
 		case content, chunkData:
-			if err := r.readData(b, l, pauseAt); err != nil || b.left > 0 {
+			if err := r.readData(b, l, p); err != nil || b.left > 0 {
 				return err
 			}
 			if b.next == chunkData {
@@ -273,6 +246,14 @@ func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 			} else {
 				b.next = bodyEnd
 			}
+			continue
+		case restOfConnection:
+			return r.readRest(b, l, p)
+		}
+		if len(b.Bytes) >= p.waiting && bytes.IndexByte(r.unused(), '\n') < 0 {
+			return nil
+		}
+		switch b.next {
 		case chunkLine:
 			err = r.readChunkLine(b, l)
 		case chunkCRLF:
@@ -283,8 +264,6 @@ func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 			b.next = chunkLine
 		case trailer:
 			err = r.readTrailer(b, l)
-		case restOfConnection:
-			err = r.readRest(b, l)
 		}
 		if err != nil {
 			return err
@@ -293,10 +272,15 @@ func (r *Reader) readBody(b *Body, l *Limits, pauseAt int) error {
 	return nil
 }
 
-// readData appends the rest of the content or of the chunk to the body.
-func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
-	for b.left > 0 && len(b.Bytes) < pauseAt {
-		wanted := int(min(b.left, int64(pauseAt-len(b.Bytes))))
+// isDue reports whether reading data of a body pauses.
+func (r *Reader) isDue(b *Body, p pause) bool {
+	return len(b.Bytes) >= p.at || len(b.Bytes) >= p.waiting && r.Buffered() == 0
+}
+
+// readData appends the rest of the content or of the chunk to the part.
+func (r *Reader) readData(b *Body, l *Limits, p pause) error {
+	for b.left > 0 && !r.isDue(b, p) {
+		wanted := int(min(b.left, int64(p.at-len(b.Bytes))))
 		step := min(wanted, max(l.BodyStepBytes, len(b.Bytes)))
 		if !b.hold(len(b.Bytes)+step, l.Bodies) {
 			return errBusy
@@ -319,7 +303,6 @@ func (r *Reader) readData(b *Body, l *Limits, pauseAt int) error {
 
 // hold takes the memory that n bytes need from the budget. Reset gives it back.
 func (b *Body) hold(n int, budget *Budget) bool {
-	n = BodyMemory(n)
 	if budget == nil || n <= b.held {
 		return true
 	}
@@ -339,7 +322,7 @@ func (r *Reader) readChunkLine(b *Body, l *Limits) error {
 	switch {
 	case !ok:
 		return errChunkSize
-	case size > int64(l.BodyBytesMax-len(b.Bytes)):
+	case size > int64(l.BodyBytesMax)-b.Size():
 		return errBodyTooLarge
 	case size == 0:
 		b.next = trailer
@@ -371,21 +354,23 @@ func (r *Reader) readTrailer(b *Body, l *Limits) error {
 }
 
 // readRest reads to the end of the connection.
-func (r *Reader) readRest(b *Body, l *Limits) error {
-	b.grow(len(r.unused()))
-	b.Bytes = append(b.Bytes, r.unused()...)
-	r.Discard()
-	for len(b.Bytes) <= l.BodyBytesMax {
-		b.grow(4 << 10)
-		n, err := r.from.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
-		b.Bytes = b.Bytes[:len(b.Bytes)+n]
-		if err == io.EOF {
-			b.next = bodyEnd
-			return nil
+func (r *Reader) readRest(b *Body, l *Limits, p pause) error {
+	for !r.isDue(b, p) {
+		b.grow(min(4<<10, p.at-len(b.Bytes)))
+		room := b.Bytes[len(b.Bytes):min(cap(b.Bytes), p.at)]
+		n := r.take(room)
+		if n == 0 {
+			var err error
+			if n, err = r.from.Read(room); err == io.EOF {
+				b.next = bodyEnd
+				return nil
+			} else if err != nil {
+				return failed(err)
+			}
 		}
-		if err != nil {
-			return failed(err)
+		if b.Bytes = b.Bytes[:len(b.Bytes)+n]; b.Size() > int64(l.BodyBytesMax) {
+			return errBodyTooLarge
 		}
 	}
-	return errBodyTooLarge
+	return nil
 }

@@ -25,19 +25,6 @@ func (q *Request) Reset() {
 	*q = Request{fields: q.fields, head: q.head[:0]}
 }
 
-// Field returns the value of a field that is not hop-by-hop. It is nil if the field is absent or not the only one of its name.
-func (q *Request) Field(name string) (value []byte) {
-	for _, f := range q.Fields {
-		if EqualFold(f.Name, name) {
-			if value != nil {
-				return nil
-			}
-			value = f.Value
-		}
-	}
-	return value
-}
-
 // methodBytesMax is longer than any registered method.
 const methodBytesMax = 32
 
@@ -84,7 +71,7 @@ func (q *Request) readRequestLine(line []byte, l *Limits) error {
 func (q *Request) readField(k kind, value []byte) error {
 	switch k {
 	case host:
-		if q.hasHost || !isHost(value) {
+		if q.hasHost || !IsHost(value) {
 			return errHost
 		}
 		q.hasHost, q.Host = true, value

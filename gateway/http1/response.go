@@ -19,14 +19,6 @@ type outcome struct {
 	isOld      bool // HTTP/1.0
 }
 
-// Length returns the value of Content-Length, also in a response to HEAD, or -1 if there is no Content-Length.
-func (p *Response) Length() int64 {
-	if !p.hasLength {
-		return -1
-	}
-	return p.length
-}
-
 // Reset clears the response. Slices keep their capacity; see Body.Reset.
 func (p *Response) Reset() {
 	p.fields.reset()
@@ -37,7 +29,8 @@ func (p *Response) Reset() {
 const interimMax = 8 // 1xx responses before the final one
 
 // ReadResponse reads the response to one request. It is as strict as for requests: if it finds the wrong end of a
-// response, the next response goes to the wrong client.
+// response, the next response goes to the wrong client. Of a body that is longer than PartBytesMax, and of a stream of events, it reads what
+// has arrived; ReadPart reads the rest.
 func (r *Reader) ReadResponse(p *Response, l *Limits, isHead bool) error {
 	for range interimMax {
 		head, err := r.readResponseHead()
@@ -122,10 +115,30 @@ func (r *Reader) readContent(p *Response, l *Limits, isHead bool) error {
 	default:
 		b.next, p.IsReusable = restOfConnection, false
 	}
-	if err := r.readBody(b, l, l.BodyBytesMax); err != nil {
-		return err
+	waiting := never
+	if b.left > PartBytesMax || !p.hasLength && p.IsEventStream() {
+		waiting = 0
 	}
-	// Bytes after the end belong to no request.
-	p.IsReusable = p.IsReusable && r.Buffered() == 0
-	return nil
+	return p.settle(r, r.readBody(b, l, pause{PartBytesMax, waiting}))
+}
+
+// IsEventStream reports whether the content is a stream of server-sent events. Each event counts as soon as it has arrived.
+func (p *Response) IsEventStream() bool {
+	const mediaType = "text/event-stream"
+	value := p.Field("content-type")
+	return len(value) >= len(mediaType) && EqualFold(value[:len(mediaType)], mediaType)
+}
+
+// ReadPart replaces the part of the body that has been read by the next one: what has arrived, and nothing only at the end of the body. It
+// may be called again if it timed out.
+func (r *Reader) ReadPart(p *Response, l *Limits) error {
+	return p.settle(r, r.readPart(&p.Body, l, 1))
+}
+
+// settle decides at the end of the body whether the connection can be used again.
+func (p *Response) settle(r *Reader, err error) error {
+	if p.Body.IsComplete() {
+		p.IsReusable = p.IsReusable && r.Buffered() == 0 // bytes after the end belong to no request
+	}
+	return err
 }

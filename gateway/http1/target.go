@@ -25,7 +25,7 @@ func (q *Request) readTarget(target []byte) error {
 		if end < 0 || rest[end] != '/' {
 			return errTargetPath
 		}
-		if !isHost(rest[:end]) {
+		if !IsHost(rest[:end]) {
 			return errTargetHost
 		}
 		target = rest[end:]
@@ -43,9 +43,9 @@ func (q *Request) readTarget(target []byte) error {
 
 const hostBytesMax = 255 // no domain name is longer (RFC 1035, section 2.3.4)
 
-// isHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name, an IPv4 address, or an
+// IsHost reports whether authority is a host and optionally a port (RFC 9110, section 7.2): a name, an IPv4 address, or an
 // IPv6 address in brackets. Userinfo is not allowed.
-func isHost(authority []byte) bool {
+func IsHost(authority []byte) bool {
 	if len(authority) > hostBytesMax {
 		return false
 	}

@@ -7,37 +7,49 @@ import (
 	"petgate/shared/core/id"
 )
 
+// A tenant takes all but the last tenth. That is for tenants with less than an equal share, of those that hold something and one more.
 func TestShares(t *testing.T) {
-	s := New(2)
-	one, other, far := id.Tenant{1}, id.Tenant{2}, id.Tenant{len(id.Tenant{}) - 1: 7} // the first two are in one shard
-	f := func(tenant id.Tenant, want bool) {
+	s := New(20)
+	one, other, third, far := id.Tenant{1}, id.Tenant{2}, id.Tenant{3}, id.Tenant{len(id.Tenant{}) - 1: 7} // the first three are in one shard
+	f := func(tenant id.Tenant, times, want int) {
 		t.Helper()
-		if got := s.Take(tenant); got != want {
-			t.Errorf("%s takes: %t, want %t", tenant, got, want)
+		got := 0
+		for range times {
+			if s.Take(tenant) {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%s takes %d, want %d", tenant, got, want)
 		}
 	}
-	f(one, true)
-	f(one, true)
-	f(one, false)
-	f(other, true)
-	f(far, true)
-	s.Add(one) // also above the maximum
+	f(one, 20, 18)
+	f(other, 20, 20/3) // its share is one of three
 	s.Return(one)
-	f(one, false)
-	s.Return(one)
-	f(one, true)
-	for _, tenant := range []id.Tenant{one, one, other, far} {
-		s.Return(tenant)
+	f(one, 1, 0)
+	f(third, 1, 1) // also above the maximum
+	f(far, 1, 1)
+	for tenant, n := range map[id.Tenant]int{one: 17, other: 6, third: 1, far: 1} {
+		for range n {
+			s.Return(tenant)
+		}
 	}
 	for tenant, n := range s.held.All() {
 		t.Errorf("after all were returned, %s holds %d", tenant, n)
 	}
+	if s.total.Load() != 0 || s.tenants.Load() != 0 {
+		t.Errorf("after all were returned, %d are held by %d tenants", s.total.Load(), s.tenants.Load())
+	}
+	f(one, 20, 18)
 }
 
-// No tenant gets more than its maximum at a time.
+// While another tenant holds something, a tenant gets no more than its share.
 func TestSharesOfManyGoroutines(t *testing.T) {
-	const most, goroutines, times = 3, 8, 1000
-	s := New(most)
+	const all, most, goroutines, times = 4, 2, 8, 1000
+	s := New(all)
+	if !s.Take(id.Tenant{2}) {
+		t.Fatal("the first one is refused")
+	}
 	var mu sync.Mutex
 	var holding int
 	count := func(n int) {

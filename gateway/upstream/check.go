@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -43,8 +42,8 @@ func CheckPath(path string) error {
 }
 
 // request returns the request of a check.
-func (c *Check) request() string {
-	request := "GET " + c.Path + " HTTP/1.1\r\nHost: petgate\r\nUser-Agent: petgate-check\r\nConnection: close\r\n"
+func (c *Check) request(host string) string {
+	request := "GET " + c.Path + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: petgate-check\r\nConnection: close\r\n"
 	if c.Secret != "" {
 		request += "X-Gateway-Secret: " + c.Secret + "\r\n"
 	}
@@ -90,21 +89,20 @@ func (h *host) watch(ctx context.Context, probe func(context.Context) error) {
 func (h *host) probe(ctx context.Context) error {
 	check := &h.pool.cfg.Check
 	deadline := time.Now().Add(check.Timeout)
-	c, err := (&net.Dialer{Deadline: deadline}).DialContext(ctx, h.network, h.address)
+	c, err := h.dial(ctx, deadline)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = c.below.Close() })()
 	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err := c.Write([]byte(check.request())); err != nil {
+	if _, err := c.Write([]byte(check.request(h.name))); err != nil {
 		return err
 	}
 	var response http1.Response
-	reader := http1.NewReader(c, h.pool.cfg.HeaderBytesMax)
-	switch err := reader.ReadResponse(&response, &h.pool.limits, false); {
+	switch err := c.reader.ReadResponse(&response, &h.pool.limits, false); {
 	case isTimeout(err):
 		return fmt.Errorf("no response to GET %s within %v", check.Path, check.Timeout)
 	case err != nil:
@@ -134,7 +132,7 @@ func (e *statusError) Error() string {
 // isCertain reports whether a failed check cannot be a matter of slowness.
 func isCertain(err error) bool {
 	_, isStatus := errors.AsType[*statusError](err)
-	return isStatus || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+	return isStatus || isCertificate(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
 
 // isOurs reports whether a check failed because this process or host ran out of a resource.

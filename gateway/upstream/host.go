@@ -1,7 +1,10 @@
 package upstream
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -18,14 +21,16 @@ import (
 const (
 	failuresToEject = 3
 	ejectedFor      = 3 * time.Second
-	dialTimeout     = time.Second
+	dialTimeout     = time.Second // with the handshake of TLS
 	logEvery        = 3 * time.Second
 )
 
 // host is one instance of the service, with its connections.
 type host struct {
 	network, address string
-	bit              uint64 // of this host in a set of hosts
+	name             string      // in Host
+	tls              *tls.Config // nil: plain HTTP
+	bit              uint64      // of this host in a set of hosts
 	pool             *Pool
 
 	inFlight     int          // requests; slots.mu guards it
@@ -33,6 +38,7 @@ type host struct {
 	ejectedUntil atomic.Int64 // by requests; Unix ms, by the machine's clock; 0: it is not
 	checkedOut   atomic.Bool  // a check has ejected it
 	isRefusing   atomic.Bool  // its last response was a 401
+	untrusted    atomic.Value // of string: why its certificate was not valid the last time; empty: it was
 	logs         rate.Sometimes
 
 	open, failed, ejections, checkFailures atomic.Int64 // for Stats
@@ -53,11 +59,13 @@ type outcome uint8
 const (
 	answered    outcome = iota
 	unconnected         // the instance could not be dialed, or closed a new connection at once; nothing was sent
+	untrusted           // its certificate is not valid; nothing was sent
 	refused             // the instance does not accept the gateway; it did not carry out the request
 	stale               // an idle connection was closed; nothing was sent
 	died                // a connection that had served before ended without a byte of a response
 	broken              // the response is invalid
 	late                // the deadline has passed
+	cut                 // the source of the request's body failed
 )
 
 // try makes one attempt and updates the instance's health and connections. mayRepeat reports whether another attempt follows if
@@ -67,7 +75,10 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 		c, err := h.acquire(request.At, deadline)
 		if err != nil {
 			h.fail(err)
-			if !time.Now().Before(deadline) {
+			switch {
+			case isCertificate(err):
+				return untrusted
+			case !time.Now().Before(deadline):
 				return late
 			}
 			return unconnected
@@ -78,6 +89,7 @@ func (h *host) try(request *Request, response *http1.Response, deadline time.Tim
 			continue
 		case answered:
 			if response.Status == http.StatusUnauthorized {
+				request.drop()
 				h.isRefusing.Store(true)
 				h.fail(errRefused)
 				return refused
@@ -104,14 +116,18 @@ var errRefused = errors.New("it responds with 401: " + refusedReason)
 // refusedReason is what a 401 means, and its cure.
 const refusedReason = "it does not accept this gateway; set GATEWAY_UPSTREAM_SECRET to the secret that it expects, for petsvc its PETSVC_SECRET"
 
-// exchange makes one exchange on c and keeps c if it can be used again.
+// exchange makes one exchange on c and keeps c if it can be used again. The request keeps it while its response arrives.
 func (h *host) exchange(c *conn, request *Request, response *http1.Response) (end outcome, err error) {
 	end = broken // in case of a panic
 	defer func() {
-		if end == answered && response.IsReusable {
+		switch {
+		case end == answered && !response.Body.IsComplete():
+			request.conn = c
+		case end == answered && response.IsReusable:
 			h.release(c, request.At)
-		} else {
+		default:
 			_ = c.Close()
+			_ = c.endSending(request, response, nil)
 		}
 	}()
 	end, err = c.exchange(request, response)
@@ -126,20 +142,50 @@ func (h *host) acquire(now, deadline time.Time) (*conn, error) {
 		}
 		_ = c.Close()
 	}
-	timeout := min(dialTimeout, time.Until(deadline))
-	if timeout <= 0 {
-		timeout = time.Nanosecond
-	}
-	dialed, err := net.DialTimeout(h.network, h.address, timeout)
+	c, err := h.dial(context.Background(), deadline)
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(dialed, h)
 	if err := c.SetDeadline(deadline); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// dial returns a new connection. With TLS, it has checked the instance's certificate.
+func (h *host) dial(ctx context.Context, deadline time.Time) (*conn, error) {
+	within := time.Now().Add(dialTimeout)
+	if deadline.Before(within) {
+		within = deadline
+	}
+	dialed, err := (&net.Dialer{Deadline: within}).DialContext(ctx, h.network, h.address)
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(dialed, h)
+	over, ok := c.Conn.(*tls.Conn)
+	if !ok {
+		return c, nil
+	}
+	if err = c.SetDeadline(within); err == nil {
+		err = over.HandshakeContext(ctx)
+	}
+	if isCertificate(err) {
+		h.untrusted.Store(err.Error())
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("TLS with %s: %w", h.address, err)
+	}
+	h.untrusted.Store("")
+	return c, nil
+}
+
+// isCertificate reports whether the certificate of an instance is not valid.
+func isCertificate(err error) bool {
+	_, is := errors.AsType[*tls.CertificateVerificationError](err)
+	return is
 }
 
 func (h *host) pop() *conn {
@@ -183,7 +229,7 @@ func (h *host) takeStale(now time.Time) (stale []*conn) {
 	kept := h.idle[:0]
 	for _, c := range h.idle {
 		unused := now.Sub(c.usedAt)
-		if unused < sweepEvery || unused <= h.pool.cfg.IdleTimeout && c.Check() == nil {
+		if unused < sweepEvery || unused <= h.pool.cfg.IdleTimeout && c.check() == nil {
 			kept = append(kept, c)
 		} else {
 			stale = append(stale, c)

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +23,9 @@ import (
 
 // Config configures a Pool. All fields but Check are required.
 type Config struct {
-	URLs           []string      // http://host:port or unix:/path
+	URLs           []string      // http://host:port, https://host or unix:/path
+	Host           string        // sent as Host; empty: the host of the URL
+	TLS            *tls.Config   // for https; nil: that of package tls
 	Timeout        time.Duration // of an exchange, including a second attempt and dialing
 	IdleTimeout    time.Duration // how long an unused connection is kept
 	ConnsMax       int           // how many requests an instance gets at a time
@@ -39,18 +43,45 @@ var (
 	ErrOverloaded  = errors.New("upstream: no slot became free in time; nothing was sent")
 	ErrTimeout     = errors.New("upstream: no response in time; it may have got the request")
 	ErrRefused     = errors.New("upstream: it does not accept this gateway, and did not carry out the request")
+	ErrUntrusted   = errors.New("upstream: no instance has a valid certificate; nothing was sent")
+	ErrCut         = errors.New("upstream: the body of the request broke off")
 )
 
-// Request is a request to an upstream: Head and then Body.
+// Request is a request to an upstream: the head, then Body, then what Source has more.
 type Request struct {
-	Tenant     id.Tenant
-	Head, Body []byte
-	IsHead     bool // a response to it has no content
-	MayRepeat  bool // it may be sent twice
-	At         time.Time
+	Tenant    id.Tenant
+	Source    Source
+	Body      []byte // what the head does not have with it, up to the first part of a long one
+	HasMore   bool   // Source has further parts of the body
+	IsChunked bool   // the length of the body is not announced
+	IsHead    bool   // a response to it has no content
+	MayRepeat bool   // it may be sent twice; not if HasMore
+	At        time.Time
 
 	on      *host         // where it has a slot; nil: nowhere
 	granted chan struct{} // closed when it has got a slot that it waited for
+	conn    *conn         // on which the rest of its response arrives; nil: nothing arrives
+	sent    chan error    // gets the result of sending Body and what follows; nil: nothing is sent
+}
+
+// Source makes a request.
+type Source interface {
+	// Head returns the head for an instance with this Host, and a short body.
+	Head(host string) []byte
+	// More returns the next part of a long body, or io.EOF after the last one. Another goroutine than that of Send calls it.
+	More() ([]byte, error)
+	// Stop ends More, also if it waits.
+	Stop()
+}
+
+// drop ends the exchange of a request whose response has not arrived to its end.
+func (r *Request) drop() {
+	if c := r.conn; c != nil {
+		r.conn = nil
+		_ = c.below.Close()
+		_ = c.endSending(r, &http1.Response{}, nil)
+		_ = c.Close()
+	}
 }
 
 // Pool spreads requests over the instances of a service. Its methods are safe for concurrent use.
@@ -77,12 +108,22 @@ func New(cfg Config) (*Pool, error) {
 	}}
 	var wrong []error
 	for i, text := range cfg.URLs {
-		network, address, err := parseURL(text)
+		network, address, u, err := parseURL(text)
 		wrong = append(wrong, err)
-		p.hosts = append(p.hosts, &host{
-			network: network, address: address, bit: 1 << i, pool: p,
+		h := &host{
+			network: network, address: address, name: cmp.Or(cfg.Host, u.Host, "localhost"), bit: 1 << i, pool: p,
 			logs: rate.Sometimes{Interval: logEvery}, reports: rate.NewLimiter(rate.Every(logEvery), reportsAtOnce),
-		})
+		}
+		if u.Scheme == "https" {
+			h.tls = &tls.Config{}
+			if cfg.TLS != nil {
+				h.tls = cfg.TLS.Clone()
+			}
+			h.tls.MinVersion, h.tls.ServerName = tls.VersionTLS12, u.Hostname()
+			h.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		}
+		h.untrusted.Store("")
+		p.hosts = append(p.hosts, h)
 	}
 	return p, errors.Join(wrong...)
 }
@@ -90,25 +131,19 @@ func New(cfg Config) (*Pool, error) {
 // bodyStepBytes is the step in which memory for a response grows. The announced length does not matter.
 const bodyStepBytes = 64 << 10
 
-// CheckURL returns an error if the URL of an upstream is invalid.
-func CheckURL(text string) error {
-	_, _, err := parseURL(text)
-	return err
-}
+// ports are those of a URL without one.
+var ports = map[string]string{"http": "80", "https": "443"}
 
-// parseURL reads http://host:port or unix:/path.
-func parseURL(text string) (network, address string, err error) {
+// parseURL reads http://host:port, https://host or unix:/path. The URL of a path is empty.
+func parseURL(text string) (network, address string, u *url.URL, err error) {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
-		return "unix", path, nil
+		return "unix", path, &url.URL{}, nil
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
-		return "", "", fmt.Errorf("%q is not an upstream: use http://host:port or unix:/path", text)
+	u, err = url.Parse(text)
+	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
+		return "", "", &url.URL{}, fmt.Errorf("%q is not an upstream: use http://host:port, https://host:port or unix:/path", text)
 	}
-	if u.Port() == "" {
-		return "tcp", net.JoinHostPort(u.Hostname(), "80"), nil
-	}
-	return "tcp", u.Host, nil
+	return "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])), u, nil
 }
 
 // Send sends a request that has a slot, and reads its response within the timeout, which counts from request.At. It sends a request a
@@ -124,17 +159,27 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		h := request.on
 		switch outcome := h.try(request, response, deadline, mayRepeat); {
 		case outcome == answered && failure == ErrBroken && response.Status >= 500:
+			request.drop()
 			return ErrBroken // the response cannot say what the first attempt did
 		case outcome == answered:
 			return nil
 		case outcome == late:
 			return ErrTimeout
+		case outcome == cut:
+			return ErrCut
+		case outcome == refused && request.HasMore:
+			return ErrRefused // a part of the body is gone
 		case outcome == unconnected:
 			tried |= h.bit
 		case outcome == refused:
 			tried |= h.bit
 			if failure == ErrUnreachable {
 				failure = ErrRefused
+			}
+		case outcome == untrusted:
+			tried |= h.bit
+			if failure == ErrUnreachable {
+				failure = ErrUntrusted
 			}
 		case outcome == died && mayRepeat:
 			mayRepeat = false
@@ -148,6 +193,34 @@ func (p *Pool) Send(request *Request, response *http1.Response) error {
 		}
 	}
 }
+
+// Next replaces the part of the response's body that has been read by the next one. It waits for at most timeout, and returns ErrTimeout if
+// nothing has arrived: then it may be called again. After the last part, the request has no slot.
+func (r *Request) Next(response *http1.Response, timeout time.Duration) error {
+	c := r.conn
+	_ = c.SetReadDeadline(time.Now().Add(timeout)) // if the connection is closed, the read fails too
+	err := c.reader.ReadPart(response, &c.host.pool.limits)
+	if isTimeout(err) {
+		return ErrTimeout
+	}
+	if err == nil && response.Body.IsComplete() {
+		if err = c.endSending(r, response, nil); err == nil && response.IsReusable {
+			r.conn = nil
+			c.host.release(c, time.Now())
+		}
+	}
+	if err != nil {
+		c.host.fail(err)
+		return ErrBroken
+	}
+	if response.Body.IsComplete() {
+		r.Leave()
+	}
+	return nil
+}
+
+// IsSending reports whether the body is still being sent.
+func (r *Request) IsSending() bool { return r.sent != nil }
 
 // pick returns the least loaded healthy instance that was not tried yet. If there is none, it returns the least loaded of those
 // that requests have ejected, or else of those that a check has taken out: that is better than a refusal. It returns nil if all
@@ -184,11 +257,9 @@ func (p *Pool) failing(now int64) (set uint64) {
 	return set
 }
 
-// Retries returns how many requests were sent a second time.
-func (p *Pool) Retries() int64 { return p.retries.Load() }
-
 // Stats describes one instance: its connections now, and what has happened since the start.
 type Stats struct {
+	Service    string // its name
 	Address    string
 	Open, Idle int64 // connections; idle ones are open and carry no request
 	Failures   int64 // dials and exchanges that failed, unless they were repeated, and responses with 401
@@ -217,6 +288,16 @@ func (p *Pool) Stats(now time.Time) (all []Stats) {
 		h.mu.Unlock()
 	}
 	return all
+}
+
+// Untrusted returns why the certificates of instances were not valid the last time, with their addresses.
+func (p *Pool) Untrusted() (why []string) {
+	for _, h := range p.hosts {
+		if text := h.untrusted.Load().(string); text != "" {
+			why = append(why, h.address+": "+text)
+		}
+	}
+	return why
 }
 
 // Refusing returns the addresses of the instances whose last response said that they do not accept this gateway.

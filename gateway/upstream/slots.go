@@ -85,11 +85,13 @@ func (p *Pool) quit(r *Request) {
 	}
 }
 
-// Leave gives the request's slot back, if it has one.
-func (p *Pool) Leave(r *Request) {
+// Leave gives the request's slot back, if it has one. It ends a response that is still arriving.
+func (r *Request) Leave() {
 	if r.on == nil {
 		return
 	}
+	r.drop()
+	p := r.on.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free(r)

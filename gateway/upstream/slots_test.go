@@ -29,7 +29,7 @@ func crowd(p *Pool, clients []int, serving time.Duration) (served, refused []int
 						counts = refused
 					} else {
 						time.Sleep(serving)
-						p.Leave(r)
+						r.Leave()
 					}
 					mu.Lock()
 					counts[tenant]++

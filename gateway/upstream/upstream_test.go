@@ -137,12 +137,19 @@ func newPool(t *testing.T, log io.Writer, change func(*Config), instances ...*in
 	return p
 }
 
+// get is the source of a request without a body.
+type get struct{}
+
+func (get) Head(host string) []byte { return []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n") }
+func (get) More() ([]byte, error)   { panic("there is no body") }
+func (get) Stop()                   {}
+
 func (p *Pool) ask(tenant byte, mayRepeat bool) error {
-	r := &Request{Tenant: id.Tenant{tenant}, Head: []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), MayRepeat: mayRepeat, At: time.Now()}
+	r := &Request{Tenant: id.Tenant{tenant}, Source: get{}, MayRepeat: mayRepeat, At: time.Now()}
 	if err := p.Enter(r); err != nil {
 		return err
 	}
-	defer p.Leave(r)
+	defer r.Leave()
 	return p.Send(r, &http1.Response{})
 }
 

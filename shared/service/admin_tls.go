@@ -25,12 +25,13 @@ func (t *AdminTLS) check(bad *BadSettings) {
 	bad.RequireCertificate("admin-tls-cert", t.Cert, "admin-tls-key", t.Key)
 	if t.ClientCA != "" {
 		bad.Require(t.isSet(), "admin-client-ca", "it needs --admin-tls-cert and --admin-tls-key")
-		_, err := readAuthorities(t.ClientCA)
+		_, err := ReadAuthorities(t.ClientCA)
 		bad.Require(err == nil, "admin-client-ca", "%v", err)
 	}
 }
 
-func readAuthorities(path string) (*x509.CertPool, error) {
+// ReadAuthorities reads PEM certificates.
+func ReadAuthorities(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (t *AdminTLS) listen(ln net.Listener, watched *Certificates, log *slog.Logg
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
 	if t.ClientCA != "" {
-		if config.ClientCAs, err = readAuthorities(t.ClientCA); err != nil {
+		if config.ClientCAs, err = ReadAuthorities(t.ClientCA); err != nil {
 			return nil, fmt.Errorf("--admin-client-ca: %w", err)
 		}
 		// Not RequireAndVerifyClientCert: load balancers and health checks have no certificate.

@@ -38,13 +38,13 @@ func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
 	}
 }
 
-func quietPeek(fd uintptr) syscall.Errno {
+func quietPeek(fd uintptr) (int, syscall.Errno) {
 	var b [1]byte
 	for {
-		_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
 			syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
 		if errno != syscall.EINTR {
-			return errno
+			return int(n), errno
 		}
 	}
 }

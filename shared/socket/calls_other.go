@@ -28,12 +28,12 @@ func quietWrite(fd uintptr, p []byte) (int, syscall.Errno) {
 	}
 }
 
-func quietPeek(fd uintptr) syscall.Errno {
+func quietPeek(fd uintptr) (int, syscall.Errno) {
 	var b [1]byte
 	for {
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		if err != syscall.EINTR {
-			return number(err)
+			return n, number(err)
 		}
 	}
 }

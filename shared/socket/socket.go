@@ -29,6 +29,7 @@ type Conn struct {
 	reading transfer
 	writing transfer
 	isStale bool // the result of the last peek
+	isEnded bool // also
 
 	// The callbacks of raw. They are made once, because a closure would cost an allocation in each call.
 	read, write, peek func(fd uintptr) (done bool)
@@ -100,6 +101,9 @@ func (c *Conn) Check() error {
 	return nil
 }
 
+// HasEnded reports whether the peer has closed the connection, and all that it has sent was read. It does not wait.
+func (c *Conn) HasEnded() bool { return c.raw != nil && (c.raw.Read(c.peek) != nil || c.isEnded) }
+
 // CloseWrite closes the sending side, if the connection has one.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -143,6 +147,8 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 }
 
 func (c *Conn) tryPeek(fd uintptr) bool {
-	c.isStale = quietPeek(fd) != syscall.EAGAIN
+	n, errno := quietPeek(fd)
+	c.isStale = errno != syscall.EAGAIN
+	c.isEnded = n <= 0 && c.isStale
 	return true
 }

@@ -54,6 +54,7 @@ var (
 	TooManyFailedAttempts = is("too_many_failed_attempts", http.StatusTooManyRequests)
 	HeadersTooLarge       = is("headers_too_large", http.StatusRequestHeaderFieldsTooLarge)
 	Internal              = is("internal", http.StatusInternalServerError)
+	UpstreamCertificate   = is("upstream_certificate", http.StatusBadGateway)
 	UpstreamFailed        = is("upstream_failed", http.StatusBadGateway)
 	UpstreamRefused       = is("upstream_refused", http.StatusBadGateway)
 	UpstreamUnreachable   = is("upstream_unreachable", http.StatusBadGateway)

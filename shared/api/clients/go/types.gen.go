@@ -63,6 +63,7 @@ const (
 	ErrorCodeTooManyFailedAttempts ErrorCode = "too_many_failed_attempts"
 	ErrorCodeURITooLong            ErrorCode = "uri_too_long"
 	ErrorCodeUnsupportedMediaType  ErrorCode = "unsupported_media_type"
+	ErrorCodeUpstreamCertificate   ErrorCode = "upstream_certificate"
 	ErrorCodeUpstreamFailed        ErrorCode = "upstream_failed"
 	ErrorCodeUpstreamOverloaded    ErrorCode = "upstream_overloaded"
 	ErrorCodeUpstreamRefused       ErrorCode = "upstream_refused"
@@ -146,6 +147,8 @@ func (e ErrorCode) Valid() bool {
 	case ErrorCodeURITooLong:
 		return true
 	case ErrorCodeUnsupportedMediaType:
+		return true
+	case ErrorCodeUpstreamCertificate:
 		return true
 	case ErrorCodeUpstreamFailed:
 		return true

@@ -1,0 +1,32 @@
+package http1
+
+import (
+	"bufio"
+	"strconv"
+)
+
+// PartWriter writes a body in parts. Each part is sent at once.
+type PartWriter struct {
+	To        *bufio.Writer
+	IsChunked bool // otherwise the head has announced the length, or the connection ends with the body
+}
+
+// Write writes a part, with what is buffered before it.
+func (w *PartWriter) Write(part []byte) error {
+	if w.IsChunked && len(part) > 0 {
+		_, _ = w.To.Write(append(strconv.AppendUint(w.To.AvailableBuffer(), uint64(len(part)), 16), crlf...)) // Flush returns the error
+	}
+	_, _ = w.To.Write(part)
+	if w.IsChunked && len(part) > 0 {
+		_, _ = w.To.Write(crlf)
+	}
+	return w.To.Flush()
+}
+
+// End ends the body. Without it, a chunked body is not whole.
+func (w *PartWriter) End() error {
+	if w.IsChunked {
+		_, _ = w.To.WriteString("0\r\n\r\n")
+	}
+	return w.To.Flush()
+}

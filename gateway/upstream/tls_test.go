@@ -1,0 +1,142 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"petgate/shared/testkit"
+)
+
+// trusting returns a configuration that trusts an authority.
+func trusting(t *testing.T, a *testkit.Authority) *tls.Config {
+	text, err := os.ReadFile(a.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	return &tls.Config{RootCAs: pool}
+}
+
+// secure returns an instance with TLS, which counts its requests.
+func secure(t *testing.T, config *tls.Config, handler http.HandlerFunc) *httptest.Server {
+	s := httptest.NewUnstartedServer(handler)
+	s.Config.ErrorLog = nil
+	s.TLS = config
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// An instance with https gets requests only if its certificate is valid, from a trusted authority and for its name.
+func TestCertificates(t *testing.T) {
+	ours, foreign := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	valid, expired := time.Now().Add(time.Hour), time.Now().Add(-time.Minute)
+	f := func(name string, from *testkit.Authority, template *x509.Certificate, until time.Time, change func(*tls.Config), want error) {
+		t.Helper()
+		requests := 0
+		template.SerialNumber = big.NewInt(2)
+		config := &tls.Config{Certificates: []tls.Certificate{from.Issue(template, until)}}
+		if change != nil {
+			change(config)
+		}
+		s := secure(t, config, func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			_, _ = io.WriteString(w, "[]")
+		})
+		p := newPool(t, io.Discard, func(c *Config) {
+			c.URLs, c.TLS = []string{s.URL}, trusting(t, ours)
+			c.Check = Check{Path: "/", Timeout: patience, Every: time.Minute}
+		})
+		for range 3 {
+			if err := p.ask(1, false); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", name, err, want)
+			}
+		}
+		if checked := p.hosts[0].probe(t.Context()); (checked == nil) != (want == nil) {
+			t.Errorf("%s: the check: %v", name, checked)
+		}
+		isNamed := len(p.Untrusted()) == 1 && strings.Contains(p.Untrusted()[0], s.Listener.Addr().String())
+		if isNamed != errors.Is(want, ErrUntrusted) {
+			t.Errorf("%s: untrusted are %q", name, p.Untrusted())
+		}
+		if want == nil != (requests == 4) || want != nil && requests > 0 {
+			t.Errorf("%s: %d requests arrived", name, requests)
+		}
+		if stats := p.Stats(time.Now())[0]; want == nil && stats.Open != 1 {
+			t.Errorf("%s: %+v", name, stats)
+		}
+	}
+	local := func() *x509.Certificate { return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}} }
+	f("valid", ours, local(), valid, nil, nil)
+	f("expired", ours, local(), expired, nil, ErrUntrusted)
+	f("foreign", foreign, local(), valid, nil, ErrUntrusted)
+	f("of another name", ours, &x509.Certificate{DNSNames: []string{"other.example"}}, valid, nil, ErrUntrusted)
+	f("old version", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11 }, ErrUnreachable)
+	f("TLS 1.2", ours, local(), valid, func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }, nil)
+}
+
+// An instance that does not speak TLS gets no byte of a request in clear.
+func TestNothingIsSentInClear(t *testing.T) {
+	s := newInstance(t, ok)
+	p := newPool(t, io.Discard, func(c *Config) { c.URLs = []string{"https://" + s.ln.Addr().String()} })
+	if err := p.ask(1, false); !errors.Is(err, ErrUnreachable) {
+		t.Error(err)
+	}
+	if _, requests := s.seen(); requests > 0 {
+		t.Errorf("%d requests arrived", requests)
+	}
+}
+
+// A further connection resumes the session. A connection on which the instance has sent a response without a request is not used again,
+// also if only package tls has read it.
+func TestConnectionsOverTLS(t *testing.T) {
+	ours := testkit.NewAuthority(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{ours.Issue(template, time.Now().Add(time.Hour))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	resumed := make(chan bool, 10)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for first := true; ; first = false {
+					if _, err := c.Read(make([]byte, 4096)); err != nil {
+						return
+					}
+					if first {
+						resumed <- c.(*tls.Conn).ConnectionState().DidResume
+					}
+					_, _ = io.WriteString(c, ok) // a record
+					_, _ = io.WriteString(c, forbidden)
+				}
+			}()
+		}
+	}()
+	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.TLS = []string{"https://" + ln.Addr().String()}, trusting(t, ours) })
+	for n := range 10 {
+		if err := p.ask(1, false); err != nil {
+			t.Fatal(err)
+		}
+		if did := <-resumed; did != (n > 0) {
+			t.Errorf("connection %d: resumed: %t", n, did)
+		}
+	}
+}
