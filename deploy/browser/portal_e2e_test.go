@@ -95,6 +95,20 @@ func testPortal(t *testing.T, s site) {
 	}
 	leaked("after pasting")
 
+	// The examples have the key while the reader wants that, and not longer.
+	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
+	for language, want := range map[string]string{
+		"curl": `"` + gateway.URL + `/v1/pets"`, "go": `URL: "` + gateway.URL + `", Token: "` + key.Token + `"`,
+		"typescript": `url: "` + gateway.URL + `", token: "` + key.Token + `"`, "python": `"Bearer " + "` + key.Token + `"`,
+	} {
+		text := evaluate[string](b, `document.querySelector("#createPet .`+language+`").textContent`)
+		if !strings.Contains(text, want) || !strings.Contains(text, key.Token) || strings.Contains(text, "PETGATE_") {
+			t.Errorf("the example in %s is\n%s", language, text)
+		}
+	}
+	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
+	leaked("after it was in the examples")
+
 	b.do(chromedp.SendKeys(chromedp.CSS("#listPets [name=limit]"), "2"), chromedp.Click(sendList))
 	b.awaitText(patience, listed, "200")
 	if asked := b.asked("/v1/"); !slices.Equal(asked, []string{"GET " + gateway.URL + "/v1/pets?limit=2"}) {
@@ -153,6 +167,7 @@ func testPortal(t *testing.T, s site) {
 	b.awaitText(patience, listed, "200")
 	b.check("4-answered")
 
+	b.do(chromedp.Click(chromedp.CSS("#key-shown")))
 	b.do(chromedp.Click(chromedp.CSS("#key-forget")))
 	b.asked("")
 	b.do(chromedp.Click(sendList))
@@ -160,6 +175,7 @@ func testPortal(t *testing.T, s site) {
 	if asked := b.asked("/v1/"); asked != nil {
 		t.Errorf("after the key was forgotten, the page sent %q", asked)
 	}
+	leaked("after it was forgotten")
 
 	t.Logf("figure: portal: 429 with a countdown of %d s; sent again after %v and answered with 200; 4 states accessible in %d looks",
 		wait, waited.Round(time.Second), len(looks))
