@@ -158,6 +158,24 @@ func failing(all []fault) []fault {
 	return all
 }
 
+// noteStalls notes as a fault when Postgres commits late. If nothing is broken, the machine is too busy: a pet service refuses requests
+// when it has had no answer for a second.
+func (r *run) noteStalls() {
+	if _, err := r.db.Exec(`CREATE TABLE soak_beats (at BIGINT)`); err != nil {
+		r.t.Error(err)
+	}
+	random := r.random(3)
+	for r.pause(random, 100*time.Millisecond) {
+		from := r.now()
+		_, _ = r.db.Exec(`INSERT INTO soak_beats (at) VALUES (0)`) // an error is as late as an answer
+		if to := r.now(); to-from > 500*time.Millisecond {
+			r.locked(func() {
+				r.happened = append(r.happened, &fault{name: "Postgres is late", fails: true, span: span{from, to}})
+			})
+		}
+	}
+}
+
 // servesWithin is how long after its start a gateway may serve nothing yet.
 const servesWithin = 5 * time.Second
 

@@ -106,6 +106,7 @@ func play(t *testing.T, seed uint64, mode string, lasting time.Duration) {
 	r := open(t, seed, mode)
 	r.startClients()
 	r.startOperator()
+	r.work.Go(r.noteStalls)
 	rounds := r.breakThings(lasting)
 	attempts, took := r.recover()
 	close(r.stop)
