@@ -56,7 +56,7 @@ func linear(rule quota.Rule) porcupine.Model {
 }
 
 // record lets clients compete for the quotas of two tenants. It records each demand, its verdict, and the instants of both.
-func record(t *testing.T, b store.Store, history uint64) (ops []porcupine.Operation) {
+func record(t *testing.T, b storetest.Decider, history uint64) (ops []porcupine.Operation) {
 	t.Helper()
 	const clients, each = 5, 12
 	began := time.Now()
@@ -114,7 +114,7 @@ func histories() uint64 {
 
 func TestLinearizable(t *testing.T) {
 	client, prefix := dialRedis(t)
-	for name, b := range map[string]store.Store{
+	for name, b := range map[string]storetest.Decider{
 		"memory": store.NewMemory(quickRule, time.Now),
 		"redis":  newScript(client, prefix, quickRule, takeScript),
 		"lanes":  batches{open(t, Config{URL: "redis://" + client.Options().Addr, Prefix: prefix + "lanes:", Rule: quickRule, Lanes: lanesMax})},

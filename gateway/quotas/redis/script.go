@@ -115,11 +115,6 @@ func (r *script) appendKey(dst []byte, name store.Name) []byte {
 	return strconv.AppendInt(append(dst, ':'), int64(name.Since), 10)
 }
 
-// Decide implements store.Store, without a number.
-func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
-	return r.DecideBatch(ctx, 0, demands, results)
-}
-
 // attemptsMax is how often a call is sent if its connection breaks.
 const attemptsMax = 3
 

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -11,6 +12,11 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 )
+
+// Decide implements storetest.Decider, without a number.
+func (r *script) Decide(ctx context.Context, demands []store.Demand, results []store.Result) error {
+	return r.DecideBatch(ctx, 0, demands, results)
+}
 
 // Has implements storetest.Store.
 func (r *script) Has(t id.Tenant) bool {

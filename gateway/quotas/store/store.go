@@ -3,7 +3,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 
 	"petgate/shared/core/id"
@@ -53,11 +52,4 @@ type Result struct {
 	Verdict quota.Verdict
 	Err     error
 	Lost    bool // the record had less use of the day than the demand's Known: the store has lost use
-}
-
-// Store decides. It is safe for concurrent use.
-type Store interface {
-	// Decide decides all demands in one trip, those of one tenant in their order. results has the same length as demands.
-	// After an error it is unknown which demands were decided.
-	Decide(ctx context.Context, demands []Demand, results []Result) error
 }

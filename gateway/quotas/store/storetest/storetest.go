@@ -18,9 +18,16 @@ import (
 // Opener makes a store with this rule. The function now is its clock; if now is nil, the store uses its own clock.
 type Opener func(rule quota.Rule, now func() instant.Millis) Store
 
+// Decider decides. It is safe for concurrent use.
+type Decider interface {
+	// Decide decides all demands in one trip, those of one tenant in their order. results has the same length as demands.
+	// After an error it is unknown which demands were decided.
+	Decide(ctx context.Context, demands []store.Demand, results []store.Result) error
+}
+
 // Store is a store in which a test can look up records.
 type Store interface {
-	store.Store
+	Decider
 	// Has reports whether the tenant has a record.
 	Has(t id.Tenant) bool
 }
@@ -57,7 +64,7 @@ func Request(tenant id.Tenant, minute, day int64) store.Request {
 var Epoch = instant.Of(time.Date(2026, 3, 14, 15, 9, 26, 535e6, time.UTC))
 
 // Take lets b decide one demand.
-func Take(t testing.TB, b store.Store, d store.Demand) quota.Verdict {
+func Take(t testing.TB, b Decider, d store.Demand) quota.Verdict {
 	t.Helper()
 	var results [1]store.Result
 	if err := b.Decide(context.Background(), []store.Demand{d}, results[:]); err != nil {
