@@ -1,0 +1,120 @@
+package app_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"petgate/gateway/app"
+	"petgate/shared/keystore"
+	"petgate/shared/service"
+	"petgate/shared/testkit"
+)
+
+// ordersOf returns a document with one operation at a path.
+func ordersOf(version, path string) string {
+	return "openapi: 3.1.0\ninfo: {title: Orders, version: '" + version + "'}\npaths:\n  " + path + ": {get: {operationId: listOrders, x-scope: 'orders:read'}}\n"
+}
+
+// SIGHUP replaces the operations, the pages and the registration by those of the file as it is now. A file that cannot be served changes
+// nothing, and /readyz says why until one can.
+func TestDocumentIsReadAgain(t *testing.T) {
+	testkit.HearHangups(t)
+	file := filepath.Join(t.TempDir(), "orders.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(ordersOf("1", "/orders"))
+	url := testkit.SQLite(t)
+	db := testkit.Open(t, url, keystore.Migrations)
+	store := keystore.New(db, nil, nil, "test")
+	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "business"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID, Scopes: "orders:read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, url, func(cfg *app.Config) {
+		if cfg.API, cfg.Docs = file, true; len(cfg.BadSettings()) > 0 {
+			t.Errorf("the settings are bad: %+v", cfg.BadSettings())
+		}
+	})
+	r.awaitReady(t)
+	status := func(path string) int {
+		response, _ := get(t, r.url+path, token)
+		return response.StatusCode
+	}
+	described := func(version string) {
+		t.Helper()
+		testkit.Eventually(t, readyWithin, "the registration has version "+version, func() bool {
+			gateways, err := store.Gateways(t.Context())
+			return err == nil && len(gateways) == 1 && strings.HasPrefix(gateways[0].Document.String(), "Orders "+version+" (") &&
+				strings.Join(gateways[0].Document.Scopes, " ") == "orders:read"
+		})
+	}
+	reload := func(text, says string) {
+		t.Helper()
+		write(text)
+		before := strings.Count(r.log.String(), says)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, readyWithin, says, func() bool { return strings.Count(r.log.String(), says) > before })
+	}
+	want := func(old, now int, title string) {
+		t.Helper()
+		if gotOld, gotNow := status("/orders"), status("/v2/orders"); gotOld != old || gotNow != now {
+			t.Errorf("%s: /orders %d, /v2/orders %d; want %d, %d", title, gotOld, gotNow, old, now)
+		}
+	}
+	described("1")
+	want(200, 404, "at the start")
+	reload(ordersOf("2", "/docs"), "keeps the one before")
+	want(200, 404, "after a worse document")
+	if _, body := get(t, r.admin+"/readyz", ""); !strings.Contains(body, "line 4: GET /docs") || !strings.Contains(body, `"document"`) {
+		t.Errorf("/readyz does not say why: %s", body)
+	}
+	reload(ordersOf("3", "/v2/orders"), "the document was read again")
+	want(404, 200, "after a better document")
+	described("3")
+	if _, body := get(t, r.url+"/openapi.yaml", ""); !strings.Contains(body, "/v2/orders:") || !strings.Contains(body, "/v1/quota:") {
+		t.Errorf("the document that clients get: %s", body)
+	}
+	if _, body := get(t, r.admin+"/readyz", ""); strings.Contains(body, `"document"`) {
+		t.Errorf("/readyz still has a problem: %s", body)
+	}
+	r.end(t)
+}
+
+// --check prints what would be served, or every problem of the document.
+func TestCheckPrintsOperations(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "orders.yaml")
+	check := func(text string) (code int, out, problems string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var cfg app.Config
+		var stdout, stderr bytes.Buffer
+		code, _ = service.Load(&cfg, "gateway", "", []string{"--check", "--api", file, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--snapshot="}, &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
+	code, out, problems := check(ordersOf("1", "/orders"))
+	if code != 0 || !strings.Contains(out, "\nGET     /orders    listOrders  orders:read  -              -       -\n") {
+		t.Errorf("exit %d: %s%s", code, out, problems)
+	}
+	code, out, problems = check(ordersOf("1", "/docs") + "  /{a}/b: {get: {}}\n  /a/{b}: {get: {x-sunset: soon}}\n  /c/{d}: {get: {}}\n  /c/{e}: {get: {}}\n")
+	for _, want := range []string{"line 4: GET /docs: ", "line 6: GET /a/{b}: x-sunset is soon", "line 8: GET /c/{e}: it is the same path as /c/{d}"} {
+		if code != 2 || !strings.Contains(problems, want) {
+			t.Errorf("exit %d, without %q: %s%s", code, want, out, problems)
+		}
+	}
+}
