@@ -37,7 +37,7 @@ var (
 )
 
 // writeResponse writes the page, the report, the refusal, the statement or the upstream's response, with the headers that every
-// response has. Only pages have no rate-limit headers.
+// response has. Only what needs no key has no rate-limit headers.
 func (e *Edge) writeResponse(x *exchange) {
 	var wait int64
 	if !x.isPublic {
@@ -189,21 +189,21 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 		v.At, v.Minute.Limit, v.Day.Limit = x.now, x.entry.Limits.Minute, x.entry.Limits.Day
 	}
 	banned := max(x.limited.Ban.EndsAt.Sub(x.now), 0)
-	all := [3]policy{
-		policyOf(`, "minute"`, answers.MinuteSeconds, &v.Minute, v.Remaining(quota.Minute), v.At, banned),
-		policyOf(`, "day"`, answers.DaySeconds, &v.Day, v.Remaining(quota.Day), v.At, banned),
-	}
+	var all [2]policy // set in place: copies would cost as much as the rest
+	all[0].set(`, "minute"`, minuteWindow, &v.Minute, v.Remaining(quota.Minute), v.At, banned)
+	all[1].set(`, "day"`, dayWindow, &v.Day, v.Remaining(quota.Day), v.At, banned)
 	// The policy that refuses. If none does, the one with fewer requests remaining; the day if they are equal.
-	tight, shown := &all[1], all[:2]
+	tight, shown := &all[1], all[:]
 	switch violated := v.Violated(); {
 	case x.refusal.reason == quotaPolling:
-		all[2] = policyOf(`, "quota-polling"`, answers.PollSeconds, &x.polls, x.polls.Remaining(), x.now, 0)
-		tight, shown = &all[2], all[:]
+		shown = append(shown, policy{})
+		tight = &shown[2]
+		tight.set(`, "quota-polling"`, pollWindow, &x.polls, x.polls.Remaining(), x.now, 0)
 	case violated == quota.Minute || violated == quota.None && v.Remaining(quota.Minute) < v.Remaining(quota.Day):
 		tight = &all[0]
 	}
 	if banned > 0 {
-		tight.ResetAt = x.limited.Ban.EndsAt
+		tight.resetAt = x.limited.Ban.EndsAt
 	}
 	x.describe(shown, tight)
 	x.limited.Plan = x.entry.Plan
@@ -215,60 +215,68 @@ func (e *Edge) describeLimits(x *exchange) (wait int64) {
 
 func (x *exchange) describeAddress(s authfailures.State) (wait int64) {
 	used := quota.Usage{Limit: int64(s.Limit), Used: int64(s.Limit - s.Remaining), ResetAt: s.ResetAt, ReleaseAt: s.ReleaseAt}
-	all := [...]policy{policyOf(`, "failed-attempts"`, answers.MinuteSeconds, &used, used.Remaining(), x.now, 0)}
+	var all [1]policy
+	all[0].set(`, "failed-attempts"`, minuteWindow, &used, used.Remaining(), x.now, 0)
 	x.describe(all[:], &all[0])
 	return max(1, seconds(all[0].release))
 }
 
+// The lengths of windows in seconds, as a parameter of a list's item.
+var (
+	minuteWindow = ";w=" + strconv.Itoa(answers.MinuteSeconds)
+	dayWindow    = ";w=" + strconv.Itoa(answers.DaySeconds)
+	pollWindow   = ";w=" + strconv.Itoa(answers.PollSeconds)
+)
+
 // policy is a limit as responses show it.
 type policy struct {
 	item   string // its name as an item of a list, after another one
-	window int64  // seconds
-	quota.Usage
-	remaining int64
-	release   time.Duration // until it admits more
+	window string // the parameter with its length
+
+	limit, used, remaining int64
+
+	resetAt instant.Millis
+	release time.Duration // until it admits more
 }
 
-// policyOf returns a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
-func policyOf(item string, window int64, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) policy {
-	p := policy{item, window, *u, remaining, u.ReleaseAt.Sub(at)}
+// set sets the state of a policy at an instant of the clock that decides. A ban admits nothing until it ends, whatever is left.
+func (p *policy) set(item, window string, u *quota.Usage, remaining int64, at instant.Millis, banned time.Duration) {
+	p.item, p.window = item, window
+	p.limit, p.used, p.remaining, p.resetAt, p.release = u.Limit, u.Used, remaining, u.ResetAt, u.ReleaseAt.Sub(at)
 	if u.RetryAt != 0 {
 		p.release = max(u.RetryAt.Sub(at), 1)
 	}
 	if banned > 0 {
 		if p.remaining > 0 {
-			p.remaining, p.Used, p.release = 0, p.Limit, 0
+			p.remaining, p.used, p.release = 0, p.limit, 0
 		}
 		p.release = max(p.release, banned)
 	}
-	return p
 }
 
 // describe writes the state of policies: of all of them in the fields of the IETF draft (draft-ietf-httpapi-ratelimit-headers), and of
 // the tight one in the older fields and in the details of a 429.
 func (x *exchange) describe(all []policy, tight *policy) {
-	resetAt := max(tight.ResetAt, x.now)
-	x.addInt(nameLimit, tight.Limit)
+	resetAt := max(tight.resetAt, x.now)
+	x.addInt(nameLimit, tight.limit)
 	x.addInt(nameRemaining, tight.remaining)
 	x.addInt(nameReset, resetAt.Seconds())
 	text := x.text
 	for i := range all {
-		text = all[i].appendTo(text, ";q=", all[i].Limit, ";w=", all[i].window)
+		p := &all[i]
+		text = strconv.AppendInt(append(append(text, p.item...), ";q="...), p.limit, 10)
+		text = append(text, p.window...)
 	}
 	x.addList(namePolicies, text)
 	text = x.text
 	for i := range all {
-		text = all[i].appendTo(text, ";r=", all[i].remaining, ";t=", seconds(all[i].release))
+		p := &all[i]
+		text = strconv.AppendInt(append(append(text, p.item...), ";r="...), p.remaining, 10)
+		text = strconv.AppendInt(append(text, ";t="...), seconds(p.release), 10)
 	}
 	x.addList(nameStates, text)
 	name := tight.item[len(`, "`) : len(tight.item)-1]
-	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = name, tight.Limit, tight.Used, resetAt
-}
-
-// appendTo appends an item with two parameters to a list.
-func (p *policy) appendTo(dst []byte, first string, a int64, second string, b int64) []byte {
-	dst = strconv.AppendInt(append(append(dst, p.item...), first...), a, 10)
-	return strconv.AppendInt(append(dst, second...), b, 10)
+	x.limited.Policy, x.limited.Limit, x.limited.Used, x.limited.ResetAt = name, tight.limit, tight.used, resetAt
 }
 
 // addList adds a field whose items were appended to x.text. Nothing is before the first item.

@@ -39,7 +39,7 @@ type route struct {
 type routes struct {
 	all     []*route
 	methods []string                // of any operation
-	fixed   map[string][]fixedRoute // by path: the operations without parameters, which need no search
+	fixed   map[string][]fixedRoute // by path: the operations that have one path, which cannot be read in two ways
 	search  map[string]*paths       // by method: the others
 	report  *route                  // the operation that the gateway answers itself; nil: none
 	cors    *answers.CORS
@@ -115,7 +115,7 @@ func (r *routes) add(method string, one *route) {
 	if !slices.Contains(r.methods, method) {
 		r.methods = append(r.methods, method)
 	}
-	if !strings.ContainsRune(string(one.pattern), api.Star) {
+	if path := []byte(one.pattern); bytes.IndexByte(path, api.Star) < 0 && !isAmbiguous(path) {
 		r.fixed[string(one.pattern)] = append(r.fixed[string(one.pattern)], fixedRoute{method, one})
 		return
 	}
@@ -176,13 +176,21 @@ var carriers = sync.Pool{New: func() any { return new(fasthttp.RequestCtx) }}
 // find returns the route of a request, or nil. The path is matched byte for byte as it was sent. A path that is another operation's
 // after an upstream has decoded it is no operation's: the upstream could carry out one that the key may not call.
 func (r *routes) find(method string, path []byte) *route {
-	found := r.match(method, path)
-	if found != nil && bytes.ContainsAny(path, "%;") {
+	if one := r.only(method, path); one != nil {
+		return one
+	}
+	found := r.searched(method, path)
+	if found != nil && isAmbiguous(path) {
 		if other := r.match(method, decoded(path)); other != nil && other != found {
 			return nil
 		}
 	}
 	return found
+}
+
+// isAmbiguous reports whether an upstream may read a path in two ways: see decoded.
+func isAmbiguous(path []byte) bool {
+	return bytes.IndexByte(path, '%') >= 0 || bytes.IndexByte(path, ';') >= 0
 }
 
 // decoded returns a path as an upstream may read it: without percent-encoding and without parameters of segments, which some servers drop.
@@ -195,12 +203,22 @@ func decoded(path []byte) []byte {
 	return []byte(strings.Join(segments, "/"))
 }
 
-func (r *routes) match(method string, sent []byte) *route {
-	for _, one := range r.fixed[string(sent)] {
+func (r *routes) match(method string, path []byte) *route {
+	return cmp.Or(r.only(method, path), r.searched(method, path))
+}
+
+// only finds an operation that has one path.
+func (r *routes) only(method string, path []byte) *route {
+	for _, one := range r.fixed[string(path)] {
 		if one.method == method {
 			return one.route
 		}
 	}
+	return nil
+}
+
+// searched finds another operation.
+func (r *routes) searched(method string, sent []byte) *route {
 	p := r.search[method]
 	if p == nil {
 		return nil
