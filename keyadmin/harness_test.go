@@ -262,6 +262,7 @@ var unstable = []struct {
 }{
 	{regexp.MustCompile("\x1b"), "␛"},
 	{regexp.MustCompile(`\d+ (ms|s) ago`), "(age) ago"},
+	{regexp.MustCompile(`(\(age\) ago|LAST SEEN) {2,}`), "$1  "}, // the column is as wide as the ages
 	{regexp.MustCompile(`"ageMillis": \d+`), `"ageMillis": (age)`},
 	{regexp.MustCompile(`"(seenAt|registeredAt)": ("2[^"]*"|\d+)`), `"$1": (database's clock)`},
 	{regexp.MustCompile(`"age": \d+`), `"age": (age)`},
