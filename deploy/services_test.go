@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // machine is a PATH of fake and real commands.
@@ -24,12 +25,8 @@ func newMachine(t *testing.T) machine {
 		"sh", "dirname", "sed", "sort", "head", "tail", "mktemp", "rm", "cat", "chmod", "go", "gcc", "env", "touch", "echo", "sleep",
 	} {
 		real, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(real, filepath.Join(m.path, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, os.Symlink(real, filepath.Join(m.path, name)))
 	}
 	m.fake(t, "id", "echo 1000")
 	m.fake(t, "initdb", "")
@@ -42,9 +39,7 @@ func (m machine) fake(t *testing.T, name, body string) {
 	t.Helper()
 	script := "#!/bin/sh\ninstall() { echo '#!/bin/sh' >" + m.path + "/$1; chmod 755 " + m.path + "/$1; }\n" + body + "\n"
 	path := filepath.Join(m.path, name)
-	if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(script), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(script), 0o755)))
 }
 
 // env is the environment of a run. What the run writes as root is also inside the machine.
@@ -146,16 +141,12 @@ func TestServicesAfterASignal(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal signals the whole group
 			var said testkit.Output
 			cmd.Stdout, cmd.Stderr = &said, &said
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			testkit.Eventually(t, 20*time.Second, "packages are being installed", func() bool { return m.has("installing") })
 			if !m.has("policy-rc.d") {
 				t.Error("services would be started")
 			}
-			if err := syscall.Kill(-cmd.Process.Pid, signal); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Kill(-cmd.Process.Pid, signal))
 			if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 128+int(signal) {
 				t.Errorf("%v, want exit code %d\n%s", err, 128+int(signal), said.String())
 			}

@@ -12,15 +12,14 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // An admin port with TLS is asked with the certificates that the environment names.
 func TestAdminPortWithTLS(t *testing.T) {
 	files := testkit.NewAuthority(t).SaveServer(2, time.Now().Add(time.Hour))
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key) // of the client too
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"version":"1.2.3"}`))
 	}))
@@ -31,9 +30,7 @@ func TestAdminPortWithTLS(t *testing.T) {
 
 	env := map[string]string{adminCAVariable: files.CA, adminCertVariable: files.Cert, adminKeyVariable: files.Key}
 	ctx, err := withAdminTLS(t.Context(), env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if answer, err := operate.AskAbout(ctx, gateway); err != nil || answer.Version != "1.2.3" {
 		t.Errorf("%+v, %v", answer, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A few refused requests have a sign, also if the charged ones fill the bar.
@@ -68,9 +69,7 @@ func TestUsagePlot(t *testing.T) {
 	s.ok("usage", "show", "acme", "--plot")
 	store := s.store()
 	key, err := id.ParseKey(keyID(s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := s.gateway(store, "gw-1", "10.0.0.4:9090")
 	var rows []keystore.UsageRow
 	add := func(hoursAgo int, outcome string, charged bool, n int64) {
@@ -86,9 +85,7 @@ func TestUsagePlot(t *testing.T) {
 	add(5, "minute_quota_exceeded", false, 60)
 	add(25, "day_quota_exceeded", false, 500)
 	add(2, "report", false, 100_000) // neither charged nor refused
-	if err := store.AddUsage(t.Context(), g.Registration, 1, rows, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, rows, nil))
 	s.ok("usage", "show", "acme", "--plot")
 	s.ok("usage", "show", "acme", "--plot", "--by", "hour", "--since", "12h")
 	s.keyadmin("usage", "show", "acme", "--plot", "-o", "csv")

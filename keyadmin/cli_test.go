@@ -15,6 +15,7 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The flags that each command has, and the texts between the usage and the flags, are left out of the golden file.
@@ -27,9 +28,7 @@ var (
 func TestHelp(t *testing.T) {
 	s := newShell(t, testkit.SQLite(t))
 	parser, err := kong.New(&cli{}, kong.Name("keyadmin"), kong.Vars{"version": "-"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := s.ok("--version"); !strings.HasPrefix(got, "keyadmin ") {
 		t.Errorf("--version = %q", got)
 	}
@@ -127,9 +126,7 @@ func TestDatabaseURL(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	good, other, empty := file("good", "sqlite:good.db\n"), file("other", "sqlite:other.db"), file("empty", " \n")
@@ -296,9 +293,7 @@ func TestColour(t *testing.T) {
 
 func TestActor(t *testing.T) {
 	system, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range []struct {
 		env  map[string]string
 		want string

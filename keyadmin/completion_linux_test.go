@@ -16,6 +16,7 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // candidatesOf completes the last of the words and returns the candidates without their descriptions.
@@ -39,9 +40,7 @@ func TestComplete(t *testing.T) {
 	s.ok("tenant", "create", "acorn")
 	spaced := s.ok("tenant", "create", "a tenant")
 	likeKey, _, err := s.store().CreateTenant(t.Context(), keystore.TenantSpec{Name: "account", Plan: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := s.open().Exec(`UPDATE tenants SET name = 'key_account' WHERE name = 'account'`); err != nil { // as earlier versions allowed
 		t.Fatal(err)
 	}
@@ -102,9 +101,7 @@ func TestComplete(t *testing.T) {
 // If the database does not answer, completion gives up after the limit.
 func TestCompleteIsQuick(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer mute.Close()
 	within(t, &completeWithin, 300*time.Millisecond)
 	s := newShell(t, "postgres://"+mute.Addr().String()+"/petgate?sslmode=disable&connect_timeout=60")
@@ -138,9 +135,7 @@ func TestCompletionInShells(t *testing.T) {
 			s := newMigrated(t, testkit.SQLite(t))
 			s.ok("tenant", "create", "acme-of-the-east")
 			dir := t.TempDir()
-			if err := os.Symlink(binary, filepath.Join(dir, "keyadmin")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(binary, filepath.Join(dir, "keyadmin")))
 			terminal := startTerminal(t, path, c.args, append(s.env, "PATH="+dir+":"+os.Getenv("PATH"), "PS1=ready> ", "TERM=dumb", "HOME="+dir, "COLUMNS=200"))
 			terminal.enter(c.setup + "; echo set''up\n")
 			terminal.await("setup\r\n")
@@ -171,29 +166,19 @@ type terminal struct {
 func startTerminal(t *testing.T, path string, args, env []string, prepare ...func(*os.File)) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, f := range prepare {
 		f(master)
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	slave.Close()
 	terminal := &terminal{t: t, file: master, cmd: cmd}
 	read := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // fragmentLen is how much of a token's random part counts as a leak: more than its hint, and too much to be chance.
@@ -32,9 +33,7 @@ func dump(t *testing.T, db *database.DB) string {
 		names = `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`
 	}
 	var tables []string
-	if err := db.Select(&tables, names); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Select(&tables, names))
 	for _, table := range []string{"tenant_keys", "events", "bans", "gateways"} {
 		if !slices.Contains(tables, table) {
 			t.Fatalf("there is no table %s, only %v", table, tables)
@@ -43,21 +42,15 @@ func dump(t *testing.T, db *database.DB) string {
 	var text strings.Builder
 	for _, table := range tables {
 		rows, err := db.Queryx("SELECT * FROM " + table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for rows.Next() {
 			values, err := rows.SliceScan()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, value := range values {
 				fmt.Fprintf(&text, "%s\n", value)
 			}
 		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rows.Err())
 		rows.Close()
 	}
 	return text.String()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The built program, as scripts use it: streams, exit codes, and no questions to a person.
@@ -46,15 +47,11 @@ func TestBinary(t *testing.T) {
 			t.Fatalf("key create prints %q", token)
 		}
 		var key struct{ ID, Token, TenantID, Name string }
-		if err := json.Unmarshal([]byte(want(0, token, "key", "whoami", "--output", "json")), &key); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(want(0, token, "key", "whoami", "--output", "json")), &key))
 		if key.Name != "ci" || key.Token != "" || !strings.HasPrefix(key.ID, "key_") || !strings.HasPrefix(key.TenantID, "ten_") {
 			t.Errorf("key whoami = %+v", key)
 		}
-		if err := json.Unmarshal([]byte(want(0, "", "key", "create", "acme", "-o", "json")), &key); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(want(0, "", "key", "create", "acme", "-o", "json")), &key))
 		if !strings.HasPrefix(key.Token, "ptg_live_") || !strings.HasPrefix(key.ID, "key_") || !strings.HasPrefix(key.TenantID, "ten_") {
 			t.Errorf("key create = %+v", key)
 		}

@@ -8,20 +8,17 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // hold takes the writers' lock in a session of its own, until the test ends.
 func hold(t *testing.T, s *shell) (pid int) {
 	t.Helper()
 	session, err := sql.Open("postgres", s.env[0][len("DATABASE_URL="):]+"&application_name=intruder")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	session.SetMaxOpenConns(1)
 	t.Cleanup(func() { session.Close() })
-	if err := session.QueryRow(`SELECT pg_backend_pid() FROM pg_advisory_lock(123581046915073)`).Scan(&pid); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, session.QueryRow(`SELECT pg_backend_pid() FROM pg_advisory_lock(123581046915073)`).Scan(&pid))
 	return pid
 }
 

@@ -11,13 +11,12 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func TestBackup(t *testing.T) {
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eachMode(t, "backup", func(s *shell) {
 		s.t.Chdir(s.t.TempDir()) // so that all names of files are the same in every run
 		defer s.t.Chdir(here)
@@ -64,9 +63,7 @@ func TestBackupFile(t *testing.T) {
 		t.Errorf("%v, %v; want the mode 0600", info, err)
 	}
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.want(exitFailed, "exists. Nothing was written: choose another name", "backup", path)
 	// A database that cannot be read leaves the earlier backup as it is.
 	if _, err := s.open().Exec("DROP TABLE quota_records"); err != nil {
@@ -182,9 +179,7 @@ func TestBackupWithAKey(t *testing.T) {
 	dir := t.TempDir()
 	path, key, short := filepath.Join(dir, "backup"), filepath.Join(dir, "key"), filepath.Join(dir, "short")
 	for name, text := range map[string]string{key: "0123456789abcdef0123456789abcdef\n", short: "secret\n", key + "2": "another0123456789\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	s.want(exitFailed, "openssl rand", "backup", path, "--key-file", short)
 	s.want(exitFailed, "no such file", "backup", path, "--key-file", filepath.Join(dir, "none"))
@@ -200,9 +195,7 @@ func TestRestoreRefuses(t *testing.T) {
 	s.ok("backup", path)
 	other := newShell(t, testkit.SQLite(t))
 	db, err := database.OpenOrCreate(strings.TrimPrefix(other.env[0], "DATABASE_URL="))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	if _, err := db.Exec("CREATE TABLE orders (id BIGINT)"); err != nil {
 		t.Fatal(err)

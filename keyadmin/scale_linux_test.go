@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The rows of TestScale. Each is made of its number n, which begins with 1.
@@ -93,9 +94,7 @@ func measured(t *testing.T, program, url string, out io.Writer, args ...string) 
 	cmd.Stdout = out
 	var said strings.Builder
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	look := time.NewTicker(time.Millisecond)
@@ -133,9 +132,7 @@ func residentPeak(pid int) int64 {
 func fillScale(t *testing.T, url string) {
 	t.Helper()
 	db, err := database.OpenPatient(url, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	numbers, hash, digits := "generate_series(1, %d) AS r(n)", "sha256(CAST(CAST(n AS TEXT) AS BYTEA))", "lpad(to_hex(%s), 16, '0')"
 	if db.Dialect() == database.SQLite {

@@ -8,6 +8,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A key may have the scopes that gateways report, and those that it has already. Without --scope it gets all but the gateway's own.
@@ -21,9 +22,7 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	document := keystore.Document{Hash: "0123456789ab", Title: "Orders", Version: "7", Scopes: []string{"read", "orders:write"}}
-	if err := store.DescribeGateway(t.Context(), r, document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.DescribeGateway(t.Context(), r, document))
 	s.want(exitUsage, `no operation of the registered gateways needs the scope "pets:read": use orders:write, read, usage:read`,
 		"key", "create", "acme", "--scope", "read", "--scope", "pets:read")
 	create := func(args ...string) (key operate.KeyView) {
@@ -44,9 +43,7 @@ func TestScopesThatGatewaysReport(t *testing.T) {
 	s.want(exitUsage, `needs the scope "pets:write"`, "key", "update", key.ID, "--scope", "pets:write")
 	s.keyadmin("key", "update", key.ID, "--scope", "orders:write", "--wait", "0")
 	document.Scopes = nil
-	if err := store.DescribeGateway(t.Context(), r, document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.DescribeGateway(t.Context(), r, document))
 	if got := s.keyadmin("key", "update", key.ID, "--name", "kept", "--wait", "0"); strings.Contains(got.stderr, "scope") {
 		t.Errorf("a key cannot keep its scopes: %s", got.stderr)
 	}

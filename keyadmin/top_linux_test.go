@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // panicVariable lets TestTopRestoresTheTerminal run this test binary again, as a keyadmin that panics.
@@ -29,9 +30,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	}
 	binary := testkit.Build(t, "petgate/keyadmin")
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := newMigrated(t, testkit.SQLite(t))
 	signal := func(sig syscall.Signal) func(*terminal) {
 		return func(terminal *terminal) { _ = terminal.cmd.Process.Signal(sig) }
@@ -64,9 +63,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 			})
 			terminal.await("q quit")
 			during, err := unix.IoctlGetTermios(int(terminal.file.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if c.end != nil {
 				if during.Lflag&unix.ECHO != 0 {
 					t.Error("the terminal echoes keys while top runs")
@@ -78,9 +75,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 				t.Errorf("exit %d, want %d", got, c.exit)
 			}
 			after, err := unix.IoctlGetTermios(int(terminal.file.Fd()), unix.TCGETS)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if *after != *before {
 				t.Errorf("the terminal's settings: %+v, want %+v", after, before)
 			}

@@ -21,6 +21,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // busyGateway stands for a gateway's /live. Each answer is a second after the one before and has the given requests more.
@@ -127,9 +128,7 @@ func TestTopCSVNamesTheProblem(t *testing.T) {
 	var said strings.Builder
 	a := &app{stdio: stdio{Out: io.Discard, Err: &said}, cli: &cli{}}
 	a.cli.Output = "csv"
-	if err := (&topCommand{Limit: 1}).print(a, topView{Problem: "The database cannot be read"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&topCommand{Limit: 1}).print(a, topView{Problem: "The database cannot be read"}))
 	if want := "The database cannot be read\n"; said.String() != want {
 		t.Errorf("%q, want %q", said.String(), want)
 	}
@@ -150,9 +149,7 @@ func TestTopWithAHangingGateway(t *testing.T) {
 	within(t, &operate.LiveWithin, 3*time.Second)
 	s, one, _ := watched(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer mute.Close()
 	a := &app{stdio: stdio{Clock: func() time.Time { return s.now }, Random: s.random}, cli: &cli{}, env: environment(s.env)}
 	a.cli.DatabaseURL = service.Secret(strings.TrimPrefix(s.env[0], "DATABASE_URL="))
@@ -179,9 +176,7 @@ func TestTopWithoutALimit(t *testing.T) {
 	w := newWatch(&app{stdio: stdio{Clock: time.Now}})
 	view := w.view([]operate.Figures{{Live: operate.Live{Tenants: []operate.LiveTenant{{ID: "ten_1", Limits: plan.Limits{Minute: 60}}}}}})
 	text, err := json.Marshal(view)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, want := range []string{`"minuteLimit":60,`, `"dayLimit":null,`} {
 		if !strings.Contains(string(text), want) || strings.Contains(string(text), `"p50Millis"`) {
 			t.Errorf("%s lacks %s", text, want)

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // useHours stores usage of two tenants in each of the last five hours. A gateway has stored everything before the hour that began an hour ago.
@@ -83,9 +84,7 @@ func TestUsageExportTo(t *testing.T) {
 	}))
 	t.Cleanup(meter.Close)
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	export := func(code exitCode, says string, more ...string) {
 		t.Helper()
 		s.want(code, says, append([]string{"usage", "export", "--format", "csv", "--to", meter.URL, "--token-file", token}, more...)...)
@@ -119,9 +118,7 @@ func TestVerifyNamesTenants(t *testing.T) {
 	store, stranger := s.store(), id.Tenant{7}
 	g := s.gateway(store, "gw-1", "127.0.0.1:1")
 	rows := []keystore.UsageRow{{Tenant: stranger, Outcome: "key_banned", Hour: instant.Of(s.now.Add(-2 * time.Hour)).Truncate(time.Hour), Requests: 9}}
-	if err := store.AddUsage(t.Context(), g.Registration, 1, rows, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.AddUsage(t.Context(), g.Registration, 1, rows, nil))
 	g.UsageThrough = instant.Of(s.now)
 	g.follow()
 	r := s.want(exitDone, "1 event of", "usage", "export", "--format", "csv", "--verify", "-o", "csv")

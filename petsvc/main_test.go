@@ -15,6 +15,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func TestRefusesToStart(t *testing.T) {
@@ -57,9 +58,7 @@ func TestServesOnSocket(t *testing.T) {
 	dir := t.TempDir()
 	url := testkit.SQLite(t)
 	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	db.Close()
 	socket := filepath.Join(dir, "pets.sock")
 	admin := "127.0.0.1:" + strconv.Itoa(testkit.FreePort(t))
@@ -76,20 +75,14 @@ func TestServesOnSocket(t *testing.T) {
 	do := func(method, body string) (int, string) {
 		t.Helper()
 		request, err := http.NewRequest(method, "http://pets/v1/pets", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		request.Header.Set("X-Gateway-Secret", "open sesame")
 		request.Header.Set("X-Request-Id", "r-1")
 		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return response.StatusCode, string(text)
 	}
 	launch := func() *testkit.Process {
@@ -108,9 +101,7 @@ func TestServesOnSocket(t *testing.T) {
 
 	p := launch()
 	info, err := os.Stat(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := info.Mode().Perm(); got != 0o660 {
 		t.Errorf("the socket's mode is %o", got)
 	}
@@ -142,8 +133,6 @@ func TestServesOnSocket(t *testing.T) {
 func write(t *testing.T, dir, name, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

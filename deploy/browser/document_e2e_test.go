@@ -18,6 +18,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/plan"
+	"petgate/shared/testkit/must"
 )
 
 // documentLooks are those at which the pages of other documents are looked at.
@@ -33,9 +34,7 @@ var documentLooks = []look{
 // word broken, one text width, one scroll bar, and the contents with all operations at every width.
 func TestDocumentationOfAnyDocument(t *testing.T) {
 	hard, err := os.ReadFile("../../gateway/portal/testdata/hard.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	browser := startBrowser(t)
 	for name, c := range map[string]struct {
 		document []byte
@@ -50,9 +49,7 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, err := api.Load(name, c.document)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			site := servePages(t, a)
 			b := newTab(t, browser, site.URL)
 			b.do(chromedp.Navigate(site.URL + c.page))
@@ -86,13 +83,9 @@ func TestDocumentationOfAnyDocument(t *testing.T) {
 func servePages(t *testing.T, a *api.API) *httptest.Server {
 	t.Helper()
 	p, err := portal.New(portal.Config{API: a, Environment: apikey.Live, Bans: ban.Product})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all, err := p.Pages([]portal.Plan{{Name: "free", Limits: plan.Limits{Minute: 60, Day: 1000}}, {Name: "a-plan-with-a-name-of-forty-characters-in", Limits: plan.Limits{Minute: 1_000_000_000, Day: 1_000_000_000}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byPath := map[string]portal.Page{}
 	for _, one := range all {
 		byPath[one.Path] = one
@@ -123,9 +116,7 @@ func manyOperations(t *testing.T, n int) []byte {
 		}}
 	}
 	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Things", "version": "1"}, "paths": paths})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return text
 }
 

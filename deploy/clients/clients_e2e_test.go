@@ -15,6 +15,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // Both clients list 500 pets in pages of 5 with a free key, which may send 60 requests a minute. The program of docs/api.md is
@@ -80,9 +81,7 @@ func TestEachCallStoresOnePet(t *testing.T) {
 	t.Parallel()
 	server := testkit.Postgres(t)
 	u, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	db := testkit.NewProxy(t, u.Host)
 	u.Host = db.Addr
 	f := fleet.Start(t, fleet.Spec{Database: server})
@@ -166,14 +165,10 @@ func TestEachCallStoresOnePet(t *testing.T) {
 	finish()
 
 	opened, err := database.Open(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer opened.Close()
 	var rows []string
-	if err := opened.Select(&rows, `SELECT name FROM pets`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, opened.Select(&rows, `SELECT name FROM pets`))
 	stored := map[string]int{}
 	for _, name := range rows {
 		if stored[name]++; stored[name] > 1 || !calls[name] {

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 const sources = "../../shared/api/clients/typescript"
@@ -57,22 +59,16 @@ func TestTypeScriptClientUnderNode(t *testing.T) {
 func documented(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	blocks := regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllSubmatch(page, -1)
 	if len(blocks) != 1 {
 		t.Fatalf("docs/api.md has %d blocks of ts", len(blocks))
 	}
 	dir := t.TempDir()
 	client, err := os.ReadFile(filepath.Join(sources, "petgate.ts"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, text := range map[string][]byte{"petgate.ts": client, "program.ts": blocks[0][1]} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	return filepath.Join(dir, "program.ts")
 }

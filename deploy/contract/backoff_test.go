@@ -11,6 +11,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // The programs of docs/api.md in shell and Go, unchanged, against a gateway that first refuses them. The Go program is in a module of its
@@ -30,14 +31,10 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 		"go": func(dir, code string) *exec.Cmd {
 			write(t, filepath.Join(dir, "go.mod"), "module example.com/pets\n\ngo 1.26\n")
 			write(t, filepath.Join(dir, "main.go"), code)
-			if err := os.Mkdir(filepath.Join(dir, "petgate"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(filepath.Join(dir, "petgate"), 0o700))
 			for _, name := range []string{"client.go", "error.go", "wait.go", "types.gen.go"} {
 				source, err := os.ReadFile(filepath.Join("../../shared/api/clients/go", name))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				write(t, filepath.Join(dir, "petgate", name), string(source))
 			}
 			return exec.Command("go", "run", ".")
@@ -70,9 +67,7 @@ func TestBackOffLoopsOfTheDocs(t *testing.T) {
 func block(t *testing.T, language string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	if len(blocks) != 1 {
 		t.Fatalf("docs/api.md has %d blocks of %s", len(blocks), language)
@@ -82,8 +77,6 @@ func block(t *testing.T, language string) string {
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // operation is one operation of the document, and a request for it that succeeds.
@@ -54,9 +55,7 @@ var framing = []string{"Content-Type", "Content-Length", "Date", "Connection", "
 func loadDocument(t testing.TB) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(api.Pets().Source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	code := doc.Components.Schemas["Error"].Value.Properties["code"].Value
 	code.AnyOf = code.AnyOf[:1] // a system of this version sends no other codes
 	return doc
@@ -111,9 +110,7 @@ func checkExamples(t *testing.T, doc *openapi3.T, answers []answer) {
 			}
 			example := doc.Paths.Find(o.path).GetOperation(o.method).Responses.Value(fmt.Sprint(a.status)).Value.Content.Get("application/json").Example
 			var body any
-			if err := json.Unmarshal(a.body, &body); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(a.body, &body))
 			if difference := unlike(o.id, example, body); difference != "" && !isSeen {
 				t.Errorf("the example is not what the system sends: %s\n%s", difference, a.body)
 			}

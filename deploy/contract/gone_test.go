@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // everyone is a directory in which every token is a good key, with quotas that are never used up.
@@ -87,13 +88,9 @@ func askAt(t *testing.T, instant time.Time, o operation) answer {
 		Directory: everyone{}, Quotas: everyone{}, Guard: noAttempts{}, Usage: everyone{}, Operations: described,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Clock: func() time.Time { return instant },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	served := make(chan error, 1)
 	go func() { served <- e.Serve(ln) }()
 	t.Cleanup(func() {

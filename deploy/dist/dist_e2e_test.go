@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func output(t *testing.T, dir, name string, args ...string) string {
@@ -38,17 +39,13 @@ func TestDist(t *testing.T) {
 	var dir string
 	for _, name := range []string{"a", "another directory"} {
 		dir = filepath.Join(t.TempDir(), name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o755))
 		if testkit.CopySource(t, "../..", dir); len(sums) > 0 {
 			t.Setenv("GOFLAGS", "-tags=another")
 		}
 		output(t, dir, "go", "run", "-buildvcs=false", "./deploy/dist", "--targets", system)
 		text, err := os.ReadFile(filepath.Join(dir, "dist", "SHA256SUMS"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sums = append(sums, string(text))
 	}
 	if sums[0] != sums[1] || strings.Count(sums[0], "\n") != 2 {
@@ -58,9 +55,7 @@ func TestDist(t *testing.T) {
 	for line := range strings.Lines(sums[0]) {
 		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		text, err := os.ReadFile(filepath.Join(dist, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := fmt.Sprintf("%x", sha256.Sum256(text)); got != sum {
 			t.Errorf("the sum of %s is %s, and SHA256SUMS says %s", file, got, sum)
 		}
@@ -70,9 +65,7 @@ func TestDist(t *testing.T) {
 	unpacked := filepath.Join(dist, name)
 	var d bill
 	text, err := os.ReadFile(filepath.Join(dist, name+".spdx.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := json.Unmarshal(text, &d); err != nil || d.Creation.Created != "2023-11-14T22:13:20Z" {
 		t.Errorf("the bill was created %s: %v", d.Creation.Created, err)
 	}
@@ -162,9 +155,7 @@ func checkNotices(t *testing.T, d bill, dir, listed string) {
 func checkManual(t *testing.T, path, help string) {
 	t.Helper()
 	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	flags := regexp.MustCompile(`--(?:\[no-\])?[a-z-]+`).FindAllString(help, -1)
 	if len(flags) < 3 {
 		t.Fatalf("the help has the flags %q", flags)
@@ -179,9 +170,7 @@ func checkManual(t *testing.T, path, help string) {
 // TestBuildIsTheMakefiles compares the build of a release with that of `make build`.
 func TestBuildIsTheMakefiles(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := `CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X petgate/shared/service.version=$$VERSION" -o bin/ ./gateway ./petsvc ./keyadmin`; !strings.Contains(string(text), want) {
 		t.Errorf("the Makefile does not build by\n%s", want)
 	}

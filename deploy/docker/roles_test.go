@@ -15,6 +15,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // Each program can do its work with the rights of its role, and the role has no other rights.
@@ -29,9 +30,7 @@ func TestRoles(t *testing.T) {
 	owner := f.Database
 	as := func(role, database string) string {
 		u, err := url.Parse(owner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if database != "" {
 			u.Path = database
 		}
@@ -42,9 +41,7 @@ func TestRoles(t *testing.T) {
 	}
 	roles := map[string]string{"gateway": as("gateway", ""), "petsvc": as("petsvc", ""), "keyadmin": as("keyadmin", "")}
 	bin, err := testkit.PostgresBin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	create := func() {
 		t.Helper()
 		shell(t, filepath.Join(bin, "psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--set=gateway_password=gateway secret",
@@ -59,17 +56,13 @@ func TestRoles(t *testing.T) {
 		`INSERT INTO gateways (id, incarnation, generation, admin_address, applied_event, registered_at, seen_at, max_age, usage_batch)
 			VALUES ('old', 'old', 1, '', 0, 1, 1, 0, 0)`,
 	} {
-		if err := execute(t, owner, statement); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, execute(t, owner, statement))
 	}
 	create()
 	if err := execute(t, roles["gateway"], `UPDATE gateways SET seen_at = 2`); err != nil {
 		t.Errorf("a gateway that started before the migration: %v", err)
 	}
-	if err := execute(t, owner, `DELETE FROM gateways`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, execute(t, owner, `DELETE FROM gateways`))
 	create()
 
 	// The pets of an earlier version stay where they are, until they are moved as docs/upgrade.md says.
@@ -81,9 +74,7 @@ func TestRoles(t *testing.T) {
 	shared.Stop()
 	shell(t, "sh", "-euc", `"$0/pg_dump" --schema=petsvc --file="$3" "$1" && "$0/psql" --quiet --set=ON_ERROR_STOP=1 --single-transaction --file="$3" "$2"`,
 		bin, owner, as("", "pets"), filepath.Join(t.TempDir(), "pets.sql"))
-	if err := execute(t, owner, `DROP SCHEMA petsvc CASCADE`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, execute(t, owner, `DROP SCHEMA petsvc CASCADE`))
 	create()
 
 	pets := f.AddPets("DATABASE_URL=" + as("petsvc", "pets"))
@@ -104,9 +95,7 @@ func TestRoles(t *testing.T) {
 	f.MustKeyadmin("tenant", "resume", "acme")
 	f.MustKeyadmin("key", "update", key.ID, "--name", "renamed")
 	state := filepath.Join(t.TempDir(), "petgate.yaml")
-	if err := os.WriteFile(state, []byte("version: 1\ntenants:\n- {name: acme, plan: pro, minute: 1000000, day: 1000000}\n- {name: new, plan: free}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(state, []byte("version: 1\ntenants:\n- {name: acme, plan: pro, minute: 1000000, day: 1000000}\n- {name: new, plan: free}\n"), 0o600))
 	f.MustKeyadmin("apply", state, "--yes")
 	f.MustKeyadmin("key", "rotate", key.ID, "--grace", "1h", "--yes")
 	f.MustKeyadmin("usage", "reset", "acme", "--yes")
@@ -144,9 +133,7 @@ func TestRoles(t *testing.T) {
 
 	// What a gateway does when it leaves in an outage of Redis, and another one takes over its requests.
 	db, err := database.Open(roles["gateway"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	store, taken := keystore.New(db, nil, nil, "gw-1"), 0
 	if err := store.SignOff(t.Context(), keystore.Registration{ID: "gw-1", Incarnation: "a", Unreported: "requests"}); err != nil {
@@ -195,9 +182,7 @@ func TestRoles(t *testing.T) {
 
 	// The lock of the pet service's database is not that of the keys' database.
 	petsDB, err := database.Open(as("petsvc", "pets"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer petsDB.Close()
 	petsDB.SetMaxOpenConns(1)
 	if _, err := petsDB.Exec(`SELECT pg_advisory_lock(123581046915073)`); err != nil {
@@ -242,14 +227,10 @@ func signIn(t *testing.T, gateway *fleet.Program, code string) (status int, page
 	jar, _ := cookiejar.New(nil) // it never fails without options
 	browser := http.Client{Jar: jar}
 	response, err := browser.PostForm(gateway.Admin+"/console/login", url.Values{"code": {code}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return response.StatusCode, string(text)
 }
 
@@ -272,9 +253,7 @@ func shell(t *testing.T, name string, args ...string) {
 func execute(t *testing.T, url, statement string) error {
 	t.Helper()
 	db, err := database.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	_, err = db.Exec(statement)
 	return err

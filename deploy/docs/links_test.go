@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 var (
@@ -33,9 +35,7 @@ func pages(t *testing.T) map[string]string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -85,9 +85,7 @@ func TestInstallNamesWhatIsNeeded(t *testing.T) {
 		"../kubernetes/example/*": regexp.MustCompile(`- \.\./components/([\w-]+)`),
 	} {
 		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, path := range paths {
 			for _, match := range name.FindAllStringSubmatch(read(t, path), -1) {
 				checked++

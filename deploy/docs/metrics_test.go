@@ -22,6 +22,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -34,18 +35,14 @@ const metricsHead = "# Metrics\n\n" + generated +
 func exposed(t *testing.T) *describing {
 	t.Helper()
 	db, err := database.OpenOrCreate(testkit.SQLite(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	found, log := &describing{Registry: prometheus.NewRegistry(), labels: make(map[string][]string)}, slog.New(slog.DiscardHandler)
 	if _, err := directory.Open(t.Context(), keystore.New(db, nil, nil, "test"), directory.Config{GatewayID: "test", Metrics: found}); err != nil {
 		t.Fatal(err)
 	}
 	limits, err := quotas.Open(t.Context(), quotas.Config{Metrics: found, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer limits.Close(t.Context())
 	operations := api.Pets().Operations
 	cfg := edge.Config{
@@ -56,13 +53,9 @@ func exposed(t *testing.T) *describing {
 		t.Fatal(err)
 	}
 	server := pets.Open(t.Context(), db, pets.Config{Log: log, Metrics: found})
-	if err := server.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Shutdown(t.Context()))
 	tracer, err := trace.Open(trace.Config{Settings: trace.Settings{Endpoint: "http://127.0.0.1:1"}, Metrics: found})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tracer.Close(trace.CloseMax)
 	service.RegisterBuildInfo(found)
 	service.NewCertificates(found, slog.New(slog.DiscardHandler))
@@ -72,9 +65,7 @@ func exposed(t *testing.T) *describing {
 func TestMetrics(t *testing.T) {
 	found := exposed(t)
 	problems, err := testutil.GatherAndLint(found)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"petgate/shared/testkit/must"
 )
 
 type rule struct {
@@ -30,9 +32,7 @@ type ruleTests struct {
 func loadRules(t *testing.T) (all []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal([]byte(read(t, "../prometheus/rules.yml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "../prometheus/rules.yml")), &file))
 	for _, group := range file.Groups {
 		all = append(all, group.Rules...)
 	}
@@ -48,9 +48,7 @@ func TestRules(t *testing.T) {
 	all := loadRules(t)
 	known := existing(t, all)
 	var file ruleTests
-	if err := yaml.Unmarshal([]byte(read(t, "../prometheus/rules_test.yml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(read(t, "../prometheus/rules_test.yml")), &file))
 	var given, expected string // the series of the healthy installation, and all samples
 	for i, test := range file.Tests {
 		for _, in := range test.Series {

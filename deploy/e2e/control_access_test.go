@@ -14,6 +14,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // subject is a tenant and its key, which a test brings into a state. past is a store whose clock is an hour late.
@@ -96,23 +97,17 @@ func newPair(t *testing.T, now, past *keystore.Store, first, second state) pair 
 	tenant, _, err := past.CreateTenant(t.Context(), keystore.TenantSpec{
 		Name: name, Plan: "free", Override: plan.Limits{Minute: 60, Day: 1},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	spec := keystore.KeySpec{Tenant: tenant.ID}
 	_, spender, _, err := past.CreateKey(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, s := range []state{first, second} {
 		if s.create != nil {
 			s.create(&spec)
 		}
 	}
 	key, token, _, err := past.CreateKey(t.Context(), spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return pair{subject{t, now, past, tenant.ID, key.ID, token}, spender, first, second}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // console is an open session of the operators' console.
@@ -28,9 +29,7 @@ func openConsole(t testing.TB, f *fleet.Fleet, p *fleet.Program) *console {
 		_, code, _ := strings.Cut(strings.TrimSpace(f.MustKeyadmin("console")), "#") // a code is good for one attempt
 		c.Jar, _ = cookiejar.New(nil)                                                // it never fails without options
 		response, err := c.PostForm(c.at+"login", url.Values{"code": {code}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		isOpen := response.StatusCode == http.StatusOK && response.Request.URL.Path == "/console/"
 		if !isOpen && response.StatusCode != http.StatusServiceUnavailable {
@@ -95,9 +94,7 @@ func readConsole(t testing.TB, f *fleet.Fleet, gateway *fleet.Program) {
 func seedEvents(t testing.TB, url string) {
 	t.Helper()
 	db, err := sql.Open("postgres", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	if _, err := db.ExecContext(t.Context(), `INSERT INTO events (id, uuid, at, actor, kind, tenant_id, key_id, plan, before_json, after_json)
 		SELECT (SELECT max(id) FROM events) + row_number() OVER (), md5(tenant_id || key_id), CAST(extract(epoch FROM now()) * 1000 AS BIGINT), 'keyadmin:root',

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 const megabyte = 1 << 20
@@ -40,9 +41,7 @@ var (
 func bogusToken(t testing.TB) string {
 	t.Helper()
 	token, err := apikey.Mint(apikey.Live, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return token
 }
 
@@ -106,9 +105,7 @@ func outcomes(t testing.TB, p *fleet.Program, outcome string) int {
 func seed(t testing.TB, url string) {
 	t.Helper()
 	db, err := sql.Open("postgres", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	// Spread as evenly as real IDs, because gateways rely on that.
 	tenant := func(i int) string {
@@ -140,9 +137,7 @@ const firstColumns = `
 func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) {
 	t.Helper()
 	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = tx.Rollback() }()
 	var removes, makes []string
 	found, err := tx.Query(afterwards, table)
@@ -180,9 +175,7 @@ func fill(t testing.TB, db *sql.DB, table string, n int, row func(i int) []any) 
 	if err == nil {
 		err = tx.Commit()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // A gateway holds all keys, and unknown keys cost neither memory nor a query. Operators can read every page of the console.
@@ -201,9 +194,7 @@ func TestManyKeysAndUnknownTokens(t *testing.T) {
 	transactions := func() (n int) {
 		t.Helper()
 		err := db.Get(&n, `SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return n
 	}
 

@@ -10,6 +10,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // The tables that gateways and keyadmin write, parents before children.
@@ -35,17 +36,13 @@ func backUp(t *testing.T, db *database.DB) (restore func()) {
 			statements = append(statements, fmt.Sprintf("INSERT INTO %s SELECT * FROM backup_%[1]s", table))
 		}
 		tx, err := db.Begin()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, statement := range statements {
 			if _, err := tx.Exec(statement); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tx.Commit())
 	}
 }
 

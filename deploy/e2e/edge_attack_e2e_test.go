@@ -20,6 +20,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // attack is what strangers do on many connections at once, again and again.
@@ -147,9 +148,7 @@ func TestAttackBesideATenant(t *testing.T) {
 	}
 	const lasting, rounds = time.Second, 2
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	start := func(nice, address string, env ...string) *testkit.Process {
 		return testkit.Start(t, "nice", append(env, addressVariable+"="+address), "-n", nice, self, "-test.run=^TestAttackBesideATenant$")
 	}
@@ -211,9 +210,7 @@ func savePair(t *testing.T) string {
 	files := testkit.NewAuthority(t).SaveServer(1, time.Now().Add(time.Hour))
 	cert, certErr := os.ReadFile(files.Cert)
 	key, keyErr := os.ReadFile(files.Key)
-	if err := errors.Join(certErr, keyErr); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(certErr, keyErr))
 	writeFile(t, files.Cert, string(cert)+string(key))
 	return files.Cert
 }

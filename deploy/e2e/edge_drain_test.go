@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 const (
@@ -53,9 +54,7 @@ func restart(t *testing.T, p *fleet.Program) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	patient, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	query := patient.Query()
 	query.Set("statement_timeout", "20000")
 	query.Set("idle_in_transaction_session_timeout", "0")
@@ -73,13 +72,9 @@ func TestDrain(t *testing.T) {
 func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight, token string) {
 	t.Helper()
 	delay, err := time.ParseDuration(edgeDrainDelay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tx, err := openDatabase(t, f).Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if _, err := tx.Exec(`LOCK TABLE pets IN EXCLUSIVE MODE`); err != nil { // inserts wait, reads do not
 		t.Fatal(err)
@@ -87,9 +82,7 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 	held := p.Client()
 	defer held.Close()
 	began := time.Now()
-	if err := held.Send(fleet.PostPet(token, "slow one of "+name)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, held.Send(fleet.PostPet(token, "slow one of "+name)))
 	testkit.Eventually(t, fleet.ReplyWithin, "the request is in flight", func() bool { return p.Metric(t, inFlight, "") >= 1 })
 
 	asked := time.Now()
@@ -114,9 +107,7 @@ func drain(t *testing.T, f *fleet.Fleet, name string, p *fleet.Program, inFlight
 	})
 	closed := time.Since(asked)
 	<-time.After(time.Until(began.Add(edgeHeldFor))) // the test shows that such a long request survives
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tx.Rollback())
 	got, err := held.Read()
 	took := time.Since(began)
 	if err != nil || got.Status != 201 || !got.Close {

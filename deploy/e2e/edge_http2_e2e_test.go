@@ -21,6 +21,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // streams is how many requests an HTTP/2 client of these tests sends at a time, on one connection.
@@ -35,9 +36,7 @@ type http2Front struct {
 func startHTTP2Front(t *testing.T, gateways []*fleet.Program) *http2Front {
 	t.Helper()
 	config, err := os.ReadFile("../haproxy/haproxy.cfg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f, address, certificate := newHTTP2Front(t)
 	runHAProxy(t, string(config), gateways, "bind :443 ", "bind "+address+" ", "/etc/haproxy/petgate.pem", certificate)
 	return f
@@ -52,9 +51,7 @@ func newHTTP2Front(t *testing.T) (f *http2Front, address, certificate string) {
 	var text []byte
 	for _, path := range []string{files.Cert, files.Key, files.CA} {
 		part, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		f.roots.AppendCertsFromPEM(part)
 		text = append(text, part...)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // normalRounds is the number of requests for the p99 of normal operation.
@@ -62,15 +63,11 @@ func TestIdleProcessConnections(t *testing.T) {
 	}
 	served := 0
 	for _, c := range idle {
-		if err := c.Send(fleet.GetPets(key.Token)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Send(fleet.GetPets(key.Token)))
 	}
 	for _, c := range idle {
 		got, err := c.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got.Status == 200 {
 			served++
 		}
@@ -116,9 +113,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 	defer look.Stop()
 	for last := math.Inf(1); ; {
 		response, err := http.Get(p.Admin + "/debug/pprof/heap?gc=1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		<-look.C
@@ -134,9 +129,7 @@ func resident(t *testing.T, p *fleet.Program) int64 {
 func needDescriptors(t *testing.T, n uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if limit.Cur < n {
 		limit = syscall.Rlimit{Cur: n, Max: max(n, limit.Max)}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // A trusted proxy samples a request, and a collector gets the whole tree: proxy, gateway, pet service, statement. The access logs and
@@ -99,14 +100,10 @@ func tree(spans []testkit.ExportedSpan, parent, indent string) (text string) {
 func exposition(t *testing.T, p *fleet.Program, format string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.Admin+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("Accept", format)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || !strings.HasPrefix(response.Header.Get("Content-Type"), strings.Split(format, ";")[0]) {

@@ -15,15 +15,14 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // openDatabase opens the database of a fleet.
 func openDatabase(t testing.TB, f *fleet.Fleet) *database.DB {
 	t.Helper()
 	db, err := database.Open(f.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -35,9 +34,7 @@ func petRows(t testing.TB, f *fleet.Fleet) map[string]int {
 		Name  string
 		Count int
 	}
-	if err := openDatabase(t, f).Select(&rows, `SELECT name, count(*) AS count FROM pets GROUP BY name`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, openDatabase(t, f).Select(&rows, `SELECT name, count(*) AS count FROM pets GROUP BY name`))
 	counts := make(map[string]int)
 	for _, row := range rows {
 		counts[row.Name] = row.Count

@@ -29,6 +29,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 	"petgate/shared/testkit/steps"
 	"petgate/shared/trace"
 )
@@ -130,9 +131,7 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 	t.Helper()
 	ln := listen(t)
 	file, err := ln.File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	upstream := listen(t)
 	cfg.Upstream = "http://" + upstream.Addr().String()
@@ -142,13 +141,9 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 		cfg.Redis = redis.Addr().String()
 	}
 	text, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := &countedGateway{addr: ln.Addr().String(), isTLS: cfg.TLS}
 	g.Program = steps.Start(t, path, []string{"-test.run=^TestInstructions$"}, []string{countedVariable + "=" + string(text)}, file)
 	go g.serveUpstream(t, upstream)
@@ -161,9 +156,7 @@ func startCounted(t *testing.T, cfg countedConfig) *countedGateway {
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = ln.Close() })
 	return ln.(*net.TCPListener)
 }

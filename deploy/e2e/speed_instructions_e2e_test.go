@@ -15,6 +15,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 	"petgate/shared/testkit/steps"
 )
 
@@ -63,18 +64,14 @@ func TestInstructions(t *testing.T) {
 		{"without a key", countedConfig{}, "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n", 401},
 	}
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	recorded := readRecord(t)
 	next := &bytes.Buffer{}
 	fmt.Fprintf(next, "# Instructions, allocations and system calls of a request, written by: %s\n%s\n", recordCommand, platform())
 	for _, row := range rows {
 		row.config.Database = f.Database
 		cost, err := countInstructions(t, row.config, row.request, row.status).Cost(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		fmt.Fprintf(next, "%d %d %d %s\n", cost.Steps, cost.Allocations, cost.SystemCalls, row.name)
 		t.Logf("figure: %s: %d instructions, %d allocations and %d system calls a request", row.name, cost.Steps, cost.Allocations, cost.SystemCalls)
 		for _, share := range cost.Functions[:min(functionsShown, len(cost.Functions))] {
@@ -85,9 +82,7 @@ func TestInstructions(t *testing.T) {
 		}
 	}
 	if *update && !t.Failed() {
-		if err := os.WriteFile(recordPath, next.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(recordPath, next.Bytes(), 0o644))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // What a request may cost. It is counted, not timed, so a busy machine does not change it. Go reads a socket twice for each
@@ -121,15 +122,11 @@ type ioCalls struct{ reads, writes float64 }
 func countCalls(t testing.TB, p *fleet.Program) (c ioCalls) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		switch name {
 		case "syscr":
 			c.reads = n

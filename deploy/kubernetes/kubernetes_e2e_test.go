@@ -20,6 +20,7 @@ import (
 	"petgate/gateway/app"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -106,9 +107,7 @@ func render(t *testing.T, path string) []byte {
 func objects(t *testing.T, path string) []object {
 	t.Helper()
 	var all []object
-	if err := json.Unmarshal(render(t, path), &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(render(t, path), &all))
 	return all
 }
 
@@ -147,9 +146,7 @@ func TestKustomizations(t *testing.T) {
 
 func TestPodOfKeyadmin(t *testing.T) {
 	var pods []pod
-	if err := json.Unmarshal(render(t, "keyadmin.json"), &pods); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(render(t, "keyadmin.json"), &pods))
 	checkSafe(t, "keyadmin.json", pods[0].Spec)
 }
 
@@ -215,9 +212,7 @@ func checkSettings(t *testing.T, what, program string, c container, config *obje
 	for name, value := range settings {
 		if file, ok := strings.CutPrefix(value, "/run/petgate/"); ok {
 			value = filepath.Join(dir, file)
-			if err := os.WriteFile(value, []byte(contents[file]), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(value, []byte(contents[file]), 0o600))
 		}
 		env = append(env, name+"="+value)
 	}
@@ -249,9 +244,7 @@ func checkSettings(t *testing.T, what, program string, c container, config *obje
 func checkSafe(t *testing.T, what string, spec podSpec) {
 	t.Helper()
 	got, err := json.Marshal([]any{spec.SecurityContext, spec.Containers[0].SecurityContext})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := `[{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},` +
 		`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}]`
 	if string(got) != want {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // TestOnAFreshMachine runs the documented command from an unpacked archive with nothing but the go command in PATH, and with an empty
@@ -20,13 +21,9 @@ import (
 func TestOnAFreshMachine(t *testing.T) {
 	l := newLocal(t)
 	goCommand, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	path := t.TempDir()
-	if err := os.Symlink(goCommand, filepath.Join(path, "go")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(goCommand, filepath.Join(path, "go")))
 	l.env = append(l.env, "PATH="+path, "HOME="+t.TempDir(), "GOFLAGS=-trimpath", "GOTOOLCHAIN=local")
 
 	l.Process = testkit.Start(t, goCommand, l.env, "run", "petgate/deploy/local")
@@ -38,9 +35,7 @@ func TestOnAFreshMachine(t *testing.T) {
 
 	// A terminal's Ctrl-C goes to the whole process group. The go command then always exits with 1, and
 	// names the program's exit code if it was not 0.
-	if err := syscall.Kill(-l.PID(), syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(-l.PID(), syscall.SIGINT))
 	if l.ExitCode(t); strings.Contains(l.Stderr.String(), "exit status") {
 		t.Errorf("after Ctrl-C: %s", l.Stderr)
 	}

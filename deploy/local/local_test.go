@@ -17,6 +17,7 @@ import (
 
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // startWithin includes a build of keyadmin.
@@ -40,9 +41,7 @@ func newLocal(t *testing.T) *local {
 	// The copy's keyadmin is built from the existing caches.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
 		value, err := exec.Command("go", "env", name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		l.env = append(l.env, name+"="+strings.TrimSpace(string(value)))
 	}
 	t.Chdir(filepath.Join(l.dir, "deploy", "local")) // a directory somewhere in the module
@@ -74,29 +73,21 @@ func (l *local) token(t *testing.T) string {
 		t.Fatalf("%s: mode %v, %v; want 0600", path, info.Mode(), err)
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimSpace(string(text))
 }
 
 func (l *local) call(t *testing.T, token, method, path, body string) (*http.Response, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, l.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return response, string(text)
 }
 
@@ -141,9 +132,7 @@ func TestFirstLook(t *testing.T) {
 	}
 
 	var key struct{ ID, Token string }
-	if err := json.Unmarshal([]byte(l.keyadmin(t, "key", "create", "demo", "--output", "json")), &key); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(l.keyadmin(t, "key", "create", "demo", "--output", "json")), &key))
 	if response, body := l.call(t, key.Token, http.MethodGet, "/v1/pets", ""); response.StatusCode != 200 {
 		t.Errorf("a new key: %d %s", response.StatusCode, body)
 	}
@@ -227,9 +216,7 @@ func TestFirstLook(t *testing.T) {
 	// A key that was revoked is replaced.
 	l.startReady(t)
 	var keys []struct{ ID, Name string }
-	if err := json.Unmarshal([]byte(l.keyadmin(t, "key", "list", "demo", "--output", "json")), &keys); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(l.keyadmin(t, "key", "list", "demo", "--output", "json")), &keys))
 	for _, k := range keys {
 		if k.Name == "demo" {
 			l.keyadmin(t, "key", "revoke", k.ID, "--yes")

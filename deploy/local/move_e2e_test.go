@@ -16,6 +16,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // A move is killed when it has written to a table of the target, for each table. Nothing of it is there, and the command can be repeated,
@@ -24,9 +25,7 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 	url, binary := testkit.Postgres(t), testkit.Build(t, "petgate/deploy/local")
 	newSource(t)
 	before, err := os.ReadFile(databasePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	db := openTarget(t, url)
 	exec := func(statement string) {
 		t.Helper()
@@ -37,9 +36,7 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 	exec(`CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'`)
 	killed := 0
 	for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
-		if err := db.Migrate(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), m))
 	}
 	for _, m := range []database.Migrations{pets.Migrations, keystore.Migrations} {
 		for _, table := range m.Tables {
@@ -49,9 +46,7 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 				continue
 			}
 			holder, err := db.Begin()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer holder.Rollback()
 			if _, err := holder.Exec(`SELECT pg_advisory_xact_lock(7)`); err != nil {
 				t.Fatal(err)
@@ -66,9 +61,7 @@ func TestMoveIsKilledAnywhere(t *testing.T) {
 			})
 			p.Kill()
 			killed++
-			if err := holder.Rollback(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, holder.Rollback())
 			testkit.Eventually(t, time.Minute, "the server ends the transactions", func() bool {
 				return number(t, db, `SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'held'`) == 0
 			})

@@ -12,23 +12,18 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // newSource changes to a directory with the data that a run of the product left.
 func newSource(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("go.mod", []byte("module petgate\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("go.mod", []byte("module petgate\n"), 0o644))
 	withSource(t, func(db *database.DB) {
 		ctx := t.Context()
-		if err := db.Migrate(ctx, keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
-		if err := seedPets(ctx, db); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(ctx, keystore.Migrations))
+		must.Do(t, seedPets(ctx, db))
 		for _, statement := range []string{
 			`INSERT INTO pets (name, category_id, status) VALUES ('Zoë "the" cat', 1, 'sold'), ('removed', 1, 'sold')`,
 			`DELETE FROM pets WHERE name = 'removed'`,
@@ -40,28 +35,18 @@ func newSource(t *testing.T) {
 		}
 		store := keystore.New(db, nil, nil, "local")
 		tenant, _, err := store.CreateTenant(ctx, keystore.TenantSpec{Name: "demo", Plan: "pro"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		k, _, _, err := store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant.ID, Name: "demo"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		now := instant.Of(time.Now())
-		if err := store.SaveQuotas(ctx, now, []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1, 0, 255}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.SaveQuotas(ctx, now, []keystore.QuotaRecord{{Tenant: tenant.ID, Record: []byte{1, 0, 255}}}))
 		g := keystore.Registration{ID: "gw-1", Incarnation: "one"}
 		if g.Generation, err = store.Register(ctx, g, nil); err != nil {
 			t.Fatal(err)
 		}
 		usage := []keystore.UsageRow{{Tenant: tenant.ID, Key: k.ID, Operation: "listPets", Outcome: "ok", Charged: true, Requests: 7}}
-		if err := store.AddUsage(ctx, g, 1, usage, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.SignOff(ctx, g); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.AddUsage(ctx, g, 1, usage, nil))
+		must.Do(t, store.SignOff(ctx, g))
 	})
 }
 
@@ -69,22 +54,16 @@ func newSource(t *testing.T) {
 func withSource(t *testing.T, f func(*database.DB)) {
 	t.Helper()
 	db, err := database.OpenOrCreate(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f(db)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Close())
 }
 
 func openTarget(t *testing.T, url string) *database.DB {
 	t.Helper()
 	// Patient: the server would end a transaction of a test that waits.
 	db, err := database.OpenPatient(url, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -114,9 +93,7 @@ func move(t *testing.T, m mover, wantError, wantOut string) {
 func TestMove(t *testing.T) {
 	newSource(t)
 	before, err := os.ReadFile(databasePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	url := testkit.Postgres(t)
 	move(t, mover{To: url, DryRun: true}, "", "the move creates them")
 	db := openTarget(t, url)
@@ -124,9 +101,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("a dry run has created %d tables", n)
 	}
 	for _, m := range []database.Migrations{keystore.Migrations, pets.Migrations} {
-		if err := db.Migrate(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), m))
 	}
 	move(t, mover{To: url, DryRun: true}, "", "not committed: this is a dry run")
 	for query, want := range map[string]int64{
@@ -171,15 +146,11 @@ func TestMoveRefuses(t *testing.T) {
 	move(t, mover{To: url}, "there is nothing to move", "")
 	newSource(t)
 	unlock, err := lock("127.0.0.1:8080")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	move(t, mover{To: url}, "already running in this source tree, on 127.0.0.1:8080", "")
 	unlock()
 	unlock, err = lock(moving)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	move(t, mover{To: url}, "is being moved", "")
 	unlock()
 
@@ -192,9 +163,7 @@ func TestMoveRefuses(t *testing.T) {
 	}
 
 	// The keys are refused before the pets are committed.
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	store := keystore.New(db, nil, nil, "ada")
 	if _, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"}); err != nil {
 		t.Fatal(err)

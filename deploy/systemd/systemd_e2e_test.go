@@ -15,6 +15,7 @@ import (
 
 	"petgate/gateway/app"
 	"petgate/shared/service"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -42,9 +43,7 @@ func TestUnits(t *testing.T) {
 	}
 	for _, unit := range units {
 		text, err := os.ReadFile(unit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		name := strings.TrimSuffix(unit, ".service")
 		dir := t.TempDir()
 		program := strings.TrimPrefix(name, "petgate-")
@@ -53,13 +52,9 @@ func TestUnits(t *testing.T) {
 		}
 		changed := strings.ReplaceAll(string(text), "/usr/local/bin/"+program, "/bin/true")
 		socket, err := os.ReadFile(name + ".socket")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for path, content := range map[string]string{unit: changed, name + ".socket": string(socket)} {
-			if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644))
 		}
 		for _, path := range []string{unit, name + ".socket"} {
 			if said := analyze(t, "verify", filepath.Join(dir, path)); said != "" {
@@ -90,9 +85,7 @@ func TestStopTimeouts(t *testing.T) {
 		"petgate-petsvc.service":  settings.DrainMax() + trace.CloseMax,
 	} {
 		text, err := os.ReadFile(unit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		match := regexp.MustCompile(`(?m)^TimeoutStopSec=([0-9]+)$`).FindSubmatch(text)
 		if match == nil {
 			t.Fatalf("%s has no TimeoutStopSec= in seconds", unit)

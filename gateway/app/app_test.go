@@ -23,6 +23,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 const readyWithin = 15 * time.Second
@@ -54,9 +55,7 @@ func start(t *testing.T, databaseURL string, change func(*app.Config)) *running 
 		change(&cfg)
 	}
 	ports, err := app.Listen(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &running{
 		url: "http://" + ports.Public.Addr().String(), admin: "http://" + ports.Admin.Addr().String(), ended: make(chan error, 1),
 	}
@@ -86,21 +85,15 @@ func (r *running) end(t *testing.T) {
 func get(t *testing.T, url, token string) (*http.Response, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return response, string(body)
 }
 
@@ -124,9 +117,7 @@ func behindProxy(t *testing.T) (direct *database.DB, throughProxy string, proxy 
 	at := testkit.Postgres(t)
 	direct = testkit.Open(t, at, keystore.Migrations)
 	u, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return direct, u.String(), proxy
@@ -137,13 +128,9 @@ func newKey(t *testing.T, db *database.DB) (tenant id.Tenant, token string) {
 	t.Helper()
 	store := keystore.New(db, nil, nil, "test")
 	created, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, token, _, err = store.CreateKey(t.Context(), keystore.KeySpec{Tenant: created.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return created.ID, token
 }
 
@@ -158,9 +145,7 @@ func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 		if response, _ := get(t, r.admin+"/healthz", ""); response.StatusCode != http.StatusOK {
 			t.Errorf("/healthz meanwhile: %d", response.StatusCode)
 		}
-		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		r.awaitReady(t)
 		r.end(t)
 	})
@@ -169,9 +154,7 @@ func TestAnOldSchemaIsNamedAndWaitedFor(t *testing.T) {
 func TestQuotasSurviveARestart(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
-		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		tenant, token := newKey(t, db)
 		r := start(t, url, nil)
 		r.awaitReady(t)
@@ -219,9 +202,7 @@ func TestQuotasSurviveARestart(t *testing.T) {
 func TestWithRedis(t *testing.T) {
 	databaseURL := testkit.Postgres(t)
 	db := open(t, databaseURL)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	tenant, token := newKey(t, db)
 	redisURL, prefix := testkit.Redis(t)
 	var gateways []*running
@@ -296,9 +277,7 @@ func TestWithRedis(t *testing.T) {
 // Gateways that do not know of each other's quotas say so, and go on.
 func TestSeveralGatewaysWithoutRedis(t *testing.T) {
 	url := testkit.SQLite(t)
-	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
 	first := start(t, url, nil)
 	first.awaitReady(t)
 	if strings.Contains(first.log.String(), "REDIS_URL") {
@@ -388,9 +367,7 @@ func TestRestartWithoutTheSavedQuotas(t *testing.T) {
 
 func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 	url := testkit.SQLite(t)
-	if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
 	for quotas, redisURL := range map[string]string{
 		`["memory"]`:                "",
 		`["redis://127.0.0.1:1/3"]`: "redis://petgate:hunter2@127.0.0.1:1/3",
@@ -417,14 +394,10 @@ func TestServingIsLoggedWithItsPlaces(t *testing.T) {
 func TestAdminAddressIsReachableFromElsewhere(t *testing.T) {
 	url := testkit.SQLite(t)
 	db := open(t, url)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	r := start(t, url, func(cfg *app.Config) { cfg.AdminListen = ":0" })
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var gateways []keystore.Gateway
 	testkit.Eventually(t, readyWithin, "the gateway registers", func() bool {
 		gateways, err = keystore.New(db, nil, nil, "test").Gateways(t.Context())
@@ -469,15 +442,11 @@ func TestWhatNoWaitingCures(t *testing.T) {
 // A process whose gateway ID was taken ends its gateway with an error, so that its supervisor notices.
 func TestDisplacedGatewayEnds(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
-		if err := open(t, url).Migrate(t.Context(), keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, open(t, url).Migrate(t.Context(), keystore.Migrations))
 		first := start(t, url, nil)
 		first.awaitReady(t)
 		_, err := keystore.New(open(t, url), nil, nil, "test").Register(t.Context(), keystore.Registration{ID: "gw-test", Incarnation: "another"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		select {
 		case err := <-first.ended:
 			if !errors.Is(err, keystore.ErrDisplaced) {

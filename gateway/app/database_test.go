@@ -8,6 +8,7 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // named waits until /readyz has this status and both texts, and until the log has the second one.
@@ -30,9 +31,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		r := start(t, url, nil)
 		r.named(t, http.StatusServiceUnavailable, "tables such as invoices", "correct DATABASE_URL")
 		r.end(t)
-		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		if _, err := db.Exec(`INSERT INTO keystore_schema (version_id, is_applied) VALUES (999, true)`); err != nil {
 			t.Fatal(err)
 		}
@@ -41,9 +40,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 		r.end(t)
 	})
 	url := testkit.SQLite(t)
-	if err := os.WriteFile(strings.TrimPrefix(url, "sqlite:"), []byte(strings.Repeat("not a database ", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(strings.TrimPrefix(url, "sqlite:"), []byte(strings.Repeat("not a database ", 100)), 0o600))
 	r := start(t, url, nil)
 	r.named(t, http.StatusServiceUnavailable, strings.TrimPrefix(url, "sqlite:"), "not a SQLite database")
 	r.stop()
@@ -63,13 +60,9 @@ func TestRemovedDatabaseIsNamed(t *testing.T) {
 		}
 	}
 	db := open(t, url)
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	_, token := newKey(t, db)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Close())
 	r := start(t, url, nil)
 	r.awaitReady(t)
 	works := func() {

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 func TestGatewayID(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	one, other := filepath.Join(t.TempDir(), "var/s"), filepath.Join(t.TempDir(), "var/s")
 	id := func(c Config) string {
 		c.Listen = "127.0.0.1:8080"
@@ -38,9 +38,7 @@ func TestGatewayID(t *testing.T) {
 	if alone := id(Config{}); alone != host+"-127.0.0.1:8080" {
 		t.Errorf("without a snapshot: %q", alone)
 	}
-	if err := os.WriteFile(one+".id", []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(one+".id", []byte("half"), 0o600))
 	if broken := id(Config{Snapshot: one}); broken != host+"-127.0.0.1:8080" || !strings.Contains(out.String(), "GATEWAY_ID") {
 		t.Errorf("with a damaged file: %q, %s", broken, &out)
 	}

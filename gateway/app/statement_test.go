@@ -12,6 +12,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // newAccountant makes a tenant with high limits and a key that may do everything.
@@ -23,9 +24,7 @@ func newAccountant(t *testing.T, db *database.DB) (tenant id.Tenant, key keystor
 		t.Fatal(err)
 	}
 	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant, Scopes: "pets:read pets:write usage:read"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return tenant, key, token
 }
 
@@ -44,14 +43,10 @@ func (r *running) awaitUsage(t *testing.T, query, token string) (body string) {
 func TestStatement(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := open(t, url)
-		if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 		tenant, key, token := newAccountant(t, db)
 		stranger, _, err := keystore.New(db, nil, nil, "test").CreateTenant(t.Context(), keystore.TenantSpec{Name: "globex", Plan: "free"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		today := instant.Of(time.Now()).Truncate(24 * time.Hour)
 		store, other := keystore.New(db, nil, nil, "gw-other"), keystore.Registration{ID: "gw-other", Incarnation: "a", UsageThrough: today}
 		if other.Generation, err = store.Register(t.Context(), other, nil); err != nil {
@@ -60,9 +55,7 @@ func TestStatement(t *testing.T) {
 		row := keystore.UsageRow{Tenant: tenant, Key: key.ID, Operation: "listPets", Outcome: "ok", Charged: true, Hour: today.Add(-48 * time.Hour), Requests: 42}
 		foreign := row
 		foreign.Tenant, foreign.Requests = stranger.ID, 77
-		if err := store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row, foreign}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.AddUsage(t.Context(), other, 1, []keystore.UsageRow{row, foreign}, nil))
 		r := start(t, url, nil)
 		r.awaitReady(t)
 		body := r.awaitUsage(t, "?by=hour&since=3d", token)
@@ -70,9 +63,7 @@ func TestStatement(t *testing.T) {
 		if !strings.Contains(body, want) || strings.Contains(body, `:77`) || !strings.Contains(body, `"completeThrough":"`+today.String()+`"`) {
 			t.Errorf("%s\nwant %s", body, want)
 		}
-		if err := store.SignOff(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.SignOff(t.Context(), other))
 		r.end(t)
 		r = start(t, url, nil)
 		r.awaitReady(t)

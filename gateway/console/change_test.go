@@ -17,6 +17,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // formCase is a form of the console and what it does.
@@ -266,19 +267,13 @@ func rowsOf(t *testing.T, db *database.DB) string {
 	var text strings.Builder
 	for _, table := range []string{"plans", "tenants", "tenant_keys", "bans", "events", "gateways", "console_sessions", "quota_records", "lost_refusals"} {
 		rows, err := db.Queryx("SELECT * FROM " + table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for rows.Next() {
 			values, err := rows.SliceScan()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			fmt.Fprintln(&text, table, values)
 		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rows.Err())
 	}
 	return text.String()
 }
@@ -305,9 +300,7 @@ func TestTokenIsShownOnce(t *testing.T) {
 	_, header, page := s.send(b, "POST", "/console/keys/"+keys[0].ID.String()+"/rotate", "sure=yes")
 	everything := page + header.Get("Location") + s.log.String() + rowsOf(t, s.migrated())
 	all, err := keystore.Collect(s.operator.Keys(t.Context(), tenant.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	seen := map[string]bool{}
 	for _, k := range all {
 		for _, path := range paths(s.console.routes, tenant, k) {
@@ -429,9 +422,7 @@ func TestBanPages(t *testing.T) {
 	tenant, keys, _ := s.populated()
 	for range 60 {
 		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		keys = append(keys, k)
 	}
 	until := instant.Of(time.Now()).Add(time.Hour)

@@ -18,6 +18,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 const adminAddress = "10.0.0.1:9090"
@@ -54,9 +55,7 @@ func newSiteOn(t *testing.T, databaseURL string) *site {
 			return []service.Problem{{Name: "quotas", Detail: "Redis <does> not answer", Serving: true}}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pages.watch.every = 5 * time.Millisecond
 	admin := service.NewAdmin(log, service.Settings{}, "")
 	admin.Handle(Home, pages)
@@ -165,9 +164,7 @@ func TestLinkOpensOneSession(t *testing.T) {
 	stolen, _, err := s.operator.InviteToConsole(t.Context(), keystore.ConsoleInvitation{
 		Address: "10.0.0.66:9090", Valid: time.Minute, Lasts: time.Hour,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if status, _, _ := s.send(second, "POST", "/console/login", "code="+stolen); status != 403 {
 		t.Errorf("the code of a link to another gateway: %d", status)
 	}
@@ -323,9 +320,7 @@ func TestHeaders(t *testing.T) {
 	_, header, _ = s.send(b, "POST", "/console/tenants/"+tenant.ID.String()+"/suspend", "sure=yes")
 	check("an answer", header)
 	stream, err := b.Get(s.url + livePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer stream.Body.Close()
 	check("the stream", stream.Header)
 }
@@ -335,16 +330,12 @@ func TestFormsHaveConnections(t *testing.T) {
 	s := newSite(t)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	forms, err := database.Open(s.database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer forms.Close()
 	s.console.cfg.Forms = keystore.New(forms, nil, nil, "gw-1")
 	s.db.SetMaxOpenConns(1)
 	held, err := s.db.Connx(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer held.Close()
 	if status, _, page := s.send(b, "POST", Home+"logout", ""); status != 303 {
 		t.Errorf("%d: %s", status, page)

@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 // A form changes only what its sender has changed. It does not undo what another person has done since its page was opened.
@@ -45,9 +46,7 @@ func TestTwoPeopleChangeAKey(t *testing.T) {
 			t.Fatalf("%v: %d\n%s", fields, status, page)
 		}
 		k, err := s.operator.Key(t.Context(), keys[0].ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return k
 	}
 	k := send(page, url.Values{"name": {"renamed"}})
@@ -104,9 +103,7 @@ func TestKeyPageByState(t *testing.T) {
 	tenant, keys, _ := s.populated()
 	create := func() keystore.Key {
 		k, _, _, err := s.operator.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return k
 	}
 	revoked, expired := create(), create()
@@ -117,9 +114,7 @@ func TestKeyPageByState(t *testing.T) {
 	if err == nil {
 		_, err = s.migrated().Exec("UPDATE tenant_keys SET expires_at = 1 WHERE id = $1", expired.ID)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b, reader := s.signIn(keystore.ConsoleInvitation{}), s.signIn(keystore.ConsoleInvitation{ReadOnly: true})
 	for state, test := range map[string]struct {
 		key   keystore.Key
@@ -157,9 +152,7 @@ func TestDataAndReadOnly(t *testing.T) {
 		}
 	}
 	bare, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: "bare", Plan: "enterprise"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, path := range []string{"/console/tenants/" + bare.ID.String(), "/console/tenants?search=nothing", "/console/plans", "/console/bans"} {
 		if _, _, page := s.send(s.signIn(keystore.ConsoleInvitation{ReadOnly: true}), "GET", path, ""); strings.Contains(page, "below") {
 			t.Errorf("%s: a read-only session reads %q", path, page[strings.Index(page, "below")-40:])

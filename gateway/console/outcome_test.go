@@ -12,15 +12,14 @@ import (
 
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // proxied returns a site whose database can be cut off, and a store that cannot.
 func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 	t.Helper()
 	u, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	direct := keystore.New(testkit.Open(t, u.String(), keystore.Migrations), nil, nil, "keyadmin:alice")
 	proxy := testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
@@ -32,15 +31,11 @@ func proxied(t *testing.T) (*site, *testkit.Proxy, *keystore.Store) {
 func TestFormsKnowTheirOutcome(t *testing.T) {
 	s, proxy, direct := proxied(t)
 	tenant, _, err := direct.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b := s.signIn(keystore.ConsoleInvitation{})
 	keys := func() int {
 		all, err := keystore.Collect(direct.Keys(t.Context(), tenant.ID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return len(all)
 	}
 	path, outcomes := "/console/tenants/"+tenant.ID.String()+"/keys", map[string]int{}

@@ -20,6 +20,7 @@ import (
 	"petgate/shared/operate"
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // gateway registers a gateway whose admin port knows one deprecated operation and a tenant that has used 7 of 10 requests.
@@ -149,9 +150,7 @@ func TestDeprecated(t *testing.T) {
 	// Silent gateways are asked after the others. Each of these would cost two of the five seconds that a page has.
 	for _, id := range []string{"gw-1", "gw-2", "gw-3"} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { listener.Close() })
 		if _, err := s.operator.Register(t.Context(), keystore.Registration{ID: id, Incarnation: "a", AdminAddress: listener.Addr().String()}, nil); err != nil {
 			t.Fatal(err)
@@ -239,9 +238,7 @@ func TestUseOfQuotas(t *testing.T) {
 	var last keystore.Tenant
 	for _, name := range []string{"a", "b", "c"} {
 		made, _, err := s.operator.CreateTenant(t.Context(), keystore.TenantSpec{Name: name, Plan: "free"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ids[made.ID], last = name, made
 	}
 	var unknown error

@@ -11,6 +11,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
+	"petgate/shared/testkit/must"
 )
 
 // at is a Tuesday.
@@ -24,13 +25,9 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	store := keystore.New(s.db, s.console.cfg.Clock, nil, "gw-1")
 	s.console.cfg.Store = store
 	_, _, err := store.CreatePlan(t.Context(), keystore.Plan{Name: "small", Limits: plan.Limits{Minute: 10, Day: 10_000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "small"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := range rows {
 		rows[i].Tenant = tenant.ID
 	}
@@ -38,9 +35,7 @@ func used(t *testing.T, rows ...keystore.UsageRow) (*Console, id.Tenant) {
 	if gateway.Generation, err = store.Register(t.Context(), gateway, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.AddUsage(t.Context(), gateway, 1, rows, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.AddUsage(t.Context(), gateway, 1, rows, nil))
 	return s.console, tenant.ID
 }
 
@@ -120,9 +115,7 @@ func TestUsageOfSpans(t *testing.T) {
 func rendered(t *testing.T, c *Console, part usagePart) string {
 	t.Helper()
 	var page strings.Builder
-	if err := c.pages["overview"].ExecuteTemplate(&page, "usage", part); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.pages["overview"].ExecuteTemplate(&page, "usage", part))
 	return page.String()
 }
 
@@ -136,9 +129,7 @@ func TestMinutes(t *testing.T) {
 		}
 		hours := []keystore.UsageMinutes{{Tenant: tenant, Hour: hourOf("2026-03-03 10:00")}, {Tenant: tenant, Hour: hourOf("2026-03-03 07:00")}}
 		hours[0].Attempts[29], hours[1].Attempts[30], hours[1].Attempts[31] = int64(1000+i), 40, 2
-		if err := c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.cfg.Store.AddUsage(t.Context(), gateway, 1, nil, hours))
 	}
 	part := c.usageOf(t.Context(), operate.Operator{Store: c.cfg.Store}, tenant, "3h", plan.Limits{Minute: 600, Day: 10_000})
 	page := rendered(t, c, part)

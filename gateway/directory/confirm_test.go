@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A change is in force as soon as it is confirmed, also while others write.
@@ -57,9 +58,7 @@ func TestChangesAreInTheSnapshotFirst(t *testing.T) {
 	_, key, hash := fixture(t, store)
 	path := snapshotPath(t)
 	d, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer d.snapshot.Close()
 	read := func() Entry {
 		t.Helper()
@@ -132,9 +131,7 @@ func TestUnwrittenBanHolds(t *testing.T) {
 	d := opened(t, store, Config{})
 	until := instant.Of(time.Now().Add(time.Hour))
 	d.Ban(key.ID, until, "30 strikes")
-	if err := d.load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.load(t.Context()))
 	if e, _ := d.Lookup(hash); e.BannedUntil != until {
 		t.Errorf("after a load: %+v", e)
 	}

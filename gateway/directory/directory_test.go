@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // eachDatabase runs f on each database, with a store that writes and a directory that follows.
@@ -47,9 +48,7 @@ func applied(t testing.TB, store *keystore.Store, c keystore.Change) bool {
 func confirm(t testing.TB, store *keystore.Store) func(c keystore.Change, err error) {
 	return func(c keystore.Change, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		eventually(t, "confirmed", func() bool { return applied(t, store, c) })
 	}
 }
@@ -267,9 +266,7 @@ func TestOldSchema(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db := openDB(t, url)
 		var version int
-		if err := db.Get(&version, "SELECT MAX(version_id) FROM keystore_schema"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Get(&version, "SELECT MAX(version_id) FROM keystore_schema"))
 		execute(t, db, "DELETE FROM keystore_schema WHERE version_id = $1", version)
 		d := start(t, keystore.New(db, nil, nil, "test"), Config{Snapshot: snapshotPath(t)})
 		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "`keyadmin migrate`") {
@@ -347,9 +344,7 @@ func TestManyBansAreWrittenSlowly(t *testing.T) {
 	writing.Go(func() { d.writeBans(ctx) })
 	written := func() int {
 		bans, err := keystore.Collect(store.Bans(t.Context()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return len(bans)
 	}
 	eventually(t, "all are written", func() bool { return written() == keys })

@@ -16,6 +16,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // behindProxy returns a store that writes directly, and one whose connections a test can cut.
@@ -31,15 +32,11 @@ func proxiedDB(t *testing.T) (direct *database.DB, proxied *keystore.Store, prox
 	at := testkit.Postgres(t)
 	direct = openDB(t, at)
 	u, err := url.Parse(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	through, err := database.Open(u.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { through.Close() })
 	return direct, keystore.New(through, nil, nil, "gw-1"), proxy
 }
@@ -99,14 +96,10 @@ func TestLostNotificationIsMadeUpForByThePoll(t *testing.T) {
 
 	// An event as another writer would make it, but without a notification.
 	_, err := direct.Exec(`UPDATE tenants SET suspended = true`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = direct.Exec(`INSERT INTO events VALUES (3, 'quiet', 1, 'test', 'tenant.suspended', $1, '', '', '', '')`,
 		tenant.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	begun := time.Now()
 	testkit.Eventually(t, 10*time.Second, "the poll finds it", func() bool { return applied(t, store, 3) })
 	t.Logf("figure: without its notification a change was confirmed after %v", time.Since(begun).Round(time.Millisecond))
@@ -168,9 +161,7 @@ func TestSnapshotServesWhileTheDatabaseIsGone(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(copied, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stranger := start(t, proxied, Config{Snapshot: copied, GatewayID: "gw-2"})
 	if _, ok := stranger.Lookup(lateHash); ok || stranger.Ready() == nil || !strings.Contains(stranger.log.String(), "gw-1") {
 		t.Errorf("another gateway uses the snapshot: %t; log %s", ok, stranger.log)
@@ -238,9 +229,7 @@ func TestMaxAgeOfARegistrationBeforeAnOutage(t *testing.T) {
 			return time.Now()
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.SignOff("")
 	if !again.follower.registered || again.follower.loaded || !again.Fresh(instant.Of(time.Now().Add(30*time.Minute))) {
 		t.Errorf("registered %t, loaded %t, maximum age %d ms", again.follower.registered, again.follower.loaded, again.maxAge.Load())
@@ -256,9 +245,7 @@ func TestOutageAfterTheFirstLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := Open(t.Context(), proxied, Config{GatewayID: "gw-1", Snapshot: snapshotPath(t), Loaded: func(_, _ int) { proxy.Kill() }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer d.SignOff("")
 	if _, known := d.Lookup(hash); !known || !d.Fresh(instant.Of(time.Now())) || d.Ready() != nil || d.Gateways() != 2 {
 		t.Errorf("known %t, %v, %d gateways", known, d.Ready(), d.Gateways())
@@ -286,9 +273,7 @@ func TestClockSetBackMakesNothingFresh(t *testing.T) {
 func wantNoToken(t *testing.T, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if strings.Contains(string(text), "ptg_") {
 		t.Error("the snapshot holds a token")
 	}
@@ -301,13 +286,9 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	path := snapshotPath(t)
 	d := opened(t, store, Config{Snapshot: path})
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	read := func(content []byte) (found bool, err error) {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, content, 0o600))
 		next := newState(&d.versions)
 		_, err = d.snapshot.Read(next.rows(next.setBan))
 		_, found = next.findHash((*apikey.Hash)(&hash))
@@ -329,9 +310,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	// A change that was being written when the process died had not been confirmed.
 	d.record(nil)
 	longer, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if found, err := read(append(whole, longer[len(whole):][:3]...)); err != nil || !found {
 		t.Errorf("cut off in a change: found %t, %v", found, err)
 	}
@@ -353,17 +332,13 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 		eventually(t, "a change arrives", func() bool { _, ok := d.Lookup(late); return ok })
 	}
 	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Rename(path+suffix, path+".away"+suffix); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(path+suffix, path+".away"+suffix))
 	}
 	eventually(t, "it reports that the file is gone", func() bool { return d.Behind() != nil })
 	if _, ok := d.Lookup(hash); !ok || d.Ready() != nil {
 		t.Errorf("without the file: known %t, ready %v", ok, d.Ready())
 	}
-	if err := os.Rename(path+".backup", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path+".backup", path))
 	operator := openStore(t, url)
 	eventually(t, "it registers in the backup", func() bool {
 		gateways, err := operator.Gateways(t.Context())

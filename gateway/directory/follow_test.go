@@ -25,6 +25,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // changesMade are attempts: one in nine finds nothing to change.
@@ -68,12 +69,8 @@ func startFollower(t *testing.T, url, snapshot string, said *testkit.Output) (en
 	cmd.Env = append(os.Environ(), "DIRECTORY_TEST_ROLE=follow", "DIRECTORY_TEST_URL="+url, "DIRECTORY_TEST_SNAPSHOT="+snapshot)
 	cmd.Stderr = said
 	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	end = func() error {
 		input.Close()
 		if err := cmd.Wait(); err != nil {
@@ -135,9 +132,7 @@ func TestNoEventIsSkipped(t *testing.T) {
 			t.Errorf("the process that was killed and restarted: %v", err)
 		}
 		events, err := keystore.Collect(store.Events(t.Context(), keystore.EventFilter{}, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last := events[len(events)-1].ID
 		if !testkit.Await(10*time.Second, func() bool { return applied(t, store, last) }) {
 			gateways, err := store.Gateways(t.Context())

@@ -15,6 +15,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The sign-off is carried out and its answer is lost. The gateway no longer counts, so its snapshot must not come back.
@@ -32,9 +33,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 		execute(t, db, statement)
 	}
 	holds, err := db.Begin() // until the connection of the gateway is cut
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer holds.Rollback()
 	if _, err := holds.Exec("SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(1)"); err != nil {
 		t.Fatal(err)
@@ -48,9 +47,7 @@ func TestLostSignOffRevivesNoKey(t *testing.T) {
 		return err == nil && n == 1
 	})
 	proxy.Kill()
-	if err := holds.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, holds.Rollback())
 	<-stopped
 	eventually(t, "it is committed", func() bool {
 		gateways := registered(t, store)
@@ -77,35 +74,23 @@ func TestSnapshotThatCannotBeRemoved(t *testing.T) {
 		d := start(t, store, Config{Snapshot: path})
 		// A directory that is not empty cannot be removed or replaced, not even by root.
 		obstacle := filepath.Join(path, "file")
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(obstacle, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(path))
+		must.Do(t, os.MkdirAll(obstacle, 0o700))
 		if d.snapshot.Remove() == nil {
 			t.Fatal("the snapshot is removed")
 		}
 		_, c, err := store.RevokeKey(t.Context(), key.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		eventually(t, "it is logged", func() bool { return strings.Contains(d.log.String(), "no change is confirmed until") })
 		eventually(t, "the revocation is in force", func() bool { e, _ := d.Lookup(hash); return e.RevokedAt != 0 })
 		if applied(t, store, c) {
 			t.Error("the revocation is confirmed")
 		}
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(path))
 		confirm(t, store)(c, nil)
 
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(obstacle, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(path))
+		must.Do(t, os.MkdirAll(obstacle, 0o700))
 		d.stop()
 		if gateways := registered(t, store); len(gateways) != 1 {
 			t.Errorf("signed off with a snapshot that is still there: %+v", gateways)

@@ -13,15 +13,14 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // rewind removes the events after last from the database, as if a fail-over had lost the latest commits.
 func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...string) {
 	t.Helper()
 	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer tx.Rollback() // after Commit it does nothing
 	for _, statement := range statements {
 		if _, err := tx.Exec(statement); err != nil {
@@ -31,9 +30,7 @@ func rewind(t *testing.T, db *database.DB, last keystore.Change, statements ...s
 	if _, err := tx.Exec("DELETE FROM events WHERE id > $1", int64(last)); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tx.Commit())
 }
 
 // Refusals that the database has lost stay in force, also at a gateway that starts later, until an operator decides.
@@ -47,9 +44,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 		rotated, rotatedHash := addKey(t, store, tenant.ID)
 		banned, bannedHash := addKey(t, store, tenant.ID)
 		other, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "other", Plan: "free"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, suspendedHash := addKey(t, store, other.ID)
 		last, err := store.LastEvent(t.Context())
 		confirm(t, store)(last, err)
@@ -77,9 +72,7 @@ func TestRefusalsSurviveARewind(t *testing.T) {
 				t.Fatal("what the database has lost is let through")
 			}
 			refusals, err := store.LostRefusals(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			lost = len(refusals)
 		}
 		eventually(t, "the ban is in the database again", func() bool {
@@ -258,24 +251,18 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 		if err == nil {
 			err = d.sync(ctx)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		made(t)(store.Suspend(ctx, tenant.ID))
 		synced(t, d)
 		made(t)(store.Resume(ctx, tenant.ID))
 		file, err := os.Create(filepath.Join(t.TempDir(), "backup"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer file.Close()
 		if _, err := store.WriteBackup(ctx, file, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		backup, err := keystore.ReadBackup(file, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		// The event of this change is one that the gateway has not reached.
 		execute(t, db, "UPDATE tenants SET plan = 'pro'")
 		synced(t, d)
@@ -283,14 +270,10 @@ func TestRestoreAheadOfTheGateway(t *testing.T) {
 			t.Fatalf("the plan before the restore is %q", e.Plan)
 		}
 		restore, err := store.PrepareRestore(ctx, backup, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer restore.Close()
 		change, err := restore.Commit(ctx, false, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		synced(t, d)
 		if e, _ := d.Lookup(hash); e.Plan != "free" || e.Suspended || !applied(t, store, change) {
 			t.Errorf("after the restore: plan %q, suspended %t, confirmed %t", e.Plan, e.Suspended, applied(t, store, change))

@@ -22,6 +22,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // TestMain lets a test run this binary again as a gateway's directory in a process of its own.
@@ -84,18 +85,14 @@ func opened(t testing.TB, store *keystore.Store, cfg Config) *Directory {
 		cfg.GatewayID = "gw-1"
 	}
 	d, err := Open(t.Context(), store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return d
 }
 
 // synced brings a directory up to date.
 func synced(t testing.TB, d *Directory) {
 	t.Helper()
-	if err := d.sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.sync(t.Context()))
 }
 
 // await waits until a key is known.
@@ -114,9 +111,7 @@ func (r *running) awaitOutage(t testing.TB) {
 func made(t testing.TB) func(changed any, c keystore.Change, err error) keystore.Change {
 	return func(_ any, c keystore.Change, err error) keystore.Change {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return c
 	}
 }
@@ -133,9 +128,7 @@ func execute(t testing.TB, db *database.DB, statement string, args ...any) {
 func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 	t.Helper()
 	gateways, err := store.Gateways(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return gateways
 }
 
@@ -143,9 +136,7 @@ func registered(t testing.TB, store *keystore.Store) []keystore.Gateway {
 func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key, apikey.Hash) {
 	t.Helper()
 	tenant, _, err := store.CreateTenant(t.Context(), keystore.TenantSpec{Name: "acme", Plan: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	key, hash := addKey(t, store, tenant.ID)
 	return tenant, key, hash
 }
@@ -153,9 +144,7 @@ func fixture(t testing.TB, store *keystore.Store) (keystore.Tenant, keystore.Key
 func addKey(t testing.TB, store *keystore.Store, tenant id.Tenant) (keystore.Key, apikey.Hash) {
 	t.Helper()
 	key, token, _, err := store.CreateKey(t.Context(), keystore.KeySpec{Tenant: tenant})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return key, apikey.Sum([]byte(token))
 }
 
@@ -174,9 +163,7 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 		rows, unhex = "json_each($1)", "unhex(value->>'h')"
 	}
 	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if db.Dialect() == database.SQLite { // with the usual cache, each row of a large table would cost several reads and writes of the file
 		if _, err := tx.Exec("PRAGMA cache_size = -500000"); err != nil { // kB
@@ -191,9 +178,7 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 				batch = append(batch, row(i))
 			}
 			text, err := json.Marshal(batch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if _, err := tx.Exec(query, string(text)); err != nil {
 				t.Fatal(err)
 			}
@@ -210,9 +195,7 @@ func seed(t testing.TB, db *database.DB, tenants, keys int) {
 			hash := mass("hash", i)
 			return map[string]string{"id": massKey(i).String(), "t": massTenant(i % tenants).String(), "h": hex.EncodeToString(hash[:])}
 		})
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tx.Commit())
 }
 
 // wantSame compares the directory with the database, row by row.

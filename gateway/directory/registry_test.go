@@ -11,6 +11,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // A database that was restored from a backup knows an earlier process of each gateway, or none. No gateway ends.
@@ -63,9 +64,7 @@ func TestReplacedProcessIsWaitedFor(t *testing.T) {
 	proxy.BlackHole()
 	second := start(t, store, Config{MaxAge: maxAge})
 	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eventually(t, "the second one refuses it", func() bool { e, _ := second.Lookup(hash); return e.RevokedAt != 0 })
 	for accepts := true; accepts; {
 		done := applied(t, store, revoked)
@@ -101,9 +100,7 @@ func TestReplacedProcessCanBeForgotten(t *testing.T) {
 	proxy.BlackHole()
 	second := start(t, store, Config{})
 	_, revoked, err := store.RevokeKey(t.Context(), key.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eventually(t, "the second one has applied it", func() bool {
 		gateways := registered(t, store)
 		return len(gateways) == 2 && gateways[0].Replaced && gateways[1].Applied >= revoked
@@ -170,9 +167,7 @@ func TestRequestsAreLeft(t *testing.T) {
 func openGateway(t *testing.T, store *keystore.Store, gateway string) *Directory {
 	t.Helper()
 	d, err := Open(t.Context(), store, Config{GatewayID: gateway})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return d
 }
 

@@ -25,6 +25,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func init() { roles["count"] = count }
@@ -216,9 +217,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 		a.cmd.Stderr = a.log
 		stdin, err1 := a.cmd.StdinPipe()
 		stdout, err2 := a.cmd.StdoutPipe()
-		if err := errors.Join(err1, err2, a.cmd.Start()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err1, err2, a.cmd.Start()))
 		a.stdin = stdin
 		t.Cleanup(func() { _ = a.cmd.Process.Kill() })
 		a.ended.Go(func() {
@@ -246,9 +245,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	killed := gateways[2]
 	testkit.Eventually(t, 2*time.Minute, "two thirds of the requests", func() bool { return all() > countRequests*2/3 })
 	began := instant.Of(time.Now()) + instant.Millis(final)
-	if err := killed.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, killed.cmd.Process.Kill())
 	testkit.Eventually(t, 2*time.Minute, "all requests", func() bool { return all() > countRequests })
 	for _, a := range gateways[:2] {
 		_ = a.stdin.Close()
@@ -289,9 +286,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 	}
 	for _, hour := range []instant.Millis{edge.Add(-time.Hour), edge} {
 		rows, err := store.UsageOfHour(t.Context(), hour, id.Tenant{}, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, r := range rows {
 			stored[slot{r.Tenant.String(), r.Hour}] += r.Charged
 		}
@@ -311,9 +306,7 @@ func TestUsageIsWhatRedisAdmitted(t *testing.T) {
 		t.Errorf("the killed gateway admitted only %d requests, so the test says nothing about those that it had written", killed.count())
 	}
 	limits, err := quotas.Open(t.Context(), quotas.Config{RedisURL: redisURL, Prefix: prefix, Budget: redisBudget})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer limits.Close(context.Background())
 	for i := range countTenants {
 		v, err := limits.Peek(t.Context(), quotas.Request{Tenant: massTenant(i), Version: 1, Limits: countLimits})

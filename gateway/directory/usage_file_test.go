@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // What a process has counted and not stored is stored by the next one, once, however the first one ended and whatever has happened to
@@ -33,22 +34,16 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 				}
 			}
 			count(5)
-			if err := first.drainUsage(t.Context(), true); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, first.drainUsage(t.Context(), true))
 			count(7) // stored, but the answer is lost
 			first.usage.collect(instant.Of(time.Now()))
 			batch := first.usage.next(true)
-			if err := store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, store.AddUsage(t.Context(), *first.self.Load(), first.usage.Batch, batch.Rows, batch.Minutes))
 			count(3)
 			end(first)
 			first.snapshot.Close()
 			kept, err := os.ReadFile(path + ".usage")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for try := range 2 { // the second: the process that has stored it was killed before the file was gone
 				next := opened(t, store, Config{Snapshot: path})
 				minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
@@ -80,12 +75,8 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 					return // its registration ends only when the file is gone
 				}
 				next.snapshot.Close()
-				if err := os.WriteFile(path+".usage", kept, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := store.SignOff(t.Context(), *next.self.Load()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(path+".usage", kept, 0o600))
+				must.Do(t, store.SignOff(t.Context(), *next.self.Load()))
 			}
 		}
 		gone := errors.New("away")
@@ -98,9 +89,7 @@ func TestUsageOutlivesItsProcess(t *testing.T) {
 			}
 		}, "")
 		f("killed", func(d *Directory) {
-			if err := d.keepUsage(false); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, d.keepUsage(false))
 		}, keystore.GapKilled)
 	})
 }
@@ -119,9 +108,7 @@ func TestUsageFileFollowsTheBatches(t *testing.T) {
 		for i := range keys {
 			first.Count(Usage{Tenant: tenant.ID, Key: massKey(i), Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
 		}
-		if err := first.keepUsage(false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, first.keepUsage(false))
 		refuse, allow := []string{
 			"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$",
 			"CREATE TRIGGER refuse BEFORE UPDATE ON gateways FOR EACH ROW WHEN (NEW.usage_batch = 2) EXECUTE FUNCTION refuse()",
@@ -156,9 +143,7 @@ func TestUsageOfAnEarlierProcessDisplacesNone(t *testing.T) {
 	path := snapshotPath(t)
 	first := opened(t, store, Config{Snapshot: path})
 	first.Count(Usage{Tenant: tenant.ID, Key: key.ID, Outcome: "ok", Charged: true, Metered: true, At: instant.Of(time.Now())})
-	if err := first.keepUsage(false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.keepUsage(false))
 	first.snapshot.Close()
 	second := start(t, store, Config{Snapshot: snapshotPath(t)})
 	if _, err := Open(t.Context(), store, Config{GatewayID: "gw-1", Snapshot: path}); !errors.Is(err, keystore.ErrDisplaced) {

@@ -10,6 +10,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // What a gateway publishes as stored lags behind by the longest request, a minute and one interval. It never passes usage that is
@@ -17,9 +18,7 @@ import (
 func TestUsageThrough(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
-		if err := other.stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.stop())
 		tenant, key, _ := fixture(t, store)
 		begun := instant.Of(time.Now()).Truncate(time.Minute)
 		now := begun
@@ -82,9 +81,7 @@ func TestUsageThrough(t *testing.T) {
 func TestDroppedUsageIsAGap(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, store *keystore.Store, other *running) {
-		if err := other.stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.stop())
 		tenant, key, _ := fixture(t, store)
 		d := opened(t, store, Config{})
 		synced(t, d)
@@ -111,26 +108,20 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 		clear(d.usage.Rows)
 		d.Count(request)
 		through := d.usage.through.Load()
-		if err := d.drainUsage(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.drainUsage(t.Context(), false))
 		d.usage.through.Store(through) // as it was registered
 		if stored := rowsOf(t, store, tenant); stored != 1 {
 			t.Errorf("%d requests are stored, want 1", stored)
 		}
 		gaps("after it could write again", keystore.GapDropped)
 		d.Count(request)
-		if err := d.drainUsage(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.drainUsage(t.Context(), false))
 		d.usage.through.Store(through)
 		if _, err := store.Register(t.Context(), d.current(), nil); err != nil {
 			t.Fatal(err)
 		}
 		gaps("after it has registered again", keystore.GapDropped)
-		if err := store.SignOffWithGap(t.Context(), d.current()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.SignOffWithGap(t.Context(), d.current()))
 		gaps("after its end", keystore.GapDropped, keystore.GapUnwritten)
 		if err := store.NoteDropped(t.Context(), d.current(), 9); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("without a registration: %v", err)
@@ -141,9 +132,7 @@ func TestDroppedUsageIsAGap(t *testing.T) {
 func rowsOf(t *testing.T, store *keystore.Store, tenant keystore.Tenant) (requests int64) {
 	t.Helper()
 	rows, err := store.Usage(t.Context(), tenant.ID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, r := range rows {
 		requests += r.Requests
 	}
@@ -178,9 +167,7 @@ func TestMinutesAreSentOnceAMinute(t *testing.T) {
 			u.Tenant, u.Key, u.At = tenant.ID, key.ID, now
 			d.Count(u)
 		}
-		if err := d.drainUsage(t.Context(), step.last); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.drainUsage(t.Context(), step.last))
 		minutes, err := store.Minutes(t.Context(), tenant.ID, 0)
 		if err != nil || len(minutes) != step.rows {
 			t.Fatalf("step %d: %+v, %v", i+1, minutes, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // However a request with a body ends, its memory, its slot and its connection are given back, and the upstream saw exactly the
@@ -35,9 +36,7 @@ func TestEverythingIsGivenBack(t *testing.T) {
 	} {
 		for _, hangs := range []bool{false, true} {
 			c, err := net.Dial("tcp", r.address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_ = c.SetDeadline(time.Now().Add(patience))
 			if _, err := io.WriteString(c, start); err != nil {
 				t.Logf("%s: %v", name, err) // the request was refused before all of it was sent
@@ -61,9 +60,7 @@ func TestEverythingIsGivenBack(t *testing.T) {
 func gauges(t *testing.T, registry *prometheus.Registry, names ...string) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, f := range families {
 		if slices.Contains(names, f.GetName()) {
 			sum += f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()

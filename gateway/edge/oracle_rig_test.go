@@ -29,6 +29,7 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // now is the time at which the clock of every rig starts.
@@ -193,14 +194,10 @@ func newRig(t testing.TB, change func(*setup)) *rig {
 		s.Upstreams = []string{r.upstream.URL()}
 	}
 	e, err := edge.New(s.Config, s.Deps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.edge = e
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.address = ln.Addr().String()
 	var serving sync.WaitGroup
 	for _, l := range []net.Listener{ln, r.pipes} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // pageAnswer is a response as net/http reads it. Pages lack the fields that readAnswer demands of every other response.
@@ -21,13 +22,9 @@ type pageAnswer struct {
 func (r *rig) fetch(t *testing.T, request string) pageAnswer {
 	t.Helper()
 	c, err := net.Dial("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Now().Add(patience)))
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // narrowest is what find must return for a path that nobody has encoded: of the operations that have it, the one that all others have too.
@@ -29,9 +30,7 @@ func narrowest(operations []api.Operation, method, path string) (best *api.Opera
 func check(t *testing.T, a *api.API) {
 	t.Helper()
 	r, err := newRoutes(a.Operations, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, o := range a.Operations {
 		for _, parameter := range []string{"7", "b", "bi", "x.y", "a.json", "default", "me:publish", "a..b"} {
 			path := strings.ReplaceAll(string(o.Pattern()), string(api.Star), parameter)
@@ -69,9 +68,7 @@ func corpus(t testing.TB) (documents map[string][]byte) {
 func TestRoutesOfCorpus(t *testing.T) {
 	for name, data := range corpus(t) {
 		a, err := api.Load(name, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Run(filepath.Base(name), func(t *testing.T) { check(t, a) })
 	}
 }
@@ -94,13 +91,9 @@ func FuzzDocument(f *testing.F) {
 func TestEncodedPaths(t *testing.T) {
 	a, err := api.Load("t", []byte("openapi: 3.0.0\ninfo: {title: T, version: '1'}\npaths:\n  /users/admin: {get: {operationId: admin}}\n"+
 		"  /users/{id}: {get: {operationId: user}}\n  /caf%c3%a9/%61: {get: {operationId: cafe}}\n  /caf%c3%a9/{x}: {get: {operationId: other}}\n  /files/{name}:drop: {get: {operationId: drop}}\n  /files/{name}: {get: {operationId: file}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r, err := newRoutes(a.Operations, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for path, want := range map[string]string{
 		"/users/admin": "admin", "/users/%61dmin": "", "/users/admi%6E": "", "/users/admin;v=1": "", "/users/%61dmin;": "", "/users/b%6fb": "user",
 		"/users/bob;v=1": "user", "/users/%C3%A9": "user", "/%75sers/admin": "", "/caf%C3%A9/a": "cafe", "/caf%C3%A9/%61": "", "/caf%C3%A9/b": "other",
@@ -133,13 +126,9 @@ func large(n int) []byte {
 func TestSearchInThousandOperations(t *testing.T) {
 	cost := func(n int) (allocs float64) {
 		a, err := api.Load("large", large(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r, err := newRoutes(a.Operations, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last := a.Operations[n-1]
 		path := []byte(strings.ReplaceAll(string(last.Pattern()), string(api.Star), "some-name"))
 		p := r.search[http.MethodGet]

@@ -12,6 +12,7 @@ import (
 
 	"petgate/shared/core/apikey"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 	"petgate/shared/trace"
 )
 
@@ -39,9 +40,7 @@ func newTraced(t *testing.T, ratio string, trusted bool) *traced {
 		Settings: trace.Settings{Endpoint: r.collector.URL, Ratio: ratio}, Program: "gateway",
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.rig = newRig(t, func(s *setup) {
 		s.Tracer, s.Metrics = r.tracer, r.registry
 		if trusted {
@@ -229,8 +228,6 @@ func TestFailedSpan(t *testing.T) {
 func (r *traced) metricsText(t *testing.T) string {
 	t.Helper()
 	families, err := r.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return fmt.Sprint(families)
 }

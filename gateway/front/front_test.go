@@ -22,6 +22,7 @@ import (
 
 	"petgate/gateway/http1"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // patience is how long a test waits for what must come.
@@ -52,9 +53,7 @@ func newRig(t *testing.T, change func(*Config), listen func(net.Listener) net.Li
 		change(&cfg)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Server, r.address = New(cfg), ln.Addr().String()
 	if listen != nil {
 		ln = listen(ln)
@@ -101,13 +100,9 @@ type client struct {
 func (r *rig) dial(t *testing.T) *client {
 	t.Helper()
 	c, err := net.Dial("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetDeadline(time.Now().Add(patience)))
 	return &client{c, bufio.NewReader(c)}
 }
 

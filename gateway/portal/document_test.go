@@ -17,18 +17,15 @@ import (
 
 	"petgate/gateway/portal"
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 func load(t testing.TB, name string) *api.API {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a, err := api.Load(name, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return a
 }
 
@@ -134,13 +131,9 @@ func large(t testing.TB, n int) *api.API {
 		schemas[fmt.Sprintf("Thing%d", i)] = map[string]any{"type": "object", "properties": map[string]any{"id": map[string]any{"type": "integer"}, "name": map[string]any{"type": "string"}}}
 	}
 	text, err := json.Marshal(map[string]any{"openapi": "3.0.3", "info": map[string]any{"title": "Large", "version": "1"}, "paths": paths, "components": map[string]any{"schemas": schemas}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a, err := api.Load("large.json", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return a
 }
 
@@ -236,21 +229,15 @@ func FuzzDocument(f *testing.F) {
 			"tags": []any{map[string]any{"name": name.Draw(t, "tag")}}, "paths": paths,
 			"components": map[string]any{"schemas": map[string]any{"A": schema.Draw(t, "A"), "B": schema.Draw(t, "B")}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		a, err := api.Load("any.json", text)
 		if err != nil {
 			return // the document is refused
 		}
 		p, err := portal.New(portal.Config{API: a})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all, err := p.Pages(plans)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		byPath := map[string]portal.Page{}
 		for _, one := range all {
 			byPath[one.Path] = one

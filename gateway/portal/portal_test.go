@@ -20,6 +20,7 @@ import (
 	"petgate/shared/core/apikey"
 	"petgate/shared/core/ban"
 	"petgate/shared/core/plan"
+	"petgate/shared/testkit/must"
 )
 
 // plans are in no order, as the directory passes them.
@@ -39,18 +40,14 @@ func pages(t testing.TB, cfg portal.Config) map[string]portal.Page {
 		cfg.API = api.Pets()
 	}
 	p, err := portal.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return written(t, p, plans)
 }
 
 func written(t testing.TB, p *portal.Portal, plans []portal.Plan) map[string]portal.Page {
 	t.Helper()
 	all, err := p.Pages(plans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byPath := map[string]portal.Page{}
 	for _, p := range all {
 		if _, twice := byPath[p.Path]; twice {
@@ -81,9 +78,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: the ETags of two starts are %s and %s", path, p.ETag, again[path].ETag)
 		}
 		r, err := gzip.NewReader(bytes.NewReader(p.Gzip))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if text, err := io.ReadAll(r); err != nil || !bytes.Equal(text, p.Body) {
 			t.Errorf("%s: the compressed body is another one (%v)", path, err)
 		}
@@ -216,9 +211,7 @@ func TestSnippets(t *testing.T) {
 func TestDocumentAsJSON(t *testing.T) {
 	body := pages(t, portal.Config{})["/openapi.json"].Body
 	doc, err := openapi3.NewLoader().LoadFromData(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -228,9 +221,7 @@ func TestDocumentAsJSON(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &v)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return v
 	}
 	if diff := cmp.Diff(f(want), f(doc)); diff != "" {
@@ -351,9 +342,7 @@ func TestPlansAndBansInForce(t *testing.T) {
 	rule := ban.Product
 	rule.For, rule.Max = 90*time.Second, 2*time.Hour
 	p, err := portal.New(portal.Config{API: api.Pets(), Environment: apikey.Live, Bans: rule})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := written(t, p, plans)
 	after := written(t, p, append([]portal.Plan{{Name: "gold", Limits: plan.Limits{Minute: 301, Day: 7}}, {Name: "half", Limits: plan.Limits{Minute: 5}}}, plans[:2]...))
 	for path, one := range after {

@@ -11,6 +11,7 @@ import (
 
 	"petgate/gateway/quotas/store"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // While one master of a cluster is down, Current asks the others at most once a second for each tenant, as always.
@@ -20,9 +21,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 	masters := make([]*goredis.Client, len(urls))
 	for i, url := range urls {
 		options, err := goredis.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		masters[i] = goredis.NewClient(options)
 		t.Cleanup(func() { _ = masters[i].Close() })
 	}
@@ -34,9 +33,7 @@ func TestCurrentWhileAnotherMasterIsDown(t *testing.T) {
 		}
 	}
 	takeOfAll()
-	if err := masters[0].ConfigSet(background, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, masters[0].ConfigSet(background, "maxmemory", "1").Err())
 	testkit.Eventually(t, 10*time.Second, "a master is down", func() bool {
 		takeOfAll()
 		return l.redis.IsDown()

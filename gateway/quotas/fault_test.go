@@ -18,6 +18,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // brief is a rule with windows that are short enough for a test to wait for.
@@ -33,9 +34,7 @@ func commandCalls(t testing.TB, l Quotas, command string) int {
 func callsAt(t testing.TB, server *redis.Client, command string) int {
 	t.Helper()
 	info, err := server.Info(background, "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(info) {
 		if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 			var n int
@@ -215,9 +214,7 @@ func TestFaults(t *testing.T) {
 		return func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) {
 			c := redis.NewClient(&redis.Options{Addr: s.Addr})
 			defer c.Close()
-			if err := c.Do(background, args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Do(background, args...).Err())
 		}
 	}
 	f("kill", true, true, func(t *testing.T, s *testkit.Server, _ *testkit.Proxy) { s.Kill(t) },
@@ -296,9 +293,7 @@ func TestHealth(t *testing.T) {
 	if lines := log.Lines(); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
 		t.Errorf("log: %q", lines)
 	}
-	if err := operator(t, l).ConfigSet(background, "maxmemory-policy", "noeviction").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, operator(t, l).ConfigSet(background, "maxmemory-policy", "noeviction").Err())
 	if got := l.Health(background); len(got) != 0 {
 		t.Errorf("a healthy Redis: %q", got)
 	}

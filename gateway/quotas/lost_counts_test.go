@@ -14,6 +14,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // startFleet opens gateways on one Redis. It returns what they log.
@@ -52,14 +53,10 @@ func keepBusy(t *testing.T, fleet []*Shared) (stop func()) {
 func flush(t *testing.T, urls ...string) {
 	for _, url := range urls {
 		options, err := goredis.ParseURL(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		c := goredis.NewClient(options)
 		defer c.Close()
-		if err := c.FlushAll(background).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.FlushAll(background).Err())
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,9 +112,7 @@ func takeAll(t testing.TB, l Quotas, a store.Request, count int) (admitted int) 
 func mustTake(t testing.TB, l Quotas, a store.Request) quota.Verdict {
 	t.Helper()
 	v, err := l.Take(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -126,9 +125,7 @@ var errTest = errors.New("test")
 func openQuotas(t testing.TB, cfg Config) Quotas {
 	t.Helper()
 	l, err := Open(background, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close(background) })
 	return l
 }
@@ -152,9 +149,7 @@ func tenant(n int) id.Tenant { return id.Tenant{8: byte(n >> 8), 9: byte(n)} }
 func operator(t testing.TB, l Quotas) *goredis.Client {
 	t.Helper()
 	options, err := goredis.ParseURL(l.(*Shared).config.RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client := goredis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	return client

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // What a gateway admitted in an outage still counts as its use after a restart, and is charged when Redis is back.
@@ -40,9 +42,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 			t.Errorf("%d admitted by a process that has reported to Redis since it started, want its share", n)
 		}
 		admitted := s.use(r, s.gateways[0])
-		if err := s.gateways[0].Close(background); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.gateways[0].Close(background))
 		s.server.fail(nil)
 		s.start(0)
 		if v := mustTake(t, s.gateways[2], r); v.Minute.Used != 68+admitted+1 || admitted != (100-68)/3 {
@@ -52,9 +52,7 @@ func TestUnreportedRequestsSurviveARestart(t *testing.T) {
 		// A day later, nothing is reported.
 		s.server.fail(errRefused)
 		s.use(r, s.gateways[1])
-		if err := s.gateways[1].Close(background); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.gateways[1].Close(background))
 		time.Sleep(24 * time.Hour)
 		s.server.fail(nil)
 		s.start(1)
@@ -114,16 +112,12 @@ func TestUnusableOutageFile(t *testing.T) {
 					from = 1
 				}
 				s.use(r, s.gateways[from])
-				if err := s.gateways[from].Close(background); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.gateways[from].Close(background))
 				text, err := os.ReadFile(s.file(from))
 				if err != nil || !strings.Contains(string(text), `"minute":50`) {
 					t.Fatalf("the record of 50 requests: %q, %v", text, err)
 				}
-				if err := os.WriteFile(s.file(0), []byte(spoil(string(text))), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(s.file(0), []byte(spoil(string(text))), 0o600))
 				s.start(0)
 				if n := s.use(r, s.gateways[0]); n != 1 {
 					t.Errorf("%d admitted, want the least share", n)

@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 func TestShare(t *testing.T) {
@@ -298,9 +299,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		restart := func(use int, want int64) {
 			t.Helper()
 			l, err := Open(background, Config{Saver: saver})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for range use {
 				mustTake(t, l, a)
 			}
@@ -310,17 +309,13 @@ func TestMemorySurvivesARestart(t *testing.T) {
 			if l.Mode() != modeMemory {
 				t.Errorf("mode %s", l.Mode())
 			}
-			if err := l.Close(background); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Close(background))
 		}
 		restart(20, 20)
 		restart(20, 40)
 
 		l, err := Open(background, Config{Saver: saver})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		mustTake(t, l, a)
 		saver.fail(errTest)
 		time.Sleep(3500 * time.Millisecond) // three saves fail
@@ -353,9 +348,7 @@ func TestMemorySurvivesARestart(t *testing.T) {
 		}
 		// While the saved records cannot be loaded, nothing is decided: otherwise tenants would start with unused limits.
 		l, err = Open(background, Config{Saver: saver})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if v, err := l.Peek(background, a); !errors.Is(err, ErrUndecided) {
 			t.Errorf("Peek before the load: %+v, %v", v, err)
 		}

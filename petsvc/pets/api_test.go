@@ -18,6 +18,7 @@ import (
 
 	"petgate/petsvc/pets"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func TestAddAndGet(t *testing.T) {
@@ -210,9 +211,7 @@ func TestUnreadableRequests(t *testing.T) {
 		{"a broken chunk", "POST /v1/pets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", 400, "bad_request"},
 	} {
 		conn, err := r.listener.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		go io.WriteString(conn, c.bytes) // the answer may come before all of it is read
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
@@ -248,14 +247,10 @@ func TestChecksOfGateways(t *testing.T) {
 	want := func(when, secret string, status int, body string) {
 		t.Helper()
 		request, err := http.NewRequest("GET", "http://pets/readyz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		request.Header.Set("X-Gateway-Secret", secret)
 		response, err := r.client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode != status || !strings.Contains(string(text), body) {
@@ -322,9 +317,7 @@ func TestDrain(t *testing.T) {
 	}
 	// This transaction does not end, so the request below stays in flight.
 	tx, err := r.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	inFlight := make(chan answer)
 	go func() { inFlight <- r.do(t, "POST", "/v1/pets", `{"name":"Rex","categoryId":1}`) }()
 	testkit.Eventually(t, patience, "the request is in flight", func() bool {
@@ -343,9 +336,7 @@ func TestDrain(t *testing.T) {
 		}
 		return err != nil
 	})
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tx.Rollback())
 	if a := <-inFlight; a.status != 201 {
 		t.Errorf("the request in flight: %d %s", a.status, a.body)
 	}
@@ -357,9 +348,7 @@ func TestDrain(t *testing.T) {
 func gathered(t testing.TB, r *rig, name string) float64 {
 	t.Helper()
 	families, err := r.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, family := range families {
 		if family.GetName() == name {
 			return family.GetMetric()[0].GetGauge().GetValue()

@@ -12,15 +12,14 @@ import (
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // petsvc does not start on the tables of another application or of a later version. It says so, and changes nothing.
 func TestWrongDatabaseIsNamed(t *testing.T) {
 	testkit.EachDatabase(t, func(t *testing.T, url string) {
 		db, err := database.OpenOrCreate(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer db.Close()
 		exec := func(statements ...string) {
 			t.Helper()
@@ -58,9 +57,7 @@ func TestWrongDatabaseIsNamed(t *testing.T) {
 // The tables cannot be created. The reason and its cure are named once.
 func TestFailedMigrationIsNamed(t *testing.T) {
 	u, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	settings := u.Query()
 	settings.Set("default_transaction_read_only", "on")
 	u.RawQuery = settings.Encode()
@@ -118,16 +115,12 @@ func TestDamagedFileIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var root int64
-	if err := r.db.Get(&root, `SELECT rootpage FROM sqlite_master WHERE name = 'pets'`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.db.Get(&root, `SELECT rootpage FROM sqlite_master WHERE name = 'pets'`))
 	file, err := os.OpenFile(strings.TrimPrefix(u, "sqlite:"), os.O_RDWR, 0)
 	if err == nil {
 		_, err = file.WriteAt(bytes.Repeat([]byte{0xff}, 4096), (root-1)*4096)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	file.Close()
 	r.db.SetMaxIdleConns(0) // connections that read the file again
 	r.db.SetMaxIdleConns(8)

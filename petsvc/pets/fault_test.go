@@ -15,6 +15,7 @@ import (
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -100,9 +101,7 @@ func TestOverload(t *testing.T) {
 	usable := int(gathered(t, r, "petgate_petsvc_usable_connections"))
 	r.db.SetMaxOpenConns(usable + 2) // one more for the transaction of this test
 	tx, err := r.db.Begin()          // the writer that all others wait for
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var running sync.WaitGroup
 	var stored atomic.Int64
 	post := func() {
@@ -134,9 +133,7 @@ func TestOverload(t *testing.T) {
 		return time.Since(began) <= 500*time.Millisecond
 	})
 	testkit.Eventually(t, patience, "the queue gives up", func() bool { return gathered(t, r, "petgate_petsvc_queue_requests") == 0 })
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tx.Rollback())
 	running.Wait()
 	a := r.do(t, "GET", "/v1/pets", "")
 	if got := int64(strings.Count(a.body, "Rex")); got != stored.Load() || got == 0 {
@@ -153,9 +150,7 @@ func behindProxy(t *testing.T) (databaseURL string, proxy *testkit.Proxy) {
 func through(t *testing.T, direct string) (databaseURL string, proxy *testkit.Proxy) {
 	t.Helper()
 	u, err := url.Parse(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	proxy = testkit.NewProxy(t, u.Host)
 	u.Host = proxy.Addr
 	return u.String(), proxy
@@ -167,18 +162,14 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	proxied, proxy := through(t, direct)
 	r := start(t, proxied, pets.Config{})
 	db, err := database.Open(direct)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	if _, err := db.Exec(`CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
 		CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON pets DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION linger()`); err != nil {
 		t.Fatal(err)
 	}
 	holds, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer holds.Rollback()
 	if _, err := holds.Exec(`SELECT pg_advisory_xact_lock(1)`); err != nil {
 		t.Fatal(err)
@@ -196,9 +187,7 @@ func TestOutcomeIsUnknown(t *testing.T) {
 	if a := <-answered; a.status != 503 || a.code() != "outcome_unknown" || a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
-	if err := holds.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, holds.Rollback())
 	testkit.Eventually(t, patience, "the pet is stored", func() bool { return strings.Contains(r.do(t, "GET", "/v1/pets", "").body, "Rex") })
 }
 

@@ -14,6 +14,7 @@ import (
 	"petgate/petsvc/pets"
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // post adds a pet for the tenant acme with an Idempotency-Key.
@@ -26,9 +27,7 @@ func (r *rig) post(t testing.TB, key, name string) answer {
 func (r *rig) rows(t testing.TB) map[string]int {
 	t.Helper()
 	var names []string
-	if err := r.db.Select(&names, `SELECT name FROM pets`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.db.Select(&names, `SELECT name FROM pets`))
 	count := map[string]int{}
 	for _, name := range names {
 		count[name]++
@@ -136,9 +135,7 @@ func TestIdempotencyKeyEnds(t *testing.T) {
 // two days later.
 func TestIdempotencyKeysAgeByTheDatabasesClock(t *testing.T) {
 	u, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := start(t, u.String(), pets.Config{})
 	r.post(t, "one", "Rex")
 	if _, err := r.db.Exec(`CREATE SCHEMA later; CREATE FUNCTION later.now() RETURNS timestamptz STABLE LANGUAGE SQL
@@ -160,9 +157,7 @@ func TestRowsThatCannotBeRemoved(t *testing.T) {
 	db := testkit.Open(t, u, pets.Migrations)
 	_, err := db.Exec(`INSERT INTO pet_requests (id, fingerprint, pet_id, created_at) VALUES (x'00', x'00', 1, 1);
 			CREATE TRIGGER keep BEFORE DELETE ON pet_requests BEGIN SELECT RAISE(ABORT, 'kept'); END`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	start(t, u, pets.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 	testkit.Eventually(t, patience, "the failure is logged", func() bool {
 		return strings.Contains(log.String(), "old Idempotency-Keys could not be removed")
@@ -183,17 +178,13 @@ func TestRequestInProgress(t *testing.T) {
 			block = `LOCK TABLE pets IN EXCLUSIVE MODE`
 		}
 		blocker, err := database.OpenPatient(url, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer blocker.Close()
 		tx, err := blocker.Begin()
 		if err == nil {
 			_, err = tx.Exec(block)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		answers := make(chan answer)
 		for _, r := range services {
 			go func() { answers <- r.post(t, "one", "Rex") }()
@@ -216,9 +207,7 @@ func TestRequestInProgress(t *testing.T) {
 			return refused.status == 409 && time.Since(began) < time.Second
 		})
 		expectInProgress(t, refused)
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tx.Rollback())
 		var stored answer
 		for range services {
 			if a := <-answers; stored.status == 0 && a.status == 201 && a.header.Get("Idempotent-Replayed") == "" {
@@ -281,9 +270,7 @@ func TestPetsAreStoredOnceWhileConnectionsBreak(t *testing.T) {
 		ID   int64
 		Name string
 	}
-	if err := services[0].db.Select(&rows, `SELECT id, name FROM pets`); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, services[0].db.Select(&rows, `SELECT id, name FROM pets`))
 	count := map[string]int{}
 	for _, row := range rows {
 		count[row.Name]++
@@ -319,9 +306,7 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 		r := start(t, url, pets.Config{})
 		testkit.Eventually(t, 10*time.Second, "the old rows are removed", func() bool {
 			var n int
-			if err := r.db.Get(&n, `SELECT count(*) FROM pet_requests`); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.db.Get(&n, `SELECT count(*) FROM pet_requests`))
 			if n < kept {
 				t.Fatalf("%d rows are left, want %d", n, kept)
 			}

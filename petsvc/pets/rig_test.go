@@ -24,6 +24,7 @@ import (
 	"petgate/shared/api"
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // rig is a service on a database, reached over memory. It checks every response against the OpenAPI document before it
@@ -54,9 +55,7 @@ func launch(t testing.TB, url string, config pets.Config) *rig {
 func launchUntil(t testing.TB, ctx context.Context, url string, config pets.Config) *rig {
 	t.Helper()
 	db, err := database.OpenOrCreate(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &rig{db: db, registry: prometheus.NewRegistry(), listener: fasthttputil.NewInmemoryListener()}
 	config.Metrics = r.registry
 	if config.Log == nil {
@@ -129,9 +128,7 @@ func (a answer) code() string {
 func (r *rig) do(t testing.TB, method, target, body string, header ...string) answer {
 	t.Helper()
 	request, err := http.NewRequest(method, "http://pets"+target, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")
 		request.Header.Add(name, value)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"petgate/shared/api"
+	"petgate/shared/testkit/must"
 )
 
 // describe returns a document with these paths.
@@ -44,9 +45,7 @@ paths:
   /health:
     get: {x-public: true}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const items = "/shop/v2/orders/{id}/items/{name}.json"
 	want := []api.Operation{
 		{ID: "GET /shop/v2/health", Method: http.MethodGet, Path: "/shop/v2/health", IsPublic: true},
@@ -70,9 +69,7 @@ paths:
 	}
 	// What clients get says where the operations stand, and that they need the gateway's key.
 	shown, err := openapi3.NewLoader().LoadFromData(got.Source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := shown.Validate(t.Context(), openapi3.DisableExamplesValidation()); err != nil && !strings.Contains(err.Error(), "responses") {
 		t.Error(err)
 	}
@@ -199,9 +196,7 @@ func TestCorpus(t *testing.T) {
 	}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		a, err := api.Load(name, data)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

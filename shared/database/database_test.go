@@ -16,6 +16,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func open(t testing.TB, url string) *database.DB {
@@ -42,9 +43,7 @@ func TestOneTextServesBothDatabases(t *testing.T) {
 			ID   int64
 			Note string
 		}
-		if err := db.Select(&notes, `SELECT id, note FROM notes WHERE id > $1 ORDER BY id LIMIT $2`, 1, 10); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Select(&notes, `SELECT id, note FROM notes WHERE id > $1 ORDER BY id LIMIT $2`, 1, 10))
 		if len(notes) != 1 || notes[0].ID != 2 || notes[0].Note != "two" {
 			t.Errorf("selected %+v", notes)
 		}
@@ -82,9 +81,7 @@ func TestOpenOrCreateMakesTheDirectoryToo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a ? directory %41 #", "petgate.db")
 	open(t, "sqlite:"+path)
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("the file's mode is %o", got)
 	}
@@ -165,9 +162,7 @@ func TestCheck(t *testing.T) {
 	db := open(t, url)
 	exec(t, db, `CREATE TABLE notes (id BIGINT)`)
 	path := strings.TrimPrefix(url, "sqlite:")
-	if err := os.Rename(path, path+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path, path+".away"))
 	if err := db.Check(); !database.IsUnavailable(err) {
 		t.Errorf("without its file: %v", err)
 	}
@@ -239,14 +234,10 @@ func TestMigrate(t *testing.T) {
 		}
 		check(both, 0, 2)
 		check(both, 0, 2) // the first check has created nothing
-		if err := db.Migrate(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Migrate(t.Context(), one))
 		check(both, 1, 2)
 		for range 2 {
-			if err := db.Migrate(t.Context(), both); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, db.Migrate(t.Context(), both))
 			check(both, 2, 2)
 		}
 		if err := db.Migrate(t.Context(), one); err != nil { // an older program beside a newer one
@@ -402,9 +393,7 @@ func TestEachSurvivesBrokenConnections(t *testing.T) {
 	var held []*sql.Conn
 	for range 8 {
 		c, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		held = append(held, c)
 	}
 	for _, c := range held {

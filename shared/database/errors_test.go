@@ -14,6 +14,7 @@ import (
 
 	"petgate/shared/database"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Errors that an operator has to mend are named with a cure, and none of them looks like a mistake of the program.
@@ -39,9 +40,7 @@ func TestCure(t *testing.T) {
 	owned := open(t, server.URL)
 	for name, path := range map[string]string{"server.crt": files.Cert, "server.key": files.Key} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		// Through the server, which accepts only a key file of its own user.
 		exec(t, owned, `COPY (SELECT UNNEST(STRING_TO_ARRAY('`+string(text)+`', E'\n'))) TO PROGRAM 'umask 077; cat >`+name+`'`)
 	}
@@ -81,9 +80,7 @@ func TestCure(t *testing.T) {
 		if err == nil {
 			_, err = file.WriteAt(text, at)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = file.Close()
 	}
 
@@ -100,9 +97,7 @@ func TestCure(t *testing.T) {
 	f("not a database", count(path), "not a SQLite database", true)
 
 	path, db = filled()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	err = db.Check()
 	f("a removed file", err, "put the file back with its -wal and -shm", false)
 	if err != nil && !strings.Contains(err.Error(), path+" was removed") {
@@ -112,9 +107,7 @@ func TestCure(t *testing.T) {
 	f("a new connection without the file", err, "cannot be opened", false)
 
 	u, err := url.Parse(testkit.Postgres(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	query := u.Query()
 	query.Set("statement_timeout", "20")
 	u.RawQuery = query.Encode()
@@ -141,9 +134,7 @@ func TestConnectionsToAReplacedFileEnd(t *testing.T) {
 	db := open(t, u)
 	exec(t, db, `CREATE TABLE notes (note TEXT)`)
 	busy, err := db.Connx(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := busy.ExecContext(t.Context(), `INSERT INTO notes VALUES ('old')`); err != nil {
 		t.Fatal(err)
 	}
@@ -179,13 +170,9 @@ func TestOldLogUndoesARestore(t *testing.T) {
 		exec(t, db, `VACUUM INTO '`+path+`.backup'`)
 		exec(t, db, `UPDATE notes SET note = 'old'`)
 		for _, suffix := range moved {
-			if err := os.Rename(path+suffix, path+".away"+suffix); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Rename(path+suffix, path+".away"+suffix))
 		}
-		if err := os.Rename(path+".backup", path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(path+".backup", path))
 		var note string
 		if err := open(t, u).Get(&note, `SELECT note FROM notes`); err != nil || note != want {
 			t.Errorf("%q moved away: the note is %q, %v; want %q", moved, note, err, want)

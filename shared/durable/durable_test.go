@@ -9,20 +9,17 @@ import (
 	"testing"
 
 	"petgate/shared/durable"
+	"petgate/shared/testkit/must"
 )
 
 // files returns the names and contents in dir.
 func files(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	names, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(dir, name.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all = append(all, name.Name()+" "+string(text))
 	}
 	return all
@@ -33,9 +30,7 @@ func TestWriteAndRemove(t *testing.T) {
 	path := filepath.Join(dir, "a")
 	f := func(err error, want ...string) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := files(t, dir); !slices.Equal(got, want) {
 			t.Fatalf("there is %q, want %q", got, want)
 		}
@@ -58,18 +53,14 @@ func TestPublish(t *testing.T) {
 	path := filepath.Join(dir, "a")
 	publish := func(text string) error {
 		file, err := durable.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer file.Close()
 		if _, err := file.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
 		return durable.Publish(file, path)
 	}
-	if err := publish("one"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, publish("one"))
 	if err := publish("two"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file: %v, want an error that wraps fs.ErrExist", err)
 	}
@@ -81,9 +72,7 @@ func TestPublish(t *testing.T) {
 func TestWriteThatFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
-	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o755))
 	if err := durable.Write(path, []byte("one")); err == nil {
 		t.Error("a directory that is not empty was replaced")
 	}

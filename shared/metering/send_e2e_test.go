@@ -24,6 +24,7 @@ import (
 	"petgate/shared/database"
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // The process is killed at each of its requests: before the receiver has taken it, before it answers, and after it has answered. The
@@ -34,9 +35,7 @@ func TestKilledExport(t *testing.T) {
 	u.export(CSV, 0)
 	u.use(u.tenants[0], u.hour(4), "listPets", 9) // a correction
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	var process atomic.Pointer[exec.Cmd]
 	kill := func() { _ = process.Load().Process.Kill() }
 	for name, fault := range map[string]func(w http.ResponseWriter, take func()){
@@ -53,9 +52,7 @@ func TestKilledExport(t *testing.T) {
 		export := func() error {
 			cmd := exec.Command(program, "usage", "export", "--format", "cloudevents", "--since", "2026-01-01", "--to", m.URL, "--token-file", token)
 			cmd.Env = []string{"DATABASE_URL=" + u.url}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			process.Store(cmd)
 			return cmd.Wait()
 		}
@@ -86,13 +83,9 @@ func TestExportInConstantMemory(t *testing.T) {
 	binaryPath := testkit.Build(t, "petgate/keyadmin")
 	url := testkit.Postgres(t)
 	db, err := database.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
-	if err := db.Migrate(t.Context(), keystore.Migrations); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, db.Migrate(t.Context(), keystore.Migrations))
 	names := make([]string, tenants)
 	for i := range names {
 		var tenant id.Tenant
@@ -100,9 +93,7 @@ func TestExportInConstantMemory(t *testing.T) {
 		names[i] = tenant.String()
 	}
 	text, err := json.Marshal(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := db.Exec(`INSERT INTO tenants SELECT value, value, 'free', 0, 0, false, 1, 0 FROM json_array_elements_text(CAST($1 AS json))`, string(text)); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // meter is a receiver that recognizes requests by their Idempotency-Key, and events by their IDs.
@@ -102,9 +103,7 @@ func (m *meter) charged(t *testing.T) map[string]int64 {
 			Subject string
 			Data    struct{ Charged int64 }
 		}
-		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), &e))
 		sums[e.Subject] += e.Data.Charged
 	}
 	return sums
@@ -247,9 +246,7 @@ func TestReceiverGetsCorrections(t *testing.T) {
 		check(m, "again", 15)
 		u.use(u.tenants[2], u.hour(2), "getPet", 2)
 		r, _, err := u.send(m, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		check(m, "late usage of another operation", 16)
 		u.use(u.tenants[2], u.hour(2), "getPet", 2) // comes after what was sent
 		e, _ := u.export(CloudEvents, 0)
@@ -312,9 +309,7 @@ func TestCorrectionAfterALostResponse(t *testing.T) {
 	})
 	u.use(u.tenants[0], u.hour(4), "listPets", 3)
 	seal, err := u.store.SealUsage(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	u.use(u.tenants[1], u.hour(4), "listPets", 3)
 	if r, _, err := u.send(m, 0); err == nil || r.Cursor.Seal != seal.Number {
 		t.Errorf("%+v, %v, want an error, and the cursor at the second correction, number %d", r.Cursor, err, seal.Number)

@@ -9,6 +9,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/operate"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // What is asked before a change, what is said after it, and what is said when it is made again.
@@ -19,24 +20,16 @@ func TestOperations(t *testing.T) {
 	clock := func() time.Time { return now }
 	o := operate.Operator{Store: keystore.New(db, clock, nil, "ada"), Clock: clock}
 	_, err := o.CreateTenant(keystore.TenantSpec{Name: "acme", Plan: "free"}, false).Change(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tenant := func() keystore.Tenant {
 		found, err := o.Store.Tenant(ctx, "acme")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return found
 	}
 	k, _, _, err := o.Store.CreateKey(ctx, keystore.KeySpec{Tenant: tenant().ID, Name: "ci"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	owner, err := o.OwnerOf(ctx, k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	plain := func(prepare func() operate.Operation) func() (operate.Operation, error) {
 		return func() (operate.Operation, error) { return prepare(), nil }
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"petgate/shared/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -47,15 +49,11 @@ func TestUsage(t *testing.T) {
 		checkXML(t, name, got)
 		path := filepath.Join("testdata", name+".svg")
 		if *update {
-			if err := os.WriteFile(path, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, got, 0o644))
 			continue
 		}
 		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\nIf it is meant: go test ./shared/plot -update", path, diff)
 		}

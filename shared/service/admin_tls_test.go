@@ -11,6 +11,7 @@ import (
 
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 func TestAdminTLS(t *testing.T) {
@@ -23,19 +24,13 @@ func TestAdminTLS(t *testing.T) {
 	}
 	// A program with a certificate of the same authority asks admin ports with its own settings.
 	asked, err := settings.Client(quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	start := func(settings service.AdminTLS) (url string) {
 		t.Helper()
 		ln, err := service.Listen("127.0.0.1:0", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		a := service.NewAdmin(quiet, service.Settings{AdminTLS: settings}, "")
-		if err := a.Start(ln); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Start(ln))
 		t.Cleanup(a.Close)
 		a.SetReady(func() []service.Problem { return nil })
 		return "https://" + ln.Addr().String()

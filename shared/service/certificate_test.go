@@ -16,6 +16,7 @@ import (
 
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // saved are the settings that name the files of an authority.
@@ -29,9 +30,7 @@ func TestCertificateReload(t *testing.T) {
 	first, renewed := now.Add(30*24*time.Hour), now.Add(90*24*time.Hour)
 	files := saved(a.SaveServer(2, first))
 	c, err := service.LoadCertificate(files.Cert, files.Key, func() time.Time { return now }, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	registry := prometheus.NewRegistry()
 	watched := service.NewCertificates(registry, quiet)
 	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
@@ -59,23 +58,17 @@ func TestCertificateReload(t *testing.T) {
 	now = now.Add(service.LookEvery)
 	serves("renewed, without a connection since", 3, renewed, 0)
 
-	if err := os.WriteFile(files.Key, []byte("half a renewal"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(files.Key, []byte("half a renewal"), 0o600))
 	now = now.Add(service.LookEvery)
 	serves("the files do not fit together", 3, renewed, 1)
 	a.SaveServer(4, renewed)
 	now = now.Add(service.LookEvery)
 	serves("the renewal is complete", 4, renewed, 0)
 
-	if err := os.Rename(files.Cert, files.Cert+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(files.Cert, files.Cert+".away"))
 	now = now.Add(service.LookEvery)
 	serves("the file is gone", 4, renewed, 1)
-	if err := os.Rename(files.Cert+".away", files.Cert); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(files.Cert+".away", files.Cert))
 	now = now.Add(service.LookEvery)
 	serves("the file is back", 4, renewed, 0)
 }
@@ -84,9 +77,7 @@ func TestCertificateReload(t *testing.T) {
 func value(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, family := range families {
 		if family.GetName() == name {
 			return family.GetMetric()[0].GetGauge().GetValue()
@@ -119,9 +110,7 @@ func TestCertificateIsReportedEachHour(t *testing.T) {
 			save(c.from, c.until)
 			var out bytes.Buffer
 			loaded, err := service.LoadCertificate(files.Cert, files.Key, time.Now, quiet)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			registry := prometheus.NewRegistry()
 			all := service.NewCertificates(registry, slog.New(slog.NewTextHandler(&out, nil)))
 			all.Watch("public", loaded, c.host)

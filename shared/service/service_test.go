@@ -22,6 +22,7 @@ import (
 
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -63,9 +64,7 @@ func TestAdminPort(t *testing.T) {
 // A web page can make a browser call this port under any name that resolves to it. Only known names are answered.
 func TestAdminAnswersToKnownHostsOnly(t *testing.T) {
 	name, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a := service.NewAdmin(quiet, service.Settings{AdminHosts: []string{"Gw-1.internal", "10.9.9.9"}}, "gateway-1:9090")
 	local := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 9090}
 	for host, want := range map[string]int{
@@ -108,9 +107,7 @@ func TestAdminWarnsOfAPublicAddress(t *testing.T) {
 		if err == nil {
 			err = a.Start(ln)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		a.Close()
 		if got := strings.Contains(out.String(), "public address"); got != want {
 			t.Errorf("%s with %+v: warned: %t", address, settings, got)
@@ -258,9 +255,7 @@ func TestRun(t *testing.T) {
 	})
 	// Early signals do not end the process, whether they reach it before or after the end of Run.
 	for range 100 {
-		if err := syscall.Kill(syscall.Getpid(), syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
 	}
 	if code != 0 {
 		t.Errorf("exit code after SIGTERM: %d", code)
@@ -269,9 +264,7 @@ func TestRun(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	ln, err := service.Listen("127.0.0.1:0", "--listen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	if _, err := service.Listen(ln.Addr().String(), "--listen"); err == nil ||
 		!strings.Contains(err.Error(), ln.Addr().String()+" is in use") || !strings.Contains(err.Error(), "--listen") {
@@ -285,9 +278,7 @@ func TestListen(t *testing.T) {
 func TestListenUnix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := service.Listen("unix:"+path, "--listen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := service.Listen("unix:"+path, "--listen"); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a busy socket: %v", err)
 	}
@@ -298,9 +289,7 @@ func TestListenUnix(t *testing.T) {
 		t.Fatalf("a socket left behind: %v", err)
 	}
 	_ = ln.Close()
-	if err := os.WriteFile(path, []byte("not a socket"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("not a socket"), 0o600))
 	if _, err := service.Listen("unix:"+path, "--listen"); err == nil {
 		t.Error("a file that is no socket was replaced")
 	}
@@ -316,9 +305,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	t.Setenv("LISTEN_FDS", "2")
 	t.Setenv("LISTEN_PID", "1") // they are another process's
 	ln, err := service.ListenPublic("127.0.0.1:0", "--listen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = ln.Close()
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	if _, err := service.ListenPublic("127.0.0.1:0", "--listen"); err == nil || !strings.Contains(err.Error(), "systemd passes 2 sockets") {

@@ -16,6 +16,7 @@ import (
 
 	"petgate/shared/service"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 type settings struct {
@@ -109,9 +110,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 
 func TestSecretFromFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte("postgres://u:pw@h/d\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("postgres://u:pw@h/d\n"), 0o600))
 	t.Setenv("TEST_DATABASE_FILE", path)
 	s, _, done, _, errs := load()
 	if done || string(s.Database) != "postgres://u:pw@h/d" || strings.Contains(s.Database.String(), "pw") {
@@ -167,9 +166,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("it has left %v, %v", left, err)
 	}
 	taken, err := service.Listen(os.Getenv("TEST_LISTEN"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer taken.Close()
 	t.Setenv("TEST_ADMIN_LISTEN", "192.0.2.1:1")
 	t.Setenv("TEST_FILE", filepath.Join(os.Args[0], "file"))
@@ -178,13 +175,9 @@ func TestCheck(t *testing.T) {
 
 	// The program itself has the ports.
 	ln, err := service.Listen("127.0.0.1:0", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	admin := service.NewAdmin(quiet, service.Settings{}, "")
-	if err := admin.Start(ln); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, admin.Start(ln))
 	defer admin.Close()
 	t.Setenv("TEST_ADMIN_LISTEN", ln.Addr().String())
 	check(2, "2 problems", "cannot be written", "PROG_LISTN is not a setting")
@@ -192,13 +185,9 @@ func TestCheck(t *testing.T) {
 
 func TestProbe(t *testing.T) {
 	ln, err := service.Listen("127.0.0.1:0", "--admin-listen")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	admin := service.NewAdmin(quiet, service.Settings{}, "")
-	if err := admin.Start(ln); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, admin.Start(ln))
 	defer admin.Close()
 	f := func(address string, want int, wantOut, wantErr string) {
 		t.Helper()

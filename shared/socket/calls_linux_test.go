@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 func TestCallsAllocateNothing(t *testing.T) {
@@ -16,9 +18,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 	go func() { _, _ = io.Copy(far, far) }()
 	out, in := []byte("question"), make([]byte, 64)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := near.Check(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, near.Check())
 		if _, err := near.Write(out); err != nil {
 			t.Fatal(err)
 		}
@@ -35,9 +35,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 	near, _ := pair(t, "tcp")
 	raw, err := near.Conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var setErr error
 	if err := raw.Control(func(fd uintptr) { setErr = syscall.SetNonblock(int(fd), false) }); err != nil || setErr != nil {
 		t.Fatal(err, setErr)
@@ -46,9 +44,7 @@ func TestABlockingDescriptorBlocksNothing(t *testing.T) {
 		"read":  func() error { _, err := near.Read(make([]byte, 1)); return err },
 		"write": func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
 	} {
-		if err := near.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, near.SetDeadline(time.Now().Add(20*time.Millisecond)))
 		done := make(chan error, 1)
 		go func() { done <- call() }()
 		select {

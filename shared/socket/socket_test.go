@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"petgate/shared/socket"
+	"petgate/shared/testkit/must"
 )
 
 // pair returns both ends of a connection over the network.
@@ -23,14 +24,10 @@ func pair(t *testing.T, network string) (near *socket.Conn, far net.Conn) {
 		address = filepath.Join(t.TempDir(), "s")
 	}
 	ln, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ln.Close()
 	dialed, err := net.Dial(network, ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if far, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +112,7 @@ func TestDeadlines(t *testing.T) {
 		"read":  func() error { _, err := near.Read(in); return err },
 		"write": func() error { _, err := near.Write(make([]byte, manyBytes)); return err },
 	} {
-		if err := near.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, near.SetDeadline(time.Now().Add(20*time.Millisecond)))
 		var timeout net.Error
 		if err := call(); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() {
 			t.Errorf("%s: %v", name, err)
@@ -165,9 +160,7 @@ func TestEnds(t *testing.T) {
 	})
 	t.Run("half", func(t *testing.T) {
 		near, far := pair(t, "tcp")
-		if err := near.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, near.CloseWrite())
 		if n, err := far.Read(in); n != 0 || err != io.EOF {
 			t.Errorf("%d, %v", n, err)
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"petgate/shared/testkit/must"
 )
 
 // A back end may end at the instant at which its server is paused. It is then a zombie until the server goes on.
@@ -18,9 +20,7 @@ func TestPauseWhileABackEndEnds(t *testing.T) {
 	s := StartPostgres(t)
 	processes := children(s.cmd.Process.Pid)
 	awaitStopped(t, s.signal(t, syscall.SIGSTOP))
-	if err := syscall.Kill(processes[0], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(processes[0], syscall.SIGKILL))
 	s.Pause(t)
 	s.Resume(t)
 }
@@ -30,13 +30,9 @@ func TestPausedServerLeavesNothingBehind(t *testing.T) {
 	s := StartPostgres(t)
 	for range 2 {
 		db, err := sql.Open("postgres", s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer db.Close()
-		if err := db.Ping(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, db.Ping())
 		processes := children(s.cmd.Process.Pid)
 		if len(processes) < 2 {
 			t.Fatalf("a server with the processes %v", processes)
@@ -61,18 +57,12 @@ func TestServersEndWithAKilledTest(t *testing.T) {
 		select {}
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	child := exec.Command(self, "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), variable+"=yes")
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, child.Start())
 	lines := bufio.NewScanner(out)
 	var servers [][]string
 	for len(servers) < 2 && lines.Scan() {

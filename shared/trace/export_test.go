@@ -21,6 +21,8 @@ import (
 	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"petgate/shared/testkit/must"
 )
 
 // collector answers posts. Within a bubble of synctest, time passes only while everything waits.
@@ -87,9 +89,7 @@ func open(t *testing.T, answers ...answer) *exporter {
 		},
 		Program: "gateway", Instance: "gw-1", Log: slog.New(slog.NewTextHandler(&e.log, nil)), Metrics: prometheus.NewRegistry(), Transport: e.collector,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return e
 }
 
@@ -170,9 +170,7 @@ func TestExport(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	rejects := func(n int64) answer {
 		body, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: n}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return answer{status: 200, body: body}
 	}
 	f := func(name string, posts int, least, most time.Duration, counts, logs string, answers ...answer) {

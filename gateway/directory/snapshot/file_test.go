@@ -9,14 +9,13 @@ import (
 	"petgate/shared/core/id"
 	"petgate/shared/core/instant"
 	"petgate/shared/keystore"
+	"petgate/shared/testkit/must"
 )
 
 func open(t *testing.T) *File {
 	t.Helper()
 	f, err := Open(filepath.Join(t.TempDir(), "snapshot"), "gw-1", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(f.Close)
 	return f
 }
@@ -36,9 +35,7 @@ func replace(t *testing.T, f *File, meanwhile func()) {
 
 func appendTo(t *testing.T, f *File, changes func(keystore.Rows)) {
 	t.Helper()
-	if err := f.Append(Head{}, changes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Append(Head{}, changes))
 }
 
 // expect checks the last ban in the file; 0: there is no file.
@@ -86,9 +83,7 @@ func TestOutdated(t *testing.T) {
 		}
 	}
 	wants(false, "the start")
-	if err := f.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Remove())
 	wants(true, "a removal")
 	replace(t, f, func() {})
 	wants(false, "a new file")

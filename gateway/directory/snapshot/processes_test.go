@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"petgate/shared/testkit/must"
 )
 
 // A process may be killed while it adds itself to the list, so the earlier processes are in the list at every instant.
@@ -37,9 +39,7 @@ func TestProcessesAreAlwaysListed(t *testing.T) {
 		}
 		select {
 		case err := <-working:
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return
 		default:
 		}
@@ -50,9 +50,7 @@ func TestProcessesAreAlwaysListed(t *testing.T) {
 func TestProcessesOfAnotherBootMayRun(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	if err := os.WriteFile(path, []byte("elsewhere@another-boot\nhere@"+bootID()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("elsewhere@another-boot\nhere@"+bootID()+"\n"), 0o600))
 	p, err := openProcesses(path, "this")
 	if err != nil || !slices.Equal(p.ended, []string{"here"}) {
 		t.Errorf("known to have ended: %v, %v", p.ended, err)

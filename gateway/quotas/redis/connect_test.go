@@ -8,6 +8,7 @@ import (
 	"petgate/gateway/quotas/store"
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // Redis closes connections when it restarts, after its timeout, or when an operator says so. The next decision uses another
@@ -16,9 +17,7 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 	server := testkit.StartRedis(t)
 	r := open(t, Config{URL: server.URL})
 	options, err := redis.ParseURL(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	operator := redis.NewClient(options)
 	defer operator.Close()
 	for n := range int64(20) {
@@ -26,8 +25,6 @@ func TestAClosedConnectionIsNoOutage(t *testing.T) {
 		if outcome != Decided || v.Minute.Used != n+1 || r.IsDown() {
 			t.Fatalf("decision %d: used %d, outcome %d, down: %t", n, v.Minute.Used, outcome, r.IsDown())
 		}
-		if err := operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, operator.ClientKillByFilter(background, "TYPE", "normal", "SKIPME", "yes").Err())
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 var background = context.Background()
@@ -31,9 +32,7 @@ func dialRedis(t testing.TB, opts ...func(*redis.Options)) (*redis.Client, strin
 	t.Helper()
 	url, prefix := testkit.Redis(t)
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	options.MaxRetries = -1
 	for _, set := range opts {
 		set(options)
@@ -291,9 +290,7 @@ func TestDifferential(t *testing.T) {
 	}
 	client, prefix := dialRedis(t)
 	seed := rand.Uint64()
-	if err := compare(client, prefix, takeScript, nil, seed, steps); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, compare(client, prefix, takeScript, nil, seed, steps))
 	t.Logf("differential: %d random steps, seed %d: Go and Lua agree in every verdict and every record", steps, seed)
 }
 

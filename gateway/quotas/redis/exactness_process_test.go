@@ -24,6 +24,7 @@ import (
 	"petgate/shared/keystore"
 	"petgate/shared/testkit"
 	"petgate/shared/testkit/fleet"
+	"petgate/shared/testkit/must"
 )
 
 // rig is three gateway processes on one Redis, with a tape between them and Redis, and tenants with many different limits.
@@ -67,22 +68,16 @@ func startRig(t *testing.T, limits []plan.Limits, redis string) *rig {
 	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(r.client.CloseIdleConnections)
 	db, err := database.Open(r.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer db.Close()
 	store := keystore.New(db, nil, nil, "test")
 	for i, one := range limits {
 		tenant, _, err := store.CreateTenant(background, keystore.TenantSpec{
 			Name: "t" + strconv.Itoa(i), Plan: "enterprise", Override: one,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, token, _, err := store.CreateKey(background, keystore.KeySpec{Tenant: tenant.ID, Name: "k"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.tenants = append(r.tenants, &metered{key: "petgate:{" + tenant.ID.String() + "}", token: token, limits: one})
 	}
 	r.MustKeyadmin("tenant", "create", "last") // confirmed when all gateways know all that came before

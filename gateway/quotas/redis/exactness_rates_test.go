@@ -10,6 +10,7 @@ import (
 	"petgate/gateway/quotas/store/storetest"
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // Why quotas do not use the redis_rate package, which limits failed authentications here. Its limit refills while it is used
@@ -27,9 +28,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	var theirs, own []time.Time
 	for began := time.Now(); time.Since(began) < 2*window+window/4; <-time.After(time.Millisecond) {
 		answer, err := rates.Allow(background, prefix+"rolling", minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if answer.Allowed > 0 {
 			theirs = append(theirs, time.Now())
 		}
@@ -52,9 +51,7 @@ func TestTwoRedisRateCalls(t *testing.T) {
 	passed, script := 0, quota.Verdict{}
 	for range limit {
 		first, err := rates.Allow(background, prefix+"minute", slow)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last = first
 		if second, err := rates.Allow(background, prefix+"day", day); err != nil {
 			t.Fatal(err)

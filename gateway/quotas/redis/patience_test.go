@@ -21,6 +21,7 @@ import (
 	"petgate/shared/core/quota"
 	"petgate/shared/socket"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // late is a connection of a process that gets no CPU time while it waits. When it continues, its deadline has long passed.
@@ -81,14 +82,10 @@ func TestSilenceCostsTheBudget(t *testing.T) {
 // A Redis that was silent for the budget is not asked again: that would cost the budget again.
 func TestSilenceIsNotAskedAgain(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	client, err := connect("redis://"+listener.Addr().String(), 50*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	s := newScript(client, "petgate:", quota.Product, takeScript)
 	demands := []store.Demand{{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 1}}
@@ -115,9 +112,7 @@ func TestTheClientLooksForStaleConnections(t *testing.T) {
 	})
 	defer client.Close()
 	for n := range 10 {
-		if err := client.Ping(background).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Ping(background).Err())
 		if looked < n {
 			t.Fatalf("%d looks at %d uses of a pooled connection", looked, n)
 		}
@@ -125,9 +120,7 @@ func TestTheClientLooksForStaleConnections(t *testing.T) {
 	if made != 1 {
 		t.Errorf("%d connections were made", made)
 	}
-	if err := client.ClientKillByFilter(background, "SKIPME", "no").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.ClientKillByFilter(background, "SKIPME", "no").Err())
 	testkit.Eventually(t, 10*time.Second, "Redis has closed the connection", func() bool {
 		return !strings.Contains(dialServer(t, server).ClientList(background).Val(), "cmd=client|kill")
 	})
@@ -192,9 +185,7 @@ func TestLostReplies(t *testing.T) {
 			_, port, _ := strings.Cut(p.addr, ":")
 			node := redis.NewClient(&redis.Options{Addr: addr})
 			defer node.Close()
-			if err := node.ConfigSet(background, "cluster-announce-port", port).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, node.ConfigSet(background, "cluster-announce-port", port).Err())
 			proxies, urls = append(proxies, p), append(urls, "redis://"+p.addr)
 		}
 		for _, p := range proxies {

@@ -14,6 +14,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/quota"
 	"petgate/shared/testkit"
+	"petgate/shared/testkit/must"
 )
 
 // dialCluster connects to a private Redis Cluster of three.
@@ -69,15 +70,11 @@ func TestSpoiledRecord(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client.Del(background, key)
-			if err := c.spoil(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.spoil())
 			before := client.Dump(background, key).Val()
 			demands := []store.Demand{good, spoiled, good}
 			results := make([]store.Result, len(demands))
-			if err := s.Decide(background, demands, results); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Decide(background, demands, results))
 			if results[0].Err != nil || results[2].Err != nil || results[2].Verdict.Granted != 1 {
 				t.Errorf("the other tenant is harmed: %+v", results)
 			}
@@ -112,9 +109,7 @@ func TestLostScript(t *testing.T) {
 	known := func() bool {
 		t.Helper()
 		exists, err := client.ScriptExists(background, s.sha).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return exists[0]
 	}
 	if known() {
@@ -124,13 +119,9 @@ func TestLostScript(t *testing.T) {
 	if !known() {
 		t.Error("the server did not keep the script")
 	}
-	if err := client.ScriptFlush(background).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.ScriptFlush(background).Err())
 	next("SCRIPT FLUSH")
-	if err := client.ScriptFlush(background).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.ScriptFlush(background).Err())
 	if err := s.preload(background); err != nil || !known() {
 		t.Errorf("preload: %v, and the script is known: %v", err, known())
 	}
@@ -142,9 +133,7 @@ func TestLostScript(t *testing.T) {
 	}
 	server.Start(t)
 	next("a restart")
-	if err := client.FlushAll(background).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.FlushAll(background).Err())
 	d.Known = quota.DayUse{Day: int64(instant.Of(time.Now()) / 86_400_000), Used: used}
 	next("FLUSHALL, told of the day's use")
 }
@@ -154,9 +143,7 @@ func TestFailOver(t *testing.T) {
 	first, second := testkit.StartRedis(t, "--repl-diskless-sync-delay", "0"), testkit.StartRedis(t)
 	before, after := dialServer(t, first), dialServer(t, second)
 	host, port, _ := strings.Cut(first.Addr, ":")
-	if err := after.ReplicaOf(background, host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, after.ReplicaOf(background, host, port).Err())
 	d := store.Demand{Request: storetest.Request(storetest.Tenant(1), 10, 100), Want: 7}
 	v := storetest.Take(t, newScript(before, "over:", quota.Product, takeScript), d)
 	testkit.Eventually(t, 10*time.Second, "the replica has the record", func() bool {
@@ -164,9 +151,7 @@ func TestFailOver(t *testing.T) {
 			after.Exists(background, "over:{"+d.Tenant.String()+"}").Val() == 1
 	})
 	first.Kill(t)
-	if err := after.ReplicaOf(background, "no", "one").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, after.ReplicaOf(background, "no", "one").Err())
 	over := storetest.Take(t, newScript(after, "over:", quota.Product, takeScript), d)
 	if over.Granted != 3 || over.Day.Used != 10 || over.Minute.RetryAt != v.Minute.ReleaseAt {
 		t.Errorf("before %+v, after %+v: want 3 more granted, the first slice released when it was promised", v, over)
@@ -202,15 +187,11 @@ func TestServerThatCannotWrite(t *testing.T) {
 				storetest.Take(t, s, d)
 			}
 			used++
-			if err := c.set(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.set())
 			if err := s.Decide(background, demands, results); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("decide = %v, want an error with %s", err, c.want)
 			}
-			if err := c.unset(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.unset())
 			for _, d := range demands {
 				d.Want = 0
 				if v := storetest.Take(t, s, d); v.Day.Used != used {
@@ -229,9 +210,7 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 	demands, results := clusterDemands()
 	decide := func(after string, used int64, spoiled int) {
 		t.Helper()
-		if err := s.Decide(background, demands, results); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Decide(background, demands, results))
 		for i, r := range results {
 			if errors.Is(r.Err, store.ErrRecord) != (i == spoiled) || r.Err == nil && r.Verdict.Day.Used != used {
 				t.Fatalf("after %s, demand %d: %+v", after, i, r)
@@ -239,9 +218,7 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 		}
 	}
 	decide("nothing at all", 1, -1)
-	if err := s.preload(background); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.preload(background))
 	decide("preload", 2, -1)
 	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
 		return node.ScriptFlush(ctx).Err()
@@ -250,16 +227,10 @@ func TestClusterNodesLoseTheScript(t *testing.T) {
 	}
 	decide("SCRIPT FLUSH on every node", 3, -1)
 	one, err := client.MasterForKey(background, s.keyOf(demands[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.ScriptFlush(background).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, one.ScriptFlush(background).Err())
 	decide("SCRIPT FLUSH on one node", 4, -1)
-	if err := client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Set(background, s.keyOf(demands[3]), "spoiled", 0).Err())
 	decide("spoiling a record", 5, 3)
 }
 
@@ -277,9 +248,7 @@ func TestClusterNodeLost(t *testing.T) {
 	client := dialCluster(t)
 	s := newScript(client, "node:", quota.Product, takeScript)
 	demands, results := clusterDemands()
-	if err := s.Decide(background, demands, results); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Decide(background, demands, results))
 	// Without this, the rest of the cluster would stop too as soon as it finds the node missing.
 	if err := client.ForEachMaster(background, func(ctx context.Context, node *redis.Client) error {
 		return node.ConfigSet(ctx, "cluster-require-full-coverage", "no").Err()
@@ -287,15 +256,11 @@ func TestClusterNodeLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost, err := client.MasterForKey(background, s.keyOf(demands[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	onLost := make([]bool, len(demands))
 	for i := range demands {
 		node, err := client.MasterForKey(background, s.keyOf(demands[i]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		onLost[i] = node.Options().Addr == lost.Options().Addr
 	}
 	lost.ShutdownNoSave(background)

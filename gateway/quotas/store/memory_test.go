@@ -12,6 +12,7 @@ import (
 	"petgate/shared/core/instant"
 	"petgate/shared/core/plan"
 	"petgate/shared/core/quota"
+	"petgate/shared/testkit/must"
 )
 
 // newStoppedMemory returns a memory whose clock only the test moves.
@@ -41,9 +42,7 @@ func TestDumpAndLoad(t *testing.T) {
 
 	after, later := newStoppedMemory()
 	*later = *now + 1000
-	if err := after.Load(saved); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, after.Load(saved))
 	if again, _ := after.Dump(0); len(again) != 0 {
 		t.Errorf("what was just loaded is dumped again: %v", tenants(again))
 	}
@@ -66,9 +65,7 @@ func TestDumpAndLoad(t *testing.T) {
 	} else if rest, _ := before.Dump(next); len(rest) != 0 {
 		t.Errorf("%d dumped without a change", len(rest))
 	}
-	if err := after.Load(changed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, after.Load(changed))
 	for d, want := range map[*Demand]int64{{Request: request(tenant(3), 10, 20)}: 3, {Request: reset}: 1, {Request: request(tenant(2), 10, 20)}: 3} {
 		if v := take(t, after, *d); v.Day.Used != want {
 			t.Errorf("%+v: %d used after another restart, want %d", d.Name(), v.Day.Used, want)
@@ -125,9 +122,7 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 	demands, results := []Demand{{Request: request(tenant(1), 1e9, 1e9), Want: 1}}, make([]Result, 1)
 	decide := func() {
 		*now += 100
-		if err := m.Decide(background, demands, results); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Decide(background, demands, results))
 	}
 	for range 10 {
 		decide()

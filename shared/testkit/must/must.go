@@ -1,0 +1,16 @@
+// Package must ends a test whose preparation fails.
+package must
+
+// T is a test: testing.TB, or that of rapid.
+type T interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// Do ends the test if there is an error.
+func Do(t T, err error) {
+	if err != nil {
+		t.Helper()
+		t.Fatal(err)
+	}
+}
