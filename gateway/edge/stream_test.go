@@ -1,0 +1,324 @@
+package edge_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"petgate/gateway/edge"
+	"petgate/shared/testkit"
+)
+
+// streamed is the length of bodies that pass through in parts.
+const streamed = 300_000
+
+func newStreamRig(t *testing.T, change func(*setup)) *rig {
+	return newRig(t, func(s *setup) {
+		s.BodyBytesMax, s.UpstreamTimeout, s.ReadTimeout = 4*streamed, patience, patience
+		if change != nil {
+			change(s)
+		}
+	})
+}
+
+// chunksOf is content in chunks of the given size, without the last one.
+func chunksOf(content string, size int) string {
+	var b strings.Builder
+	for part := range slices.Chunk([]byte(content), size) {
+		fmt.Fprintf(&b, "%x\r\n%s\r\n", len(part), part)
+	}
+	return b.String()
+}
+
+// Each row is what a client sends. Long bodies arrive whole or not at all, each request has one verdict, and what was refused after its
+// beginning had gone to the upstream is charged and not seen.
+func TestOracleOfLongBodies(t *testing.T) {
+	t.Parallel()
+	content := namedBody("content ", streamed)
+	inChunks := chunksOf(content, 7001)
+	f := func(name, sent, want string, seen, charged int) {
+		t.Helper()
+		r := newStreamRig(t, nil)
+		c := r.dial(t)
+		var err error
+		if c.conn, err = net.Dial("tcp", r.address); err != nil {
+			t.Fatal(err)
+		}
+		go func() { // refused before all of it was sent: the answers are checked
+			_, _ = io.WriteString(c.conn, sent)
+			_ = c.conn.(*net.TCPConn).CloseWrite()
+		}()
+		_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+		in, got := bufio.NewReader(c.conn), ""
+		for {
+			a, err := readAnswer(in, no)
+			if err != nil {
+				break
+			}
+			got += fmt.Sprintf(" %d", a.Status)
+		}
+		if got = strings.TrimSpace(got); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+		requests := r.upstream.Seen()
+		for _, q := range requests {
+			if q.Method == "POST" && q.Body != content {
+				t.Errorf("%s: the upstream saw %d other bytes", name, len(q.Body))
+			}
+		}
+		if len(requests) != seen || r.admitted.Load() != int64(charged) {
+			t.Errorf("%s: the upstream saw %q, and %d were charged", name, texts(requests), r.admitted.Load())
+		}
+	}
+	length := rawPost("Content-Length: " + decimal(streamed))
+	chunked := rawPost("Transfer-Encoding: chunked")
+	f("length", length+content+rawGet(), "201 200", 2, 2)
+	f("chunks", chunked+inChunks+"0\r\n\r\n"+rawGet(), "201 200", 2, 2)
+	f("chunks and a trailer", chunked+inChunks+"0\r\nX-Sum: 1\r\n\r\n"+rawGet(), "201 200", 2, 2)
+	f("two in a row", length+content+chunked+inChunks+"0\r\n\r\n", "201 201", 2, 2)
+	f("fewer bytes than announced", length+content[1:], "400", 0, 1)
+	f("no last chunk", chunked+inChunks, "400", 0, 1)
+	f("no line after the last chunk", chunked+inChunks+"0\r\n", "400", 0, 1)
+	f("a wrong chunk size", chunked+inChunks+"5x\r\nhello\r\n0\r\n\r\n"+rawGet(), "400", 0, 1)
+	f("a chunk longer than its size", chunked+inChunks+"2\r\nhello\r\n0\r\n\r\n"+rawGet(), "400", 0, 1)
+	f("a bare LF", chunked+inChunks+"5\nhello\r\n0\r\n\r\n"+rawGet(), "400", 0, 1)
+	f("a trailer that routes", chunked+inChunks+"0\r\nHost: evil\r\n\r\n"+rawGet(), "400", 0, 1)
+	f("more than the maximum", chunked+repeat(inChunks, 5)+"0\r\n\r\n", "413", 0, 1)
+	f("more than the maximum is announced", rawPost("Content-Length: "+decimal(5*streamed)), "413", 0, 0)
+}
+
+// If a key may not call any more while its body is under way, the upstream gets no end of the request.
+func TestChangeWhileALongBodyPasses(t *testing.T) {
+	t.Parallel()
+	for name, c := range changes {
+		for framing, start := range map[string]string{
+			"length": rawPost("Content-Length: "+decimal(streamed)) + repeat("a", streamed/2),
+			"chunks": rawPost("Transfer-Encoding: chunked") + chunksOf(repeat("a", streamed/2), 10_000),
+		} {
+			var isChanged atomic.Bool
+			r := newStreamRig(t, func(s *setup) { s.lookup = c.lookup(&isChanged) })
+			client := r.say(t, start)
+			testkit.Eventually(t, patience, "the upstream gets the beginning", func() bool { return r.upstream.Dials() == 1 })
+			isChanged.Store(true)
+			rest := repeat("a", streamed-streamed/2)
+			if framing == "chunks" {
+				rest = chunksOf(rest, 10_000) + "0\r\n\r\n"
+			}
+			go func() { _, _ = io.WriteString(client.conn, rest) }()
+			if got, err := readAnswer(client.in, no); err != nil || codeOf(got) != c.want || !got.Closes {
+				t.Errorf("%s, %s: got %d %s %v, want %s", name, framing, got.Status, codeOf(got), err, c.want)
+			}
+			if seen := r.upstream.Seen(); len(seen) > 0 || r.admitted.Load() != 1 {
+				t.Errorf("%s, %s: the upstream saw %q, and %d were charged", name, framing, texts(seen), r.admitted.Load())
+			}
+		}
+	}
+}
+
+// eventRig has an upstream that sends what the test says, and tells when its connection has ended.
+func eventRig(t *testing.T, change func(*setup)) (r *rig, say chan string, ended chan bool) {
+	say, ended = make(chan string), make(chan bool, 1)
+	r = newStreamRig(t, change)
+	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, _ = io.WriteString(c, events("Transfer-Encoding: chunked"))
+		go func() {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.Close()
+			ended <- true
+		}()
+		for text := range say {
+			if _, err := io.WriteString(c, text); err != nil {
+				break
+			}
+		}
+		return false
+	})
+	t.Cleanup(func() { close(say) })
+	return r, say, ended
+}
+
+// open reads the head of a stream of events.
+func openEvents(t *testing.T, r *rig) (*rawClient, *http.Response) {
+	t.Helper()
+	c := r.say(t, rawGet())
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	got, err := http.ReadResponse(c.in, nil)
+	if err != nil || got.StatusCode != 200 {
+		t.Fatalf("got %v %v", got, err)
+	}
+	return c, got
+}
+
+// Each event arrives before the upstream sends the next one. The end of the stream is the end of the response, and the connection stays.
+func TestEventsPassAtOnce(t *testing.T) {
+	t.Parallel()
+	r, say, _ := eventRig(t, nil)
+	c, got := openEvents(t, r)
+	for n := range 20 {
+		event := fmt.Sprintf("data: %d\n\n", n)
+		say <- chunksOf(event, 100)
+		b := make([]byte, len(event))
+		if _, err := io.ReadFull(got.Body, b); err != nil || string(b) != event {
+			t.Fatalf("got %q %v, want %q", b, err, event)
+		}
+	}
+	say <- "0\r\n\r\n"
+	if rest, err := io.ReadAll(got.Body); err != nil || len(rest) > 0 {
+		t.Errorf("at the end: %q %v", rest, err)
+	}
+	r.upstream.Answer(nil)
+	if got := c.ask(t, rawGet()); got.Status != 200 {
+		t.Errorf("the next request got %d", got.Status)
+	}
+}
+
+// A stream of events ends when its client goes away, when its key ends and when the gateway shuts down. A ban does not end it.
+func TestEventsEnd(t *testing.T) {
+	t.Parallel()
+	for name, cutting := range map[string]func(*rig, *rawClient, *atomic.Bool){
+		"client": func(_ *rig, c *rawClient, _ *atomic.Bool) { c.close() },
+		"shutdown": func(r *rig, _ *rawClient, _ *atomic.Bool) {
+			ctx, end := contextFor(patience)
+			defer end()
+			_ = r.edge.Shutdown(ctx)
+		},
+	} {
+		r, _, ended := eventRig(t, nil)
+		c, _ := openEvents(t, r)
+		cutting(r, c, nil)
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Errorf("%s: the upstream's connection stays", name)
+		}
+	}
+	for name, c := range changes {
+		var isChanged atomic.Bool
+		r, say, _ := eventRig(t, func(s *setup) { s.lookup = c.lookup(&isChanged) })
+		_, got := openEvents(t, r)
+		isChanged.Store(true)
+		say <- chunksOf("data: 1\n\n", 100)
+		n, err := got.Body.Read(make([]byte, 100))
+		if isWhole := n > 0 && err == nil; isWhole != (name == "banned") {
+			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// A client of HTTP/1.0 gets a long response until the end of the connection, and a reset if it breaks off.
+func TestLongResponseToAnOldClient(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{"whole": "0\r\n\r\n", "broken": ""} {
+		r := newStreamRig(t, nil)
+		r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+			_, _ = io.WriteString(c, says("Transfer-Encoding: chunked")+chunksOf(repeat("a", streamed), 10_000)+end)
+			return false
+		})
+		c := r.say(t, rawStart("GET /v1/pets HTTP/1.0"))
+		_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+		all, err := io.ReadAll(c.in)
+		if isWhole := err == nil && strings.HasSuffix(string(all), repeat("a", streamed)); isWhole != (name == "whole") {
+			t.Errorf("%s: %d bytes, %v", name, len(all), err)
+		}
+	}
+}
+
+// A client that does not read stops its upstream, and is cut in the time that a client has to take a response.
+func TestSlowReaderStopsItsUpstream(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	r := newStreamRig(t, func(s *setup) { s.WriteTimeout, s.Metrics = time.Second, registry })
+	sent := make(chan int, 1)
+	r.upstream.Answer(func(c net.Conn, _ upstreamRequest) bool {
+		_, err := io.WriteString(c, says("Content-Length: 1073741824"))
+		total := 0
+		for part := make([]byte, 64<<10); err == nil; total += len(part) {
+			_, err = c.Write(part)
+		}
+		sent <- total
+		return false
+	})
+	r.say(t, rawGet())
+	select {
+	case total := <-sent:
+		const kernels = 32 << 20 // what sockets may hold
+		if total > kernels {
+			t.Errorf("the upstream sent %d bytes to a client that reads nothing", total)
+		}
+	case <-time.After(patience):
+		t.Error("the client is not cut")
+	}
+	testkit.Eventually(t, patience, "nothing held", func() bool { return gauges(t, registry, "petgate_gateway_connections") == 0 })
+}
+
+// An upstream may send its long response while it reads the request.
+func TestBothBodiesPassAtOnce(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		_ = (&http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			_, _ = io.Copy(w, r.Body)
+		})}).Serve(ln)
+	}()
+	r := newStreamRig(t, func(s *setup) { s.Upstreams, s.BodyBytesMax = []string{"http://" + ln.Addr().String()}, 16<<20 })
+	body := namedBody("echo ", 16<<20)
+	c := r.say(t, rawPost("Content-Length: "+decimal(len(body))))
+	go func() { _, _ = io.WriteString(c.conn, body) }()
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	got, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := io.ReadAll(got.Body); err != nil || string(all) != body {
+		t.Errorf("%d bytes came back, %v", len(all), err)
+	}
+}
+
+// An operation goes to the service that it names, with the Host that the settings say. A service that is not there is refused at the start.
+func TestServices(t *testing.T) {
+	orders := newRawUpstream(t, "tcp", "127.0.0.1:0")
+	pets := newRawUpstream(t, "tcp", "127.0.0.1:0")
+	operations := slices.Clone(operations)
+	operations[1].Upstream = "orders"
+	services := func(host string) func(*setup) {
+		return func(s *setup) {
+			s.Operations, s.UpstreamHost = operations, host
+			s.Upstreams = []string{pets.URL(), "orders=" + orders.URL()}
+		}
+	}
+	for host, want := range map[string]string{"": pets.listener.Addr().String(), edge.OwnHost: pets.listener.Addr().String(), edge.KeepHost: "a", "b:1": "b:1"} {
+		r := newRig(t, services(host))
+		client := r.dial(t)
+		client.ask(t, rawGet())
+		client.ask(t, rawPost("Content-Length: 0"))
+		seen, ordered := pets.Seen(), orders.Seen()
+		if len(seen) != 1 || seen[0].Method != "GET" || len(ordered) != 1 || ordered[0].Method != "POST" {
+			t.Fatalf("pets saw %q, orders saw %q", texts(seen), texts(ordered))
+		}
+		if got := seen[0].Fields["host"][0]; got != want {
+			t.Errorf("%s: the Host is %s, want %s", host, got, want)
+		}
+	}
+	for _, upstreams := range [][]string{{pets.URL()}, {"orders=" + orders.URL()}} {
+		cfg := edge.Config{Upstreams: upstreams, BodyBytesMax: 1, BodiesBytesMax: 1}
+		_, err := edge.New(cfg, edge.Deps{Operations: operations, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+		if err == nil || !strings.Contains(err.Error(), "there is no upstream") {
+			t.Errorf("%q: %v", upstreams, err)
+		}
+	}
+}
