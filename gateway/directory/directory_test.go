@@ -414,3 +414,33 @@ func TestNoSnapshotIsWrittenWithoutAPath(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 }
+
+// All plans are passed on when they are loaded, and before a change of one is confirmed.
+func TestPassesPlansOn(t *testing.T) {
+	t.Parallel()
+	testkit.EachDatabase(t, func(t *testing.T, url string) {
+		store := openStore(t, url)
+		var mu sync.Mutex
+		passed := map[string]plan.Limits{}
+		start(t, store, Config{PlansChanged: func(plans []keystore.Plan) {
+			mu.Lock()
+			defer mu.Unlock()
+			clear(passed)
+			for _, p := range plans {
+				passed[p.Name] = p.Limits
+			}
+		}})
+		check := func(when string, count int, name string, want plan.Limits) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(passed) != count || passed[name] != want {
+				t.Errorf("%s: the plans are %v, want %d and %v for %s", when, passed, count, want, name)
+			}
+		}
+		check("loaded", 4, "free", plan.Limits{Minute: 60, Day: 1000})
+		gold := plan.Limits{Minute: 7, Day: 70}
+		confirmed(t, store)(store.CreatePlan(t.Context(), keystore.Plan{Name: "gold", Limits: gold}))
+		check("created", 5, "gold", gold)
+	})
+}

@@ -214,7 +214,7 @@ func FuzzDocument(f *testing.F) {
 		}
 		return o
 	})
-	for seed := range uint64(16) {
+	for seed := range uint64(8) {
 		bits := make([]byte, 256<<10)
 		_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(bits)
 		f.Add(bits)

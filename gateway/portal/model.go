@@ -27,6 +27,7 @@ type model struct {
 	SomeHeaders    []header // that some responses have
 	Groups         []*group // all operations
 	IsSplit        bool     // each group has a page of its own
+	HasSearch      bool     // there are more operations than one finds at a glance
 	OwnPrefix      string   // of the pages
 	IsForeign      bool     // the gateway's errors are not in the API's document
 	Statuses       []status // errors
@@ -466,7 +467,7 @@ func (m *model) addResponses(o *operation, described *openapi3.Operation) {
 
 // group puts operations together by their first tag, or by their path if the document has no tags.
 func (m *model) group(all []*operation) {
-	if len(all) <= 15 {
+	if m.HasSearch = len(all) > 15; !m.HasSearch {
 		m.Groups = []*group{{Name: "Operations", ID: "operations", Operations: all}}
 	} else {
 		m.groupByTag(all)

@@ -19,12 +19,14 @@ import (
 	"html/template"
 	"io/fs"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	texttemplate "text/template"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"golang.org/x/sync/errgroup"
 
 	"petgate/shared/api"
 	"petgate/shared/api/clients"
@@ -136,16 +138,21 @@ func New(cfg Config) (*Portal, error) {
 			return nil, err
 		}
 	}
-	if p.m.IsSplit {
-		for _, g := range p.m.Groups {
-			pages, err := newView(p.m, Home+"/"+g.ID, []*group{g}).pages("group.md")
-			if err != nil {
-				return nil, err
-			}
-			p.fixed = append(p.fixed, pages...)
-		}
+	if !p.m.IsSplit {
+		return p, nil
 	}
-	return p, nil
+	written := make([][]Page, len(p.m.Groups))
+	var writers errgroup.Group
+	writers.SetLimit(runtime.GOMAXPROCS(0))
+	for i, g := range p.m.Groups {
+		writers.Go(func() (err error) {
+			written[i], err = newView(p.m, Home+"/"+g.ID, []*group{g}).pages("group.md")
+			return err
+		})
+	}
+	err = writers.Wait()
+	p.fixed = append(p.fixed, slices.Concat(written...)...)
+	return p, err
 }
 
 // Pages returns all pages. The first one is for people.
@@ -222,9 +229,6 @@ func (v *view) To(o *operation) string {
 	return v.Root + o.Page[1:] + "#" + o.Anchor
 }
 
-// HasSearch reports whether there are more operations than one finds at a glance.
-func (v *view) HasSearch() bool { return len(v.All()) > 15 }
-
 // First returns the operation of the first example: one without parameters in its path, if there is one.
 func (v *view) First() *operation {
 	all := v.All()
@@ -264,10 +268,17 @@ func (v *view) readGuide() error {
 // Stylesheet returns the stylesheet of the documentation. The operators' console begins with it, so that both look alike.
 func Stylesheet() ([]byte, error) { return assets.ReadFile("assets/petgate.css") }
 
+// quickBytesMin is the size from which a page is compressed quickly: a start must not wait for a document of 10 MB.
+const quickBytesMin = 512 << 10
+
 func newPage(path, contentType string, body []byte) Page {
 	var compressed bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&compressed, gzip.BestCompression) // the level is valid
-	_, _ = w.Write(body)                                           // a buffer takes everything
+	level := gzip.BestCompression
+	if len(body) > quickBytesMin {
+		level = gzip.BestSpeed
+	}
+	w, _ := gzip.NewWriterLevel(&compressed, level) // the level is valid
+	_, _ = w.Write(body)                            // a buffer takes everything
 	_ = w.Close()
 	sum := sha256.Sum256(body)
 	return Page{
