@@ -203,15 +203,18 @@ func (r *Request) Next(response *http1.Response, timeout time.Duration) error {
 	if isTimeout(err) {
 		return ErrTimeout
 	}
-	if err == nil && response.Body.IsComplete() {
-		if err = c.endSending(r, response, nil); err == nil && response.IsReusable {
-			r.conn = nil
-			c.host.release(c, time.Now())
-		}
+	if err != nil || response.Body.IsComplete() {
+		err = c.endSending(r, response, err)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrCut): // not by the instance
+		return ErrBroken
+	case err != nil:
 		c.host.fail(err)
 		return ErrBroken
+	case response.Body.IsComplete() && response.IsReusable:
+		r.conn = nil
+		c.host.release(c, time.Now())
 	}
 	if response.Body.IsComplete() {
 		r.Leave()

@@ -439,3 +439,57 @@ func TestInstanceThatHangsUp(t *testing.T) {
 		}
 	}
 }
+
+// halfSent is the source of a request whose body breaks off after the response has begun.
+type halfSent struct{ begun chan struct{} }
+
+func (halfSent) Head(host string) []byte {
+	return []byte("POST / HTTP/1.1\r\nHost: " + host + "\r\nTransfer-Encoding: chunked\r\n\r\n")
+}
+
+func (h halfSent) More() ([]byte, error) {
+	<-h.begun
+	return nil, io.ErrUnexpectedEOF
+}
+func (halfSent) Stop() {}
+
+// A client that breaks off its request does not count as a failure of the instance that is responding to it.
+func TestBrokenRequestEjectsNoInstance(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close() // when the test ends
+			_, _ = c.Read(make([]byte, 1024))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("a", 100_000))
+		}
+	}()
+	p := newPool(t, io.Discard, func(c *Config) { c.URLs, c.BodyBytesMax = []string{"http://" + ln.Addr().String()}, 1<<20 })
+	for range failuresToEject {
+		source := halfSent{make(chan struct{})}
+		r := &Request{Source: source, Body: []byte("a"), HasMore: true, IsChunked: true, At: time.Now()}
+		if err := p.Enter(r); err != nil {
+			t.Fatal(err)
+		}
+		var response http1.Response
+		err := p.Send(r, &response)
+		close(source.begun)
+		for err == nil {
+			err = r.Next(&response, patience)
+		}
+		if !errors.Is(err, ErrBroken) || response.Body.IsComplete() {
+			t.Errorf("the response ended with %v", err)
+		}
+		r.Leave()
+	}
+	if s := p.Stats(time.Now())[0]; s.Failures != 0 || s.Ejections != 0 {
+		t.Errorf("%+v", s)
+	}
+}
