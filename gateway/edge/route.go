@@ -62,7 +62,7 @@ type paths struct {
 type group struct {
 	pattern api.Pattern
 	own     *route   // the operation with this pattern; nil: none
-	inside  []*route // the narrower ones, sorted
+	inside  []*route // those that are preferred, sorted: the narrower ones, and others with paths that the schemas of parameters exclude
 }
 
 func newRoutes(operations []api.Operation, origins []string) (*routes, error) {
@@ -146,7 +146,7 @@ func (p *paths) build(method string) {
 	}
 	for _, g := range p.groups {
 		for _, one := range p.sorted {
-			if one != g.own && g.pattern.Matches(string(one.pattern)) {
+			if one != g.own && (g.pattern.Matches(string(one.pattern)) || one.pattern.Compare(g.pattern) < 0 && one.pattern.Crosses(g.pattern)) {
 				g.inside = append(g.inside, one)
 			}
 		}

@@ -260,7 +260,7 @@ func (l *loading) operations(doc *openapi3.T) (all []Operation) {
 		complete.Extensions = doc.Paths.Extensions
 	}
 	doc.Paths, doc.Servers = complete, openapi3.Servers{{URL: "/"}}
-	l.refuseClashes(all)
+	l.refuseClashes(doc, all)
 	if len(all) == 0 && len(l.problems) == 0 {
 		l.refuse(l.place("paths", "paths"), "the document has no operations: describe at least one")
 	}
@@ -302,7 +302,7 @@ func (l *loading) serverPath(doc *openapi3.T) string {
 }
 
 // refuseClashes refuses operations between which a request could not choose, and those that stand in the gateway's own places.
-func (l *loading) refuseClashes(all []Operation) {
+func (l *loading) refuseClashes(doc *openapi3.T, all []Operation) {
 	reserved := Reserved(l.ownPrefix)
 	alike := map[string][]int{} // with the same method and number of segments: others have no path in common
 	patterns := make([]Pattern, len(all))
@@ -313,12 +313,41 @@ func (l *loading) refuseClashes(all []Operation) {
 		}
 		kind := o.Method + strings.Repeat("/", strings.Count(o.Path, "/"))
 		for _, j := range alike[kind] {
-			if why := patterns[i].clash(patterns[j]); why != "" {
-				l.refuse(l.placeOf(&o), "it %s %s: a request could mean either", why, all[j].Path)
+			if why := patterns[i].clash(patterns[j]); why != "" && !apart(doc, &o, &all[j]) {
+				l.refuse(l.placeOf(&o), "it %s %s, and a request could mean either: change a path, or give a parameter a schema (integer, or an enum) that keeps them apart", why, all[j].Path)
 			}
 		}
 		alike[kind] = append(alike[kind], i)
 	}
+}
+
+// apart reports whether the schemas of their parameters keep two operations apart: one has a fixed segment where the other has a parameter
+// that does not take it.
+func apart(doc *openapi3.T, a, b *Operation) bool {
+	first, second := strings.Split(a.Path, "/"), strings.Split(b.Path, "/")
+	for i := range first {
+		if excludes(doc, a, first[i], second[i]) || excludes(doc, b, second[i], first[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// excludes reports whether a segment is a parameter of the operation whose schema does not take a fixed segment.
+func excludes(doc *openapi3.T, o *Operation, segment, fixed string) bool {
+	name, isParameter := strings.CutPrefix(segment, "{")
+	if !isParameter || strings.Contains(fixed, "{") {
+		return false
+	}
+	name = strings.TrimSuffix(name, "}")
+	item := doc.Paths.Value(o.Path)
+	p := cmp.Or(item.GetOperation(o.Method).Parameters.GetByInAndName("path", name), item.Parameters.GetByInAndName("path", name))
+	if p == nil || p.Schema == nil || p.Schema.Value == nil {
+		return false
+	}
+	s := p.Schema.Value
+	_, err := strconv.ParseFloat(fixed, 64)
+	return err != nil && (s.Type.Is("integer") || s.Type.Is("number")) || len(s.Enum) > 0 && !slices.Contains(s.Enum, any(fixed))
 }
 
 // scopeName is what a scope may be called.

@@ -99,7 +99,7 @@ func TestLoadRefuses(t *testing.T) {
 		"no operations":   {describe("  /a: {}"), []string{"line 3: paths: the document has no operations"}},
 		"a path twice":    {describe("  /a: {get: {}}\n  /a: {post: {}}"), []string{`line 5: mapping key "/a" already defined at line 4`}},
 		"twice in JSON":   {"{\"openapi\": \"3.0.0\",\n\"paths\": {\"/a\": {\"get\": {}},\n\"/a\": {}}}", []string{`line 3: duplicate object member name "/a"`}},
-		"the same path":   {describe("  /a/{x}: {get: {}}\n  /a/{y}: {get: {}, post: {}}"), []string{"line 5: GET /a/{y}: it is the same path as /a/{x}"}},
+		"the same path":   {describe("  /a/{x}: {get: {}}\n  /a/{y}: {get: {}, post: {}}"), []string{"line 5: GET /a/{y}: it is the same path as /a/{x}, and a request could mean either"}},
 		"ambiguous paths": {describe("  /{x}/b: {get: {}}\n  /a/{y}: {get: {}}"), []string{"line 4: GET /{x}/b: it has paths in common with /a/{y}"}},
 		"two problems": {
 			describe("  a: {get: {}}\n  /b?c=d: {get: {}}\n  /{}: {get: {}}\n  /ü: {get: {}}\n  /a//b: {get: {}}\n  /a/../b: {get: {}}"),
@@ -154,6 +154,17 @@ func TestLoadRefuses(t *testing.T) {
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s: it took %v", what, took)
+		}
+	}
+}
+
+// Schemas of parameters can keep templates apart that have paths in common.
+func TestParametersKeepTemplatesApart(t *testing.T) {
+	for schema, want := range map[string]bool{"integer": true, "number": true, "string": false, "string, enum: [a, b]": true, "string, enum: [a, comments]": false} {
+		_, err := api.Load("t.yaml", []byte(describe("  /issues/comments/{id}: {get: {}}\n"+
+			"  /issues/{number}/comments: {parameters: [{name: number, in: path, required: true, schema: {type: "+schema+"}}], get: {}}\n")))
+		if (err == nil) != want {
+			t.Errorf("with {type: %s}: %v", schema, err)
 		}
 	}
 }

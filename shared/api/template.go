@@ -68,6 +68,11 @@ func (p Pattern) clash(q Pattern) string {
 	return "has paths in common with"
 }
 
+// Crosses reports whether two patterns may have a path in common although neither is a part of the other.
+func (p Pattern) Crosses(q Pattern) bool {
+	return strings.Count(string(p), "/") == strings.Count(string(q), "/") && p.meets(q) && !p.Matches(string(q)) && !q.Matches(string(p))
+}
+
 // meets reports whether two patterns with as many segments, of which neither is a part of the other, may have a path in common.
 func (p Pattern) meets(q Pattern) bool {
 	for p, q := string(p), string(q); p != "" || q != ""; {
